@@ -1,0 +1,83 @@
+# Everything works in a fresh clone on a machine with python3 (3.10 or newer), its venv module and a C compiler.
+#
+# Two environments, each with a build directory of its own: .venv as users have it, .venv-test with the fail points
+# that the tests need. Both install in place, so that only a change to what is compiled calls for installing again.
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+BUILD_REQUIREMENTS := 'scikit-build-core>=0.11' 'cython>=3.1' cmake ninja
+COMPILED := Makefile pyproject.toml pyx $(wildcard pyx/*)
+
+USABLE := import ensurepip, os, sys, sysconfig, venv; \
+	sys.exit(sys.version_info < (3, 10) or not os.path.exists(sysconfig.get_path("include") + "/Python.h"))
+# Where none is usable it is plain python3, and `machine` says what it lacks.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3; do \
+	$$python -c '$(USABLE)' 2>/dev/null && break; done; echo $$python)
+CC ?= cc
+
+release = .venv/bin/python
+test = .venv-test/bin/python
+install = $(1) -m pip install --quiet --no-build-isolation
+install_release = $(call install,$(release)) -C build-dir=build/release
+install_test = $(call install,$(test)) -C build-dir=build/test -C cmake.define.JLOG_FAILPOINTS=ON
+
+.PHONY: help demo test bench lint docs build clean machine
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
+		printf '  make %-6s %s\n' "$$target" "$$text"; done
+
+demo: .venv/.installed ## shows what jlog does, in a minute; INPUT='FILE…' runs it on files of yours
+	@.venv/bin/jlogtool demo $(INPUT)
+
+test: .venv-test/.installed ## runs the tests; ARGS='-k torn' are pytest's arguments
+	$(test) -m pytest -n auto --dist loadgroup $(ARGS)
+
+bench: .venv/.installed-bench ## measures; ARGS are those of bench/core.py
+	$(release) bench/core.py $(ARGS)
+
+lint: .venv-test/.installed ## checks style, types, stubs and layers
+	$(test) -m ruff check
+	$(test) -m ruff format --check
+	.venv-test/bin/cython-lint pyx
+	$(test) -m mypy
+	$(test) -m mypy.stubtest jlog._core --mypy-config-file pyproject.toml --ignore-disjoint-bases \
+		--allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
+	.venv-test/bin/lint-imports
+	$(test) tools/check_layers.py
+
+docs: .venv/.installed-docs ## builds the documentation into build/docs
+	$(release) -m sphinx -q -W --keep-going -d build/doctrees docs build/docs
+	@echo build/docs/index.html
+
+build: .venv-test/.installed ## compiles what has changed, for the tests
+
+clean: ## removes all that these commands have made
+	rm -rf build dist .venv .venv-test .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find jlog tests bench tools -name __pycache__ -prune -exec rm -rf {} +
+
+.venv/.installed: .venv/.made $(COMPILED)
+	$(install_release) -e .
+	@touch $@
+
+.venv/.installed-%: .venv/.installed
+	$(install_release) -e '.[$*]'
+	@touch $@
+
+.venv-test/.installed: .venv-test/.made $(COMPILED)
+	$(install_test) -e '.[test,lint]'
+	@touch $@
+
+.venv/.made .venv-test/.made: | machine
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --upgrade pip $(BUILD_REQUIREMENTS)
+	@touch $@
+
+machine:
+	@missing() { echo "$$1: apt-get install $$2" >&2; exit 1; }; \
+	command -v $(PYTHON) >/dev/null || missing "no python3" "python3 python3-venv python3-dev"; \
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || missing "$(PYTHON) is older than 3.10" python3; \
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing "$(PYTHON) has no venv module" python3-venv; \
+	command -v $(firstword $(CC)) >/dev/null || missing "no C compiler" "gcc libc6-dev"; \
+	$(PYTHON) -c '$(USABLE)' || missing "no Python.h for $(PYTHON)" python3-dev

@@ -1,0 +1,98 @@
+"""Every error of its own that jlog raises. What the operating system refuses passes through as OSError.
+
+Each message says what happened, where, and what to do next.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CheckpointNotFound",
+    "CorruptJournal",
+    "JournalClosed",
+    "JournalError",
+    "JournalExists",
+    "JournalFull",
+    "JournalLocked",
+    "JournalNotFound",
+    "PositionLost",
+    "RecordTooLarge",
+    "SubscriberBusy",
+    "SubscriberExists",
+    "SubscriberNotFound",
+    "UnsupportedFormat",
+]
+
+
+class JournalError(Exception):
+    """The root of jlog's own errors."""
+
+
+class JournalNotFound(JournalError, FileNotFoundError):
+    """No journal is at this path."""
+
+
+class JournalExists(JournalError, FileExistsError):
+    """A journal, or something else, is at this path already."""
+
+
+class JournalClosed(JournalError, ValueError):
+    """The object is closed, or belongs to the process that this one was forked from."""
+
+
+class JournalLocked(JournalError):
+    """Another process holds what this call needs, and went on holding it for the whole timeout."""
+
+
+class JournalFull(JournalError):
+    """The journal has reached its retention's limit_bytes, and nothing could be cleaned."""
+
+
+class CorruptJournal(JournalError):
+    """Bytes that are not what was written: nothing of them is returned.
+
+    `path` is the file, `offset` the byte in it at which what should be there begins, `reason` what is wrong with it.
+    """
+
+    def __init__(self, path: str, offset: int, reason: str) -> None:
+        super().__init__(path, offset, reason)
+        self.path = path
+        self.offset = offset
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: damaged at byte {self.offset}: {self.reason}; `jlogtool verify` lists all damage"
+
+
+class UnsupportedFormat(JournalError):
+    """A file was written by a newer version of jlog."""
+
+
+class RecordTooLarge(JournalError, ValueError):
+    """A value, an extend or a state is larger than the format allows; nothing of it was written."""
+
+
+class SubscriberNotFound(JournalError, LookupError):
+    """The journal has no subscriber of this name."""
+
+
+class SubscriberExists(JournalError):
+    """The journal has a subscriber of this name already."""
+
+
+class SubscriberBusy(JournalError):
+    """Another Reader has this subscriber's name: a name belongs to one at a time."""
+
+
+class CheckpointNotFound(JournalError, LookupError):
+    """The journal has no checkpoint of this name."""
+
+
+class PositionLost(JournalError, LookupError):
+    """Retention has removed the next record. `first_sequence` is the first one that is still there."""
+
+    def __init__(self, message: str, first_sequence: int) -> None:
+        super().__init__(message, first_sequence)
+        self.first_sequence = first_sequence
+
+    def __str__(self) -> str:
+        return str(self.args[0])

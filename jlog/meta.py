@@ -1,0 +1,139 @@
+"""`journal.meta`: what a journal is. Replaced as a whole, never changed in place."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+from jlog._core.checksum import crc32c
+from jlog._core.copies import BoundsFile, birth_us
+from jlog._core.lock import RANGES, LockFile
+from jlog._core.recovery import create_segment, segment_start, sync_directory
+from jlog.errors import CorruptJournal, JournalExists, JournalNotFound, UnsupportedFormat
+
+FORMAT_VERSION = 1
+NAME = "journal.meta"
+LEASE_STRIDE = 1 << 24
+DIRECTORIES = ("subscribers", "checkpoints")
+_FIRST_LINE = re.compile(rb"jlog (\d{1,9}) crc32c=([0-9a-f]{8})\n")
+
+
+@dataclass
+class Meta:
+    """A journal's identity and options."""
+
+    uuid: bytes
+    epochs: list[tuple[int, int]]  # (random number, sequence where it began)
+    options: dict[str, Any] = field(default_factory=dict)
+    inode: int = 0
+    birth_us: int = 0
+
+    @property
+    def epoch(self) -> int:
+        return self.epochs[-1][0]
+
+
+def read_meta(path: str) -> Meta:
+    """Raises JournalNotFound where `path` is no journal, CorruptJournal or UnsupportedFormat where it cannot be read."""
+    name = os.path.join(path, NAME)
+    try:
+        with open(name, "rb") as file:
+            text = file.read()
+    except FileNotFoundError:
+        what = "does not exist" if not os.path.lexists(path) else f"has no {NAME}"
+        message = f"{path} {what}: no journal is there; `jlogtool create` or jlog.Writer makes one"
+        raise JournalNotFound(message) from None
+    except NotADirectoryError:
+        message = f"{path} is a file, a journal is a directory; name the journal's directory"
+        raise JournalNotFound(message) from None
+    first = _FIRST_LINE.match(text)
+    if first is None:
+        raise CorruptJournal(name, 0, "the first line is not that of a journal")
+    if int(first[1]) > FORMAT_VERSION:
+        raise UnsupportedFormat(
+            f"{name} has format version {int(first[1])}, this jlog reads up to {FORMAT_VERSION}: upgrade pyjlog"
+        )
+    body = text[first.end() :]
+    if crc32c(body) != int(first[2], 16):
+        raise CorruptJournal(name, first.end(), "its checksum does not match; restore the file from a backup")
+    fields = json.loads(body)
+    epochs = [(epoch["epoch"], epoch["first_sequence"]) for epoch in fields["epochs"]]
+    return Meta(bytes.fromhex(fields["uuid"]), epochs, fields["options"], fields["inode"], fields["birth_us"])
+
+
+def write_meta(path: str, meta: Meta) -> None:
+    """Replaces it; on return it has survived a power loss. Under the open lock."""
+    name, temporary = os.path.join(path, NAME), os.path.join(path, f".{NAME}")
+    with open(temporary, "wb") as file:
+        meta.inode = os.fstat(file.fileno()).st_ino
+        meta.birth_us = birth_us(file.fileno())
+        fields = {
+            "uuid": meta.uuid.hex(),
+            "epochs": [{"epoch": epoch, "first_sequence": first} for epoch, first in meta.epochs],
+            "inode": meta.inode,
+            "birth_us": meta.birth_us,
+            "options": meta.options,
+        }
+        body = json.dumps(fields, indent=1, sort_keys=True).encode() + b"\n"
+        file.write(b"jlog %d crc32c=%08x\n" % (FORMAT_VERSION, crc32c(body)) + body)
+        file.flush()
+        os.fsync(file.fileno())
+    share(temporary, path)
+    os.replace(temporary, name)
+    sync_directory(path)
+
+
+def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool) -> bool:
+    """Makes an empty journal; False where one is there already and may be. A creation that was killed is done again."""
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise JournalExists(f"{path} is a file; choose another path for the journal, or remove it")
+    if not os.path.exists(os.path.join(path, "lock")):
+        if os.path.isdir(path) and any(os.scandir(path)):
+            raise JournalExists(f"{path} is a directory with other files; choose another path for the journal")
+        os.makedirs(path, exist_ok=True)
+    with_lock = LockFile(os.path.join(path, "lock"), create=True)
+    try:
+        with with_lock.held(RANGES["open"]):
+            if os.path.exists(os.path.join(path, NAME)):
+                if not exist_ok:
+                    raise JournalExists(f"{path} is a journal already; open it, or choose another path")
+                return False
+            _fill(path, options)
+            return True
+    finally:
+        with_lock.close()
+
+
+def _fill(path: str, options: dict[str, Any]) -> None:
+    """Everything but the pre-commit buffer, which the first writer makes. `journal.meta` comes last: it is the journal."""
+    meta = Meta(secrets.token_bytes(16), [(secrets.randbits(63), 0)], options)
+    share(os.path.join(path, "lock"), path)
+    for directory in DIRECTORIES:
+        os.makedirs(os.path.join(path, directory), exist_ok=True)
+        share(os.path.join(path, directory), path)
+    start = segment_start(meta.uuid, meta.epoch, 0, None, {})
+    create_segment(path, 0, start)
+    bounds_path = os.path.join(path, "bounds")
+    BoundsFile.create(bounds_path, meta.uuid, LEASE_STRIDE, (0, len(start), 0))
+    share(bounds_path, path)
+    write_meta(path, meta)
+    sync_directory(os.path.dirname(os.path.abspath(path)))
+
+
+def share(path: str, directory: str) -> None:
+    """Gives a file of the journal the directory's group and who may read and write it, so that several users can share
+    a journal; as far as this user may."""
+    wanted = os.stat(directory)
+    found = os.stat(path)
+    mode = wanted.st_mode & (0o7777 if os.path.isdir(path) else 0o666)
+    try:
+        if found.st_gid != wanted.st_gid:
+            os.chown(path, -1, wanted.st_gid)
+        if found.st_mode & 0o7777 != mode:
+            os.chmod(path, mode)
+    except PermissionError:
+        return  # another user's file: it was shared when it was made

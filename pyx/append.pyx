@@ -1,0 +1,419 @@
+"""What is done under the append lock: put records into the open block, write it out and switch, write a block directly,
+roll. Without the interpreter throughout; an error unlocks and is raised by the caller.
+
+Each step is the one of the same name in tools/model.
+"""
+
+from cpython.ref cimport PyObject
+from libc.errno cimport EEXIST
+from libc.stdint cimport INT64_MIN, UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy
+
+from jlog._core.file cimport (
+    jlog_allocate,
+    jlog_rename_new,
+    jlog_sync_directory,
+    jlog_unlink_at,
+    jlog_write_at,
+    jlog_write_two_at,
+)
+from jlog._core.format cimport (
+    JLOG_KIND_RECORDS,
+    JLOG_NAME_BYTES,
+    JLOG_NONE,
+    JLOG_SHORT_BYTES,
+    JLOG_TAG_EXPLICIT,
+    JLOG_TAG_LONG,
+    JLOG_TAG_STATE,
+    jlog_block_header,
+    jlog_block_header_crc,
+    jlog_crc32c,
+    jlog_crc32c_shift,
+    jlog_encode_short,
+    jlog_fill_block_header,
+    jlog_load32,
+    jlog_load64,
+    jlog_record_bytes,
+    jlog_segment_header,
+    jlog_segment_name,
+    jlog_store32,
+)
+from jlog._core.member cimport (
+    APPEND,
+    DONE,
+    FAILED,
+    FLUSH,
+    NEEDS_BODY,
+    NEEDS_LEASE,
+    NEEDS_SEGMENT,
+    SYNC_FAILED,
+    Call,
+    Member,
+    Prepared,
+)
+from jlog._core.page cimport (
+    JLOG_BASE_BYTES,
+    JLOG_FAILPOINT,
+    jlog_block_base,
+    jlog_block_capacity,
+    jlog_block_reserved,
+    jlog_block_room,
+    jlog_clamped_now_us,
+    jlog_may_append,
+    jlog_now_us,
+    jlog_open_slot,
+    jlog_page,
+    jlog_publish,
+    jlog_slot,
+    jlog_switch,
+    jlog_word_crc,
+    jlog_word_used,
+)
+from jlog._core.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, check_block, fill_segment_header
+
+
+cdef extern from "Python.h" nogil:
+    PyObject *tuple_item "PyTuple_GET_ITEM" (PyObject *values, Py_ssize_t index)
+    char *bytes_data "PyBytes_AS_STRING" (PyObject *value)
+    Py_ssize_t bytes_size "PyBytes_GET_SIZE" (PyObject *value)
+
+
+cdef int attempt(Member member, Call *call) noexcept nogil:
+    """Takes the lock, does what the call wants or as much as can be done, lets it go."""
+    cdef jlog_page *page = member.buffer.page
+    cdef int status = member.acquire(&page.append_lock, call)
+    if status != DONE:
+        return status
+    status = step(member, call)
+    member.release(&page.append_lock)
+    return status
+
+
+cdef int step(Member member, Call *call) noexcept nogil:
+    """The lock is held."""
+    cdef int status
+    if member.buffer.page.sync_error != 0:
+        call.error = member.buffer.page.sync_error
+        return SYNC_FAILED
+    if call.operation == APPEND:
+        return put_direct(member, call) if call.direct else put(member, call)
+    status = close_block(member, call)
+    if status != DONE or call.operation == FLUSH:
+        return status
+    return roll(member, call) if has_records(member.buffer.page) else DONE
+
+
+cdef bint has_records(jlog_page *page) noexcept nogil:
+    """Whether a block with records is written in the open segment: a name can stand for one file only."""
+    cdef jlog_slot *slot = jlog_open_slot(page)
+    return slot.first_sequence != slot.segment
+
+
+cdef int failed(Call *call, int error, const char *what) noexcept nogil:
+    call.error = error
+    call.what = what
+    return FAILED
+
+
+# --- Into the open block ---------------------------------------------------------------------------------------
+
+
+cdef int put(Member member, Call *call) noexcept nogil:
+    cdef jlog_page *page = member.buffer.page
+    cdef jlog_slot *slot
+    cdef uint32_t start
+    cdef int status
+    while True:
+        slot = jlog_open_slot(page)
+        start = jlog_block_room(page, slot, call.record_bytes)
+        if start != 0:
+            if not jlog_may_append(page, call.count):
+                return NEEDS_LEASE
+            if encode(member, call, slot, start):
+                return DONE
+        if jlog_word_used(slot.word) != 0:
+            status = close_block(member, call)
+        elif slot.capacity < JLOG_BASE_BYTES + call.record_bytes:
+            if slot.capacity == page.capacity or not has_records(page):
+                return put_direct(member, call)
+            status = roll(member, call)
+        else:
+            status = reserve(member, call, slot.offset + sizeof(jlog_block_header) + slot.capacity)
+        if status != DONE:
+            return status
+
+
+cdef bint encode(Member member, Call *call, jlog_slot *slot, uint32_t start) noexcept nogil:
+    """The call's records behind the published end, and publishes them. False where their time is too far from the base
+    of a block that has records already."""
+    cdef jlog_page *page = member.buffer.page
+    cdef uint8_t *at = member.buffer.body + start
+    cdef int64_t now_us = jlog_clamped_now_us(&member.buffer)
+    cdef int64_t delta_us = now_us - jlog_block_base(&member.buffer, slot, now_us)
+    cdef PyObject *value
+    cdef size_t size
+    cdef uint64_t i
+    if <uint64_t> delta_us > UINT32_MAX:
+        return False
+    if call.items != NULL:
+        for i in range(call.count):
+            value = tuple_item(<PyObject *> call.items, i)
+            size = bytes_size(value)
+            jlog_encode_short(at, 0, <uint32_t> delta_us, <const uint8_t *> bytes_data(value), size)
+            at += JLOG_SHORT_BYTES + size
+    else:
+        memcpy(at, call.records, call.record_bytes)
+        set_clock_times(at, call.record_bytes, <uint32_t> delta_us)
+    if call.explicit_count < call.count:
+        page.clamp_us = now_us
+    page.explicit_count += call.explicit_count
+    page.explicit_max_us = max(page.explicit_max_us, call.explicit_max_us)
+    call.sequence = jlog_publish(&member.buffer, slot, start + <uint32_t> call.record_bytes, call.count)
+    return True
+
+
+cdef void set_clock_times(uint8_t *at, uint64_t size, uint32_t delta_us) noexcept nogil:
+    """Into records that were encoded before the lock was taken, as if at the base time."""
+    cdef uint8_t *end = at + size
+    while delta_us != 0 and at < end:
+        if jlog_load32(at) & JLOG_TAG_EXPLICIT == 0:
+            jlog_store32(at + 4, delta_us)
+        at += jlog_record_bytes(at, end - at)
+
+
+# --- Write out and switch --------------------------------------------------------------------------------------
+
+
+cdef int64_t latest_us(jlog_page *page, uint64_t records) noexcept nogil:
+    return page.explicit_max_us if page.explicit_count == records else max(page.clamp_us, page.explicit_max_us)
+
+
+cdef int close_block(Member member, Call *call) noexcept nogil:
+    """The open block goes to its place in the segment, and the next one is open. Nothing to do when it is empty."""
+    cdef jlog_page *page = member.buffer.page
+    cdef jlog_slot *slot = jlog_open_slot(page)
+    cdef uint32_t used = jlog_word_used(slot.word)
+    cdef uint64_t raw_bytes = used - JLOG_BASE_BYTES, records = page.next_sequence - slot.first_sequence, end
+    cdef jlog_block_header header
+    cdef int error, fd
+    if used == 0:
+        return DONE
+    fd = member.descriptor(slot.segment)
+    if fd < 0:
+        return failed(call, -fd, b"opening the newest segment")
+    jlog_fill_block_header(&header, JLOG_KIND_RECORDS, False, records, raw_bytes, slot.first_sequence)
+    # The running CRC covers the base time, the block's does not: crc(a + b) = shift(crc(a), len(b)) ^ crc(b).
+    header.raw_crc = jlog_word_crc(slot.word) ^ jlog_crc32c_shift(
+        jlog_crc32c(0, member.buffer.body, JLOG_BASE_BYTES), raw_bytes)
+    header.stored_crc = header.raw_crc
+    header.base_time_us = jlog_load64(member.buffer.body)
+    header.max_timestamp_us = latest_us(page, records)
+    header.clock_us = jlog_now_us(&member.buffer.clock)
+    header.durable_end = page.durable_end
+    header.header_crc = jlog_block_header_crc(&header, page.uuid, slot.segment, slot.offset)
+    JLOG_FAILPOINT(b"close.before_write")
+    error = jlog_write_two_at(fd, &header, sizeof(header), member.buffer.body + JLOG_BASE_BYTES, raw_bytes, slot.offset)
+    if error != 0:
+        return failed(call, error, b"writing a block")  # it stays open, and is written again
+    JLOG_FAILPOINT(b"close.written")
+    end = slot.offset + sizeof(header) + raw_bytes
+    page.counters.blocks += 1
+    call.switched = True
+    jlog_switch(page, slot.segment, end, page.next_sequence, slot.offset, jlog_block_capacity(page, end))
+    return DONE
+
+
+cdef int reserve(Member member, Call *call, uint64_t end) noexcept nogil:
+    """Allocates the open segment at least to `end`, its whole size as a rule: a full disk is met here, before anything
+    is published."""
+    cdef jlog_page *page = member.buffer.page
+    cdef uint64_t wanted = max(end, page.segment_bytes)
+    cdef int error, fd
+    if end <= page.reserved_end:
+        return DONE
+    fd = member.descriptor(jlog_open_slot(page).segment)
+    if fd < 0:
+        return failed(call, -fd, b"opening the newest segment")
+    error = jlog_allocate(fd, page.reserved_end, wanted)
+    if error != 0 and wanted > end:
+        wanted = end
+        error = jlog_allocate(fd, page.reserved_end, wanted)
+    if error != 0:
+        return failed(call, error, b"reserving space in the newest segment")
+    page.reserved_end = wanted
+    return DONE
+
+
+# --- A block of one's own ---------------------------------------------------------------------------------------
+
+
+cdef int put_direct(Member member, Call *call) noexcept nogil:
+    """Records that do not fit into the buffer, or that must be in the segment before they are published."""
+    cdef jlog_page *page = member.buffer.page
+    cdef jlog_slot *slot
+    cdef uint64_t bytes_needed = sizeof(jlog_block_header) + call.record_bytes
+    cdef int status
+    if call.items != NULL:
+        return NEEDS_BODY
+    while True:
+        # A switch of its own for the open block: a takeover knows one place only.
+        status = close_block(member, call)
+        if status != DONE:
+            return status
+        if not jlog_may_append(page, call.count):
+            return NEEDS_LEASE
+        slot = jlog_open_slot(page)
+        if has_records(page):
+            if bytes_needed > page.segment_bytes // 4:
+                call.wants_block = True
+                if call.prepared == NULL or not call.prepared.has_block:
+                    return NEEDS_SEGMENT
+                return roll(member, call)
+            if slot.offset + bytes_needed > page.segment_bytes:
+                status = roll(member, call)
+                if status != DONE:
+                    return status
+                continue
+        status = reserve(member, call, slot.offset + bytes_needed)
+        return write_direct(member, call, slot) if status == DONE else status
+
+
+cdef int64_t fill_direct_header(Member member, Call *call, jlog_block_header *header, uint64_t segment,
+                                uint64_t offset) noexcept nogil:
+    """Returns the time of its records that have the clock's."""
+    cdef jlog_page *page = member.buffer.page
+    cdef int64_t now_us = jlog_clamped_now_us(&member.buffer)
+    jlog_fill_block_header(header, JLOG_KIND_RECORDS, call.has_state, call.count, call.record_bytes, page.next_sequence)
+    header.raw_crc = header.stored_crc = call.records_crc
+    header.base_time_us = now_us
+    if call.count != 0:
+        header.max_timestamp_us = max(now_us if call.explicit_count < call.count else INT64_MIN, call.explicit_max_us)
+    header.clock_us = now_us
+    header.durable_end = page.durable_end
+    header.header_crc = jlog_block_header_crc(header, page.uuid, segment, offset)
+    return now_us
+
+
+cdef int write_direct(Member member, Call *call, jlog_slot *slot) noexcept nogil:
+    cdef jlog_page *page = member.buffer.page
+    cdef jlog_block_header header, found
+    cdef uint8_t *body = NULL
+    cdef size_t room = 0
+    cdef int64_t now_us
+    cdef int error, status, look_error = 0, fd = member.descriptor(slot.segment)
+    cdef uint64_t end = slot.offset + sizeof(header) + call.record_bytes
+    if fd < 0:
+        return failed(call, -fd, b"opening the newest segment")
+    now_us = fill_direct_header(member, call, &header, slot.segment, slot.offset)
+    page.direct = page.generation
+    if call.has_state:
+        page.state = page.generation
+    JLOG_FAILPOINT(b"direct.noted")
+    error = jlog_write_two_at(fd, &header, sizeof(header), call.records, call.record_bytes, slot.offset)
+    JLOG_FAILPOINT(b"direct.written")
+    if error != 0:
+        # Whole at its place it has not failed, since its numbers could not be given out again; torn it never becomes
+        # whole. Where nobody can tell, nobody may go on.
+        status = check_block(fd, page.uuid, slot.segment, slot.offset, &found, &body, &room, &look_error)
+        free(body)
+        if status == BLOCK_UNREADABLE:
+            page.sync_error = look_error
+            return failed(call, error, b"writing a block, which cannot be read back either")
+        if status != BLOCK_VALID or found.header_crc != header.header_crc:
+            page.direct = 0
+            return failed(call, error, b"writing a block")
+    publish_direct(member, call, slot.segment, end, slot.offset, now_us)
+    return DONE
+
+
+cdef void publish_direct(Member member, Call *call, uint64_t segment, uint64_t end, uint64_t offset,
+                         int64_t now_us) noexcept nogil:
+    cdef jlog_page *page = member.buffer.page
+    call.sequence = page.next_sequence
+    page.counters.direct_blocks += 1
+    call.switched = True
+    jlog_switch(page, segment, end, page.next_sequence + call.count, offset, jlog_block_capacity(page, end))
+    if call.explicit_count < call.count:
+        page.clamp_us = now_us
+
+
+# --- Roll -------------------------------------------------------------------------------------------------------
+
+
+cdef int roll(Member member, Call *call) noexcept nogil:
+    """The prepared file becomes the open segment. The open block is empty, and the segment before has records."""
+    cdef jlog_page *page = member.buffer.page
+    cdef jlog_slot *slot = jlog_open_slot(page)
+    cdef Prepared *prepared = call.prepared
+    cdef uint64_t first = slot.first_sequence, end = prepared.start_bytes if prepared != NULL else 0, offset = 0
+    cdef char name[JLOG_NAME_BYTES]
+    cdef int64_t now_us = 0
+    cdef int error
+    # A block with state that came since the file was prepared would be lost to the next segment.
+    if prepared == NULL or prepared.state_generation <= page.state or prepared.has_block != call.wants_block:
+        return NEEDS_SEGMENT
+    complete_start(prepared, page, slot)
+    if prepared.has_block:
+        offset = end
+        now_us = write_block_header(member, call, prepared, first, offset, &error)
+        end = offset + sizeof(jlog_block_header) + call.record_bytes
+    else:
+        error = 0
+    if error == 0:
+        error = jlog_write_at(prepared.fd, prepared.start, prepared.start_bytes, 0)
+    if error != 0:
+        return failed(call, error, b"writing the next segment's header")
+    JLOG_FAILPOINT(b"roll.completed")
+    jlog_segment_name(name, first)
+    error = jlog_rename_new(member.directory, prepared.name, name)
+    if error == EEXIST:
+        # Left by a roll whose every trace should be gone: it can hold nothing that was published.
+        error = jlog_unlink_at(member.directory, name)
+        if error == 0:
+            error = jlog_sync_directory(member.directory)
+        if error == 0:
+            error = jlog_rename_new(member.directory, prepared.name, name)
+    if error != 0:
+        return failed(call, error, b"giving the next segment its name")
+    error = JLOG_FAILPOINT(b"roll.renamed")
+    if error != 0:
+        jlog_unlink_at(member.directory, name)
+        jlog_sync_directory(member.directory)
+        call.prepared.fd = -1
+        return failed(call, error, b"rolling")
+    call.sealed_segment = slot.segment
+    call.sealed_end = slot.offset
+    call.rolled = True
+    page.reserved_end = prepared.reserved_end
+    page.rolled_us = jlog_now_us(&member.buffer.clock)
+    page.counters.rolls += 1
+    if prepared.has_block:
+        if call.has_state:
+            page.state = page.generation
+        publish_direct(member, call, first, end, offset, now_us)
+    else:
+        jlog_switch(page, first, end, first, 0, jlog_block_capacity(page, end))
+        call.switched = True
+    member.adopt_descriptor(first, prepared.fd)
+    prepared.fd = -1
+    return DONE
+
+
+cdef void complete_start(Prepared *prepared, jlog_page *page, jlog_slot *slot) noexcept nogil:
+    """What could not be known before the lock: where the segment begins, and behind what."""
+    cdef jlog_segment_header *header = <jlog_segment_header *> prepared.start
+    cdef jlog_block_header *state = <jlog_block_header *> (prepared.start + sizeof(jlog_segment_header))
+    fill_segment_header(header, page.uuid, header.epoch, slot.first_sequence, slot.segment, slot.offset,
+                        slot.first_sequence)
+    state.first_sequence = slot.first_sequence
+    state.durable_end = page.durable_end
+    state.header_crc = jlog_block_header_crc(state, page.uuid, slot.first_sequence, sizeof(jlog_segment_header))
+
+
+cdef int64_t write_block_header(Member member, Call *call, Prepared *prepared, uint64_t segment, uint64_t offset,
+                                int *error) noexcept nogil:
+    cdef jlog_block_header header
+    cdef int64_t now_us = fill_direct_header(member, call, &header, segment, offset)
+    error[0] = jlog_write_at(prepared.fd, &header, sizeof(header), offset)
+    return now_us

@@ -1,0 +1,187 @@
+"""Small durable facts: a record with a generation and a CRC32C, kept in two copies of which the newer valid one counts.
+
+Both copies are written each time; they lie in different pages, so that damage to one leaves the other. `bounds` holds
+what is known of the whole journal, a position file where a subscriber or a checkpoint stands.
+"""
+
+import os
+import threading
+from collections import namedtuple
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy, memset
+
+from jlog._core.file cimport jlog_birth_us, jlog_read_at, jlog_sync_data, jlog_write_at
+from jlog._core.format cimport (
+    JLOG_BOUNDS_MAGIC,
+    JLOG_COPY_BYTES,
+    JLOG_FORMAT_VERSION,
+    JLOG_NONE,
+    JLOG_POSITION_MAGIC,
+    jlog_bounds,
+    jlog_position,
+    jlog_structure_crc,
+)
+from jlog._core.lock cimport BOUNDS_BYTE
+from jlog._core.page cimport jlog_clock_us
+
+from jlog.errors import CorruptJournal, UnsupportedFormat
+
+cdef enum:
+    CLOCK_REALTIME = 0
+
+NONE = JLOG_NONE  # no sequence, no segment
+Bounds = namedtuple("Bounds", "first_sequence mark_segment mark_offset mark_sequence lease_limit closed")
+Position = namedtuple("Position", "sequence epoch moved_us")
+
+# Every structure in two copies begins alike.
+cdef struct Head:
+    uint8_t magic[8]
+    uint32_t version
+    uint32_t crc
+    uint64_t generation
+    uint8_t uuid[16]
+
+
+cdef bint read_copies(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1:
+    """The newer valid copy into `target`; False where neither is valid."""
+    cdef uint8_t copy[256]
+    cdef Head *head = <Head *> copy
+    cdef bint found = False
+    cdef uint64_t newest = 0
+    cdef int64_t got
+    for offset in (0, JLOG_COPY_BYTES):
+        got = jlog_read_at(fd, copy, size, offset)
+        if got < 0:
+            raise OSError(-got, os.strerror(-got), path)
+        if got != <int64_t> size or memcmp(head.magic, magic, 8) != 0:
+            continue
+        if head.crc != jlog_structure_crc(copy, size, 12):
+            continue
+        if head.version > JLOG_FORMAT_VERSION:
+            raise UnsupportedFormat(
+                f"{path} has format version {head.version}, this jlog reads up to {JLOG_FORMAT_VERSION}: upgrade pyjlog"
+            )
+        if memcmp(head.uuid, uuid, 16) == 0 and (not found or head.generation > newest):
+            memcpy(target, copy, size)
+            newest = head.generation
+            found = True
+    return found
+
+
+cdef int write_copies(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path) except -1:
+    """Completes the head of `source` and writes both copies. Power loss leaves each of them old or new."""
+    cdef Head *head = <Head *> source
+    cdef int error
+    memcpy(head.magic, magic, 8)
+    memcpy(head.uuid, uuid, 16)
+    head.version = JLOG_FORMAT_VERSION
+    head.generation += 1
+    head.crc = jlog_structure_crc(source, size, 12)
+    for offset in (0, JLOG_COPY_BYTES):
+        error = jlog_write_at(fd, source, size, offset)
+        if error != 0:
+            raise OSError(error, os.strerror(error), path)
+    return 0
+
+
+cdef class BoundsFile:
+    """`bounds`: the first sequence kept, the synced mark, the lease and the closed end."""
+
+    def __cinit__(self):
+        self.fd = -1
+
+    def __init__(self, str path not None, bytes uuid not None, lock_file, *, bint writable=True):
+        self.path = path
+        self._lock_file = lock_file
+        self._mutex = threading.Lock()  # the lock file's range does not exclude threads of one process
+        memcpy(self.uuid, <const uint8_t *> uuid, 16)
+        self.fd = os.open(path, os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY))
+
+    def __dealloc__(self):
+        self.close()
+
+    @staticmethod
+    def create(str path not None, bytes uuid not None, uint64_t lease_limit, closed):
+        """A new journal's bounds, not synced yet."""
+        cdef jlog_bounds bounds
+        cdef int fd = os.open(path, os.O_CLOEXEC | os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
+        memset(&bounds, 0, sizeof(bounds))
+        bounds.lease_limit = lease_limit
+        bounds.closed_segment, bounds.closed_offset, bounds.closed_sequence = closed
+        try:
+            write_copies(fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, uuid, path)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    cpdef close(self):
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    cdef bint read_into(self, jlog_bounds *bounds) except -1:
+        return read_copies(self.fd, bounds, sizeof(bounds[0]), JLOG_BOUNDS_MAGIC, self.uuid, self.path)
+
+    def read(self):
+        """What it says now. CorruptJournal where both copies are damaged: then only `repair` goes on."""
+        cdef jlog_bounds bounds
+        if not self.read_into(&bounds):
+            raise CorruptJournal(self.path, 0, "neither copy is valid, so that numbers might be given out twice; "
+                                               "`jlogtool repair` goes on under a new epoch")
+        closed = None
+        if bounds.closed_sequence != JLOG_NONE:
+            closed = (bounds.closed_segment, bounds.closed_offset, bounds.closed_sequence)
+        return Bounds(bounds.first_sequence, bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence,
+                      bounds.lease_limit, closed)
+
+    def update(self, *, first_sequence=0, mark=None, lease_limit=0, closed=..., bint durable=False):
+        """Raises what is given to at least this; `closed` is set as given, None takes it away. Returns the result.
+
+        `durable`: it has survived a power loss when this returns, otherwise perhaps.
+        """
+        cdef jlog_bounds bounds
+        cdef int error
+        with self._mutex, self._lock_file.held(BOUNDS_BYTE):
+            if not self.read_into(&bounds):
+                self.read()
+            bounds.first_sequence = max(bounds.first_sequence, first_sequence)
+            bounds.lease_limit = max(bounds.lease_limit, lease_limit)
+            if mark is not None and mark[2] >= bounds.mark_sequence:
+                bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence = mark
+            if closed is None:
+                bounds.closed_segment = bounds.closed_offset = bounds.closed_sequence = JLOG_NONE
+            elif closed is not ...:
+                bounds.closed_segment, bounds.closed_offset, bounds.closed_sequence = closed
+            write_copies(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid, self.path)
+        if durable:
+            with nogil:
+                error = jlog_sync_data(self.fd)
+            if error != 0:
+                raise OSError(error, os.strerror(error), self.path)
+        return self.read()
+
+
+def birth_us(int fd) -> int:
+    """When the file was made, in microseconds since the epoch; 0 where the file system does not keep it."""
+    return jlog_birth_us(fd)
+
+
+def read_position(int fd, bytes uuid not None, str path not None):
+    """Where the position file stands. CorruptJournal where both copies are damaged: it then holds everything back."""
+    cdef jlog_position position
+    if not read_copies(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path):
+        raise CorruptJournal(path, 0, "neither copy of the position is valid; set it again with `jlogtool subscriber set` "
+                                      "or `jlogtool checkpoint set`, until then every record is kept")
+    return Position(position.sequence, position.epoch, position.moved_us)
+
+
+def write_position(int fd, bytes uuid not None, uint64_t epoch, uint64_t sequence, str path not None):
+    """Moves it. It survives the death of the process; a power loss only once the file is synced."""
+    cdef jlog_position position
+    if not read_copies(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path):
+        memset(&position, 0, sizeof(position))
+    position.epoch = epoch
+    position.sequence = sequence
+    position.moved_us = jlog_clock_us(CLOCK_REALTIME)
+    write_copies(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path)

@@ -1,0 +1,47 @@
+/* Named points at which a test kills or stops the process, or lets a system call fail: `JLOG_FAILPOINTS` in the
+ * environment holds `name=action@count`, separated by commas. The action is `kill`, `stop` or an errno's number, the
+ * count says at which visit (1: the first), 0 means each. Compiled in by -DJLOG_FAILPOINTS; wheels have none. */
+#ifndef JLOG_FAILPOINT_H
+#define JLOG_FAILPOINT_H
+
+#ifdef JLOG_FAILPOINTS
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Returns an errno, or 0. The environment is read at each visit, so that a test may arm a point late. */
+static __attribute__((noinline)) int jlog_failpoint_visit(const char *name, long *visits)
+{
+    const char *at = getenv("JLOG_FAILPOINTS");
+    const size_t length = strlen(name);
+
+    for (; at != NULL && *at != '\0'; at = strchr(at, ',') != NULL ? strchr(at, ',') + 1 : NULL) {
+        const char *action = at + length + 1;
+        const char *count = strchr(at, '@');
+        long wanted;
+
+        if (strncmp(at, name, length) != 0 || at[length] != '=')
+            continue;
+        wanted = count != NULL ? strtol(count + 1, NULL, 10) : 1;
+        if (__atomic_add_fetch(visits, 1, __ATOMIC_RELAXED) != wanted && wanted != 0)
+            return 0;
+        if (strncmp(action, "kill", 4) == 0)
+            kill(getpid(), SIGKILL);
+        else if (strncmp(action, "stop", 4) == 0)
+            kill(getpid(), SIGSTOP);
+        else
+            return (int)strtol(action, NULL, 10);
+        return 0;
+    }
+    return 0;
+}
+
+#define JLOG_FAILPOINT(name) (__extension__({ static long visits_; jlog_failpoint_visit((name), &visits_); }))
+#define JLOG_FAILPOINTS_COMPILED 1
+#else
+#define JLOG_FAILPOINT(name) 0
+#define JLOG_FAILPOINTS_COMPILED 0
+#endif
+
+#endif

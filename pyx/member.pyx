@@ -1,0 +1,214 @@
+"""What one process has of a journal that it writes to: a slot, the mapped page, descriptors; and how it takes a lock word,
+from a dead owner too.
+
+Everything here but the class's making runs without the interpreter. No lock word is held while the GIL is waited for.
+"""
+
+import os
+
+from libc.errno cimport ENOENT
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+
+from jlog._core.file cimport jlog_open_at, jlog_sync_directory, jlog_unlink_at
+from jlog._core.format cimport (
+    JLOG_NAME_BYTES,
+    JLOG_NONE,
+    jlog_block_header,
+    jlog_load64,
+    jlog_segment_name,
+    jlog_walk,
+    jlog_walk_records,
+)
+from jlog._core.lock cimport OWNERS_BYTE, LockFile
+from jlog._core.page cimport (
+    JLOG_BASE_BYTES,
+    JLOG_FAILPOINT,
+    JLOG_OWNERS_MAX,
+    jlog_block_capacity,
+    jlog_clock_us,
+    jlog_open_slot,
+    jlog_page,
+    jlog_sleep_lock,
+    jlog_slot,
+    jlog_spin_lock,
+    jlog_switch,
+    jlog_take_word,
+    jlog_unlock,
+    jlog_wake,
+    jlog_word_used,
+)
+from jlog._core.precommit cimport Precommit
+from jlog._core.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, check_block
+
+
+cdef extern from "<fcntl.h>" nogil:
+    enum:
+        F_WRLCK
+        O_RDWR
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    pthread_mutex_t PTHREAD_MUTEX_INITIALIZER
+    int pthread_mutex_lock(pthread_mutex_t *mutex)
+    int pthread_mutex_unlock(pthread_mutex_t *mutex)
+
+cdef enum:
+    CLOCK_MONOTONIC = 1
+    SPIN_TURNS = 400  # some 20 us: longer than an append, shorter than a sleep
+    FIRST_SLICE_US = 1000  # after this a waiter asks whether the owner lives
+    LONGEST_SLICE_US = 4000
+    SIGNALS_EVERY_US = 50000
+
+# An OFD lock does not exclude threads of one process: this does, from taking a dead owner's byte to letting it go. A leaf:
+# nothing blocks under it. (A child never waits for it: what it opens anew begins with a word that names nobody here.)
+cdef pthread_mutex_t takeover_mutex = PTHREAD_MUTEX_INITIALIZER
+
+
+cdef class Member:
+    def __cinit__(self):
+        self.directory = self.open_fd = self.slot = -1
+        self.open_segment = JLOG_NONE
+
+    cdef bint usable(self) noexcept nogil:
+        """False in a child of the process that made it, and once it is closed."""
+        return self.attached and self.lock_file.is_open()
+
+    cdef int descriptor(self, uint64_t segment) noexcept nogil:
+        """Of the open segment, or -errno. Under the append lock, which is what protects the list."""
+        cdef char name[JLOG_NAME_BYTES]
+        cdef int fd
+        if segment == self.open_segment:
+            return self.open_fd
+        jlog_segment_name(name, segment)
+        fd = jlog_open_at(self.directory, name, O_RDWR, 0)
+        if fd >= 0:
+            self.adopt_descriptor(segment, fd)
+        return fd
+
+    cdef void adopt_descriptor(self, uint64_t segment, int fd) noexcept nogil:
+        """It is the open segment's. The one before is kept until a sync has passed it: Linux tells of a failed write-back
+        through descriptors that were open then."""
+        cdef int i
+        if self.open_fd >= 0:
+            if self.retained_count == 16:
+                close(self.retained[0])
+                self.retained_count -= 1
+                for i in range(self.retained_count):
+                    self.retained[i] = self.retained[i + 1]
+                    self.retained_segments[i] = self.retained_segments[i + 1]
+            self.retained[self.retained_count] = self.open_fd
+            self.retained_segments[self.retained_count] = self.open_segment
+            self.retained_count += 1
+        self.open_segment = segment
+        self.open_fd = fd
+
+    cdef int acquire(self, uint32_t *word, Call *call) noexcept nogil:
+        """Takes a lock word. DONE; or SIGNALS, TIMED_OUT, DAMAGED, FAILED with the word not taken."""
+        cdef int64_t began_us, slice_us = FIRST_SLICE_US, now_us
+        cdef uint32_t found = 0
+        cdef int status
+        if jlog_spin_lock(word, self.buffer.owner, SPIN_TURNS):
+            return DONE
+        began_us = jlog_clock_us(CLOCK_MONOTONIC)
+        while True:
+            if jlog_sleep_lock(word, self.buffer.owner, slice_us, &found):
+                return DONE
+            now_us = jlog_clock_us(CLOCK_MONOTONIC)
+            if now_us - began_us >= FIRST_SLICE_US and found not in (0, self.buffer.owner):
+                if found > JLOG_OWNERS_MAX:
+                    call.what = b"a lock word names no owner; close all writers, the next to open alone recovers"
+                    return DAMAGED
+                status = self.take_over(word, found)
+                if status == DONE:
+                    if word == &self.buffer.page.append_lock:
+                        status = self.repair(call)
+                        if status != DONE:
+                            self.release(word)
+                    return status
+                slice_us = min(slice_us * 2, LONGEST_SLICE_US)
+            if call.deadline_us >= 0 and now_us >= call.deadline_us:
+                return TIMED_OUT
+            if now_us - began_us >= SIGNALS_EVERY_US:
+                return SIGNALS
+
+    cdef int take_over(self, uint32_t *word, uint32_t dead) noexcept nogil:
+        """The word from an owner whose byte nobody holds. The byte is held until the word is ours: it is the proof of
+        death, and keeps the slot from being taken meanwhile."""
+        cdef bint won = False
+        pthread_mutex_lock(&takeover_mutex)
+        if self.lock_file.try_lock(F_WRLCK, OWNERS_BYTE + dead - 1, 1) == 0:
+            JLOG_FAILPOINT(b"takeover.proved")
+            won = jlog_take_word(word, dead, self.buffer.owner)
+            JLOG_FAILPOINT(b"takeover.taken")
+            self.lock_file.unlock(OWNERS_BYTE + dead - 1, 1)
+        pthread_mutex_unlock(&takeover_mutex)
+        return DONE if won else FAILED
+
+    cdef int repair(self, Call *call) noexcept nogil:
+        """Under the append lock, after its owner died: what is derived is computed anew, what it left half done is
+        undone, or done where it cannot be undone."""
+        cdef jlog_page *page = self.buffer.page
+        cdef jlog_slot *slot = jlog_open_slot(page)
+        cdef uint32_t used = jlog_word_used(slot.word)
+        cdef jlog_walk walk
+        cdef char name[JLOG_NAME_BYTES]
+        cdef int error
+        if jlog_walk_records(self.buffer.body + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES if used else 0,
+                             jlog_load64(self.buffer.body), &walk) != 0:
+            call.what = b"the open block is no sequence of records"
+            return DAMAGED
+        page.counters.takeovers += 1
+        page.next_sequence = slot.first_sequence + walk.record_count
+        page.clamp_us = max(page.clamp_us, walk.clock_max_us)
+        page.explicit_count = walk.explicit_count
+        page.explicit_max_us = walk.explicit_max_us
+        JLOG_FAILPOINT(b"repair.derived")
+        if page.next_sequence != slot.segment:
+            # A roll that was killed left a file under the name that the next one needs.
+            jlog_segment_name(name, page.next_sequence)
+            error = jlog_unlink_at(self.directory, name)
+            JLOG_FAILPOINT(b"repair.unlinked")
+            if error == 0:
+                error = jlog_sync_directory(self.directory)
+            if error != 0 and error != ENOENT:
+                call.error, call.what = error, b"removing the file of a killed roll"
+                return FAILED
+        return self.complete_direct(call)
+
+    cdef int complete_direct(self, Call *call) noexcept nogil:
+        """A whole direct block that its writer could not publish is published by the switch that was missing: its numbers
+        could not be given out again. A torn one never becomes whole and is written over."""
+        cdef jlog_page *page = self.buffer.page
+        cdef jlog_slot *slot = jlog_open_slot(page)
+        cdef jlog_block_header header
+        cdef uint8_t *body = NULL
+        cdef size_t room = 0
+        cdef int fd, status, error = 0
+        cdef uint64_t end
+        if page.direct != page.generation or jlog_word_used(slot.word) != 0:
+            return DONE
+        fd = self.descriptor(slot.segment)
+        if fd < 0:
+            call.error, call.what = -fd, b"opening the newest segment"
+            return FAILED
+        status = check_block(fd, self.precommit.uuid, slot.segment, slot.offset, &header, &body, &room, &error)
+        free(body)
+        if status == BLOCK_UNREADABLE:
+            call.error, call.what = error, b"reading a block whose writer was killed"
+            return FAILED
+        if status == BLOCK_VALID and header.first_sequence == slot.first_sequence:
+            end = slot.offset + sizeof(header) + header.stored_bytes
+            jlog_switch(page, slot.segment, end, slot.first_sequence + header.record_count, slot.offset,
+                        jlog_block_capacity(page, end))
+            page.clamp_us = max(page.clamp_us, header.base_time_us)
+        return DONE
+
+    cdef void release(self, uint32_t *word) noexcept nogil:
+        jlog_unlock(word)
+        if word == &self.buffer.page.append_lock:
+            jlog_wake(self.buffer.page)

@@ -1,0 +1,119 @@
+"""What page.h and clock.h declare, for the Cython sources."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+
+cdef extern from "clock.h" nogil:
+    struct jlog_clock:
+        int64_t realtime_us
+
+    int64_t jlog_clock_us(int clock)
+    int64_t jlog_now_us(jlog_clock *clock)
+
+
+cdef extern from "failpoint.h" nogil:
+    int JLOG_FAILPOINT(const char *name)
+    enum:
+        JLOG_FAILPOINTS_COMPILED
+
+
+cdef extern from "page.h" nogil:
+    enum:
+        JLOG_PAGE_LAYOUT
+        JLOG_PAGE_BYTES
+        JLOG_BASE_BYTES
+        JLOG_CAPACITY_MIN
+        JLOG_CAPACITY_MAX
+        JLOG_CAPACITY_DEFAULT
+        JLOG_OWNERS_MAX
+        JLOG_PAGE_RECOVERING
+        JLOG_PAGE_READY
+    const uint32_t JLOG_WAITERS
+    const char *JLOG_PAGE_MAGIC
+
+    struct jlog_slot:
+        uint64_t generation
+        uint64_t segment
+        uint64_t offset
+        uint64_t first_sequence
+        uint64_t previous_offset
+        uint32_t capacity
+        uint32_t crc
+        uint64_t word
+
+    struct jlog_counters:
+        uint64_t blocks
+        uint64_t direct_blocks
+        uint64_t flushes
+        uint64_t syncs
+        uint64_t rolls
+        uint64_t waits
+        uint64_t takeovers
+        uint64_t wakes
+
+    struct jlog_page:
+        uint8_t magic[8]
+        uint32_t layout
+        uint32_t status
+        uint8_t uuid[16]
+        uint8_t boot_id[16]
+        uint64_t device
+        uint64_t inode
+        uint64_t capacity
+        uint64_t options_generation
+        uint64_t segment_bytes
+        uint32_t append_lock
+        uint32_t sync_error
+        uint64_t next_sequence
+        int64_t clamp_us
+        uint64_t lease_limit
+        uint64_t closed
+        uint64_t direct
+        uint64_t state
+        uint64_t reserved_end
+        uint32_t sync_lock
+        uint32_t syncing
+        uint64_t durable_end
+        uint64_t durable_segment
+        int64_t rolled_us
+        uint32_t wake_counter
+        uint32_t wake_flag
+        uint64_t generation
+        jlog_slot slots[2]
+        int64_t explicit_max_us
+        uint64_t explicit_count
+        jlog_counters counters
+
+    struct jlog_buffer:
+        jlog_page *page
+        uint8_t *body
+        uint32_t owner
+        jlog_clock clock
+
+    uint32_t jlog_slot_crc(const jlog_slot *slot, const uint8_t *uuid)
+    uint32_t jlog_word_used(uint64_t word)
+    uint32_t jlog_word_crc(uint64_t word)
+    uint64_t jlog_word(uint32_t used, uint32_t crc)
+    uint64_t jlog_load_acquire(const uint64_t *at)
+    void jlog_store_release(uint64_t *at, uint64_t value)
+    uint32_t jlog_load32_acquire(const uint32_t *at)
+    void jlog_full_fence()
+    void jlog_raise_to(uint64_t *at, uint64_t value)
+    bint jlog_try_lock(uint32_t *word, uint32_t owner)
+    void jlog_unlock(uint32_t *word)
+    bint jlog_spin_lock(uint32_t *word, uint32_t owner, int turns)
+    bint jlog_sleep_lock(uint32_t *word, uint32_t owner, int64_t timeout_us, uint32_t *found)
+    bint jlog_take_word(uint32_t *word, uint32_t dead, uint32_t owner)
+    void jlog_wake(jlog_page *page)
+    jlog_slot *jlog_open_slot(jlog_page *page)
+    uint32_t jlog_block_capacity(const jlog_page *page, uint64_t offset)
+    bint jlog_block_reserved(const jlog_page *page, const jlog_slot *slot)
+    uint32_t jlog_block_room(const jlog_page *page, const jlog_slot *slot, uint64_t bytes)
+    bint jlog_may_append(const jlog_page *page, uint64_t count)
+    int64_t jlog_clamped_now_us(jlog_buffer *buffer)
+    int64_t jlog_block_base(jlog_buffer *buffer, const jlog_slot *slot, int64_t first_us)
+    uint64_t jlog_publish(jlog_buffer *buffer, jlog_slot *slot, uint32_t end, uint64_t count)
+    int64_t jlog_put_value(jlog_buffer *buffer, const uint8_t *value, size_t bytes)
+    void jlog_switch(jlog_page *page, uint64_t segment, uint64_t offset, uint64_t first_sequence,
+                     uint64_t previous_offset, uint32_t capacity)
+    long jlog_futex(uint32_t *word, int operation, uint32_t value, const void *timeout)

@@ -1,0 +1,28 @@
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from jlog._core.page cimport jlog_page, jlog_slot
+
+cdef enum:
+    PAGE_VALID = 1
+    PAGE_INVALID = 0
+
+# What a reader sees of the open block at one moment.
+cdef struct Snapshot:
+    jlog_slot slot
+    uint32_t used
+    uint32_t crc
+
+cdef class Precommit:
+    cdef readonly str path
+    cdef int fd
+    cdef uint8_t uuid[16]
+    cdef jlog_page *page
+    cdef size_t mapped_bytes
+    cdef uint64_t device
+    cdef uint64_t inode
+
+    cdef int identify(self, const jlog_page *page) noexcept nogil
+    cdef void imprint(self) noexcept nogil
+    cdef int snapshot(self, Snapshot *found) noexcept nogil
+    cdef int read_body(self, const Snapshot *found, uint8_t *target, uint32_t start) noexcept nogil
+    cdef uint64_t generation(self) noexcept nogil

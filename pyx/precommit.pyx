@@ -1,0 +1,168 @@
+"""The file `precommit`: the control page and the body of the open block.
+
+Writers map it. Readers pread it, so that a truncated file is an error and not a signal, and check what they got: the
+slot against its CRC and the generation, the body against the running CRC in the word.
+"""
+
+import os
+
+from libc.errno cimport errno
+from libc.stddef cimport offsetof
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from jlog._core.file cimport jlog_allocate, jlog_file_bytes, jlog_read_at, jlog_write_at
+from jlog._core.page cimport (
+    JLOG_CAPACITY_MAX,
+    JLOG_CAPACITY_MIN,
+    JLOG_PAGE_BYTES,
+    JLOG_PAGE_LAYOUT,
+    JLOG_PAGE_MAGIC,
+    JLOG_PAGE_READY,
+    jlog_page,
+    jlog_slot_crc,
+    jlog_word_crc,
+    jlog_word_used,
+)
+
+from jlog.errors import CorruptJournal
+
+
+cdef extern from "<sys/mman.h>" nogil:
+    enum:
+        PROT_READ
+        PROT_WRITE
+        MAP_SHARED
+    void *MAP_FAILED
+    void *mmap(void *address, size_t size, int protection, int flags, int fd, int64_t offset)
+    int munmap(void *address, size_t size)
+    int mlock(const void *address, size_t size)
+
+cdef extern from "page.h" nogil:
+    void jlog_pause()
+
+cdef enum:
+    TEARS_MAX = 10000  # reads beside stores that may tear before it is called damage
+
+cdef uint8_t _boot_id[16]
+
+
+def _read_boot_id() -> bytes:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return bytes.fromhex(file.read().strip().replace("-", ""))
+    except (OSError, ValueError):
+        return bytes(16)  # unknown: then every opening alone recovers as after a power loss
+
+
+memcpy(_boot_id, <const uint8_t *> <bytes> _read_boot_id(), 16)
+
+
+cdef class Precommit:
+    """Opens `precommit`; `writable=False` reads only. FileNotFoundError where there is none."""
+
+    def __cinit__(self):
+        self.fd = -1
+
+    def __init__(self, directory, bytes uuid not None, *, bint writable=True, bint create=False):
+        self.path = os.path.join(directory, "precommit")
+        memcpy(self.uuid, <const uint8_t *> uuid, 16)
+        flags = os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0)
+        self.fd = os.open(self.path, flags, 0o666)
+        found = os.fstat(self.fd)
+        self.device, self.inode = found.st_dev, found.st_ino
+
+    def __dealloc__(self):
+        self.close()
+
+    cpdef close(self):
+        if self.page != NULL:
+            munmap(self.page, self.mapped_bytes)
+            self.page = NULL
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def grow(self, uint64_t capacity) -> None:
+        """Makes the body at least this large. The file is written, not only allocated: a mapping of a sparse file
+        faults on a full disk."""
+        cdef int64_t size = jlog_file_bytes(self.fd)
+        cdef int error
+        wanted = JLOG_PAGE_BYTES + capacity
+        if size < <int64_t> wanted:
+            zeros = bytes(wanted - size)
+            error = jlog_allocate(self.fd, size, wanted)
+            if error == 0:
+                error = jlog_write_at(self.fd, <const uint8_t *> zeros, len(zeros), size)
+            if error != 0:
+                raise OSError(error, os.strerror(error), self.path)
+
+    def map(self) -> None:
+        """Maps all of it for writing; locked into memory where the limit allows."""
+        cdef int64_t size = jlog_file_bytes(self.fd)
+        if size < JLOG_PAGE_BYTES + JLOG_CAPACITY_MIN or size > JLOG_PAGE_BYTES + <int64_t> JLOG_CAPACITY_MAX:
+            raise CorruptJournal(self.path, max(size, 0), "the pre-commit buffer is cut off")
+        if self.page != NULL:
+            munmap(self.page, self.mapped_bytes)
+            self.page = NULL
+        page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, self.fd, 0)
+        if page == MAP_FAILED:
+            raise OSError(errno, os.strerror(errno), self.path)
+        self.page = <jlog_page *> page
+        self.mapped_bytes = size
+        mlock(page, size)
+
+    cdef int identify(self, const jlog_page *page) noexcept nogil:
+        """PAGE_VALID when this page was made in this boot, for this journal, in this very file, and is not being
+        recovered."""
+        if memcmp(page.magic, JLOG_PAGE_MAGIC, 8) != 0 or page.layout != JLOG_PAGE_LAYOUT:
+            return PAGE_INVALID
+        if page.status != JLOG_PAGE_READY or memcmp(page.uuid, self.uuid, 16) != 0:
+            return PAGE_INVALID
+        if memcmp(page.boot_id, _boot_id, 16) != 0:
+            return PAGE_INVALID
+        return PAGE_VALID if page.device == self.device and page.inode == self.inode else PAGE_INVALID
+
+    cdef void imprint(self) noexcept nogil:
+        """Writes into the mapped page what identify() looks for, but for the status."""
+        memcpy(self.page.magic, JLOG_PAGE_MAGIC, 8)
+        self.page.layout = JLOG_PAGE_LAYOUT
+        memcpy(self.page.uuid, self.uuid, 16)
+        memcpy(self.page.boot_id, _boot_id, 16)
+        self.page.device = self.device
+        self.page.inode = self.inode
+        self.page.capacity = self.mapped_bytes - JLOG_PAGE_BYTES
+
+    cdef int snapshot(self, Snapshot *found) noexcept nogil:
+        """The open block's place and word. PAGE_VALID, PAGE_INVALID, or -errno."""
+        cdef jlog_page page
+        cdef int64_t got
+        cdef int turn
+        for turn in range(TEARS_MAX):
+            got = jlog_read_at(self.fd, &page, offsetof(jlog_page, explicit_max_us), 0)
+            if got < 0:
+                return <int> got
+            if got < <int64_t> offsetof(jlog_page, explicit_max_us) or self.identify(&page) != PAGE_VALID:
+                return PAGE_INVALID
+            found.slot = page.slots[page.generation & 1]
+            if found.slot.generation == page.generation and found.slot.crc == jlog_slot_crc(&found.slot, self.uuid):
+                found.used = jlog_word_used(found.slot.word)
+                found.crc = jlog_word_crc(found.slot.word)
+                return PAGE_VALID
+            jlog_pause()  # a switch passed under the pread
+        return PAGE_INVALID
+
+    cdef uint64_t generation(self) noexcept nogil:
+        """As it is now; 0 where it cannot be read."""
+        cdef uint64_t value = 0
+        if jlog_read_at(self.fd, &value, sizeof(value), offsetof(jlog_page, generation)) != sizeof(value):
+            return 0
+        return value
+
+    cdef int read_body(self, const Snapshot *found, uint8_t *target, uint32_t start) noexcept nogil:
+        """body[start, used) to target + start. 1 when it is that block's, 0 when the block has been switched away from
+        meanwhile, or -errno. The caller checks the CRC."""
+        cdef int64_t got = jlog_read_at(self.fd, target + start, found.used - start, JLOG_PAGE_BYTES + start)
+        if got < 0:
+            return <int> got
+        return got == found.used - start and self.generation() == found.slot.generation

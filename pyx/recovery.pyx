@@ -1,0 +1,368 @@
+"""Where the journal ends when nobody is there to ask, and how the next writer makes it whole.
+
+Only processes died: the control page still says it, and little is to do. The power failed (or the directory was copied):
+the segments are read from the synced mark on, and what follows the valid prefix was promised to nobody.
+"""
+
+import os
+import time
+from collections import namedtuple
+
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy, memset
+
+from jlog._core.copies import NONE
+from jlog._core.format cimport (
+    JLOG_CODEC_NONE,
+    JLOG_KIND_RECORDS,
+    JLOG_KIND_STATE,
+    JLOG_LEASE_STRIDE,
+    JLOG_TAG_KEY,
+    JLOG_TAG_LONG,
+    JLOG_TAG_NULL,
+    JLOG_TAG_STATE,
+    jlog_block_header,
+    jlog_block_header_crc,
+    jlog_crc32c,
+    jlog_fill_block_header,
+    jlog_load64,
+    jlog_segment_header,
+    jlog_walk,
+    jlog_walk_records,
+)
+from jlog._core.file cimport jlog_sync_data, jlog_sync_directory, jlog_write_at
+from jlog._core.page cimport (
+    JLOG_BASE_BYTES,
+    JLOG_FAILPOINT,
+    JLOG_PAGE_BYTES,
+    JLOG_PAGE_READY,
+    JLOG_PAGE_RECOVERING,
+    jlog_block_capacity,
+    jlog_clock_us,
+    jlog_full_fence,
+    jlog_open_slot,
+    jlog_page,
+    jlog_slot,
+    jlog_slot_crc,
+    jlog_switch,
+    jlog_word_crc,
+    jlog_word_used,
+)
+from jlog._core.precommit cimport PAGE_VALID, Precommit, Snapshot
+from jlog._core.segment cimport BLOCK_VALID, SegmentFile, fill_segment_header
+
+from jlog._core.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES, list_segments, segment_name, walk_body
+from jlog.errors import CorruptJournal
+
+End = namedtuple("End", "segment offset sequence previous_offset clock_us damage")
+Damage = namedtuple("Damage", "path offset reason first_sequence records_lost")
+
+
+# --- Scanning ----------------------------------------------------------------------------------------------------
+
+
+def scan(directory, bytes uuid not None, bounds) -> End:
+    """The end of the valid prefix, from the synced mark on. Damage that a later block's durable end vouches for is
+    listed and gone past; what has not been synced and does not check ends the journal."""
+    segments = list_segments(directory)
+    kept = [s for s in segments if s >= bounds.mark_segment] or segments
+    if not kept:
+        raise CorruptJournal(os.fspath(directory), 0, "there is no segment file; restore one from a backup")
+    segment, offset, sequence = kept[0], SEGMENT_HEADER_BYTES, kept[0]
+    if segment == bounds.mark_segment and bounds.mark_offset:
+        offset, sequence = bounds.mark_offset, bounds.mark_sequence
+    previous, clock_us, damage = 0, INT64_MIN, []
+    while True:
+        file = SegmentFile(directory, segment, uuid)
+        block, reason = file.block_at(offset)
+        while block is not None and block.first_sequence == sequence:
+            previous = offset
+            clock_us = max(clock_us, block.clock_us)
+            offset += BLOCK_HEADER_BYTES + block.stored_bytes
+            sequence += block.records
+            block, reason = file.block_at(offset)
+        following = _successor(directory, uuid, segments, segment, offset, sequence)
+        if following is not None:
+            segment, offset, sequence, previous = following, SEGMENT_HEADER_BYTES, following, 0
+            continue
+        found = _vouched(directory, uuid, segments, segment, offset, sequence)
+        if found is None:
+            return End(segment, offset, sequence, previous, clock_us, damage)
+        next_segment, next_block = found
+        damage.append(Damage(file.path, offset, reason or "the sequence jumps", sequence,
+                             next_block.first_sequence - sequence))
+        segment, offset, sequence, previous = next_segment, next_block.offset, next_block.first_sequence, 0
+
+
+def _successor(directory, uuid, segments, segment, offset, sequence):
+    """The segment whose header says that it goes on exactly here."""
+    for later in segments:
+        if later > segment:
+            try:
+                file = SegmentFile(directory, later, uuid)
+            except (CorruptJournal, FileNotFoundError):
+                continue
+            if (file.previous_segment, file.previous_end_offset, file.previous_end_sequence) == (segment, offset, sequence):
+                return later
+    return None
+
+
+def _vouched(directory, uuid, segments, segment, offset, sequence):
+    """(segment, first whole block behind this place), if some later block knew the place to be synced; else None."""
+    first = None
+    for later in segments:
+        if later < segment:
+            continue
+        try:
+            file = SegmentFile(directory, later, uuid)
+        except (CorruptJournal, FileNotFoundError):
+            continue
+        at = offset + 1 if later == segment else SEGMENT_HEADER_BYTES
+        block = file.next_block(at, file.file_bytes)
+        while block is not None:
+            if block.first_sequence >= sequence:
+                first = first or (later, block)
+                if block.durable_end > sequence:
+                    return first
+            block = file.next_block(block.offset + BLOCK_HEADER_BYTES + block.stored_bytes, file.file_bytes)
+    return None
+
+
+# --- What the page says -----------------------------------------------------------------------------------------
+
+
+cdef bint body_is_whole(Precommit precommit, const jlog_slot *slot) noexcept:
+    """Whether the mapped body is what the slot's word says."""
+    cdef uint32_t used = jlog_word_used(slot.word)
+    cdef uint8_t *body = <uint8_t *> precommit.page + JLOG_PAGE_BYTES
+    if used == 0:
+        return jlog_word_crc(slot.word) == 0
+    if used < JLOG_BASE_BYTES or used > precommit.mapped_bytes - JLOG_PAGE_BYTES:
+        return False
+    return jlog_crc32c(0, body, used) == jlog_word_crc(slot.word)
+
+
+def only_processes_died(directory, bytes uuid not None, Precommit precommit not None, bounds) -> bool:
+    """Whether the mapped page is the truth though nobody is there: it is of this boot and this file, and what stands in
+    the segment agrees with it."""
+    cdef jlog_page *page = precommit.page
+    cdef jlog_slot *slot
+    cdef jlog_walk walk
+    cdef uint8_t *body = <uint8_t *> page + JLOG_PAGE_BYTES
+    cdef uint32_t used
+    cdef size_t raw
+    cdef SegmentFile file
+    if precommit.identify(page) != PAGE_VALID:
+        return False
+    slot = jlog_open_slot(page)
+    if slot.generation != page.generation or slot.crc != jlog_slot_crc(slot, precommit.uuid):
+        return False
+    if not body_is_whole(precommit, slot):
+        return False
+    used = jlog_word_used(slot.word)
+    raw = used - JLOG_BASE_BYTES if used else 0
+    if jlog_walk_records(body + JLOG_BASE_BYTES, raw, jlog_load64(body), &walk) != 0:
+        return False
+    if bounds.mark_sequence > slot.first_sequence + walk.record_count:
+        return False
+    try:
+        file = SegmentFile(directory, slot.segment, uuid)
+    except (CorruptJournal, FileNotFoundError):
+        return False
+    if slot.previous_offset and file.read_block(slot.previous_offset, True) != BLOCK_VALID:
+        return False
+    if file.read_block(slot.offset, True) != BLOCK_VALID:
+        return True
+    if used == 0:
+        return page.direct == page.generation
+    # A write-out that was killed or failed: it is the body as it was then.
+    return (file.header.first_sequence == slot.first_sequence and file.header.codec == JLOG_CODEC_NONE
+            and file.header.raw_bytes <= raw and memcmp(file.body, body + JLOG_BASE_BYTES, file.header.raw_bytes) == 0)
+
+
+def body_at(Precommit precommit not None, segment, offset, sequence):
+    """(base time, records as bytes) of the body, if it begins exactly at this end; else None."""
+    cdef jlog_slot *slot
+    cdef jlog_walk walk
+    cdef uint8_t *body
+    if precommit.page == NULL:
+        return None
+    body = <uint8_t *> precommit.page + JLOG_PAGE_BYTES
+    for parity in range(2):
+        slot = &precommit.page.slots[parity]
+        if slot.crc != jlog_slot_crc(slot, precommit.uuid) or jlog_word_used(slot.word) <= JLOG_BASE_BYTES:
+            continue
+        if (slot.segment, slot.offset, slot.first_sequence) != (segment, offset, sequence):
+            continue
+        if body_is_whole(precommit, slot):
+            raw = body[JLOG_BASE_BYTES:jlog_word_used(slot.word)]
+            base = jlog_load64(body)
+            if jlog_walk_records(<const uint8_t *> <bytes> raw, len(raw), base, &walk) == 0:
+                return base, raw
+    return None
+
+
+# --- Writing what is missing ------------------------------------------------------------------------------------
+
+
+def encode_block(bytes uuid not None, uint64_t segment, uint64_t offset, bytes raw not None, int64_t base_time_us,
+                 uint64_t first_sequence, *, bint snapshot=False, uint64_t durable_end=0) -> bytes:
+    """A block as it stands at this place: header and body."""
+    cdef jlog_block_header header
+    cdef jlog_walk walk
+    if jlog_walk_records(raw, len(raw), base_time_us, &walk) != 0:
+        raise ValueError("these are no records")
+    memset(&header, 0, sizeof(header))
+    jlog_fill_block_header(&header, JLOG_KIND_STATE if snapshot else JLOG_KIND_RECORDS, walk.has_state, walk.record_count,
+                      len(raw), first_sequence)
+    header.stored_crc = header.raw_crc = jlog_crc32c(0, <const uint8_t *> raw, len(raw))
+    header.base_time_us = base_time_us
+    header.max_timestamp_us = max(walk.clock_max_us, walk.explicit_max_us)
+    header.clock_us = jlog_clock_us(0)
+    header.durable_end = durable_end
+    header.header_crc = jlog_block_header_crc(&header, uuid, segment, offset)
+    return (<uint8_t *> &header)[:sizeof(header)] + raw
+
+
+def encode_state(dict state not None) -> bytes:
+    """State records: key and value of each entry."""
+    parts = []
+    for key, value in state.items():
+        tag = JLOG_TAG_LONG | JLOG_TAG_STATE | JLOG_TAG_KEY | (JLOG_TAG_NULL if value is None else 0)
+        for number in (tag, 0, len(value or b""), len(key), 0):
+            parts.append(int(number).to_bytes(4, "little"))
+        parts += [key, value or b""]
+    return b"".join(parts)
+
+
+def segment_start(bytes uuid not None, uint64_t epoch, uint64_t first_sequence, previous, dict state not None,
+                  *, uint64_t durable_end=0) -> bytes:
+    """What every segment file begins with: its header, and a block with the state as it is. `previous`: (segment, end
+    offset, end sequence) of the file before, or None."""
+    cdef jlog_segment_header header
+    segment, offset, sequence = previous if previous is not None else (NONE, 0, 0)
+    fill_segment_header(&header, uuid, epoch, first_sequence, segment, offset, sequence)
+    return (<uint8_t *> &header)[:sizeof(header)] + encode_block(
+        uuid, first_sequence, sizeof(header), encode_state(state), header.created_us, first_sequence,
+        snapshot=True, durable_end=durable_end)
+
+
+def create_segment(directory, first_sequence, bytes start not None) -> None:
+    """A segment file that holds `start`, synced, and its entry in the directory too."""
+    temporary = os.path.join(directory, "next.recovery")
+    fd = os.open(temporary, os.O_CLOEXEC | os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
+    try:
+        _check(jlog_write_at(fd, <const uint8_t *> start, len(start), 0), temporary)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    _visit(b"recovery.segment_written")
+    os.rename(temporary, os.path.join(directory, segment_name(first_sequence)))
+    sync_directory(directory)
+
+
+def sync_directory(path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _check(jlog_sync_directory(fd), path)
+    finally:
+        os.close(fd)
+
+
+def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Precommit precommit not None, bounds_file,
+                             uint64_t segment_bytes):
+    """Makes the journal whole and the mapped page valid. Killed anywhere, the next one does it again. Returns what was
+    found damaged."""
+    cdef jlog_page *page = precommit.page
+    cdef uint64_t generation
+    page.status = JLOG_PAGE_RECOVERING
+    jlog_full_fence()
+    _visit(b"recovery.begun")
+    bounds = bounds_file.read()
+    end = scan(directory, uuid, bounds)
+    added = body_at(precommit, end.segment, end.offset, end.sequence)
+    path = os.path.join(directory, segment_name(end.segment))
+    quarantine_what_follows(directory, end.segment, end.offset)
+    _visit(b"recovery.quarantined")
+    fd = os.open(path, os.O_CLOEXEC | os.O_RDWR)
+    try:
+        os.ftruncate(fd, end.offset)
+        if added is not None:
+            base_us, raw = added
+            block = encode_block(uuid, end.segment, end.offset, raw, base_us, end.sequence)
+            _check(jlog_write_at(fd, <const uint8_t *> block, len(block), end.offset), path)
+            records, clock_us, _, _, _ = walk_body(raw, base_us)
+            end = end._replace(previous_offset=end.offset, offset=end.offset + len(block),
+                               sequence=end.sequence + records, clock_us=max(end.clock_us, clock_us))
+        _check(jlog_sync_data(fd), path)
+    finally:
+        os.close(fd)
+    _visit(b"recovery.cut")
+    closed_here = bounds.closed == (end.segment, end.offset, end.sequence)
+    first = end.sequence if closed_here else max(bounds.lease_limit, end.sequence)
+    if first == end.segment:  # no record is in the segment yet, and none was ever given out
+        place = end.segment, end.offset
+    else:
+        state = SegmentFile(directory, end.segment, uuid).state_before(end.offset)
+        start = segment_start(uuid, epoch, first, (end.segment, end.offset, end.sequence), state, durable_end=end.sequence)
+        create_segment(directory, first, start)
+        place = first, len(start)
+    sync_directory(directory)
+    _visit(b"recovery.segment_created")
+    # The note that the journal is closed here makes it all repeatable: nothing was given out since.
+    bounds_file.update(mark=(*place, first), lease_limit=first + JLOG_LEASE_STRIDE, closed=(*place, first), durable=True)
+    _visit(b"recovery.marked")
+    generation = max(page.generation if page.generation < 1 << 63 else 0, <uint64_t> jlog_clock_us(0)) + 2
+    make_page(precommit, generation, segment_bytes, place[0], place[1], first, end.clock_us)
+    return end.damage
+
+
+def make_page(Precommit precommit not None, uint64_t generation, uint64_t segment_bytes, uint64_t segment, uint64_t offset,
+              uint64_t first_sequence, int64_t clamp_us) -> None:
+    """A valid page whose open block is empty and lies at this place. Its lease is set by whoever opens it."""
+    cdef jlog_page *page = precommit.page
+    page.status = JLOG_PAGE_RECOVERING
+    jlog_full_fence()
+    memset(<uint8_t *> page + 128, 0, sizeof(jlog_page) - 128)
+    precommit.imprint()
+    page.segment_bytes = segment_bytes
+    page.clamp_us = clamp_us if clamp_us > INT64_MIN else 0
+    page.durable_end = first_sequence
+    page.durable_segment = segment
+    page.generation = generation - 1
+    jlog_switch(page, segment, offset, first_sequence, 0, jlog_block_capacity(page, offset))
+    jlog_full_fence()
+    page.status = JLOG_PAGE_READY
+
+
+def quarantine_what_follows(directory, uint64_t segment, uint64_t offset) -> None:
+    """Moves later segments, and what stands behind the end in this one, into `quarantine/`: nothing is thrown away."""
+    target = os.path.join(directory, "quarantine")
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    path = os.path.join(directory, segment_name(segment))
+    for later in list_segments(directory):
+        if later > segment:
+            os.makedirs(target, exist_ok=True)
+            name = segment_name(later)
+            os.rename(os.path.join(directory, name), os.path.join(target, f"{name}.{stamp}"))
+    with open(path, "rb") as file:
+        file.seek(offset)
+        tail = file.read()
+    kept = tail.rstrip(b"\0")
+    if kept:
+        os.makedirs(target, exist_ok=True)
+        with open(os.path.join(target, f"{segment_name(segment)}.{offset}.{stamp}"), "wb") as file:
+            file.write(kept)
+            file.flush()
+            os.fsync(file.fileno())
+        sync_directory(target)
+
+
+cdef int _check(int error, path) except -1:
+    if error != 0:
+        raise OSError(error, os.strerror(error), os.fspath(path))
+    return 0
+
+
+cdef int _visit(const char *failpoint) except -1:
+    return _check(JLOG_FAILPOINT(failpoint), "failpoint")

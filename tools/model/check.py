@@ -1,0 +1,34 @@
+"""Runs the models: every scenario must hold, and every known mistake must be caught.
+
+    python check.py            all of them
+    python check.py --quick    those that take a few seconds
+    python check.py WORDS...   only what has one of these words in its name, and the traces
+"""
+
+import sys
+
+from explore import explore
+from scenarios import MISTAKES, SCENARIOS
+
+
+def main(arguments):
+    quick, words = "--quick" in arguments, [word for word in arguments if word != "--quick"]
+    failed = False
+    for model in SCENARIOS + MISTAKES:
+        name = model.wrong or model.name
+        if (quick and not model.quick) or (words and not any(word in name for word in words)):
+            continue
+        result = explore(model)
+        expected = bool(result.violation) == bool(model.wrong)
+        failed |= not expected
+        verdict = "ok  " if expected else "FAIL"
+        print(f"{verdict} {result.states:9,} states {result.seconds:6.1f} s  {name}", flush=True)
+        if result.violation:
+            print(f"     {result.violation}", flush=True)
+            if words or not expected:
+                print("".join(f"       {step}\n" for step in result.trace if step), end="", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,73 @@
+"""What the journal holds: to the next to open alone, and to a recovery after a power loss at this very moment."""
+
+from world import Violation
+
+
+def content(m):
+    """What page and segments say, as the next to open alone would see it."""
+    slot = m.open_slot()
+    key = m.segment, m.files, m.starts, slot, m.body
+    if key not in m.spec.cache:
+        m.spec.cache[key] = walk(m, *slot)
+    return m.spec.cache[key]
+
+
+def walk(m, end, first, word):
+    place, values = (0, 0), ()
+    while place != end:
+        block = m.find(place)
+        if block and block[0] == len(values):
+            values, place = values + block[1], (place[0], place[1] + m.size(block[1]))
+        elif not block and len(values) in m.files and place[0] != len(values):
+            place = len(values), 0
+        else:
+            raise Violation(f"no block of the journal at {place}, after {values}: {block}")
+        for name in m.files:
+            if place[0] < name < len(values):
+                raise Violation(f"{name} is looked for in file {name} and is in file {place[0]}")
+    if first != len(values) or m.body[: len(word)] != word:
+        raise Violation(f"the page says {first} {word} after {values}, the body {m.body}")
+    for name in m.files:
+        if end[0] < name < first + len(word):
+            raise Violation(f"{name} is looked for in file {name} and is in the open block of file {end[0]}")
+    values += word
+    for name, state in m.starts:
+        if name <= end[0] and state != state_at(m, values[:name]):
+            raise Violation(f"file {name} begins with state {state}, after {values[:name]}")
+    if len(set(values)) != len(values):
+        raise Violation(f"a record is there twice: {values}")
+    return values
+
+
+def state_at(m, values):
+    """The state behind these records: the last value whose block carried some."""
+    return next((value for value in reversed(values) if value in m.spec.carriers), 0)
+
+
+def after_power_loss(m):
+    """Every content that recovery may find: the valid prefix, and the body if it begins exactly there."""
+    certain, possible = m.entries
+    loose = tuple(possible - certain)
+    for chosen in range(1 << len(loose)):
+        yield from scan(m, certain | {name for i, name in enumerate(loose) if chosen >> i & 1})
+
+
+def scan(m, files):
+    disk, todo = dict(m.disk), [((0, 0), (), files - {0})]
+    while todo:
+        place, values, unused = todo.pop()
+        versions = disk.get(place, {None})
+        blocks = [b for b in versions if b and b[0] == len(values)]
+        todo += [((place[0], place[1] + m.size(b[1])), values + b[1], unused) for b in blocks]
+        if len(blocks) == len(versions):
+            continue  # the block is there for certain
+        if len(values) in unused:
+            todo.append(((len(values), 0), values, unused - {len(values)}))
+            continue
+        for name in unused:
+            if name < min(len(values), m.durable):
+                raise Violation(f"power loss: the file {name} of a killed roll is back, before the synced mark")
+        yield values
+        for first, word in m.images:
+            if first == len(values) and all(v in cell for v, cell in zip(word, m.cells)):
+                yield values + word

@@ -1,0 +1,117 @@
+"""A segment file of one's own, prepared before the lock is taken: for a roll, and for a block that is very large.
+
+Under the lock only the headers are completed, the file renamed without replacing, and the switch made. A roll takes
+another segment only if the open one has a record; where there is none, a large block is written as a direct one.
+"""
+
+from content import content, state_at
+from switch import close, direct, note_state
+from takeover import finish
+from world import APPEND, Violation, put, step
+
+
+def name_of_spare(m, p):
+    """next.<slot>.<n>; n tells the threads of a process apart."""
+    return p.slot, int(m.spec.process(p.pid) != p.pid)
+
+
+def drop_spare(m, p):
+    name = name_of_spare(m, p)
+    m.spares = tuple(s for s in m.spares if s[0] != name)
+
+
+@step("look")
+def look_at_generation(m, p):
+    """First the generation, then the state: a block with state that comes in between is read twice, not missed."""
+    p.looked, p.pc = m.generation, "prepare"
+    if m.wrong("roller reads the state before the generation"):
+        p.copy = state_at(m, content(m)[: m.open_slot()[1]])
+
+
+@step("prepare")
+def prepare(m, p):
+    """Allocated, its first region with the state as read now; a large block too, which depends on no sequence."""
+    name, state = name_of_spare(m, p), state_at(m, content(m)[: m.open_slot()[1]])
+    if m.wrong("roller reads the state before the generation"):
+        state, p.looked = p.copy, m.generation
+    if name in dict(m.spares):
+        raise Violation(f"next.{name[0]}.{name[1]} is there already, of somebody who is dead")
+    m.spares = tuple(sorted([*m.spares, (name, state)]))
+    p.copy, p.pc = (), "lock"
+
+
+@step("roll")
+@step("own file")
+@step("own file, state")
+def look_again(m, p):
+    """Under the lock. With records in the word that block goes first, by a switch of its own."""
+    (name, _), first, word = m.open_slot()
+    if word:
+        return close(m, p)
+    call, *values = m.spec.programs[p.pid][p.op]
+    if name == first:
+        drop_spare(m, p)
+        if values:
+            return direct(m, p)
+        p.pc = "unlock"
+        return None
+    came = p.looked <= m.state < m.generation  # a note of the open block itself is of one that failed, or not yet written
+    if m.wrong("roller takes the note of a block that failed for state that came"):
+        came = p.looked <= m.state
+    if came and not m.wrong("roller does not look at the state note again"):
+        if p.looked == m.generation:
+            raise Violation("the roll reads the same state again, for ever")
+        drop_spare(m, p)  # its first region is written again, which for everybody else is the same
+        m.words = put(m.words, APPEND, 0)
+        p.generation, p.pc = -1, "look"
+        return None
+    p.copy, p.then, p.pc = tuple(values) or None, "unlock", "rename"
+
+
+@step("rename")
+def rename(m, p):
+    """Headers, then the name, which must be free: whoever died with a file under it has been tidied away."""
+    first, mine = m.open_slot()[1], dict(m.spares).get(name_of_spare(m, p))
+    if mine is None:
+        raise Violation("somebody has removed the file that a living process prepared")
+    if first in m.files and not m.wrong("roller renames over what is there"):
+        raise Violation(f"{first} is in the way of a roll")
+    drop_spare(m, p)
+    m.set_files({*m.files, first})
+    m.starts = tuple(sorted([*m.starts, (first, mine)]))
+    note_state(m, p)
+    if p.copy:
+        m.write((first, 0), (first, p.copy))
+    p.file, p.pc = True, "empty"
+
+
+@step("rename")
+def fail_before_rename(m, p):
+    if not m.failures:
+        return False
+    m.failures -= 1
+    drop_spare(m, p)
+    p.copy, p.after, p.pc = (), "failed", "unlock"
+
+
+@step("empty")
+def fail_after_rename(m, p):
+    if not (m.failures and p.file):
+        return False
+    m.failures -= 1
+    p.copy, p.file, p.after, p.pc = (), False, "failed", "undo"
+    if m.wrong("a roll that fails leaves its file"):
+        p.pc = "unlock"
+
+
+@step("undo")
+def undo(m, p):
+    """The file goes, and must not come back after a power loss under numbers that others get once we unlock."""
+    m.set_files({name for name in m.files if name <= m.open_slot()[0][0]})
+    p.pc = "undo entries" if m.spec.power and not m.wrong("a roll that fails does not sync the directory") else "unlock"
+
+
+@step("undo entries")
+def sync_undone_directory(m, p):
+    m.sync_directory()
+    p.pc = "unlock"

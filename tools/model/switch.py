@@ -1,0 +1,165 @@
+"""What is done under the append lock: a record into the open block, a block to its place, the switch to the next."""
+
+from takeover import finish
+from world import APPEND, CAPACITY, CARRIES_STATE, SYNC, put, step
+
+
+@step("append")
+def encode(m, p):
+    word = m.open_slot()[2]
+    if m.closed == m.generation or len(word) == CAPACITY:
+        return close(m, p)
+    p.generation = -1
+    if m.wrong("publish before the bytes"):
+        publish(m, p)
+        p.pc = "late"
+    else:
+        m.set_cell(len(word), m.spec.programs[p.pid][p.op][1])
+        p.pc = "publish"
+
+
+@step("publish")
+def publish(m, p):
+    """The record exists from this store on, for readers and for whoever takes over."""
+    place, first, word = m.open_slot()
+    m.set_slot(m.generation & 1, (place, first, (*word, m.spec.programs[p.pid][p.op][1])))
+    p.pc = "unlock"
+
+
+@step("direct")
+@step("state")
+def direct(m, p):
+    """A block that never was in the body. What carries state is written like this."""
+    place, first, word = m.open_slot()
+    if word:  # needs a switch of its own: a takeover knows one place only
+        if m.wrong("one switch for the open block and a direct one"):
+            behind = place[0], place[1] + m.size(word)
+            m.write(behind, (first + len(word), m.spec.programs[p.pid][p.op][1:]))
+        return close(m, p)
+    m.direct = m.generation
+    note_state(m, p)
+    p.copy, p.then, p.pc = m.spec.programs[p.pid][p.op][1:], "unlock", "write"
+
+
+@step("flush")
+def flush(m, p):
+    """Done when the block that it found has gone: whoever waits for an *empty* one may wait for ever."""
+    if m.open_slot()[2] and p.generation < 0:
+        return close(m, p)
+    if p.after == "finish" or not m.wrong("sync word is taken while append is held"):
+        m.words = put(m.words, APPEND, 0)
+    if p.after == "finish":
+        finish(m, p)
+    else:
+        p.want, p.pc, p.copy = SYNC, "lock", m.open_slot()[1]  # a sync notes the end that it needs
+
+
+def note_state(m, p):
+    """Before the block can be published, by us or by a takeover: whoever rolls must know of it by then. A note of the
+    open block's own generation says nothing, for that block may have failed."""
+    carries = m.spec.programs[p.pid][p.op][0] in CARRIES_STATE
+    if carries and not m.wrong("the state is noted after the switch"):
+        m.state = m.generation
+
+
+def close(m, p):
+    """The open block has records and must go to its place first; p.then is what to come back to."""
+    if not m.spec.lz4:
+        p.copy, p.pc = m.body[: len(m.open_slot()[2])], "write"
+        return None if m.failures else write(m, p)  # one step less to explore, where it can't fail
+    p.generation, p.pc = m.generation, "leave"
+    if m.closed == m.generation:
+        return leave(m, p)
+    m.closed = m.generation
+
+
+@step("leave")
+def leave(m, p):
+    m.words = put(m.words, APPEND, 0)
+    p.pc = "compress"
+
+
+@step("compress")
+def compress(m, p):
+    """Without the lock; if another one switches meanwhile this copy is garbage, and the generation tells."""
+    p.copy = m.body[: len(m.slots[p.generation & 1][2])]
+    p.pc = "lock"
+
+
+@step("write")
+def write(m, p):
+    place, first, _ = m.open_slot()
+    p.pc = "empty"
+    if not m.wrong("switch before the block is written"):
+        m.write(place, (first, p.copy))
+
+
+@step("write")
+def fail(m, p):
+    """It raises, and so does the call. The open block stays open, is written again later, and all of it may be in the
+    file already. A direct one looks at its place, as a takeover would: if it is whole it has not failed (that is the
+    step above), for its numbers could not be given out again; if it is torn it never becomes whole."""
+    if not m.failures:
+        return False
+    m.failures -= 1
+    place, first, _ = m.open_slot()
+    if p.then != "unlock" or m.wrong("a direct write that fails does not look at its place"):
+        m.write(place, (first, p.copy))
+    p.copy, p.after, p.pc = (), "failed", "unlock"
+
+
+@step("empty")
+def empty_slot(m, p):
+    """The word is emptied before the header is filled: a power loss may catch the page between any two stores."""
+    parity = m.generation + 1 & 1
+    if m.wrong("closed is a flag that the switch clears first"):
+        m.closed = -1
+    if m.wrong("direct is a flag that the switch clears first"):
+        m.direct = -1
+    if m.wrong("header is filled before the word is emptied"):
+        m.set_slot(parity, (*next_block(m, p), m.slots[parity][2]))
+    else:
+        m.set_slot(parity, (None, None, ()))
+    p.pc = "fill"
+
+
+@step("fill")
+def fill_slot(m, p):
+    m.set_slot(m.generation + 1 & 1, (*next_block(m, p), ()))
+    p.pc = "turn"
+
+
+def next_block(m, p):
+    (name, offset), first, _ = m.open_slot()
+    if p.file:
+        name, offset = first, 0
+    if p.copy is None:
+        return (name, offset), first  # a roll
+    return (name, offset + m.size(p.copy)), first + len(p.copy)
+
+
+@step("turn")
+def turn(m, p):
+    """The generation is stored last: block g is in the segment, g + 1 is open, and only now the body is used anew."""
+    m.generation += 1
+    if m.wrong("switch before the block is written") and p.copy:
+        p.pc = "late"
+    elif m.wrong("the state is noted after the switch") and m.spec.programs[p.pid][p.op][0] in CARRIES_STATE:
+        p.pc = "late"
+    else:
+        p.copy, p.file, p.pc = (), False, p.then
+
+
+@step("late")
+def write_late(m, p):
+    """Only the wrong designs come here: they did what publishes before what is published."""
+    if m.wrong("publish before the bytes"):
+        place, first, word = m.open_slot()
+        m.set_cell(len(word) - 1, word[-1])
+        p.pc = "unlock"
+    elif m.wrong("the state is noted after the switch"):
+        m.state, p.copy, p.file, p.pc = m.generation - 1, (), False, p.then
+    else:
+        place, first, _ = m.slots[m.generation - 1 & 1]
+        m.write(place, (first, p.copy))
+        p.copy, p.pc = (), p.then

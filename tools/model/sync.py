@@ -1,0 +1,69 @@
+"""Sync, once the block is flushed and the append lock let go: group commit behind a word of its own."""
+
+from takeover import finish
+from world import ALONE, APPEND, SYNC, Violation, step
+
+
+@step("lock")
+def synced_already(m, p):
+    """By another one, while this one waited for the word: that is the group commit."""
+    if p.want != SYNC or m.durable < p.copy:
+        return False
+    finish(m, p)
+
+
+@step("lock")
+def sync_alone(m, p):
+    """After 1 s, for its holder may be stopped."""
+    if p.want != SYNC or not m.words[SYNC]:
+        return False
+    if m.wrong("sync word is taken while append is held"):
+        return False  # it would only turn that deadlock into a second's wait
+    p.want, p.pc = ALONE, "sync generation"
+
+
+@step("sync generation")
+def read_generation_for_sync(m, p):
+    if m.wrong("sync word is taken while append is held") and m.words[APPEND]:
+        return False  # it would read the end under the append lock
+    p.generation, p.pc = m.generation, "sync slot"
+
+
+@step("sync slot")
+def read_slot_for_sync(m, p):
+    p.copy, p.pc = m.slots[p.generation & 1][:2], "sync generation again"
+
+
+@step("sync generation again")
+def read_generation_again_for_sync(m, p):
+    """The end that it is going to promise is read before the fdatasync, and lies before the open block."""
+    moved = m.generation != p.generation and not m.wrong("sync does not look at the generation again")
+    if not moved and p.copy[0] is None:
+        raise Violation("the sync takes a half-filled slot for damage")
+    p.generation, p.pc = -1, "fdatasync"
+    if moved:
+        p.copy, p.pc = (), "sync generation"
+
+
+@step("fdatasync")
+def fdatasync(m, p):
+    last = p.copy[0][0]
+    m.fdatasync(last)
+    new = {name for name in m.files if name <= last} - m.entries[0]
+    if new and not m.wrong("sync does not sync the directory of a new segment"):
+        m.sync_directory()
+    p.pc = "mark"
+
+
+@step("mark")
+def mark_durable(m, p):
+    """A maximum, with or without the word: who syncs alone may have come further meanwhile."""
+    end = p.copy[1]
+    if m.wrong("sync promises the end that it finds after the fdatasync"):
+        end = m.open_slot()[1]
+    m.durable = end if m.wrong("holder of the sync word just stores the durable end") else max(m.durable, end)
+    p.after, p.copy = "finish", ()
+    if p.want == SYNC:
+        p.pc = "unlock"
+    else:
+        finish(m, p)

@@ -1,0 +1,163 @@
+"""Slots, the lock words, and what whoever takes the append lock over from the dead has to do first."""
+
+from content import content
+from world import APPEND, SYNC, Violation, begin, put, step
+
+
+@step("start")
+def take_slot(m, p):
+    if None not in m.locks:
+        return False
+    p.slot = m.locks.index(None)
+    m.locks = put(m.locks, p.slot, m.spec.process(p.pid))
+    p.pc = "adopt"
+
+
+@step("adopt")
+def adopt_words(m, p):
+    """Whoever takes a slot takes over every word that names it: nobody else ever could, for the byte is ours now. And
+    what its last owner had prepared goes; the files of other slots belong to the living."""
+    mine = [s for s in m.spares if s[0][0] != p.slot]
+    if m.wrong("newcomer removes what any slot has prepared"):
+        mine = []
+    if not m.wrong("newcomer leaves what its slot's last owner prepared"):
+        m.spares = tuple(mine)
+    if p.slot + 1 not in m.words or m.wrong("newcomer ignores the word that names its slot"):
+        return begin(m, p)
+    p.want = m.words.index(p.slot + 1)
+    p.then, p.after = "unlock", "adopt"
+    p.pc = "repair" if p.want == APPEND else "unlock"
+
+
+# --- The lock and the takeover ----------------------------------------------------------------------------------
+
+
+@step("lock")
+def lock(m, p):
+    if m.words[p.want]:
+        return False
+    m.words = put(m.words, p.want, p.slot + 1)
+    held(m, p)
+
+
+@step("lock")
+def suspect(m, p):
+    """After 1 ms: who is it? Our own slot is never asked about."""
+    if m.words[p.want] in (0, p.slot + 1):
+        return False
+    p.suspect, p.pc = m.words[p.want], "ask"
+
+
+@step("ask")
+def take_byte(m, p):
+    """1. The byte of the owner's slot: proof of death, and nobody can reuse the slot while we have it. OFD locks do
+    not exclude threads of one process: a mutex of its own does, from here to drop_byte."""
+    us, holder = m.spec.process(p.pid), m.locks[p.suspect - 1]
+    if holder not in (None, us) and not m.wrong("takeover from a stopped owner"):
+        return False
+    if holder == us and not m.wrong("the mutex surrounds each fcntl call only"):
+        return False
+    if not m.wrong("takeover without holding the byte"):
+        m.locks = put(m.locks, p.suspect - 1, us)
+    p.pc = "cas"
+
+
+@step("ask")
+def ask_again(m, p):
+    if m.words[p.want] == p.suspect:
+        return False
+    p.suspect, p.pc = 0, "lock"
+
+
+@step("cas")
+def take_word(m, p):
+    """2. The word; now it names us, and whoever kills us hands the takeover on."""
+    won = m.words[p.want] == p.suspect
+    if won:
+        m.words = put(m.words, p.want, p.slot + 1)
+    p.pc = "drop won" if won else "drop lost"
+
+
+@step("drop won")
+@step("drop lost")
+def drop_byte(m, p):
+    if m.locks[p.suspect - 1] == m.spec.process(p.pid):
+        m.locks = put(m.locks, p.suspect - 1, None)
+    won, p.suspect = p.pc == "drop won", 0
+    if not won:
+        p.pc = "lock"
+    elif p.want == APPEND:
+        p.pc = "repair"
+    else:
+        held(m, p)  # a sync that died has promised nothing: nothing to repair
+
+
+@step("repair")
+def tidy(m, p):
+    """3. A roll that was killed left a file under a name that will be in the way."""
+    if m.wrong("takeover reopens a closed block"):
+        m.closed = -1  # a helper that was slow still has a copy of it from before
+    kept = {name for name in m.files if name <= m.open_slot()[0][0]}
+    p.pc = "repair entries" if m.spec.power else "complete"
+    if kept == set(m.files) and m.wrong("takeover that finds no file does not sync the directory"):
+        p.pc = "complete"
+    if kept != set(m.files) and not m.wrong("takeover leaves the file of a killed roll"):
+        m.set_files(kept)
+
+
+@step("repair entries")
+def sync_tidied_directory(m, p):
+    """Even if there was no such file: who was killed may have removed it and not synced that yet."""
+    if not m.wrong("takeover does not sync the directory after that"):
+        m.sync_directory()
+    p.pc = "complete"
+
+
+@step("complete")
+def complete(m, p):
+    """A whole direct block may be on the disk already, so its numbers can't be given out again: it is published by
+    the switch that was missing. A torn one never becomes whole and is written over. With records in the word the place
+    holds a write-out that failed, if anything."""
+    place, first, word = m.open_slot()
+    block = m.find(place)
+    noted = m.direct == m.generation and not m.wrong("takeover does not publish a whole direct block")
+    if not noted or (word and not m.wrong("takeover publishes a direct block though the word is not empty")):
+        held(m, p)
+    elif block and block[0] == first:
+        p.copy, p.pc = block[1], "empty"
+    else:
+        held(m, p)
+
+
+def held(m, p):
+    """The lock is ours. Not a step: what follows reads only what the lock protects."""
+    if p.want == SYNC:
+        p.pc = "sync generation"
+        if m.wrong("sync word is taken while append is held"):
+            m.words = put(m.words, APPEND, 0)
+    elif p.copy and (m.generation == p.generation or m.wrong("helper does not look at the generation again")):
+        p.pc = "write"
+    else:
+        p.pc, p.copy = p.then, ()
+
+
+@step("unlock")
+def unlock(m, p):
+    m.words = put(m.words, p.want, 0)
+    p.pc = p.after
+    if p.pc == "finish":
+        finish(m, p)
+
+
+def finish(m, p):
+    """The call returns: from here on its records are acknowledged."""
+    program, kept = m.spec.programs[p.pid][: p.op + 1], content(m)
+    if program[-1][0] == "flush":
+        kept = kept[: m.open_slot()[1]]
+    elif program[-1][0] == "sync":
+        kept = kept[: m.durable]
+    for value in (value for call in program for value in call[1:]):
+        if kept.count(value) != 1:
+            raise Violation(f"{program[-1]} has returned and {value} is {kept.count(value)} times in {kept}")
+    p.op += 1
+    begin(m, p)

@@ -1,0 +1,187 @@
+"""What the protocol works on: the shared page, the files, the kernel's locks, and one step at a time.
+
+Everything between two steps can be interrupted: by any other process, by SIGSTOP (a process that just takes no
+step), and by SIGKILL. What a process reads under the append lock cannot change, so such reads are part of the step
+that follows them; reads without the lock are steps of their own.
+
+A place is (first sequence of the segment file, offset); a CRC is modelled by the content that it stands for.
+`wrong` names the one known mistake that a run makes on purpose; scenarios.py has them all.
+"""
+
+from operator import attrgetter
+
+
+CAPACITY = 2  # records in the buffer: as small as possible, so that blocks switch often
+APPEND, SYNC, ALONE = 0, 1, -1  # the two lock words; nobody takes one while holding the other. Alone needs none
+
+PREPARES = {"roll", "own file", "own file, state"}  # the calls that prepare a segment file before they lock
+CARRIES_STATE = {"state", "own file, state"}
+
+
+class Violation(Exception):
+    """A promise of design.md that does not hold in some reachable state."""
+
+
+def put(items, index, value):
+    return items[:index] + (value,) + items[index + 1 :]
+
+
+class State:
+    """Named fields over a tuple. Frozen, they are a hashable state again."""
+
+    __slots__ = ()
+
+    def __init__(self, values):
+        for name, value in zip(self.FIELDS, values):
+            setattr(self, name, value)
+
+    def freeze(self):
+        return self.values(self)
+
+
+class World(State):
+    """All that survives a process: the mapped page, the files, the kernel's locks. Frozen, it is a state."""
+
+    FIELDS = (
+        "words",  # lock words: owner's slot + 1, or 0
+        "locks",  # process that holds the OFD lock of each slot's byte, or None
+        "generation",
+        "slots",  # by parity: (place, first sequence, published word); place None: the header's CRC is wrong
+        "body",
+        "closed",  # the generation that takes no more records, *not a flag*: a switch makes it meaningless by itself
+        "direct",  # the generation whose place may hold a block that nobody published; not a flag either
+        "state",  # the generation of the last block that carried state; noted before that block can be published
+        "files",  # segment files, by first sequence
+        "segment",  # ((place, (first sequence, values)), ...): whatever looks like a block
+        "starts",  # ((segment file, the state at its beginning), ...)
+        "spares",  # ((slot, n), the state at the beginning) of each file next.<slot>.<n>
+        "writers",
+        "reader",
+        "kills",  # SIGKILLs left
+        "failures",  # pwrites left that raise
+        "disk",  # power loss: every content that a place may have after it
+        "images",  # power loss: every (first sequence, word) that ever stood in a slot
+        "cells",  # power loss: every value that a cell of the body ever had
+        "entries",  # power loss: segment files that are there after it for certain, and those that may be
+        "durable",  # end that a sync has acknowledged
+    )
+    __slots__ = (*FIELDS, "spec")
+    values = staticmethod(attrgetter(*FIELDS))
+
+    def __init__(self, spec, values):
+        super().__init__(values)
+        self.spec = spec
+
+    def wrong(self, mistake):
+        return self.spec.wrong == mistake
+
+    def open_slot(self):
+        return self.slots[self.generation & 1]
+
+    def set_slot(self, parity, slot):
+        self.slots = put(self.slots, parity, slot)
+        if self.spec.power:
+            self.images |= {slot[1:]}
+
+    def set_cell(self, index, value):
+        self.body = put(self.body, index, value)
+        if self.spec.power:
+            self.cells = put(self.cells, index, self.cells[index] | {value})
+
+    def write(self, place, block):
+        """pwrite. SIGKILL may cut one short; that equals not written, for the header's CRC is wrong then."""
+        name, offset = place
+        end = offset + self.size(block[1])
+        kept = [b for b in self.segment if not (b[0][0] == name and offset <= b[0][1] < end)]
+        if self.spec.power:
+            # Until an fdatasync the disk has what was there, or this, or a torn mixture that no CRC accepts.
+            lost = {b[0] for b in self.segment} - {b[0] for b in kept} | {place}
+            disk = dict(self.disk)
+            for p in lost:
+                disk[p] = disk.get(p, frozenset()) | {None}
+            disk[place] |= {block}
+            self.disk = tuple(sorted(disk.items(), key=lambda item: item[0]))
+        self.segment = tuple(sorted([*kept, (place, block)]))
+
+    def fdatasync(self, last):
+        """Of every segment file up to this one."""
+        if self.spec.power:
+            disk = {place: versions for place, versions in self.disk if place[0] > last}
+            disk.update((place, frozenset([block])) for place, block in self.segment if place[0] <= last)
+            self.disk = tuple(sorted(disk.items(), key=lambda item: item[0]))
+
+    def set_files(self, files):
+        """A file whose name goes takes its blocks along. Only on the disk they may come back, until the directory is
+        synced."""
+        self.files = tuple(sorted(files))
+        self.segment = tuple(b for b in self.segment if b[0][0] in files)
+        self.starts = tuple(s for s in self.starts if s[0] in files)
+        if self.spec.power:
+            certain, possible = self.entries
+            self.entries = certain & set(files), possible | set(files)
+
+    def sync_directory(self):
+        if self.spec.power:
+            self.entries = frozenset(self.files), frozenset(self.files)
+            self.disk = tuple(d for d in self.disk if d[0][0] in self.files)
+
+    def size(self, values):
+        return 2 if self.spec.lz4 else 1 + len(values)
+
+    def find(self, place):
+        for where, block in self.segment:
+            if where == place:
+                return block
+        return None
+
+
+class Writer(State):
+    """A thread that writes: mostly the only one of its process."""
+
+    FIELDS = (
+        "pid",
+        "pc",
+        "slot",
+        "op",
+        "want",
+        "then",
+        "after",
+        "suspect",
+        "generation",  # lz4: of the block that it closed
+        "copy",  # what it is about to write; None: nothing, it rolls
+        "looked",  # the generation at which it read the state for the file that it prepared
+        "file",  # the switch goes to that file
+    )
+    __slots__ = FIELDS
+    values = staticmethod(attrgetter(*FIELDS))
+
+
+class Reader(State):
+    FIELDS = ("pc", "place", "first", "seen", "generation", "header", "word", "bytes")
+    __slots__ = FIELDS
+    values = staticmethod(attrgetter(*FIELDS))
+
+
+STEPS = {}
+HOLDING = {"append", "publish", "direct", "state", "flush", "roll", "own file", "own file, state", "write", "rename"}
+HOLDING |= {"empty", "fill", "turn", "late", "undo", "undo entries", "repair", "repair entries", "complete"}
+
+
+def step(label):
+    def register(function):
+        STEPS.setdefault(label, []).append(function)
+        return function
+
+    return register
+
+
+def begin(m, p):
+    program = m.spec.programs[p.pid]
+    p.want, p.then, p.after, p.suspect, p.generation, p.copy = APPEND, "", "finish", 0, -1, ()
+    p.looked, p.file, p.pc = -1, False, "done"
+    if p.op < len(program):
+        p.pc, p.then = "lock", program[p.op][0]
+        if p.then == "sync":
+            p.then, p.after = "flush", "sync"
+        elif p.then in PREPARES:
+            p.pc = "look"
