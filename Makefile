@@ -14,7 +14,6 @@ USABLE := import ensurepip, os, sys, sysconfig, venv; \
 # Where none is usable it is plain python3, and `machine` says what it lacks.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3; do \
 	$$python -c '$(USABLE)' 2>/dev/null && break; done; echo $$python)
-CC ?= cc
 
 release = .venv/bin/python
 test = .venv-test/bin/python
@@ -40,7 +39,7 @@ bench: .venv/.installed-bench ## measures; ARGS are those of bench/core.py
 lint: .venv-test/.installed ## checks style, types, stubs and layers
 	$(test) -m ruff check
 	$(test) -m ruff format --check
-	.venv-test/bin/cython-lint pyx
+	PATH="$(CURDIR)/.venv-test/bin:$$PATH" cython-lint pyx
 	$(test) -m mypy
 	$(test) -m mypy.stubtest jlog._core --mypy-config-file pyproject.toml --ignore-disjoint-bases \
 		--allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist

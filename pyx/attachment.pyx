@@ -7,6 +7,7 @@ import time
 import warnings
 
 from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EAGAIN
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
@@ -16,7 +17,7 @@ from jlog._core.encode cimport Body
 from jlog._core.file cimport jlog_allocate, jlog_file_bytes, jlog_start_writeback, jlog_sync_data, jlog_sync_directory
 from jlog._core.file cimport jlog_write_at
 from jlog._core.format cimport JLOG_LEASE_STRIDE, JLOG_NONE, jlog_block_header, jlog_crc32c, jlog_segment_header
-from jlog._core.lock cimport OPEN_BYTE, OWNERS_BYTE, LockFile
+from jlog._core.lock cimport OPEN_BYTE, OWNERS_BYTE, WRITERS_BYTE, LockFile
 from jlog._core.member cimport (
     APPEND,
     DAMAGED,
@@ -53,19 +54,19 @@ from jlog._core.page cimport (
 from jlog._core.precommit cimport PAGE_VALID, Precommit
 from jlog._core.segment cimport SegmentFile
 
-from jlog._core import filesystem
+from jlog import filesystem
 from jlog._core.copies import BoundsFile
 from jlog._core.index import write_index
 from jlog._core.recovery import only_processes_died, recover_after_power_loss, rewrite_unsynced, segment_start
-from jlog._core.segment import list_segments, segment_name
+from jlog._core.segment import SEGMENT_HEADER_BYTES, list_segments, segment_name
 from jlog.errors import CorruptJournal, JournalClosed, JournalError, JournalLocked, UnsupportedFormat
-from jlog.meta import read_meta, share
+from jlog.meta import read_meta, share, write_meta
 
 
 cdef extern from "<fcntl.h>" nogil:
     enum:
+        F_RDLCK
         F_WRLCK
-        F_UNLCK
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
@@ -74,7 +75,7 @@ cdef enum:
     CLOCK_MONOTONIC = 1
     QUICK_TURNS = 200  # what may be spun away with the GIL held
     HOLD_GIL_BYTES = 256 << 10  # writing less into the page cache is over before another thread has the GIL
-    NO_SEQUENCE = 0xFFFFFFFFFFFFFFFF
+
 
 SYNC_ALONE_AFTER_US = 1_000_000
 _registry = {}
@@ -111,7 +112,7 @@ def detach(attachment not None) -> None:
             for key, value in list(_registry.items()):
                 if value is attachment:
                     del _registry[key]
-            attachment.close()
+            attachment.close_unless_pinned()
 
 
 cdef class Attachment(Member):
@@ -217,9 +218,33 @@ cdef class Attachment(Member):
             if name.startswith(f"next.{self.slot}."):
                 os.unlink(os.path.join(self.path, name))
 
+    def take_writers(self, bint exclusive) -> None:
+        """A writing process is one of several, or the only one."""
+        cdef int error = self.lock_file.try_lock(F_WRLCK if exclusive else F_RDLCK, WRITERS_BYTE, 1)
+        if error == EAGAIN:
+            raise JournalLocked(f"{self.path}: another process writes to it" + (", so that this one cannot be the only one; "
+                                "close its writers" if exclusive else " with exclusive=True; wait until it has closed"))
+        if error != 0:
+            raise OSError(error, os.strerror(error), self.path)
+
+    def change_options(self, options) -> None:
+        """For what is written from now on, by every process."""
+        cdef jlog_page *page = self.buffer.page
+        with _registry_lock, self.lock_file.held(OPEN_BYTE):
+            meta = read_meta(self.path)
+            meta.options.update(options)
+            write_meta(self.path, meta)
+            self.meta = meta
+            page.segment_bytes = meta.options["segment_bytes"]
+            page.options_generation += 1
+
     # --- Closing ------------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
+    def close_unless_pinned(self) -> None:
+        if self.pins == 0:
+            self.close()
+
+    cdef close(self):
         """Flushes; the last of all processes cuts the preallocated end off and notes where the journal ends."""
         if not self.usable():
             self.attached = False
@@ -229,7 +254,9 @@ cdef class Attachment(Member):
                 last = not self.lock_file.is_held(OWNERS_BYTE, JLOG_OWNERS_MAX)
                 try:
                     if self.buffer.page.sync_error == 0:
+                        self.users += 1  # flush() is a call like any other, and must not close as the last one
                         self.flush()
+                        self.users -= 1
                         if last:
                             self.note_end()
                 finally:
@@ -256,7 +283,7 @@ cdef class Attachment(Member):
 
     # --- Calls that need the append lock ------------------------------------------------------------------------
 
-    cdef uint64_t run(self, Call *call, timeout) except? NO_SEQUENCE:
+    cdef uint64_t run(self, Call *call, timeout) except? 0xFFFFFFFFFFFFFFFF:
         """Carries the call through. Returns its first sequence, for an append. Raises with nothing of it published."""
         cdef jlog_page *page
         cdef int status
@@ -295,12 +322,18 @@ cdef class Attachment(Member):
                     self.raise_unless_done(status, call)
             return call.sequence
         finally:
-            self.pins -= 1
             self.keep_or_drop(call)
             if call.rolled:
                 self.seal(call.sealed_segment, call.sealed_end)
             if call.switched and page.lease_limit < page.next_sequence + JLOG_LEASE_STRIDE // 2:
                 self.lease(0)
+            self.unpin()
+
+    cdef unpin(self):
+        """The mapping stays while any call is under way; the last one closes what was given back meanwhile."""
+        self.pins -= 1
+        if self.pins == 0 and self.users == 0 and self.attached:
+            self.close()
 
     cdef int raise_unless_done(self, int status, Call *call) except -1:
         what = call.what.decode() if call.what != NULL else ""
@@ -382,15 +415,16 @@ cdef class Attachment(Member):
             raise
         call.prepared = prepared
 
-    cdef void keep_or_drop(self, Call *call):
+    cdef int keep_or_drop(self, Call *call) except -1:
         """A file that was prepared and not needed serves the next roll, unless it holds this call's records."""
         if call.prepared == NULL:
-            return
+            return 0
         if self.spare == NULL and call.prepared.fd >= 0 and not call.prepared.has_block and self.usable():
             self.spare = call.prepared
         else:
             self.drop(call.prepared)
         call.prepared = NULL
+        return 0
 
     cdef void drop(self, Prepared *prepared) noexcept:
         if prepared == NULL:
@@ -408,17 +442,19 @@ cdef class Attachment(Member):
     def read_state(self) -> int:
         """Makes self.state the live state as of a generation, which is returned: of every block before that one."""
         cdef jlog_page *page = self.buffer.page
-        cdef jlog_slot *slot
         while True:
             generation = jlog_load_acquire(&page.generation)
             if self.state is not None and page.state < self.state_generation:
                 self.state_generation = generation
                 return generation
-            slot = &page.slots[generation & 1]
-            segment, offset = slot.segment, slot.offset
+            segment, offset, _ = self.open_place
             if jlog_load_acquire(&page.generation) != generation:
                 continue
-            self.state = SegmentFile(self.path, segment, self.uuid).state_before(offset)
+            state, start = {}, SEGMENT_HEADER_BYTES
+            if self.state is not None and self.state_end[0] == segment:
+                state, start = self.state, self.state_end[1]  # only what came since
+            self.state = SegmentFile(self.path, segment, self.uuid).state_between(start, offset, state)
+            self.state_end = segment, offset
             self.state_generation = generation
 
     def seal(self, uint64_t segment, uint64_t end) -> None:
@@ -445,6 +481,16 @@ cdef class Attachment(Member):
 
     def sync(self, timeout=None) -> int:
         """Every record appended before survives a power loss when this returns. Returns the durable end."""
+        if not self.usable():
+            raise closed_error(self.path)
+        self.pins += 1
+        try:
+            return self.sync_pinned(timeout)
+        finally:
+            self.unpin()
+
+    cdef object sync_pinned(self, timeout):
+        """Flush, then one fdatasync for all who wait: the first to have the sync word does it."""
         cdef Call call
         cdef jlog_page *page = self.buffer.page
         cdef int64_t began_us

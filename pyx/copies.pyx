@@ -27,6 +27,9 @@ from jlog._core.page cimport jlog_clock_us
 
 from jlog.errors import CorruptJournal, UnsupportedFormat
 
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
 cdef enum:
     CLOCK_REALTIME = 0
 
@@ -99,7 +102,8 @@ cdef class BoundsFile:
         self.fd = os.open(path, os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY))
 
     def __dealloc__(self):
-        self.close()
+        if self.fd >= 0:
+            close(self.fd)
 
     @staticmethod
     def create(str path not None, bytes uuid not None, uint64_t lease_limit, closed):
@@ -115,9 +119,9 @@ cdef class BoundsFile:
         finally:
             os.close(fd)
 
-    cpdef close(self):
+    def close(self):
         if self.fd >= 0:
-            os.close(self.fd)
+            close(self.fd)
             self.fd = -1
 
     cdef bint read_into(self, jlog_bounds *bounds) except -1:

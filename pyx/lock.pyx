@@ -66,9 +66,10 @@ cdef class LockFile:
         self.fd = fd
 
     def __dealloc__(self):
-        self.close()
+        if self.is_open():
+            jlog_close_now(self.fd)
 
-    cpdef close(self):
+    def close(self):
         if self.fd >= 0 and self.is_open():
             jlog_close_now(self.fd)
         self.fd = -1

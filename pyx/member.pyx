@@ -50,10 +50,14 @@ cdef extern from "<fcntl.h>" nogil:
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
 
-cdef extern from "<pthread.h>" nogil:
+cdef extern from * nogil:
+    """
+    #include <pthread.h>
+    static pthread_mutex_t jlog_takeover_mutex = PTHREAD_MUTEX_INITIALIZER;
+    """
     ctypedef struct pthread_mutex_t:
         pass
-    pthread_mutex_t PTHREAD_MUTEX_INITIALIZER
+    pthread_mutex_t jlog_takeover_mutex
     int pthread_mutex_lock(pthread_mutex_t *mutex)
     int pthread_mutex_unlock(pthread_mutex_t *mutex)
 
@@ -64,9 +68,8 @@ cdef enum:
     LONGEST_SLICE_US = 4000
     SIGNALS_EVERY_US = 50000
 
-# An OFD lock does not exclude threads of one process: this does, from taking a dead owner's byte to letting it go. A leaf:
-# nothing blocks under it. (A child never waits for it: what it opens anew begins with a word that names nobody here.)
-cdef pthread_mutex_t takeover_mutex = PTHREAD_MUTEX_INITIALIZER
+# jlog_takeover_mutex: an OFD lock does not exclude threads of one process; this does, from taking a dead owner's byte to
+# letting it go. A leaf: nothing blocks under it.
 
 
 cdef class Member:
@@ -140,13 +143,13 @@ cdef class Member:
         """The word from an owner whose byte nobody holds. The byte is held until the word is ours: it is the proof of
         death, and keeps the slot from being taken meanwhile."""
         cdef bint won = False
-        pthread_mutex_lock(&takeover_mutex)
+        pthread_mutex_lock(&jlog_takeover_mutex)
         if self.lock_file.try_lock(F_WRLCK, OWNERS_BYTE + dead - 1, 1) == 0:
             JLOG_FAILPOINT(b"takeover.proved")
             won = jlog_take_word(word, dead, self.buffer.owner)
             JLOG_FAILPOINT(b"takeover.taken")
             self.lock_file.unlock(OWNERS_BYTE + dead - 1, 1)
-        pthread_mutex_unlock(&takeover_mutex)
+        pthread_mutex_unlock(&jlog_takeover_mutex)
         return DONE if won else FAILED
 
     cdef int repair(self, Call *call) noexcept nogil:

@@ -100,6 +100,9 @@ struct jlog_page {
 _Static_assert(sizeof(struct jlog_slot) == 64, "a slot is one cache line");
 _Static_assert(sizeof(struct jlog_page) <= JLOG_PAGE_BYTES, "the control page");
 
+#define JLOG_SNAPSHOT_BYTES offsetof(struct jlog_page, explicit_max_us) /* what a reader needs of the page */
+#define JLOG_GENERATION_OFFSET offsetof(struct jlog_page, generation)
+
 /* What one process has of a journal's buffer. */
 struct jlog_buffer {
     struct jlog_page *page;                              /* mapped, shared */

@@ -28,6 +28,8 @@ cdef extern from "page.h" nogil:
         JLOG_OWNERS_MAX
         JLOG_PAGE_RECOVERING
         JLOG_PAGE_READY
+        JLOG_SNAPSHOT_BYTES
+        JLOG_GENERATION_OFFSET
     const uint32_t JLOG_WAITERS
     const char *JLOG_PAGE_MAGIC
 

@@ -22,6 +22,7 @@ cdef class Precommit:
     cdef uint64_t inode
 
     cdef int identify(self, const jlog_page *page) noexcept nogil
+    cdef void release(self) noexcept
     cdef void imprint(self) noexcept nogil
     cdef int snapshot(self, Snapshot *found) noexcept nogil
     cdef int read_body(self, const Snapshot *found, uint8_t *target, uint32_t start) noexcept nogil

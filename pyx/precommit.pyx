@@ -7,7 +7,6 @@ slot against its CRC and the generation, the body against the running CRC in the
 import os
 
 from libc.errno cimport errno
-from libc.stddef cimport offsetof
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
@@ -15,10 +14,12 @@ from jlog._core.file cimport jlog_allocate, jlog_file_bytes, jlog_read_at, jlog_
 from jlog._core.page cimport (
     JLOG_CAPACITY_MAX,
     JLOG_CAPACITY_MIN,
+    JLOG_GENERATION_OFFSET,
     JLOG_PAGE_BYTES,
     JLOG_PAGE_LAYOUT,
     JLOG_PAGE_MAGIC,
     JLOG_PAGE_READY,
+    JLOG_SNAPSHOT_BYTES,
     jlog_page,
     jlog_slot_crc,
     jlog_word_crc,
@@ -38,6 +39,9 @@ cdef extern from "<sys/mman.h>" nogil:
     int munmap(void *address, size_t size)
     int mlock(const void *address, size_t size)
 
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
 cdef extern from "page.h" nogil:
     void jlog_pause()
 
@@ -55,7 +59,8 @@ def _read_boot_id() -> bytes:
         return bytes(16)  # unknown: then every opening alone recovers as after a power loss
 
 
-memcpy(_boot_id, <const uint8_t *> <bytes> _read_boot_id(), 16)
+cdef bytes _boot = _read_boot_id()
+memcpy(_boot_id, <const uint8_t *> _boot, 16)
 
 
 cdef class Precommit:
@@ -73,14 +78,17 @@ cdef class Precommit:
         self.device, self.inode = found.st_dev, found.st_ino
 
     def __dealloc__(self):
-        self.close()
+        self.release()
 
-    cpdef close(self):
+    def close(self) -> None:
+        self.release()
+
+    cdef void release(self) noexcept:
         if self.page != NULL:
             munmap(self.page, self.mapped_bytes)
             self.page = NULL
         if self.fd >= 0:
-            os.close(self.fd)
+            close(self.fd)
             self.fd = -1
 
     def grow(self, uint64_t capacity) -> None:
@@ -139,10 +147,10 @@ cdef class Precommit:
         cdef int64_t got
         cdef int turn
         for turn in range(TEARS_MAX):
-            got = jlog_read_at(self.fd, &page, offsetof(jlog_page, explicit_max_us), 0)
+            got = jlog_read_at(self.fd, &page, JLOG_SNAPSHOT_BYTES, 0)
             if got < 0:
                 return <int> got
-            if got < <int64_t> offsetof(jlog_page, explicit_max_us) or self.identify(&page) != PAGE_VALID:
+            if got < <int64_t> JLOG_SNAPSHOT_BYTES or self.identify(&page) != PAGE_VALID:
                 return PAGE_INVALID
             found.slot = page.slots[page.generation & 1]
             if found.slot.generation == page.generation and found.slot.crc == jlog_slot_crc(&found.slot, self.uuid):
@@ -155,7 +163,7 @@ cdef class Precommit:
     cdef uint64_t generation(self) noexcept nogil:
         """As it is now; 0 where it cannot be read."""
         cdef uint64_t value = 0
-        if jlog_read_at(self.fd, &value, sizeof(value), offsetof(jlog_page, generation)) != sizeof(value):
+        if jlog_read_at(self.fd, &value, sizeof(value), JLOG_GENERATION_OFFSET) != sizeof(value):
             return 0
         return value
 

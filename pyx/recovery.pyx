@@ -366,3 +366,23 @@ cdef int _check(int error, path) except -1:
 
 cdef int _visit(const char *failpoint) except -1:
     return _check(JLOG_FAILPOINT(failpoint), "failpoint")
+
+
+def rewrite_unsynced(directory, bytes uuid not None, bounds) -> None:
+    """After a failed fdatasync the kernel may have dropped pages that it could not write, and calls them clean: the same
+    bytes, checked, are written from the synced mark on once more, which makes their fate this descriptor's."""
+    for segment in [s for s in list_segments(directory) if s >= bounds.mark_segment]:
+        file = SegmentFile(directory, segment, uuid)
+        fd = os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            _rewrite(fd, 0, SEGMENT_HEADER_BYTES)
+            for block in file.blocks(with_body=True):
+                _rewrite(fd, block.offset, BLOCK_HEADER_BYTES + block.stored_bytes)
+            _check(jlog_sync_data(fd), file.path)
+        finally:
+            os.close(fd)
+    sync_directory(directory)
+
+
+def _rewrite(fd, offset, size) -> None:
+    os.pwrite(fd, os.pread(fd, size, offset), offset)

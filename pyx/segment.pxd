@@ -33,3 +33,4 @@ cdef class SegmentFile:
     cdef jlog_block_header header
 
     cdef int read_block(self, uint64_t offset, bint with_body) except? -100
+    cdef object _block(self, uint64_t offset)

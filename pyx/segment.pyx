@@ -32,6 +32,9 @@ from jlog._core.page cimport jlog_clock_us
 
 from jlog.errors import CorruptJournal, UnsupportedFormat
 
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
 Block = namedtuple(
     "Block",
     "offset kind codec has_state records stored_bytes raw_bytes first_sequence base_time_us max_timestamp_us clock_us "
@@ -173,10 +176,10 @@ cdef class SegmentFile:
 
     def __dealloc__(self):
         if self.fd >= 0:
-            os.close(self.fd)
+            close(self.fd)
         free(self.body)
 
-    cpdef close(self):
+    def close(self):
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -265,11 +268,24 @@ cdef class SegmentFile:
 
     def state_before(self, uint64_t end_offset) -> dict:
         """The state that all blocks of the segment before this offset make."""
-        state = {}
-        for block in self.blocks():
-            if block.offset >= end_offset:
+        return self.state_between(SEGMENT_HEADER_BYTES, end_offset, {})
+
+    def state_between(self, uint64_t offset, uint64_t end_offset, dict state) -> dict:
+        """The state behind the blocks from `offset` to `end_offset`, from the state before them."""
+        cdef int error = 0, status = BLOCK_VALID
+        while offset < end_offset:
+            with nogil:
+                while offset < end_offset:
+                    status = read_block_header(self.fd, self.uuid, self.segment, offset, &self.header, &error)
+                    if status != BLOCK_VALID or self.header.flags & JLOG_BLOCK_HAS_STATE:
+                        break
+                    offset += sizeof(jlog_block_header) + self.header.stored_bytes
+            if offset >= end_offset:
                 break
-            state = self.apply_state(block, state)
+            if status != BLOCK_VALID:
+                raise CorruptJournal(self.path, offset, block_problem(status).decode())
+            state = self.apply_state(self._block(offset), state)
+            offset += sizeof(jlog_block_header) + self.header.stored_bytes
         return state
 
 

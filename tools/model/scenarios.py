@@ -19,51 +19,136 @@ def s(*values):
     return (("state", *values),)
 
 
+def own_s(*values):
+    return (("own file, state", *values),)
+
+
 FLUSH, ROLL, SYNC = (("flush",),), (("roll",),), (("sync",),)
 
 SCENARIOS = [
-    Protocol("three writers, one killed", (a(11, 12), a(21, 22), a(31, 32))),
-    Protocol("the taker is killed too, two slots are reused", (a(11, 12), a(21), a(31), a(41), a(51)), kills=2, newcomers=2),
+    Protocol("three writers, one killed", (a(11, 12), a(21, 22), a(31, 32)), quick=True),
+    Protocol(
+        "the taker is killed too, two slots are reused",
+        (a(11, 12), a(21), a(31), a(41), a(51)),
+        kills=2,
+        newcomers=2,
+    ),
     Protocol("a reader follows appends", (a(11, 12, 13), a(21, 22), a(31)), newcomers=1, reader=True),
     Protocol("flush and direct", (a(11) + FLUSH + a(12), d(21, 22) + a(23), a(31)), newcomers=1, reader=True),
-    Protocol("two threads of one process", (a(11), a(21, 22), a(31, 32), a(41)), newcomers=1, threads=((2, 1),), reader=True),
-    Protocol("rolls", (a(11) + ROLL + a(12), d(21) + ROLL, a(31) + ROLL), newcomers=1, reader=True),
+    Protocol("two threads of one process", (a(11), a(21), a(31, 32), a(41)), newcomers=1, threads=((2, 1),)),
+    Protocol(
+        "two threads of one process, a reader", (a(11), a(21, 22), a(31)), threads=((2, 1),), reader=True, quick=True
+    ),
+    Protocol("rolls", (a(11) + ROLL + a(12), d(21) + ROLL, a(31)), newcomers=1, reader=True),
+    Protocol("rolls: the slot is reused and rolls again", (a(11) + ROLL, a(21), a(31) + ROLL), kills=2, newcomers=1),
+    Protocol("rolls: two threads of one process", (a(11) + ROLL, a(21) + ROLL, a(31)), threads=((1, 0),)),
+    Protocol("rolls that fail", (a(11) + ROLL, a(21) + ROLL, a(31)), failures=2, newcomers=1, reader=True, quick=True),
+    Protocol("own files", (a(11) + own(12, 13), own(21) + a(22), a(31)), newcomers=1, reader=True),
+    Protocol("own files that fail", (a(11) + own(12), a(21) + own(22), a(31)), failures=2, newcomers=1, reader=True),
+    Protocol("state: blocks and rolls", (a(11) + ROLL, s(21) + s(22), a(31) + ROLL), newcomers=1),
+    Protocol("state: in a file of its own", (a(11) + own_s(12), s(21) + ROLL, a(31) + own_s(32)), newcomers=1),
+    Protocol("state: writes that fail", (a(11) + ROLL, s(21), s(31), a(41) + ROLL), failures=1, newcomers=1),
     Protocol("lz4: helpers", (a(11) + FLUSH + a(12), a(21, 22), a(31) + FLUSH), kills=2, lz4=True),
-    Protocol("lz4: a reader, direct", (a(11, 12) + FLUSH, d(21, 22) + a(23), a(31)), newcomers=1, lz4=True, reader=True),
+    Protocol("lz4: a reader, direct", (a(11, 12) + FLUSH, d(21, 22), a(31)), newcomers=1, lz4=True, reader=True),
+    Protocol("lz4: rolls, state", (a(11) + ROLL, s(21) + a(22), own(31)), newcomers=1, lz4=True),
     Protocol("sync and append locks", (a(11) + SYNC, a(21) + SYNC, a(31), SYNC), kills=2, newcomers=1),
     Protocol("writes that fail", (d(11), a(21) + FLUSH + a(22), a(31) + d(32), a(41)), failures=2, newcomers=1),
-    Protocol("a reader, writes that fail", (d(11), a(21) + FLUSH, a(31)), failures=2, reader=True),
-    Protocol("power loss: writes that fail", (d(11) + SYNC, a(21) + FLUSH, a(31) + d(32)), kills=2, failures=2, power=True),
-    Protocol("power loss: direct", (a(11) + d(12) + SYNC, d(21) + a(22), a(31) + SYNC), kills=2, newcomers=1, power=True),
-    Protocol("power loss: flush, rolls", (a(11) + FLUSH + a(12), d(21) + ROLL + a(22), SYNC + a(31) + SYNC), kills=2, newcomers=1, power=True),
-    Protocol("power loss: lz4", (a(11, 12) + SYNC, d(21) + a(22), a(31) + FLUSH), kills=2, lz4=True, power=True),
+    Protocol("a reader, writes that fail", (d(11), a(21) + FLUSH, a(31)), failures=2, reader=True, quick=True),
+    Protocol(
+        "power loss: writes that fail",
+        (d(11) + SYNC, a(21) + FLUSH, a(31) + d(32)),
+        kills=2,
+        failures=2,
+        power=True,
+    ),
+    Protocol(
+        "power loss: direct",
+        (a(11) + d(12) + SYNC, d(21) + a(22), a(31) + SYNC),
+        kills=2,
+        newcomers=1,
+        power=True,
+        quick=True,
+    ),
+    Protocol(
+        "power loss: flush, rolls",
+        (a(11) + FLUSH + a(12), d(21) + ROLL + a(22), SYNC + a(31) + SYNC),
+        kills=2,
+        newcomers=1,
+        power=True,
+    ),
+    Protocol(
+        "power loss: rolls that fail", (a(11) + ROLL, a(21) + SYNC, a(31) + SYNC), kills=2, failures=1, power=True
+    ),
+    Protocol(
+        "power loss: own files",
+        (a(11) + own(12), own(21) + a(22), a(31) + SYNC),
+        kills=2,
+        failures=1,
+        newcomers=1,
+        power=True,
+    ),
+    Protocol("power loss: lz4", (a(11, 12) + SYNC, d(21), a(31) + FLUSH), kills=2, lz4=True, power=True),
 ]
 
+
+def wrong(mistake, *programs, **options):
+    return Protocol("", programs, wrong=mistake, **{"quick": True, **options})
+
+
 MISTAKES = [
-    Protocol("", (a(11), a(21), a(31)), newcomers=1, wrong="takeover without holding the byte"),
-    Protocol("", (a(11), a(21)), kills=0, wrong="takeover from a stopped owner"),
-    Protocol("", (a(11), a(21), a(31), a(41)), newcomers=1, threads=((2, 1),), wrong="the mutex surrounds each fcntl call only"),
-    Protocol("", (a(11) + FLUSH,), wrong="opening alone wants both slots intact"),
-    Protocol("", (a(11), a(21), a(31)), newcomers=1, wrong="newcomer ignores the word that names its slot"),
-    Protocol("", (d(11), a(21) + ROLL + a(22)), reader=True, wrong="takeover does not publish a whole direct block"),
-    Protocol("", (d(11), a(21)), power=True, wrong="takeover does not publish a whole direct block"),
-    Protocol("", (d(11), a(21) + FLUSH + ROLL + a(22)), power=True, wrong="direct is a flag that the switch clears first"),
-    Protocol("", (d(11), a(21) + FLUSH, a(31), a(41)), failures=2, wrong="takeover publishes a direct block though the word is not empty"),
-    Protocol("", (d(11), a(21), a(31)), failures=1, wrong="a direct write that fails does not look at its place"),
-    Protocol("", (d(11), a(21)), kills=0, failures=1, power=True, wrong="a direct write that fails does not look at its place"),
-    Protocol("", (a(11) + ROLL, a(21)), wrong="takeover leaves the file of a killed roll"),
-    Protocol("", (a(11) + ROLL, SYNC, a(31) + SYNC), power=True, wrong="takeover does not sync the directory after that"),
-    Protocol("", (a(11) + ROLL + a(12) + SYNC,), power=True, wrong="sync does not sync the directory of a new segment"),
-    Protocol("", (a(11) + SYNC, a(21) + SYNC), kills=0, wrong="sync word is taken while append is held"),
-    Protocol("", (a(11) + SYNC, a(21) + SYNC), kills=0, wrong="holder of the sync word just stores the durable end"),
-    Protocol("", (a(11) + SYNC, a(21) + FLUSH), kills=0, power=True, wrong="sync promises the end that it finds after the fdatasync"),
-    Protocol("", (SYNC, a(21) + FLUSH + a(22) + FLUSH), kills=0, wrong="sync does not look at the generation again"),
-    Protocol("", (a(11) + d(12), FLUSH + ROLL + a(21)), power=True, wrong="one switch for the open block and a direct one"),
-    Protocol("", (a(11) + FLUSH, ), kills=0, reader=True, wrong="switch before the block is written"),
-    Protocol("", (a(11) + FLUSH + a(12) + FLUSH + a(13),), kills=0, reader=True, wrong="reader does not look at the generation again"),
-    Protocol("", (a(11),), reader=True, wrong="publish before the bytes"),
-    Protocol("", (a(11) + FLUSH, a(21) + FLUSH), kills=0, lz4=True, wrong="helper does not look at the generation again"),
-    Protocol("", (a(11) + FLUSH, FLUSH, a(31)), lz4=True, wrong="takeover reopens a closed block"),
-    Protocol("", (a(11) + FLUSH, FLUSH, a(31)), lz4=True, wrong="closed is a flag that the switch clears first"),
-    Protocol("", (a(11) + FLUSH + a(12) + FLUSH + a(13),), kills=0, power=True, wrong="header is filled before the word is emptied"),
+    # Slots and words
+    wrong("takeover without holding the byte", a(11), a(21), a(31), newcomers=1),
+    wrong("takeover from a stopped owner", a(11), a(21), kills=0),
+    wrong(
+        "the mutex surrounds each fcntl call only", a(11), a(21), a(31), a(41), newcomers=1, threads=((2, 1),)
+    ),
+    wrong("opening alone wants both slots intact", a(11) + FLUSH),
+    wrong("newcomer ignores the word that names its slot", a(11), a(21), a(31), newcomers=1),
+    # Direct blocks
+    wrong("takeover does not publish a whole direct block", d(11), a(21) + ROLL + a(22), reader=True),
+    wrong("takeover does not publish a whole direct block", d(11), a(21), power=True),
+    wrong("direct is a flag that the switch clears first", d(11), a(21) + FLUSH + ROLL + a(22), power=True),
+    wrong(
+        "takeover publishes a direct block though the word is not empty",
+        *(d(11), a(21) + FLUSH, a(31), a(41)),
+        failures=2,
+    ),
+    wrong("a direct write that fails does not look at its place", d(11), a(21), a(31), failures=1),
+    wrong("a direct write that fails does not look at its place", d(11), a(21), kills=0, failures=1, power=True),
+    wrong("one switch for the open block and a direct one", a(11) + d(12), FLUSH + ROLL + a(21), power=True),
+    # Segment files
+    wrong("takeover leaves the file of a killed roll", a(11) + ROLL, a(21)),
+    wrong("takeover does not sync the directory after that", a(11) + ROLL, SYNC, a(31) + SYNC, power=True),
+    wrong("takeover does not sync the directory after that", a(11) + own(12), a(21), kills=1, power=True),
+    wrong("takeover that finds no file does not sync the directory", a(11) + own(12), a(21), a(31), kills=2, power=True),
+    wrong("takeover that finds no file does not sync the directory", a(11) + own(12), a(21), failures=1, power=True),
+    wrong("a roll that fails leaves its file", a(11) + ROLL, a(21) + ROLL, kills=0, failures=1),
+    wrong("a roll that fails does not sync the directory", a(11) + own(12), a(21), kills=0, failures=1, power=True),
+    wrong("newcomer leaves what its slot's last owner prepared", a(11) + ROLL, a(21) + ROLL, newcomers=1),
+    wrong("newcomer removes what any slot has prepared", a(11), a(21) + ROLL, a(31), newcomers=1),
+    wrong("sync does not sync the directory of a new segment", a(11) + ROLL + a(12) + SYNC, power=True),
+    # State
+    wrong("roller does not look at the state note again", a(11) + ROLL, s(21), kills=0),
+    wrong("roller reads the state before the generation", a(11) + ROLL, s(21), kills=0),
+    wrong("the state is noted after the switch", a(11) + ROLL, s(21)),
+    wrong("roller takes the note of a block that failed for state that came", d(11) + ROLL, s(21), failures=1),
+    # Sync
+    wrong("sync word is taken while append is held", a(11) + SYNC, a(21) + SYNC, kills=0),
+    wrong("holder of the sync word just stores the durable end", a(11) + SYNC, a(21) + SYNC, kills=0),
+    wrong("sync promises the end that it finds after the fdatasync", a(11) + SYNC, a(21) + FLUSH, kills=0, power=True),
+    wrong("sync does not look at the generation again", SYNC, a(21) + FLUSH + a(22) + FLUSH, kills=0),
+    # The switch, and readers
+    wrong("switch before the block is written", a(11) + FLUSH, kills=0, reader=True),
+    wrong(
+        "reader does not look at the generation again",
+        a(11) + FLUSH + a(12) + FLUSH + a(13),
+        kills=0,
+        reader=True,
+    ),
+    wrong("publish before the bytes", a(11), reader=True),
+    wrong("header is filled before the word is emptied", a(11) + FLUSH + a(12) + FLUSH + a(13), kills=0, power=True),
+    # Compressing
+    wrong("helper does not look at the generation again", a(11) + FLUSH, a(21) + FLUSH, kills=0, lz4=True),
+    wrong("takeover reopens a closed block", a(11) + FLUSH, FLUSH, a(31), lz4=True),
+    wrong("closed is a flag that the switch clears first", a(11) + FLUSH, FLUSH, a(31), lz4=True),
 ]

@@ -1,0 +1,49 @@
+"""Which file systems a journal may be written on: local ones, where a mapped file and its locks are one for all processes."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+from jlog.errors import JournalError
+
+OVERRIDE = "JLOG_ALLOW_ANY_FILE_SYSTEM"
+LOCAL = frozenset(
+    {
+        "bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "overlay", "ramfs", "reiserfs", "tmpfs",
+        "ubifs", "vfat", "xfs", "zfs",
+    }
+)  # fmt: skip
+
+
+def type_of(path: str) -> str:
+    """The type of the file system that `path` lies on, as the kernel names it; "" where that cannot be told."""
+    device = os.stat(path).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    real = os.path.realpath(path)
+    found, length = "", -1
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            for line in file:
+                fields, _, rest = line.partition(" - ")
+                _, _, number, _, mount = fields.split()[:5]
+                mount = mount.encode().decode("unicode_escape")
+                under = real == mount or real.startswith(mount.rstrip("/") + "/")
+                # btrfs shows another device number than stat() does: then the longest mount point above decides.
+                if under and (number == wanted, len(mount)) >= (False, length):
+                    found, length = rest.split()[0], len(mount)
+    except OSError:
+        return ""
+    return found
+
+
+def check_local(path: str) -> None:
+    """Raises JournalError where a mapped file may not be the same for all writers."""
+    name = type_of(path)
+    if not name or name in LOCAL:
+        return
+    message = f"{path} lies on {name}, where several processes cannot safely share a mapped file and its locks"
+    if os.environ.get(OVERRIDE):
+        warnings.warn(f"{message}; {OVERRIDE} is set, so it is used all the same", stacklevel=2)
+        return
+    raise JournalError(f"{message}; put the journal on a local file system, or set {OVERRIDE}=1 if you know better")

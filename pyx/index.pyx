@@ -1,0 +1,177 @@
+"""The sparse index of a segment: where a sequence or a time is to be looked for. Derived from the blocks' headers, so that
+a missing or wrong one is made again."""
+
+import os
+from bisect import bisect_right
+
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy, memset
+
+from jlog._core.format cimport (
+    JLOG_FORMAT_VERSION,
+    JLOG_INDEX_MAGIC,
+    JLOG_KIND_RECORDS,
+    jlog_block_header,
+    jlog_index_entry,
+    jlog_index_header,
+    jlog_segment_header,
+    jlog_structure_crc,
+)
+from jlog._core.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, SegmentFile, read_block_header
+
+cdef enum:
+    ENTRY_EVERY_BYTES = 64 << 10
+
+NO_TIME = INT64_MIN
+
+
+def index_name(uint64_t segment) -> str:
+    return f"{segment:020d}.idx"
+
+
+cdef class SparseIndex:
+    """Entries (first sequence, offset, latest timestamp before it); the last one stands for the end of the segment."""
+
+    cdef readonly list entries
+
+    def __init__(self, list entries not None):
+        self.entries = entries
+
+    @property
+    def end(self) -> tuple:
+        """(sequence, offset, latest timestamp) behind the last block."""
+        return self.entries[-1]
+
+    def locate(self, uint64_t sequence) -> tuple:
+        """The last entry that begins at or before this sequence."""
+        at = bisect_right(self.entries, (sequence, 1 << 64, 0)) - 1
+        return self.entries[max(0, min(at, len(self.entries) - 2))]
+
+    def locate_time(self, int64_t timestamp_us):
+        """The last entry before which every record is earlier; None when all of the segment is earlier."""
+        if self.entries[-1][2] < timestamp_us:
+            return None
+        found = self.entries[0]
+        for entry in self.entries[:-1]:
+            if entry[2] >= timestamp_us:
+                break
+            found = entry
+        return found
+
+
+def build_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset) -> SparseIndex:
+    """From the headers of the blocks before `end_offset`, or to the first place where no block stands."""
+    cdef SegmentFile file = SegmentFile(directory, segment, uuid)
+    cdef jlog_index_entry *entries = NULL
+    cdef size_t count = 0, room = 0
+    cdef uint64_t offset = sizeof(jlog_segment_header), sequence = segment, last = 0
+    cdef int64_t latest_us = INT64_MIN
+    cdef jlog_block_header header
+    cdef int error = 0, status = BLOCK_VALID
+    try:
+        with nogil:
+            while True:
+                if offset < end_offset:
+                    status = read_block_header(file.fd, file.uuid, segment, offset, &header, &error)
+                    if status == BLOCK_UNREADABLE:
+                        break
+                if offset >= end_offset or status != BLOCK_VALID or header.first_sequence != sequence:
+                    if not append_entry(&entries, &count, &room, sequence, offset, latest_us):
+                        error = 12
+                    break
+                if header.kind == JLOG_KIND_RECORDS and (count == 0 or offset - last >= ENTRY_EVERY_BYTES):
+                    if not append_entry(&entries, &count, &room, sequence, offset, latest_us):
+                        error = 12
+                        break
+                    last = offset
+                sequence += header.record_count
+                if header.record_count and header.max_timestamp_us > latest_us:
+                    latest_us = header.max_timestamp_us
+                offset += sizeof(header) + header.stored_bytes
+        if error:
+            raise OSError(error, os.strerror(error), file.path)
+        found = [(entries[i].first_sequence, entries[i].offset, entries[i].max_timestamp_us) for i in range(count)]
+    finally:
+        free(entries)
+    if len(found) == 1:  # no block with records: the end is where one would begin
+        found *= 2
+    return SparseIndex(found)
+
+
+cdef bint append_entry(jlog_index_entry **entries, size_t *count, size_t *room, uint64_t sequence, uint64_t offset,
+                       int64_t latest_us) noexcept nogil:
+    cdef void *larger
+    if count[0] == room[0]:
+        larger = realloc(entries[0], (room[0] * 2 + 64) * sizeof(jlog_index_entry))
+        if larger == NULL:
+            return False
+        entries[0] = <jlog_index_entry *> larger
+        room[0] = room[0] * 2 + 64
+    entries[0][count[0]].first_sequence = sequence
+    entries[0][count[0]].offset = offset
+    entries[0][count[0]].max_timestamp_us = latest_us
+    count[0] += 1
+    return True
+
+
+def write_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset) -> SparseIndex:
+    """Builds it and puts it beside a sealed segment, as a whole."""
+    cdef jlog_index_header header
+    cdef jlog_index_entry entry
+    cdef bytes content
+    index = build_index(directory, segment, uuid, end_offset)
+    entries = []
+    for first_sequence, offset, latest_us in index.entries:
+        entry.first_sequence, entry.offset, entry.max_timestamp_us = first_sequence, offset, latest_us
+        entries.append((<uint8_t *> &entry)[:sizeof(entry)])
+    memset(&header, 0, sizeof(header))
+    memcpy(header.magic, JLOG_INDEX_MAGIC, 8)
+    header.version = JLOG_FORMAT_VERSION
+    memcpy(header.uuid, <const uint8_t *> uuid, 16)
+    header.segment = segment
+    header.entry_count = len(index.entries)
+    content = (<uint8_t *> &header)[:sizeof(header)] + b"".join(entries)
+    header.crc = jlog_structure_crc(<const uint8_t *> content, len(content), 12)
+    content = (<uint8_t *> &header)[:sizeof(header)] + content[sizeof(header):]
+    path = os.path.join(directory, index_name(segment))
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "wb") as file:
+        file.write(content)
+    os.replace(temporary, path)
+    return index
+
+
+def read_index(directory, uint64_t segment, bytes uuid not None):
+    """The index file, or None where it is missing, damaged, of another version or another journal's."""
+    cdef jlog_index_header *header
+    cdef jlog_index_entry *entries
+    cdef bytes content
+    try:
+        with open(os.path.join(directory, index_name(segment)), "rb") as file:
+            content = file.read()
+    except OSError:
+        return None
+    if len(content) < <Py_ssize_t> sizeof(jlog_index_header):
+        return None
+    header = <jlog_index_header *> <const uint8_t *> content
+    if memcmp(header.magic, JLOG_INDEX_MAGIC, 8) != 0 or header.version != JLOG_FORMAT_VERSION:
+        return None
+    if header.crc != jlog_structure_crc(header, len(content), 12) or header.segment != segment:
+        return None
+    if memcmp(header.uuid, <const uint8_t *> uuid, 16) != 0 or header.entry_count < 2:
+        return None
+    if <uint64_t> len(content) != sizeof(jlog_index_header) + header.entry_count * sizeof(jlog_index_entry):
+        return None
+    entries = <jlog_index_entry *> (header + 1)
+    return SparseIndex([(entries[i].first_sequence, entries[i].offset, entries[i].max_timestamp_us)
+                        for i in range(header.entry_count)])
+
+
+def load_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset) -> SparseIndex:
+    """Of a sealed segment: the file's if it agrees with the segment's end, else built anew (and not written, for who
+    only reads may not)."""
+    index = read_index(directory, segment, uuid)
+    if index is not None and index.end[1] == end_offset:
+        return index
+    return build_index(directory, segment, uuid, end_offset)

@@ -1,0 +1,296 @@
+"""The writer: appends records to a journal."""
+
+import os
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from jlog._core.attachment cimport Attachment
+from jlog._core.encode cimport Body, as_bytes
+from jlog._core.format cimport JLOG_SHORT_BYTES, JLOG_STATE_BYTES_MAX, JLOG_VALUE_BYTES_MAX
+from jlog._core.lock cimport WRITERS_BYTE
+from jlog._core.member cimport APPEND, Call
+from jlog._core.page cimport (
+    JLOG_BASE_BYTES,
+    jlog_buffer,
+    jlog_page,
+    jlog_put_value,
+    jlog_spin_lock,
+    jlog_unlock,
+    jlog_wake,
+)
+
+from jlog._core.attachment import attach, closed_error, detach
+from jlog.errors import JournalLocked, RecordTooLarge
+from jlog.options import writer_options
+
+cdef enum:
+    QUICK_TURNS = 200  # what may be spun away with the GIL held
+
+cdef enum:
+    CLOSED = 0  # no process has this token
+
+
+cdef class Writer:
+    """Appends records to the journal at `path`, making it if there is none.
+
+    Any number of processes and threads may have writers on one journal at once, with any options, in any mix: order is
+    total, and one writer's records keep theirs. Objects are thread-safe; after a fork the child's raise JournalClosed and
+    the parent's go on. A writer pickles as its path and options and opens the journal anew where it is unpickled.
+
+    What an acknowledged record survives: the death of any process, at any instruction; a power loss once sync() has
+    returned.
+
+    path: the journal's directory.
+    precommit: bytes of the shared pre-commit buffer, 4 KiB to 1 GiB, default 128 KiB. The buffer is the journal's: as
+        large as its creator asked for, grown by a writer that asks for more while it is alone. 0: this writer bypasses
+        it, every append is in the segment file before it returns.
+    compression, segment_bytes, roll, sync, sync_interval, retention: the journal's options. None: as the journal has
+        them; a value changes them for what is written from then on.
+    exclusive: the only writing process; JournalLocked while another one writes, and for others as long as this lives.
+    lock_timeout: seconds to wait for another process's append before JournalLocked; None: for ever. Ctrl-C gets through.
+    create: False raises JournalNotFound instead of making the journal.
+    """
+
+    cdef Attachment attachment
+    cdef jlog_buffer *buffer
+    cdef const uint64_t *process
+    cdef uint64_t token
+    cdef bint buffered
+    cdef bint exclusive
+    cdef object lock_timeout
+    cdef readonly str path
+    cdef object given
+    cdef object __weakref__
+
+    def __init__(self, path, *, precommit=128 << 10, compression=None, segment_bytes=None, roll=None, sync=None,
+                 sync_interval=None, retention=None, bint exclusive=False, lock_timeout=None, bint create=True):
+        if self.attachment is not None:
+            raise RuntimeError("a Writer is made once; close it and make another one")
+        self.path = os.path.abspath(os.fspath(path))
+        self.given = dict(precommit=precommit, compression=compression, segment_bytes=segment_bytes, roll=roll, sync=sync,
+                          sync_interval=sync_interval, retention=retention, exclusive=exclusive, lock_timeout=lock_timeout,
+                          create=create)
+        capacity = writer_options(self.path, precommit, dict(
+            compression=compression, segment_bytes=segment_bytes, roll=roll, sync=sync, sync_interval=sync_interval,
+            retention=retention), create)
+        if lock_timeout is not None and not lock_timeout >= 0:
+            raise ValueError(f"lock_timeout is seconds, at least 0, or None to wait for ever, not {lock_timeout!r}")
+        self.attachment = attach(self.path, capacity=capacity)
+        self.buffered = capacity != 0
+        self.exclusive = exclusive
+        self.lock_timeout = lock_timeout
+        try:
+            self.attachment.take_writers(exclusive)
+        except BaseException:
+            attachment, self.attachment = self.attachment, None
+            detach(attachment)
+            raise
+        self.buffer = &self.attachment.buffer
+        self.process = self.attachment.lock_file.process
+        self.token = self.attachment.lock_file.token
+
+    def __reduce__(self):
+        return _reopen, (self.path, self.given)
+
+    def __repr__(self):
+        state = "closed" if self.token == CLOSED else f"next_sequence={self.next_sequence}"
+        return f"<jlog.Writer {self.path!r} {state}>"
+
+    cdef int raise_if_closed(self) except -1:
+        if self.token == CLOSED or self.process[0] != self.token:
+            raise closed_error(self.path)
+        return 0
+
+    # --- Appending ----------------------------------------------------------------------------------------------
+
+    def append(self, value, /, *, key=None, headers=None, timestamp_us=None):
+        """Appends one record; returns its sequence. Readers see it from then on.
+
+        value: any contiguous bytes-like object of at most 1 GiB, copied; None is Kafka's tombstone.
+        key: bytes-like or None. headers: pairs of str and bytes-like or None.
+        timestamp_us: microseconds since 1970, 64 bits, stored as given; None: the clock's, which never runs backwards
+            within a journal.
+        Raises with nothing of it readable: JournalClosed, JournalLocked (lock_timeout), RecordTooLarge, TypeError, OSError
+        (a full disk: when there is space again the next append works). A KeyboardInterrupt out of it leaves the record
+        appended or not, never half.
+        """
+        cdef int64_t sequence
+        cdef jlog_page *page
+        if type(value) is bytes and key is None and headers is None and timestamp_us is None and self.buffered:
+            if self.token == CLOSED or self.process[0] != self.token:
+                raise closed_error(self.path)
+            # Nothing between the lock and the unlock touches a Python object.
+            page = self.buffer.page
+            if jlog_spin_lock(&page.append_lock, self.buffer.owner, QUICK_TURNS):
+                sequence = jlog_put_value(self.buffer, <const uint8_t *> PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+                jlog_unlock(&page.append_lock)
+                jlog_wake(page)
+                if sequence >= 0:
+                    return sequence
+        return self.append_slowly(value, key, headers, timestamp_us)
+
+    cdef object append_slowly(self, value, key, headers, timestamp_us):
+        if key is None and headers is None and timestamp_us is None and value is not None:
+            return self.extend_values((as_bytes(value),), None)
+        body = Body()
+        body.add(value, key, headers, timestamp_us)
+        return self.extend_body(body, None)
+
+    def extend(self, values, /, keys=None, headers=None, timestamps_us=None, state=None):
+        """Appends all of `values`, or none: readers see them together, and a crash leaves all or nothing. Returns the
+        sequence of the first.
+
+        values: an iterable as append takes them one by one, at most 1.5 GiB together.
+        keys, headers, timestamps_us: None, or as many as there are values, each of them what append takes.
+        state: {bytes: bytes}: small named values that are stored atomically with the records, and read back by
+            Journal.state(); None deletes a key. At most 64 KiB, keys included, may live.
+        Without values and state nothing is written. Raises as append does; ValueError for columns of unequal length.
+        """
+        cdef tuple items = tuple(values)
+        cdef Body body
+        self.raise_if_closed()
+        columns = [check_column(name, column, len(items)) for name, column in
+                   (("keys", keys), ("headers", headers), ("timestamps_us", timestamps_us))]
+        if columns == [None, None, None]:
+            plain = plain_items(items)
+            if plain is not None:
+                return self.extend_values(plain, state)
+        body = Body()
+        keys, headers, timestamps_us = columns
+        for i, value in enumerate(items):
+            body.add(value, None if keys is None else keys[i], None if headers is None else headers[i],
+                     None if timestamps_us is None else timestamps_us[i])
+        return self.extend_body(body, state)
+
+    cdef object extend_values(self, tuple items, state):
+        """Values without key, headers or time: encoded under the lock, straight into the buffer."""
+        cdef Call call
+        cdef uint64_t total = 0
+        if state:
+            return self.extend_body(Body.of_values(items), state)
+        if not items:
+            return self.next_sequence
+        for value in items:
+            total += <uint64_t> JLOG_SHORT_BYTES + PyBytes_GET_SIZE(value)
+            if PyBytes_GET_SIZE(value) > JLOG_VALUE_BYTES_MAX:
+                raise RecordTooLarge(f"a value has at most {JLOG_VALUE_BYTES_MAX} bytes (1 GiB), not {len(value)}")
+        self.raise_if_closed()
+        if not self.buffered or total + JLOG_BASE_BYTES > self.buffer.page.capacity:
+            return self.extend_body(Body.of_values(items), None)
+        memset(&call, 0, sizeof(call))
+        call.operation = APPEND
+        call.items = <void *> items
+        call.record_bytes = total
+        call.count = len(items)
+        call.explicit_max_us = INT64_MIN
+        return self.attachment.run(&call, self.lock_timeout)
+
+    cdef object extend_body(self, Body body, state):
+        """Records that are encoded already: copied into the buffer, or a block of their own."""
+        cdef Call call
+        self.raise_if_closed()
+        if state:
+            add_state(self.attachment, body, state)
+        elif body.count == 0:
+            return self.next_sequence
+        memset(&call, 0, sizeof(call))
+        call.operation = APPEND
+        body.describe(&call)
+        # State goes into a block of its own, so that a roll finds it by its header.
+        call.direct = not self.buffered or body.has_state or body.size + JLOG_BASE_BYTES > self.buffer.page.capacity
+        return self.attachment.run(&call, self.lock_timeout)
+
+    # --- The rest -----------------------------------------------------------------------------------------------
+
+    def flush(self):
+        """Hands the pre-commit buffer to the segment file. No record needs it: readers see them, and they survive the
+        death of any process, without."""
+        self.raise_if_closed()
+        self.attachment.flush(self.lock_timeout)
+
+    def sync(self):
+        """Returns when every record appended before survives a power loss: flush, then an fdatasync that concurrent
+        callers share. OSError where it failed: then every writer raises until all have closed and one opens anew."""
+        self.raise_if_closed()
+        self.attachment.sync(self.lock_timeout)
+
+    def roll(self):
+        """Closes the newest segment and opens the next; nothing where it has no record yet."""
+        self.raise_if_closed()
+        self.attachment.roll(self.lock_timeout)
+
+    def close(self):
+        """Flushes, and gives the journal back; the last writer of all processes cuts the preallocated end off. A second
+        close does nothing."""
+        if self.token == CLOSED:
+            return
+        in_child = self.process[0] != self.token
+        self.token = CLOSED
+        attachment, self.attachment = self.attachment, None
+        if not in_child:
+            detach(attachment)
+
+    def __enter__(self):
+        self.raise_if_closed()
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        if self.attachment is not None:
+            self.close()
+
+    @property
+    def next_sequence(self):
+        """The sequence that the next record gets, if no other writer comes first."""
+        self.raise_if_closed()
+        return self.attachment.next_sequence
+
+    @property
+    def precommit(self):
+        """Bytes of the pre-commit buffer that this writer uses; 0: it bypasses it."""
+        self.raise_if_closed()
+        return self.attachment.capacity if self.buffered else 0
+
+
+def _reopen(path, options):
+    return Writer(path, **options)
+
+
+def check_column(name, column, count):
+    if column is None:
+        return None
+    column = list(column)
+    if len(column) != count:
+        raise ValueError(f"{name} has {len(column)} entries and values has {count}; give one for each value")
+    return column
+
+
+cdef tuple plain_items(tuple items):
+    """All of them as bytes; None where one of them is None, which only the long form can hold."""
+    cdef bint exact = True
+    for value in items:
+        if type(value) is not bytes:
+            exact = False
+            if value is None:
+                return None
+    return items if exact else tuple([as_bytes(value) for value in items])
+
+
+cdef int add_state(Attachment attachment, Body body, state) except -1:
+    live = {}
+    for key, value in state.items():
+        key = as_bytes(key)
+        value = None if value is None else as_bytes(value)
+        body.add_state(key, value)
+        live[key] = value
+    attachment.read_state()
+    live = {**attachment.state, **live}
+    size = sum(len(key) + len(value) for key, value in live.items() if value is not None)
+    if size > JLOG_STATE_BYTES_MAX:
+        raise RecordTooLarge(f"the live state would have {size} bytes with its keys, at most {JLOG_STATE_BYTES_MAX} may "
+                             "live; delete keys by storing None")
+    return 0

@@ -1,0 +1,1051 @@
+"""Reads and checks a journal by what docs/format.md says, in plain Python, with nothing of jlog's.
+
+`read_journal` tells what a journal holds, `check_journal` also raises OracleError wherever it is not what the format
+allows. Both take a journal as living or killed processes left it, before the next writer has tidied it up; damaged
+ones are for tests that ask for an OracleError. As a program it prints a summary: `python -m tests.oracle JOURNAL`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import sys
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import cramjam
+import google_crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+VERSION = 1
+NONE = 2**64 - 1
+NO_TIME = -(2**63)
+COPY_BYTES = 4096
+PAGE_BYTES = 4096
+BASE_BYTES = 8
+RAW_BYTES_MAX = 1610612736
+FIELD_BYTES_MAX = 1 << 30
+STATE_BYTES_MAX = 64 << 10
+HEADERS_MAX = 65535
+INDEX_EVERY_BYTES = 64 << 10
+
+SEGMENT_HEADER = struct.Struct("<8sII16sQQQQQq16s")
+BLOCK_HEADER = struct.Struct("<IBBHIIIIIIQqqqQ")
+BOUNDS = struct.Struct("<8sIIQ16sQQQQQQQQ24s")
+POSITION = struct.Struct("<8sIIQ16sQQq")
+INDEX_HEADER = struct.Struct("<8sII16sQQ")
+INDEX_ENTRY = struct.Struct("<QQq")
+PAGE_HEAD = struct.Struct("<8sII16s16sQQQQQ")
+SLOT = struct.Struct("<QQQQQIIQQ")
+PAGE_LEASE_AT, PAGE_DIRECT_AT, PAGE_DURABLE_AT, PAGE_GENERATION_AT, PAGE_SLOTS_AT = 152, 168, 200, 320, 384
+
+BLOCK_MAGIC = b"JBLK"
+RECORDS, STATE = 1, 2
+PLAIN, LZ4 = 0, 1
+HAS_STATE = 1
+TAG_LONG, TAG_EXPLICIT, TAG_STATE, TAG_NULL, TAG_KEY, TAG_ABSOLUTE = (1 << bit for bit in range(31, 25, -1))
+TAG_ZERO = TAG_ABSOLUTE - 1
+SHORT_VALUE_MAX = TAG_EXPLICIT - 1
+NULL_BYTES = 2**32 - 1
+
+
+def crc32c(data: bytes) -> int:
+    return int(google_crc32c.value(data))
+
+
+class OracleError(Exception):
+    """What stands at `offset` of `path` is not what the format allows."""
+
+    def __init__(self, path: str, offset: int, reason: str) -> None:
+        super().__init__(path, offset, reason)
+        self.path, self.offset, self.reason = path, offset, reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: at byte {self.offset}: {self.reason}"
+
+
+def require(holds: Any, path: str, offset: int, reason: str) -> None:
+    if not holds:
+        raise OracleError(path, offset, reason)
+
+
+# --- What a journal holds ----------------------------------------------------------------------------------------
+
+
+class Record(NamedTuple):
+    sequence: int
+    timestamp_us: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    explicit: bool  # the caller gave the timestamp
+
+
+class Block(NamedTuple):
+    path: str
+    segment: int
+    offset: int
+    kind: int
+    codec: int
+    has_state: bool
+    stored_crc: int
+    raw_crc: int
+    record_count: int
+    stored_bytes: int
+    raw_bytes: int
+    first_sequence: int
+    base_time_us: int
+    max_timestamp_us: int
+    clock_us: int
+    durable_end: int
+
+    @property
+    def end_offset(self) -> int:
+        return self.offset + BLOCK_HEADER.size + self.stored_bytes
+
+
+class OpenBlock(NamedTuple):
+    """The body in `precommit`, where it belongs to the journal's end."""
+
+    path: str
+    segment: int
+    offset: int
+    first_sequence: int
+    capacity: int
+    base_time_us: int
+    record_count: int
+    raw: bytes
+
+
+class Hole(NamedTuple):
+    first_sequence: int
+    next_sequence: int
+
+
+class Bounds(NamedTuple):
+    generation: int
+    first_sequence: int
+    mark: tuple[int, int, int]  # segment, offset, sequence
+    lease_limit: int
+    closed: tuple[int, int, int] | None
+
+
+class Position(NamedTuple):
+    generation: int
+    epoch: int
+    sequence: int
+    moved_us: int
+
+
+@dataclass
+class Segment:
+    path: str
+    first_sequence: int
+    epoch: int
+    previous_segment: int
+    previous_end_offset: int
+    previous_end_sequence: int
+    created_us: int
+    file_bytes: int
+    end_offset: int = 0
+    end_sequence: int = 0
+    blocks: list[Block] = field(default_factory=list)
+
+
+@dataclass
+class Slot:
+    generation: int
+    segment: int
+    offset: int
+    first_sequence: int
+    previous_offset: int
+    capacity: int
+    used: int
+    body_crc: int
+    problem: str | None
+
+
+@dataclass
+class Page:
+    """The control page. `current`: it was made in this boot, in this very file, so that it says where the end is."""
+
+    path: str
+    current: bool
+    generation: int
+    direct: int
+    lease_limit: int
+    durable_end: int
+    capacity: int
+    slots: list[Slot]
+    body: bytes
+
+    @property
+    def slot(self) -> Slot:
+        return self.slots[self.generation & 1]
+
+
+@dataclass
+class Contents:
+    path: str
+    uuid: bytes
+    epochs: list[tuple[int, int]]  # number, sequence where it began
+    options: dict[str, Any]
+    bounds: Bounds
+    page: Page | None
+    segments: list[Segment] = field(default_factory=list)
+    open_block: OpenBlock | None = None
+    first_sequence: int = 0
+    end: tuple[int, int, int] = (
+        0,
+        0,
+        0,
+    )  # segment, offset, sequence behind the last block, the open one not counted
+    holes: list[Hole] = field(default_factory=list)
+    state: dict[bytes, bytes] = field(default_factory=dict)
+    subscribers: dict[str, Position] = field(default_factory=dict)
+    checkpoints: dict[str, Position] = field(default_factory=dict)
+    leftovers: list[str] = field(
+        default_factory=list
+    )  # files that are no part of the journal (any more, or yet)
+
+    @property
+    def blocks(self) -> list[Block]:
+        return [block for segment in self.segments for block in segment.blocks]
+
+    @property
+    def positions(self) -> dict[str, Position]:
+        """By file: "subscribers/billing"."""
+        groups = {"subscribers": self.subscribers, "checkpoints": self.checkpoints}
+        return {
+            f"{group}/{name}": position for group, found in groups.items() for name, position in found.items()
+        }
+
+    @property
+    def next_sequence(self) -> int:
+        return self.end[2] + (self.open_block.record_count if self.open_block else 0)
+
+    @cached_property
+    def records(self) -> list[Record]:
+        return list(self.iter_records())
+
+    def iter_records(self) -> Iterator[Record]:
+        """In order, from the first that retention has left, the open block's too. Read from the files now."""
+        for block in self.blocks:
+            for record in decode_block(block)[0] if block.record_count else ():
+                if record.sequence >= self.first_sequence:
+                    yield record
+        if self.open_block:
+            yield from decode_open(self.open_block)[0]
+
+
+# --- Small files -------------------------------------------------------------------------------------------------
+
+
+def read_file(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def structure_crc(structure: bytes) -> int:
+    return crc32c(structure[:12] + bytes(4) + structure[16:])
+
+
+def check_structure(
+    path: str, offset: int, structure: bytes, magic: bytes, uuid: bytes, uuid_at: int
+) -> None:
+    """Those of magic (8), version (4), crc (4) at their beginning."""
+    version, crc = struct.unpack_from("<II", structure, 8)
+    require(structure[:8] == magic, path, offset, f"no {magic!r} stands here")
+    require(crc == structure_crc(structure), path, offset, "the CRC does not match")
+    require(version == VERSION, path, offset, f"the format version is {version}")
+    require(structure[uuid_at : uuid_at + 16] == uuid, path, offset, "the uuid is another journal's")
+
+
+def read_meta(path: str) -> dict[str, Any]:
+    name = os.path.join(path, "journal.meta")
+    require(os.path.exists(name), name, 0, "there is none, so that this is no journal")
+    text = read_file(name)
+    first = re.match(rb"jlog (\d+) crc32c=([0-9a-f]{8})\n", text)
+    require(first, name, 0, "the first line is not a journal's")
+    assert first is not None
+    require(int(first[1]) == VERSION, name, 0, f"the format version is {int(first[1])}")
+    require(crc32c(text[first.end() :]) == int(first[2], 16), name, first.end(), "the CRC does not match")
+    meta: dict[str, Any] = json.loads(text[first.end() :])
+    missing = {"uuid", "epochs", "inode", "birth_us", "options"} - meta.keys()
+    require(not missing, name, first.end(), f"it lacks {sorted(missing)}")
+    require(re.fullmatch("[0-9a-f]{32}", meta["uuid"]), name, first.end(), "uuid is not 32 hex digits")
+    begins = [epoch["first_sequence"] for epoch in meta["epochs"]]
+    require(begins and begins == sorted(begins), name, first.end(), "the epochs are none, or not in order")
+    return meta
+
+
+def read_copies(path: str, form: struct.Struct, magic: bytes, uuid: bytes, strict: bool) -> tuple[Any, ...]:
+    """The fields behind the uuid of the newer valid copy, with its generation before them. `strict`: both are valid."""
+    text = read_file(path)
+    valid, problems = [], []
+    for offset in (0, COPY_BYTES):
+        structure = text[offset : offset + form.size]
+        try:
+            require(len(structure) == form.size, path, offset, "the copy is cut off")
+            check_structure(path, offset, structure, magic, uuid, 24)
+            fields = form.unpack(structure)
+            valid.append((fields[3], *fields[5:]))
+        except OracleError as error:
+            problems.append(error)
+    if not valid or (strict and problems):
+        raise problems[0]
+    if strict:
+        # A writer may be killed between the two; both are written each time.
+        require(abs(valid[0][0] - valid[1][0]) <= 1, path, 0, "the copies are more than one generation apart")
+        require(
+            valid[0] == valid[1] or valid[0][0] != valid[1][0], path, 0, "the copies of a generation differ"
+        )
+    return max(valid)
+
+
+def read_bounds(path: str, uuid: bytes, strict: bool) -> Bounds:
+    name = os.path.join(path, "bounds")
+    require(os.path.exists(name), name, 0, "there is none")
+    fields = read_copies(name, BOUNDS, b"JLOGBND\n", uuid, strict)
+    generation, first, *mark, lease, closed_segment, closed_offset, closed_sequence, reserved = fields
+    closed = (closed_segment, closed_offset, closed_sequence)
+    require(not any(reserved), name, 104, "reserved bytes are not 0")
+    require(NONE not in closed or set(closed) == {NONE}, name, 80, "the closed end is half none")
+    return Bounds(generation, first, tuple(mark), lease, None if NONE in closed else closed)
+
+
+def read_positions(path: str, group: str, uuid: bytes, strict: bool) -> dict[str, Position]:
+    folder = os.path.join(path, group)
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    found = {}
+    for name in names:
+        if not name.startswith("."):  # no subscriber has such a name: it is a file that is being made
+            fields = read_copies(os.path.join(folder, name), POSITION, b"JLOGPOS\n", uuid, strict)
+            found[name] = Position(*fields)
+    return found
+
+
+def boot_id() -> bytes:
+    try:
+        return bytes.fromhex(read_file("/proc/sys/kernel/random/boot_id").decode().strip().replace("-", ""))
+    except (OSError, ValueError):
+        return bytes(16)
+
+
+def read_slot(image: bytes, uuid: bytes) -> Slot:
+    generation, segment, offset, first, previous_offset, capacity, crc, word, reserved = SLOT.unpack(image)
+    problem = None
+    if crc != crc32c(uuid + image[:44]):
+        problem = "the slot's CRC does not match"
+    elif reserved:
+        problem = "the slot's reserved field is not 0"
+    return Slot(generation, segment, offset, first, previous_offset, capacity, word & 0xFFFFFFFF, word >> 32, problem)
+
+
+def read_page(path: str, uuid: bytes) -> Page | None:
+    """None where no control page of this journal stands."""
+    name = os.path.join(path, "precommit")
+    if not os.path.exists(name):
+        return None
+    with open(name, "rb") as file:
+        page, body, found = file.read(PAGE_BYTES), file.read(), os.fstat(file.fileno())
+    if len(page) < PAGE_BYTES:
+        return None
+    magic, layout, status, page_uuid, boot, device, inode, capacity, _, _ = PAGE_HEAD.unpack_from(page)
+    if magic != b"JLOGPAGE" or layout != 1 or page_uuid != uuid:
+        return None
+    slots = [read_slot(page[at : at + SLOT.size], uuid) for at in (PAGE_SLOTS_AT, PAGE_SLOTS_AT + SLOT.size)]
+    direct, lease, durable, generation = (
+        struct.unpack_from("<Q", page, at)[0]
+        for at in (PAGE_DIRECT_AT, PAGE_LEASE_AT, PAGE_DURABLE_AT, PAGE_GENERATION_AT)
+    )
+    here = status == 1 and boot == boot_id() and any(boot) and (device, inode) == (found.st_dev, found.st_ino)
+    return Page(name, here, generation, direct, lease, durable, capacity, slots, body)
+
+
+# --- Blocks and records ------------------------------------------------------------------------------------------
+
+
+class File:
+    """Ranges of a file, through a window, so that small blocks do not cost a system call each."""
+
+    WINDOW_BYTES = 1 << 20
+
+    def __init__(self, path: str) -> None:
+        self.path, self.start, self.window = path, 0, b""
+
+    def read(self, offset: int, size: int) -> bytes:
+        at = offset - self.start
+        if not 0 <= at <= at + size <= len(self.window):
+            with open(self.path, "rb") as file:
+                file.seek(offset)
+                self.start, self.window, at = offset, file.read(max(size, self.WINDOW_BYTES)), 0
+        return self.window[at : at + size]
+
+
+def block_at(file: File, uuid: bytes, segment: int, offset: int, *, whole: bool) -> Block | str:
+    """The block at this place, or what is wrong there. `whole`: its body is looked at too."""
+    image = file.read(offset, BLOCK_HEADER.size)
+    if len(image) < BLOCK_HEADER.size or image[:4] != BLOCK_MAGIC:
+        return "no block stands here"
+    _, kind, codec, flags, crc, *fields = BLOCK_HEADER.unpack(image)
+    block = Block(file.path, segment, offset, kind, codec, bool(flags & HAS_STATE), *fields)
+    if crc != crc32c(uuid + struct.pack("<QQ", segment, offset) + image[:8] + bytes(4) + image[12:]):
+        return "the block header's CRC does not match"
+    if kind not in (RECORDS, STATE) or codec not in (PLAIN, LZ4) or flags & ~HAS_STATE:
+        return f"kind {kind}, codec {codec}, flags {flags} are not all known"
+    if block.raw_bytes > RAW_BYTES_MAX or block.raw_bytes // 255 > block.stored_bytes:
+        return f"{block.stored_bytes} stored bytes may not stand for {block.raw_bytes}"
+    if codec == PLAIN and (block.raw_bytes, block.raw_crc) != (block.stored_bytes, block.stored_crc):
+        return "an uncompressed body is not stored as it is"
+    if whole and crc32c(file.read(offset + BLOCK_HEADER.size, block.stored_bytes)) != block.stored_crc:
+        return "the stored body's CRC does not match"
+    return block
+
+
+def raw_body(block: Block, file: File | None = None) -> bytes:
+    at = block.offset + BLOCK_HEADER.size
+    stored = (file or File(block.path)).read(at, block.stored_bytes)
+    require(len(stored) == block.stored_bytes, block.path, at, "the file ends within the block's body")
+    require(crc32c(stored) == block.stored_crc, block.path, at, "the stored body's CRC does not match")
+    if block.codec == PLAIN:
+        return stored
+    raw = bytearray(block.raw_bytes)
+    try:
+        size = cramjam.lz4.decompress_block_into(stored, raw, output_len=block.raw_bytes)
+    except cramjam.DecompressionError as error:
+        raise OracleError(block.path, at, f"LZ4 cannot decompress the body: {error}") from None
+    require(
+        size == block.raw_bytes,
+        block.path,
+        at,
+        f"the body decompresses to {size} bytes, not {block.raw_bytes}",
+    )
+    require(crc32c(bytes(raw)) == block.raw_crc, block.path, at, "the decompressed body's CRC does not match")
+    return bytes(raw)
+
+
+Change = tuple[bytes, "bytes | None"]  # of the state; None deletes
+_SHORT = struct.Struct("<II").unpack_from
+_LONG = struct.Struct("<IIIII").unpack_from
+
+
+def decode_records(
+    raw: bytes, base_us: int, sequence: int, where: Block | OpenBlock
+) -> tuple[list[Record], list[Change]]:
+    """Offsets in errors are those of the body's block, since a compressed body has no place of its own in the file."""
+    records: list[Record] = []
+    changes: list[Change] = []
+    at, end = 0, len(raw)
+    while at < end:
+        begin = at
+        require(end - at >= 8, where.path, where.offset, f"a record is cut off at byte {begin} of the body")
+        tag, delta_us = _SHORT(raw, at)
+        time_us = base_us + delta_us
+            key: bytes | None = None
+        headers: list[tuple[str, bytes | None]] = []
+        if not tag & TAG_LONG:
+            at += 8 + (tag & SHORT_VALUE_MAX)
+            value: bytes | None = raw[begin + 8 : at]
+        else:
+            try:
+                at, time_us, key, value, headers = decode_long(raw, at, time_us)
+            except ValueError as error:
+                raise OracleError(
+                    where.path, where.offset, f"record at byte {begin} of the body: {error}"
+                ) from None
+        require(at <= end, where.path, where.offset, f"the record at byte {begin} reaches beyond the body")
+        if tag & TAG_LONG and tag & TAG_STATE:
+            assert key is not None
+            changes.append((key, value))
+        else:
+            require(
+                time_us < 2**63, where.path, where.offset, f"the time of the record at byte {begin} overflows"
+            )
+            records.append(Record(sequence, time_us, key, value, headers, bool(tag & TAG_EXPLICIT)))
+            sequence += 1
+    return records, changes
+
+
+def decode_long(raw: bytes, at: int, time_us: int) -> tuple[int, int, bytes | None, bytes | None, list[Any]]:
+    """End, time, key, value and headers of the long record at `at`."""
+    if len(raw) - at < 20:
+        raise ValueError("it is cut off")
+    tag, _, value_bytes, key_bytes, headers_bytes = _LONG(raw, at)
+    at += 20
+    if tag & TAG_ZERO:
+        raise ValueError(f"reserved bits of its tag {tag:#010x} are set")
+    if max(value_bytes, key_bytes, headers_bytes) > FIELD_BYTES_MAX:
+        raise ValueError("a part of it is longer than 1 GiB")
+    if (tag & TAG_NULL and value_bytes) or (not tag & TAG_KEY and key_bytes):
+        raise ValueError("a null value or key has a length")
+    if tag & TAG_STATE and (not tag & TAG_KEY or headers_bytes or tag & (TAG_EXPLICIT | TAG_ABSOLUTE)):
+        raise ValueError("a state record has a key, no headers and no time of its own")
+    if tag & TAG_ABSOLUTE:
+        if len(raw) - at < 8:
+            raise ValueError("it is cut off")
+        (time_us,) = struct.unpack_from("<q", raw, at)
+        at += 8
+    end = at + key_bytes + headers_bytes + value_bytes
+    if end > len(raw):
+        raise ValueError("it reaches beyond the body")
+    key = raw[at : at + key_bytes] if tag & TAG_KEY else None
+    at += key_bytes
+    headers = decode_headers(raw[at : at + headers_bytes])
+    value = None if tag & TAG_NULL else raw[end - value_bytes : end]
+    return end, time_us, key, value, headers
+
+
+def decode_headers(raw: bytes) -> list[tuple[str, bytes | None]]:
+    headers: list[tuple[str, bytes | None]] = []
+    at = 0
+    while at < len(raw):
+        if len(raw) - at < 8:
+            raise ValueError("a header is cut off")
+        name_bytes, value_bytes = _SHORT(raw, at)
+        value_at = at + 8 + name_bytes
+        at = value_at + (0 if value_bytes == NULL_BYTES else value_bytes)
+        if at > len(raw):
+            raise ValueError("a header reaches beyond the headers")
+        name = raw[value_at - name_bytes : value_at].decode()
+        headers.append((name, None if value_bytes == NULL_BYTES else raw[value_at:at]))
+    if len(headers) > HEADERS_MAX:
+        raise ValueError(f"it has {len(headers)} headers")
+    return headers
+
+
+def decode_block(block: Block, file: File | None = None) -> tuple[list[Record], list[Change]]:
+    return decode_records(raw_body(block, file), block.base_time_us, block.first_sequence, block)
+
+
+def decode_open(block: OpenBlock) -> tuple[list[Record], list[Change]]:
+    return decode_records(block.raw, block.base_time_us, block.first_sequence, block)
+
+
+# --- Where the journal ends --------------------------------------------------------------------------------------
+
+
+class Walk:
+    """From segment to segment and block to block. While the control page is current it says where the end is, and every
+    block before that must be there; else the end is that of the valid prefix, and what was synced must lie before it."""
+
+    def __init__(self, contents: Contents) -> None:
+        self.contents, self.uuid, self.page = contents, contents.uuid, contents.page
+        self.place = self.page.slot if self.page and self.page.current else None
+        if self.place and self.page:
+            slot = self.place
+            require(
+                slot.generation == self.page.generation,
+                self.page.path,
+                PAGE_GENERATION_AT,
+                "the slot is of another generation",
+            )
+            require(
+                slot.problem is None,
+                self.page.path,
+                PAGE_SLOTS_AT + 64 * (slot.generation & 1),
+                f"the slot: {slot.problem}",
+            )
+        self.later: list[Segment] = []
+
+    def run(self) -> None:
+        contents = self.contents
+        self.later = self.kept_segments()
+        while self.later:
+            segment = self.later.pop(0)
+            contents.segments.append(segment)
+            following = self.walk_segment(segment)
+            if following is None:
+                break
+            contents.leftovers += [s.path for s in self.later if s.first_sequence < following.first_sequence]
+            self.later = self.later[self.later.index(following) :]
+        last = contents.segments[-1]
+        contents.end = (last.first_sequence, last.end_offset, last.end_sequence)
+        contents.leftovers += [s.path for s in self.later]
+        if self.place is None:
+            self.require_nothing_synced_behind()
+        self.add_open_block()
+        if self.place:
+            for path in (s.path for s in self.later):
+                lost = int(os.path.basename(path)[:20]) < contents.next_sequence
+                require(
+                    not lost, path, 0, "the segment begins before the page's end, and is not the open one"
+                )
+
+    def kept_segments(self) -> list[Segment]:
+        contents = self.contents
+        names = sorted(name for name in os.listdir(contents.path) if re.fullmatch(r"\d{20}\.seg", name))
+        found = []
+        for name in names:
+            try:
+                found.append(read_segment_header(os.path.join(contents.path, name), self.uuid))
+            except OracleError:
+                # The file of a roll that a power loss has caught; a missing link is found when the chain is walked.
+                if self.place and int(name[:20]) <= self.place.segment:
+                    raise
+                contents.leftovers.append(os.path.join(contents.path, name))
+        require(found, contents.path, 0, "there is no segment")
+        first = contents.bounds.first_sequence
+        gone = [
+            i
+            for i, s in enumerate(found)
+            if i and found[i - 1].first_sequence < first >= s.previous_end_sequence
+        ]
+        start = gone[-1] if gone else 0
+        contents.leftovers += [s.path for s in found[:start]]
+        begin = found[start]
+        whole = begin.previous_segment == NONE or begin.previous_end_sequence <= first
+        require(whole, begin.path, 32, f"records {first} to {begin.previous_end_sequence} are in no segment")
+        contents.first_sequence = max(first, begin.previous_end_sequence)
+        return found[start:]
+
+    def walk_segment(self, segment: Segment) -> Segment | None:
+        """Fills in its blocks and its end; the segment that goes on there, or None."""
+        file = File(segment.path)
+        here = segment.first_sequence
+        offset, sequence = SEGMENT_HEADER.size, here
+        stop = self.stop_of(segment)
+        successors: dict[tuple[int, int], Segment] = {}
+        for s in reversed(self.later):
+            if s.previous_segment == here:
+                successors[s.previous_end_offset, s.previous_end_sequence] = s
+        while (offset, sequence) not in successors if stop is None else offset < stop[0]:
+            block = block_at(file, self.uuid, here, offset, whole=stop is None)
+            problem = block if isinstance(block, str) else None
+            if not isinstance(block, str) and block.first_sequence != sequence:
+                problem = f"the block begins with sequence {block.first_sequence}, not with {sequence}"
+            if not isinstance(block, str) and (block.kind == STATE) != (offset == SEGMENT_HEADER.size):
+                problem = "the first block of a segment, and no other, is of kind STATE"
+            if problem is not None or isinstance(block, str):
+                require(stop is None and offset > SEGMENT_HEADER.size, segment.path, offset, str(problem))
+                break
+            segment.blocks.append(block)
+            offset, sequence = block.end_offset, sequence + block.record_count
+        segment.end_offset, segment.end_sequence = offset, sequence
+        if stop is None:
+            return successors.get((offset, sequence))
+        require(
+            (offset, sequence) == stop,
+            segment.path,
+            offset,
+            f"the blocks end here with sequence {sequence}, not at {stop}",
+        )
+        return self.later[0] if self.place and here != self.place.segment else None
+
+    def stop_of(self, segment: Segment) -> tuple[int, int] | None:
+        """Where its blocks end, if that is known: what the next segment or the page says."""
+        if self.place is None:
+            return None
+        if segment.first_sequence == self.place.segment:
+            return self.place.offset, self.place.first_sequence
+        require(self.later, segment.path, 0, f"the open segment {self.place.segment} is missing")
+        following = self.later[0]
+        require(
+            following.previous_segment == segment.first_sequence,
+            following.path,
+            48,
+            "the segment before it is missing",
+        )
+        return following.previous_end_offset, following.previous_end_sequence
+
+    def require_nothing_synced_behind(self) -> None:
+        """No block behind the end may have known it to be synced: that would be damage, not a torn tail."""
+        contents = self.contents
+        last = contents.segments[-1]
+        for path in [last.path, *(s.path for s in self.later)]:
+            file, segment = File(path), int(os.path.basename(path)[:20])
+            at = last.end_offset if path == last.path else 0
+            while window := file.read(at, File.WINDOW_BYTES):
+                for found in re.finditer(BLOCK_MAGIC, window):
+                    block = block_at(File(path), self.uuid, segment, at + found.start(), whole=True)
+                    vouches = isinstance(block, Block) and block.durable_end > last.end_sequence
+                    require(
+                        not vouches,
+                        last.path,
+                        last.end_offset,
+                        f"synced bytes are damaged: {path} vouches for them",
+                    )
+                at += max(1, len(window) - 3) if len(window) == File.WINDOW_BYTES else len(window)
+
+    def add_open_block(self) -> None:
+        contents = self.contents
+        page, end = self.page, contents.end
+        if page is None:
+            return
+        for slot in [self.place] if self.place else page.slots:
+            if slot.used == 0 or slot.problem or (slot.segment, slot.offset, slot.first_sequence) != end:
+                require(
+                    self.place is None or not slot.body_crc, page.path, PAGE_BYTES, "an empty body has a CRC"
+                )
+                continue
+            body = page.body[: slot.used]
+            fits = BASE_BYTES < slot.used <= min(slot.capacity, page.capacity, len(page.body))
+            if fits and crc32c(body) == slot.body_crc:
+                (base_us,) = struct.unpack_from("<q", body)
+                found = OpenBlock(
+                    page.path, *end[:2], slot.first_sequence, slot.capacity, base_us, 0, body[BASE_BYTES:]
+                )
+                contents.open_block = found._replace(record_count=len(decode_open(found)[0]))
+                return
+            require(
+                self.place is None,
+                page.path,
+                PAGE_BYTES,
+                f"the body's {slot.used} bytes are not those of its word",
+            )
+        if self.place and self.place.used == 0 and page.direct == page.generation:
+            self.add_direct_block()
+
+    def add_direct_block(self) -> None:
+        """Whole at its place though nobody has published it: the next to take the lock will."""
+        last = self.contents.segments[-1]
+        block = block_at(File(last.path), self.uuid, last.first_sequence, last.end_offset, whole=True)
+        if isinstance(block, Block) and block.first_sequence == last.end_sequence:
+            last.blocks.append(block)
+            last.end_offset, last.end_sequence = block.end_offset, last.end_sequence + block.record_count
+            self.contents.end = (last.first_sequence, last.end_offset, last.end_sequence)
+
+
+def read_segment_header(path: str, uuid: bytes) -> Segment:
+    image = File(path).read(0, SEGMENT_HEADER.size)
+    require(len(image) == SEGMENT_HEADER.size, path, 0, "the segment's header is cut off")
+    check_structure(path, 0, image, b"JLOGSEG\n", uuid, 16)
+    *_, epoch, first, previous, end_offset, end_sequence, created_us, reserved = SEGMENT_HEADER.unpack(image)
+    require(
+        first == int(os.path.basename(path)[:20]),
+        path,
+        40,
+        f"the segment begins with {first}, unlike its name",
+    )
+    require(not any(reserved), path, 80, "reserved bytes are not 0")
+    require(end_sequence <= first, path, 64, "the segment before it ends behind its beginning")
+    if previous == NONE:
+        require(
+            (end_offset, end_sequence) == (0, 0),
+            path,
+            56,
+            "without a segment before it, that one's end is not 0",
+        )
+    else:
+        require(
+            previous <= end_sequence and end_offset > SEGMENT_HEADER.size,
+            path,
+            56,
+            "its predecessor's end cannot be",
+        )
+    require(previous == NONE or previous < first, path, 48, "the segment before it does not begin earlier")
+    return Segment(path, first, epoch, previous, end_offset, end_sequence, created_us, os.path.getsize(path))
+
+
+def load(path: str | os.PathLike[str], *, strict: bool) -> Contents:
+    path = os.fspath(path)
+    meta = read_meta(path)
+    uuid = bytes.fromhex(meta["uuid"])
+    epochs = [(epoch["epoch"], epoch["first_sequence"]) for epoch in meta["epochs"]]
+    bounds = read_bounds(path, uuid, strict)  # first, since the mark only grows
+    contents = Contents(path, uuid, epochs, meta["options"], bounds, read_page(path, uuid))
+    Walk(contents).run()
+    for segment in contents.segments:
+        hole = Hole(max(segment.previous_end_sequence, contents.first_sequence), segment.first_sequence)
+        if hole.first_sequence < hole.next_sequence:
+            contents.holes.append(hole)
+    contents.leftovers += [os.path.join(path, name) for name in os.listdir(path) if name.startswith("next.")]
+    contents.subscribers = read_positions(path, "subscribers", uuid, strict)
+    contents.checkpoints = read_positions(path, "checkpoints", uuid, strict)
+    return contents
+
+
+def apply_changes(state: dict[bytes, bytes], changes: list[Change]) -> None:
+    for key, value in changes:
+        if value is None:
+            state.pop(key, None)
+        else:
+            state[key] = value
+
+
+def read_journal(path: str | os.PathLike[str]) -> Contents:
+    """All that the journal holds, records included, as a reader would see it now."""
+    contents = load(path, strict=False)
+    for block in contents.segments[-1].blocks:
+        if block.has_state:
+            apply_changes(contents.state, decode_block(block)[1])
+    _ = contents.records
+    return contents
+
+
+# --- Checking ----------------------------------------------------------------------------------------------------
+
+
+def check_journal(
+    path: str | os.PathLike[str], max_bytes: int = 64 << 20, *, indexes: bool = True
+) -> Contents | None:
+    """Raises OracleError at the first thing that the format does not allow. With more than `max_bytes` of bodies only
+    the headers and a sample of the blocks are looked at, and None is returned. `indexes=False` ignores index files,
+    which a power loss may leave wrong."""
+    contents = load(path, strict=True)
+    blocks = contents.blocks
+    sample = sum(block.raw_bytes for block in blocks) > max_bytes
+    check_segments(contents)
+    check_bounds(contents)
+    check_positions(contents)
+    if sample:
+        step = max(1, len(blocks) // 64)
+        check_sample([*blocks[:8:1], *blocks[8:-8:step], *blocks[-8:]])
+        return None
+    check_blocks(contents)
+    if indexes:
+        for segment in contents.segments[:-1]:
+            check_index(contents, segment)
+    return contents
+
+
+def check_segments(contents: Contents) -> None:
+    epochs = [number for number, _ in contents.epochs]
+    for segment in contents.segments:
+        require(segment.epoch in epochs, segment.path, 32, f"epoch {segment.epoch} is not in journal.meta")
+        order = epochs.index(segment.epoch)
+        require(
+            segment.first_sequence >= contents.epochs[order][1], segment.path, 32, "its epoch began behind it"
+        )
+        epochs = [number if i >= order else -1 for i, number in enumerate(epochs)]
+        for block in segment.blocks:
+            require(
+                block.durable_end <= block.first_sequence,
+                segment.path,
+                block.offset + 64,
+                "durable_end lies behind the block",
+            )
+            if block.record_count == 0:
+                require(
+                    block.max_timestamp_us == NO_TIME,
+                    segment.path,
+                    block.offset + 48,
+                    "without records it has a latest time",
+                )
+            if block.kind == RECORDS:
+                require(block.raw_bytes, segment.path, block.offset, "a block of records is empty")
+
+
+class Clock:
+    """The clock's timestamps, which never run backwards, and each block's own promises."""
+
+    def __init__(self) -> None:
+        self.latest_us = NO_TIME
+
+    def check(self, where: Block | OpenBlock, records: list[Record]) -> None:
+        for record in records:
+            if not record.explicit:
+                back = f"record {record.sequence}'s clock is {self.latest_us - record.timestamp_us} us behind an earlier one"
+                require(record.timestamp_us >= self.latest_us, where.path, where.offset, back)
+                self.latest_us = record.timestamp_us
+
+    def check_block(self, block: Block, records: list[Record], changes: list[Change]) -> None:
+        counts = f"{len(records)} records stand here, not {block.record_count}"
+        require(len(records) == block.record_count, block.path, block.offset + 20, counts)
+        require(
+            bool(changes) == block.has_state,
+            block.path,
+            block.offset + 6,
+            "HAS_STATE does not say whether there is state",
+        )
+        latest_us = max((record.timestamp_us for record in records), default=NO_TIME)
+        require(
+            latest_us <= block.max_timestamp_us,
+            block.path,
+            block.offset + 48,
+            f"a record's time is {latest_us}",
+        )
+        if block.kind == STATE:
+            keys = {key for key, value in changes if value is not None}
+            require(
+                len(keys) == len(changes),
+                block.path,
+                block.offset,
+                "a STATE block deletes a key, or has one twice",
+            )
+        self.check(block, records)
+
+
+def check_blocks(contents: Contents) -> None:
+    clock, state = Clock(), contents.state
+    for segment in contents.segments:
+        file = File(segment.path)
+        for block in segment.blocks:
+            records, changes = decode_block(block, file)
+            clock.check_block(block, records, changes)
+            if block.kind == STATE:
+                known = state != dict(changes) and segment is not contents.segments[0]
+                require(
+                    not known,
+                    block.path,
+                    block.offset,
+                    "the state at the segment's head is not what came before",
+                )
+            apply_changes(state, changes)
+            size = sum(len(key) + len(value) for key, value in state.items())
+            require(size <= STATE_BYTES_MAX, block.path, block.offset, f"the live state has {size} bytes")
+    if contents.open_block:
+        records, changes = decode_open(contents.open_block)
+        require(not changes, contents.open_block.path, PAGE_BYTES, "state in the pre-commit buffer")
+        clock.check(contents.open_block, records)
+
+
+def check_sample(blocks: list[Block]) -> None:
+    clock = Clock()
+    for block in blocks:
+        clock.check_block(block, *decode_block(block))
+
+
+def check_bounds(contents: Contents) -> None:
+    path, bounds, page = os.path.join(contents.path, "bounds"), contents.bounds, contents.page
+    next_sequence = contents.next_sequence
+    require(
+        bounds.first_sequence <= next_sequence,
+        path,
+        40,
+        f"first_sequence {bounds.first_sequence} is behind the end {next_sequence}",
+    )
+    require(
+        bounds.lease_limit >= next_sequence,
+        path,
+        72,
+        f"the end {next_sequence} is beyond the lease {bounds.lease_limit}",
+    )
+    if bounds.closed is not None:
+        where = f"the closed end {bounds.closed} is not where the journal ends, {contents.end}"
+        require(bounds.closed == contents.end and contents.open_block is None, path, 80, where)
+    check_mark(contents, path)
+    if page and page.current:
+        require(
+            page.lease_limit <= bounds.lease_limit,
+            page.path,
+            PAGE_LEASE_AT,
+            "the page leases more than bounds",
+        )
+        require(
+            page.durable_end <= contents.end[2],
+            page.path,
+            PAGE_DURABLE_AT,
+            "durable_end lies behind the last block",
+        )
+
+
+def check_mark(contents: Contents, path: str) -> None:
+    segment, offset, sequence = mark = contents.bounds.mark
+    require(
+        (segment, offset, sequence) <= contents.end and sequence <= contents.end[2],
+        path,
+        48,
+        f"the mark {mark} is behind the end",
+    )
+    for found in contents.segments:
+        if found.first_sequence == segment:
+            places = {(b.offset, b.first_sequence) for b in found.blocks} | {
+                (0, segment),
+                (found.end_offset, found.end_sequence),
+            }
+            require((offset, sequence) in places, path, 48, f"no block begins or ends at the mark {mark}")
+            return
+    require(sequence <= contents.first_sequence, path, 48, f"the mark {mark} is in no segment")
+
+
+def check_positions(contents: Contents) -> None:
+    # Numbers that a power loss took are below the lease until the next writer opens.
+    current = contents.page is not None and contents.page.current
+    limit = contents.next_sequence if current else max(contents.next_sequence, contents.bounds.lease_limit)
+    for name, position in contents.positions.items():
+        path = os.path.join(contents.path, name)
+        bare = name.partition("/")[2]
+        allowed = 1 <= len(bare.encode()) <= 200 and bare.isprintable() and bare not in ("begin", "end")
+        require(allowed, path, 0, "no subscriber or checkpoint may have this name")
+        known = position.epoch in [number for number, _ in contents.epochs]
+        require(known, path, 40, f"epoch {position.epoch} is not in journal.meta")
+        require(
+            position.sequence <= limit, path, 48, f"position {position.sequence} lies behind the end {limit}"
+        )
+
+
+def check_index(contents: Contents, segment: Segment) -> None:
+    path = f"{segment.path[:-4]}.idx"
+    if not os.path.exists(path):
+        return
+    image = read_file(path)
+    require(len(image) >= INDEX_HEADER.size, path, 0, "the index is cut off")
+    check_structure(path, 0, image, b"JLOGIDX\n", contents.uuid, 16)
+    *_, name, count = INDEX_HEADER.unpack_from(image)
+    require(name == segment.first_sequence, path, 32, "the index is another segment's")
+    require(
+        len(image) == INDEX_HEADER.size + count * INDEX_ENTRY.size, path, 40, f"these are not {count} entries"
+    )
+    require(count >= 2, path, 40, "the index lacks an entry for a block, or the one for the end")
+    entries = list(INDEX_ENTRY.iter_unpack(image[INDEX_HEADER.size :]))
+    latest_us, before = NO_TIME, {}
+    for block in segment.blocks:
+        before[block.offset] = (block.first_sequence, latest_us)
+        latest_us = max(latest_us, block.max_timestamp_us)
+    begin = next((block for block in segment.blocks if block.kind == RECORDS), segment.blocks[0])
+    require(
+        entries[0][1] == begin.offset,
+        path,
+        INDEX_HEADER.size,
+        "the first entry is not the first block of records",
+    )
+    for i, (first, offset, time_us) in enumerate(entries[:-1]):
+        at = INDEX_HEADER.size + i * INDEX_ENTRY.size
+        require(
+            before.get(offset) == (first, time_us),
+            path,
+            at,
+            f"entry {i} is ({first}, {offset}, {time_us}), the block says {before.get(offset)}",
+        )
+        apart = i == 0 or offset - entries[i - 1][1] >= INDEX_EVERY_BYTES
+        require(apart, path, at, f"entry {i} is less than {INDEX_EVERY_BYTES} bytes behind the one before it")
+    end = (segment.end_sequence, segment.end_offset, latest_us)
+    require(
+        entries[-1] == end,
+        path,
+        len(image) - INDEX_ENTRY.size,
+        f"the last entry is {entries[-1]}, not the end {end}",
+    )
+
+
+# --- As a program ------------------------------------------------------------------------------------------------
+
+
+def summary(contents: Contents) -> str:
+    open_records = contents.open_block.record_count if contents.open_block else 0
+    lines = [
+        f"journal      {contents.path}",
+        f"uuid         {contents.uuid.hex()}",
+        f"sequences    {contents.first_sequence} to {contents.next_sequence}, {open_records} in the open block",
+        f"blocks       {len(contents.blocks)} in {len(contents.segments)} segments",
+        f"holes        {[tuple(hole) for hole in contents.holes]}",
+        f"state        {contents.state}",
+        f"bounds       {contents.bounds}",
+        *(f"{name:<12} {position.sequence}" for name, position in contents.positions.items()),
+        *(f"left over    {path}" for path in contents.leftovers),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m tests.oracle JOURNAL\n")
+        return 2
+    try:
+        contents = check_journal(arguments[0], max_bytes=1 << 62)
+    except OracleError as error:
+        sys.stderr.write(f"{error}\n")
+        return 3
+    assert contents is not None
+    sys.stdout.write(summary(contents))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

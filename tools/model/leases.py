@@ -1,0 +1,300 @@
+"""Numbers are never reused: leases, the closed end, and a power loss between any two steps.
+
+A small model of its own: appending is one step (protocol.py has its parts), recovery is "the end that was found"
+(recovery.py has its parts). `bounds` is what stands in the page cache, `disk` what of it may be there after a power
+loss. One life of the journal is all that happens between two power losses.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+
+from world import State, Violation, put
+
+STRIDE = 2  # numbers in a lease
+START, OVER = ("start", 0, 0), {"done", "gone"}
+
+
+class Leases(State):
+    FIELDS = (
+        "valid",  # the page is of this life
+        "next",  # the page's next sequence: all before it has been published
+        "limit",  # the page's lease limit: appending stops there until it is raised
+        "bounds",  # (lease, closed end or None)
+        "disk",  # every (lease, closed end) that may stand there after a power loss
+        "durable",  # end that a sync has acknowledged
+        "ever",  # all before it has been given to some record, in this life or an earlier one
+        "opening",  # who holds the opening lock
+        "slots",  # who holds a slot
+        "processes",  # (what comes next, op, value) of each
+        "kills",
+        "losses",
+    )
+    __slots__ = FIELDS
+    values = staticmethod(attrgetter(*FIELDS))
+
+
+STEPS = {}
+
+
+def step(label):
+    def register(function):
+        STEPS[label] = function
+        return function
+
+    return register
+
+
+@dataclass(frozen=True)
+class LeaseModel:
+    name: str
+    programs: tuple
+    kills: int = 1
+    losses: int = 1
+    wrong: str = ""
+    quick: bool = True
+
+    def start(self):
+        """A journal that has just been created: one lease, durable, and nothing given out."""
+        bounds = STRIDE, 0
+        processes = (START,) * len(self.programs)
+        return (True, 0, 0, bounds, frozenset([bounds]), 0, 0, None, frozenset(), processes, self.kills, self.losses)
+
+    def moves(self, state):
+        m = Leases(state)
+        for pid, (pc, _, _) in enumerate(m.processes):
+            if pc in STEPS:
+                yield f"{pid}: {STEPS[pc].__name__}", True, partial(self.perform, state, STEPS[pc], pid)
+            if m.kills and pc not in OVER and pc != "start":
+                yield f"{pid} is killed at {pc!r}", False, partial(self.perform, state, kill, pid)
+        if m.losses:
+            for end in range(m.durable, m.next + 1):
+                for bounds in sorted(m.disk, key=repr):
+                    lose = partial(lose_power, end=end, bounds=bounds)
+                    yield f"power loss: found {end}, {bounds}", False, partial(self.perform, state, lose, None)
+
+    def perform(self, state, action, pid):
+        m = Leases(state)
+        if action(self, m, pid) is False:
+            return None
+        return m.freeze()
+
+    def visit(self, state):
+        pass
+
+    def stuck(self, state):
+        return any(pc not in OVER and pc != "start" for pc, _, _ in Leases(state).processes)
+
+
+def go(m, pid, pc, value=0, done=0):
+    m.processes = put(m.processes, pid, (pc, m.processes[pid][1] + done, value))
+
+
+def next_call(model, m, pid, done=0):
+    op = m.processes[pid][1] + done
+    program = model.programs[pid]
+    go(m, pid, program[op] if op < len(program) else "done", 0, done)
+
+
+def kill(model, m, pid):
+    m.kills -= 1
+    leave(m, pid)
+    go(m, pid, "gone")
+
+
+def leave(m, pid):
+    m.slots -= {pid}
+    if m.opening == pid:
+        m.opening = None
+
+
+def lose_power(model, m, _, end, bounds):
+    m.losses -= 1
+    m.valid, m.opening, m.slots = False, None, frozenset()
+    m.next = m.durable = end
+    m.bounds, m.disk = bounds, frozenset([bounds])
+    m.processes = tuple(p if p[0] == "start" else ("gone", 0, 0) for p in m.processes)
+
+
+def write_bounds(m, lease, *closed):
+    """Under its lock, for this write only: a maximum, but for the closed end. No fdatasync yet."""
+    m.bounds = max(m.bounds[0], lease), closed[0] if closed else m.bounds[1]
+    m.disk |= {m.bounds}
+
+
+# --- Opening -----------------------------------------------------------------------------------------------------
+
+
+@step("start")
+def enter(model, m, pid):
+    if m.opening is not None:
+        return False
+    m.opening = pid
+    go(m, pid, "look")
+
+
+@step("look")
+def look(model, m, pid):
+    """Alone: what stood in the page or was found on the disk says where numbering goes on. A killed recovery or opening
+    has at most made the lease longer."""
+    if m.slots:
+        return go(m, pid, "take slot")
+    lease, closed = m.bounds
+    first = m.next
+    if not m.valid and closed != first and model.wrong != "numbering goes on at the end that was found":
+        first = lease
+    if closed is None and m.valid and model.wrong == "opener that finds no closed end does not sync":
+        return go(m, pid, "take slot")
+    go(m, pid, "take away", first)
+
+
+@step("take away")
+def take_away(model, m, pid):
+    """The closed end goes, and the first lease is made with the same write."""
+    first = m.processes[pid][2]
+    write_bounds(m, first + STRIDE, None)
+    go(m, pid, "sync opening", (first, m.bounds[0]))
+    if model.wrong == "the closed end is taken away, but not durably":
+        if m.processes[pid][2][1] in {lease for lease, _ in m.disk if lease <= m.limit}:
+            go(m, pid, "page", (first, m.bounds[0]))
+
+
+@step("sync opening")
+def sync_opening(model, m, pid):
+    """Even if nothing changed: who was killed here may have written it and not synced."""
+    m.disk = frozenset([m.bounds])
+    go(m, pid, "page", m.processes[pid][2])
+
+
+@step("page")
+def make_page(model, m, pid):
+    first, lease = m.processes[pid][2]
+    m.limit = max(m.limit, lease) if m.valid else lease
+    m.next, m.valid = first, True
+    go(m, pid, "take slot")
+
+
+@step("take slot")
+def take_slot(model, m, pid):
+    m.slots |= {pid}
+    m.opening = None
+    next_call(model, m, pid)
+
+
+# --- Appending, and making the lease longer ----------------------------------------------------------------------
+
+
+@step("append")
+def append(model, m, pid):
+    if m.next == m.limit:
+        return go(m, pid, "lease")
+    if m.next < m.ever:
+        raise Violation(f"number {m.next} is given out again: all before {m.ever} has been")
+    m.next += 1
+    m.ever = m.next
+    next_call(model, m, pid, done=1)
+
+
+@step("sync")
+def sync(model, m, pid):
+    m.durable = m.next
+    next_call(model, m, pid, done=1)
+
+
+@step("lease")
+def lease(model, m, pid):
+    """The value is noted before the fdatasync: what others write meanwhile is theirs to sync."""
+    if model.wrong == "who finds the lease long enough does not sync it" and m.bounds[0] > m.limit:
+        return go(m, pid, "raise", m.bounds[0])
+    if model.wrong == "bounds is read before its lock is taken":
+        return go(m, pid, "write late", max(m.bounds[0], m.next + STRIDE))
+    write_bounds(m, m.next + STRIDE)
+    go(m, pid, "sync lease", m.bounds[0])
+    if model.wrong == "the limit is raised before the fdatasync":
+        m.limit = max(m.limit, m.bounds[0])
+
+
+@step("write late")
+def write_late(model, m, pid):
+    m.bounds = m.processes[pid][2], m.bounds[1]
+    m.disk |= {m.bounds}
+    go(m, pid, "sync lease", m.bounds[0])
+
+
+@step("sync lease")
+def sync_lease(model, m, pid):
+    m.disk = frozenset([m.bounds])
+    go(m, pid, "raise", m.processes[pid][2])
+    if model.wrong == "the limit is raised to what stands in bounds after the fdatasync":
+        go(m, pid, "raise", -1)
+
+
+@step("raise")
+def raise_limit(model, m, pid):
+    value = m.processes[pid][2]
+    m.limit = max(m.limit, m.bounds[0] if value < 0 else value)
+    next_call(model, m, pid)
+
+
+# --- Closing -----------------------------------------------------------------------------------------------------
+
+
+@step("close")
+def close(model, m, pid):
+    """The opening lock is held from the look around until the slot is gone."""
+    if m.opening is not None:
+        return False
+    if m.slots == {pid}:
+        if model.wrong != "the last close looks around without the opening lock":
+            m.opening = pid
+        return go(m, pid, "note end")
+    leave(m, pid)
+    go(m, pid, "done")
+
+
+@step("note end")
+def note_end(model, m, pid):
+    """Whether the records up to there are durable does not matter: a recovery compares it with the end it finds."""
+    write_bounds(m, 0, m.next)
+    go(m, pid, "sync end")
+
+
+@step("sync end")
+def sync_end(model, m, pid):
+    m.disk = frozenset([m.bounds])
+    go(m, pid, "leave")
+    if model.wrong == "close lets the opening lock go before its slot" and m.opening == pid:
+        m.opening = None
+
+
+@step("leave")
+def leave_last(model, m, pid):
+    leave(m, pid)
+    go(m, pid, "done")
+
+
+A, S, C = "append", "sync", "close"
+
+SCENARIOS = [
+    LeaseModel("leases: nobody closes", ((A, A, A), (A, A), (A, A)), losses=2),
+    LeaseModel("leases: closed and opened", ((A, C), (A, A, C), (A, S, C), (A,)), losses=2, quick=False),
+    LeaseModel("leases: openings that are killed", ((A, C), (A, C), (A,), (A,)), kills=2, losses=2, quick=False),
+    LeaseModel("leases: closing and synced", ((A, S, C), (A, C), (A, A)), losses=2),
+]
+
+
+def wrong(mistake, *programs, **options):
+    return LeaseModel("", programs, wrong=mistake, **options)
+
+
+MISTAKES = [
+    wrong("the limit is raised before the fdatasync", (A, A, A), (A,), kills=0),
+    wrong("the limit is raised to what stands in bounds after the fdatasync", (A, A, A), (A, A, A), (A, A)),
+    wrong("who finds the lease long enough does not sync it", (A, A, A), (A, A, A), (A,)),
+    wrong("bounds is read before its lock is taken", (A, A, A), (A, A, A, A), (A, A)),
+    wrong("numbering goes on at the end that was found", (A,), (A,), kills=0),
+    wrong("the closed end is taken away, but not durably", (A, S, C), (A,), (A,), kills=0),
+    wrong("opener that finds no closed end does not sync", (A, S, C), (A,), (A,), (A,)),
+    wrong("the last close looks around without the opening lock", (S, A, S, C), (A,), (A,), kills=0),
+    wrong("close lets the opening lock go before its slot", (A, S, C), (A,), (A,), kills=0),
+]
