@@ -102,6 +102,8 @@ _Static_assert(sizeof(struct jlog_page) <= JLOG_PAGE_BYTES, "the control page");
 
 #define JLOG_SNAPSHOT_BYTES offsetof(struct jlog_page, explicit_max_us) /* what a reader needs of the page */
 #define JLOG_GENERATION_OFFSET offsetof(struct jlog_page, generation)
+#define JLOG_WAKE_COUNTER_OFFSET offsetof(struct jlog_page, wake_counter)
+#define JLOG_WAKE_FLAG_OFFSET offsetof(struct jlog_page, wake_flag)
 
 /* What one process has of a journal's buffer. */
 struct jlog_buffer {
@@ -141,6 +143,17 @@ static inline void jlog_raise_to(uint64_t *at, uint64_t value)
 static inline long jlog_futex(uint32_t *word, int operation, uint32_t value, const struct timespec *timeout)
 {
     return syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
+}
+
+/* Until the futex, seen through a mapping that is only ever waited on, has another value; or so long. NULL: so long. */
+static inline void jlog_futex_wait(uint32_t *futex, uint32_t value, int64_t timeout_us)
+{
+    struct timespec timeout = {timeout_us / 1000000, timeout_us % 1000000 * 1000};
+
+    if (futex != NULL)
+        jlog_futex(futex, FUTEX_WAIT, value, &timeout);
+    else
+        nanosleep(&timeout, NULL);
 }
 
 static inline int jlog_try_lock(uint32_t *word, uint32_t owner)

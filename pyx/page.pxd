@@ -30,6 +30,8 @@ cdef extern from "page.h" nogil:
         JLOG_PAGE_READY
         JLOG_SNAPSHOT_BYTES
         JLOG_GENERATION_OFFSET
+        JLOG_WAKE_COUNTER_OFFSET
+        JLOG_WAKE_FLAG_OFFSET
     const uint32_t JLOG_WAITERS
     const char *JLOG_PAGE_MAGIC
 
@@ -118,4 +120,5 @@ cdef extern from "page.h" nogil:
     int64_t jlog_put_value(jlog_buffer *buffer, const uint8_t *value, size_t bytes)
     void jlog_switch(jlog_page *page, uint64_t segment, uint64_t offset, uint64_t first_sequence,
                      uint64_t previous_offset, uint32_t capacity)
+    void jlog_futex_wait(uint32_t *futex, uint32_t value, int64_t timeout_us)
     long jlog_futex(uint32_t *word, int operation, uint32_t value, const void *timeout)

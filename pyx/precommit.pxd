@@ -11,6 +11,7 @@ cdef struct Snapshot:
     jlog_slot slot
     uint32_t used
     uint32_t crc
+    uint64_t durable_end
 
 cdef class Precommit:
     cdef readonly str path

@@ -156,6 +156,7 @@ cdef class Precommit:
             if found.slot.generation == page.generation and found.slot.crc == jlog_slot_crc(&found.slot, self.uuid):
                 found.used = jlog_word_used(found.slot.word)
                 found.crc = jlog_word_crc(found.slot.word)
+                found.durable_end = page.durable_end
                 return PAGE_VALID
             jlog_pause()  # a switch passed under the pread
         return PAGE_INVALID

@@ -386,3 +386,29 @@ def rewrite_unsynced(directory, bytes uuid not None, bounds) -> None:
 
 def _rewrite(fd, offset, size) -> None:
     os.pwrite(fd, os.pread(fd, size, offset), offset)
+
+
+def stored_body_at(Precommit precommit not None, segment, offset, sequence):
+    """What body_at() finds, read without mapping and with its base time: for who may change nothing."""
+    cdef jlog_slot *slot
+    cdef jlog_walk walk
+    cdef const jlog_page *page
+    cdef bytes content = os.pread(precommit.fd, JLOG_PAGE_BYTES, 0)
+    if len(content) < JLOG_PAGE_BYTES:
+        return None
+    page = <const jlog_page *> <const uint8_t *> content
+    for parity in range(2):
+        slot = <jlog_slot *> &page.slots[parity]
+        if slot.crc != jlog_slot_crc(slot, precommit.uuid) or jlog_word_used(slot.word) <= JLOG_BASE_BYTES:
+            continue
+        if (slot.segment, slot.offset, slot.first_sequence) != (segment, offset, sequence):
+            continue
+        body = os.pread(precommit.fd, jlog_word_used(slot.word), JLOG_PAGE_BYTES)
+        if len(body) != jlog_word_used(slot.word):
+            continue
+        if jlog_crc32c(0, <const uint8_t *> <bytes> body, len(body)) != jlog_word_crc(slot.word):
+            continue
+        if jlog_walk_records(<const uint8_t *> <bytes> body + JLOG_BASE_BYTES, len(body) - JLOG_BASE_BYTES,
+                             jlog_load64(<const uint8_t *> <bytes> body), &walk) == 0:
+            return body
+    return None

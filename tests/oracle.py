@@ -12,6 +12,7 @@ import os
 import re
 import struct
 import sys
+import unicodedata
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 VERSION = 1
 NONE = 2**64 - 1
 NO_TIME = -(2**63)
+NAMES = re.compile(
+    r"journal\.meta|precommit|bounds|lock|subscribers|checkpoints|quarantine|\d{20}\.(seg|idx)"
+)
 COPY_BYTES = 4096
 PAGE_BYTES = 4096
 BASE_BYTES = 8
@@ -235,10 +239,12 @@ class Contents:
 
     def iter_records(self) -> Iterator[Record]:
         """In order, from the first that retention has left, the open block's too. Read from the files now."""
-        for block in self.blocks:
-            for record in decode_block(block)[0] if block.record_count else ():
-                if record.sequence >= self.first_sequence:
-                    yield record
+        for segment in self.segments:
+            file = File(segment.path)
+            for block in segment.blocks:
+                if block.first_sequence + block.record_count > self.first_sequence:
+                    records, _ = decode_block(block, file)
+                    yield from (record for record in records if record.sequence >= self.first_sequence)
         if self.open_block:
             yield from decode_open(self.open_block)[0]
 
@@ -302,9 +308,8 @@ def read_copies(path: str, form: struct.Struct, magic: bytes, uuid: bytes, stric
     if strict:
         # A writer may be killed between the two; both are written each time.
         require(abs(valid[0][0] - valid[1][0]) <= 1, path, 0, "the copies are more than one generation apart")
-        require(
-            valid[0] == valid[1] or valid[0][0] != valid[1][0], path, 0, "the copies of a generation differ"
-        )
+        same = valid[0] == valid[1] or valid[0][0] != valid[1][0]
+        require(same, path, 0, "the copies of a generation differ")
     return max(valid)
 
 
@@ -344,7 +349,9 @@ def read_slot(image: bytes, uuid: bytes) -> Slot:
         problem = "the slot's CRC does not match"
     elif reserved:
         problem = "the slot's reserved field is not 0"
-    return Slot(generation, segment, offset, first, previous_offset, capacity, word & 0xFFFFFFFF, word >> 32, problem)
+    return Slot(
+        generation, segment, offset, first, previous_offset, capacity, word & 0xFFFFFFFF, word >> 32, problem
+    )
 
 
 def read_page(path: str, uuid: bytes) -> Page | None:
@@ -388,23 +395,27 @@ class File:
         return self.window[at : at + size]
 
 
-def block_at(file: File, uuid: bytes, segment: int, offset: int, *, whole: bool) -> Block | str:
-    """The block at this place, or what is wrong there. `whole`: its body is looked at too."""
+def block_at(file: File, uuid: bytes, segment: int, offset: int, *, whole: bool) -> Block:
+    """The block at this place. `whole`: its body's CRC is looked at too."""
+
+    def wants(holds: bool, reason: str) -> None:
+        require(holds, file.path, offset, reason)
+
     image = file.read(offset, BLOCK_HEADER.size)
-    if len(image) < BLOCK_HEADER.size or image[:4] != BLOCK_MAGIC:
-        return "no block stands here"
+    wants(len(image) == BLOCK_HEADER.size and image[:4] == BLOCK_MAGIC, "no block stands here")
     _, kind, codec, flags, crc, *fields = BLOCK_HEADER.unpack(image)
     block = Block(file.path, segment, offset, kind, codec, bool(flags & HAS_STATE), *fields)
-    if crc != crc32c(uuid + struct.pack("<QQ", segment, offset) + image[:8] + bytes(4) + image[12:]):
-        return "the block header's CRC does not match"
-    if kind not in (RECORDS, STATE) or codec not in (PLAIN, LZ4) or flags & ~HAS_STATE:
-        return f"kind {kind}, codec {codec}, flags {flags} are not all known"
-    if block.raw_bytes > RAW_BYTES_MAX or block.raw_bytes // 255 > block.stored_bytes:
-        return f"{block.stored_bytes} stored bytes may not stand for {block.raw_bytes}"
-    if codec == PLAIN and (block.raw_bytes, block.raw_crc) != (block.stored_bytes, block.stored_crc):
-        return "an uncompressed body is not stored as it is"
-    if whole and crc32c(file.read(offset + BLOCK_HEADER.size, block.stored_bytes)) != block.stored_crc:
-        return "the stored body's CRC does not match"
+    covered = uuid + struct.pack("<QQ", segment, offset) + image[:8] + bytes(4) + image[12:]
+    wants(crc == crc32c(covered), "the block header's CRC does not match")
+    known = kind in (RECORDS, STATE) and codec in (PLAIN, LZ4) and not flags & ~HAS_STATE
+    wants(known, f"kind {kind}, codec {codec}, flags {flags} are not all known")
+    sound = block.raw_bytes <= RAW_BYTES_MAX and block.raw_bytes // 255 <= block.stored_bytes
+    wants(sound, f"{block.stored_bytes} stored bytes may not stand for {block.raw_bytes}")
+    same = (block.raw_bytes, block.raw_crc) == (block.stored_bytes, block.stored_crc)
+    wants(same or codec != PLAIN, "an uncompressed body is not stored as it is")
+    if whole:
+        stored = file.read(offset + BLOCK_HEADER.size, block.stored_bytes)
+        wants(crc32c(stored) == block.stored_crc, "the stored body's CRC does not match")
     return block
 
 
@@ -420,12 +431,8 @@ def raw_body(block: Block, file: File | None = None) -> bytes:
         size = cramjam.lz4.decompress_block_into(stored, raw, output_len=block.raw_bytes)
     except cramjam.DecompressionError as error:
         raise OracleError(block.path, at, f"LZ4 cannot decompress the body: {error}") from None
-    require(
-        size == block.raw_bytes,
-        block.path,
-        at,
-        f"the body decompresses to {size} bytes, not {block.raw_bytes}",
-    )
+    sized = size == block.raw_bytes
+    require(sized, block.path, at, f"the body decompresses to {size} bytes, not {block.raw_bytes}")
     require(crc32c(bytes(raw)) == block.raw_crc, block.path, at, "the decompressed body's CRC does not match")
     return bytes(raw)
 
@@ -435,40 +442,37 @@ _SHORT = struct.Struct("<II").unpack_from
 _LONG = struct.Struct("<IIIII").unpack_from
 
 
-def decode_records(
-    raw: bytes, base_us: int, sequence: int, where: Block | OpenBlock
-) -> tuple[list[Record], list[Change]]:
-    """Offsets in errors are those of the body's block, since a compressed body has no place of its own in the file."""
+def decode_records(raw: bytes, base_us: int, sequence: int) -> tuple[list[Record], list[Change]]:
+    """All of a body, which must end with a record. ValueError where it is not what the format allows."""
     records: list[Record] = []
     changes: list[Change] = []
     at, end = 0, len(raw)
     while at < end:
+        if end - at < 8:
+            raise ValueError(f"the record at byte {at} of the body is cut off")
         begin = at
-        require(end - at >= 8, where.path, where.offset, f"a record is cut off at byte {begin} of the body")
         tag, delta_us = _SHORT(raw, at)
-        time_us = base_us + delta_us
-            key: bytes | None = None
-        headers: list[tuple[str, bytes | None]] = []
         if not tag & TAG_LONG:
             at += 8 + (tag & SHORT_VALUE_MAX)
-            value: bytes | None = raw[begin + 8 : at]
+            record = Record(
+                sequence, base_us + delta_us, None, raw[begin + 8 : at], [], tag & TAG_EXPLICIT != 0
+            )
         else:
             try:
-                at, time_us, key, value, headers = decode_long(raw, at, time_us)
+                at, time_us, key, value, headers = decode_long(raw, at, base_us + delta_us)
             except ValueError as error:
-                raise OracleError(
-                    where.path, where.offset, f"record at byte {begin} of the body: {error}"
-                ) from None
-        require(at <= end, where.path, where.offset, f"the record at byte {begin} reaches beyond the body")
-        if tag & TAG_LONG and tag & TAG_STATE:
-            assert key is not None
-            changes.append((key, value))
-        else:
-            require(
-                time_us < 2**63, where.path, where.offset, f"the time of the record at byte {begin} overflows"
+                raise ValueError(f"the record at byte {begin} of the body: {error}") from None
+            if tag & TAG_STATE:
+                assert key is not None
+                changes.append((key, value))
+                continue
+            record = Record(sequence, time_us, key, value, headers, tag & TAG_EXPLICIT != 0)
+        if at > end or record.timestamp_us >= 2**63:
+            raise ValueError(
+                f"the record at byte {begin} reaches beyond the body, or its time beyond 64 bits"
             )
-            records.append(Record(sequence, time_us, key, value, headers, bool(tag & TAG_EXPLICIT)))
-            sequence += 1
+        records.append(record)
+        sequence += 1
     return records, changes
 
 
@@ -520,38 +524,43 @@ def decode_headers(raw: bytes) -> list[tuple[str, bytes | None]]:
 
 
 def decode_block(block: Block, file: File | None = None) -> tuple[list[Record], list[Change]]:
-    return decode_records(raw_body(block, file), block.base_time_us, block.first_sequence, block)
+    """Offsets in its errors are the block's: what is compressed has no place of its own in the file."""
+    try:
+        return decode_records(raw_body(block, file), block.base_time_us, block.first_sequence)
+    except ValueError as error:
+        raise OracleError(block.path, block.offset, str(error)) from None
 
 
 def decode_open(block: OpenBlock) -> tuple[list[Record], list[Change]]:
-    return decode_records(block.raw, block.base_time_us, block.first_sequence, block)
+    try:
+        return decode_records(block.raw, block.base_time_us, block.first_sequence)
+    except ValueError as error:
+        raise OracleError(block.path, PAGE_BYTES, str(error)) from None
 
 
 # --- Where the journal ends --------------------------------------------------------------------------------------
 
 
 class Walk:
-    """From segment to segment and block to block. While the control page is current it says where the end is, and every
-    block before that must be there; else the end is that of the valid prefix, and what was synced must lie before it."""
+    """From segment to segment and block to block, filling in the contents.
+
+    While the control page is current it says where the end is, and every block before that must be there; else the end
+    is that of the valid prefix, and what was synced must lie before it."""
 
     def __init__(self, contents: Contents) -> None:
         self.contents, self.uuid, self.page = contents, contents.uuid, contents.page
-        self.place = self.page.slot if self.page and self.page.current else None
-        if self.place and self.page:
-            slot = self.place
+        self.later: list[Segment] = []
+        self.place: Slot | None = None
+        if self.page and self.page.current:
+            slot = self.place = self.page.slot
+            at = PAGE_SLOTS_AT + SLOT.size * (self.page.generation & 1)
+            require(slot.problem is None, self.page.path, at, str(slot.problem))
             require(
                 slot.generation == self.page.generation,
                 self.page.path,
-                PAGE_GENERATION_AT,
+                at,
                 "the slot is of another generation",
             )
-            require(
-                slot.problem is None,
-                self.page.path,
-                PAGE_SLOTS_AT + 64 * (slot.generation & 1),
-                f"the slot: {slot.problem}",
-            )
-        self.later: list[Segment] = []
 
     def run(self) -> None:
         contents = self.contents
@@ -564,151 +573,168 @@ class Walk:
                 break
             contents.leftovers += [s.path for s in self.later if s.first_sequence < following.first_sequence]
             self.later = self.later[self.later.index(following) :]
-        last = contents.segments[-1]
-        contents.end = (last.first_sequence, last.end_offset, last.end_sequence)
+        self.note_end()
         contents.leftovers += [s.path for s in self.later]
         if self.place is None:
             self.require_nothing_synced_behind()
+        else:
+            self.require_previous_block(self.place)
         self.add_open_block()
-        if self.place:
-            for path in (s.path for s in self.later):
-                lost = int(os.path.basename(path)[:20]) < contents.next_sequence
-                require(
-                    not lost, path, 0, "the segment begins before the page's end, and is not the open one"
-                )
+        for left in self.later if self.place else ():
+            lost = left.first_sequence < contents.next_sequence
+            require(
+                not lost, left.path, 0, "the segment begins before the journal's end, and is not the open one"
+            )
+
+    def note_end(self) -> None:
+        last = self.contents.segments[-1]
+        self.contents.end = (last.first_sequence, last.end_offset, last.end_sequence)
 
     def kept_segments(self) -> list[Segment]:
-        contents = self.contents
-        names = sorted(name for name in os.listdir(contents.path) if re.fullmatch(r"\d{20}\.seg", name))
+        contents, first = self.contents, self.contents.bounds.first_sequence
         found = []
-        for name in names:
-            try:
-                found.append(read_segment_header(os.path.join(contents.path, name), self.uuid))
-            except OracleError:
-                # The file of a roll that a power loss has caught; a missing link is found when the chain is walked.
-                if self.place and int(name[:20]) <= self.place.segment:
-                    raise
-                contents.leftovers.append(os.path.join(contents.path, name))
+        for name in sorted(name for name in os.listdir(contents.path) if re.fullmatch(r"\d{20}\.seg", name)):
+            path = os.path.join(contents.path, name)
+            # What a power loss has left of a roll is no part of the journal; a missing link is found by the walk.
+            lenient = self.place is None or int(name[:20]) > self.place.segment
+            if lenient and not begins_whole(path, self.uuid):
+                contents.leftovers.append(path)
+            else:
+                found.append(read_segment_header(path, self.uuid))
         require(found, contents.path, 0, "there is no segment")
-        first = contents.bounds.first_sequence
-        gone = [
-            i
-            for i, s in enumerate(found)
-            if i and found[i - 1].first_sequence < first >= s.previous_end_sequence
-        ]
-        start = gone[-1] if gone else 0
-        contents.leftovers += [s.path for s in found[:start]]
+        start = 0  # what is before was removed, and is here because the unlinking was cut short
+        for i in range(1, len(found)):
+            if found[i - 1].first_sequence < first >= found[i].previous_end_sequence:
+                start = i
+        contents.leftovers += [segment.path for segment in found[:start]]
         begin = found[start]
-        whole = begin.previous_segment == NONE or begin.previous_end_sequence <= first
-        require(whole, begin.path, 32, f"records {first} to {begin.previous_end_sequence} are in no segment")
+        missing = begin.previous_segment != NONE and begin.previous_end_sequence > first
+        require(not missing, begin.path, 48, f"the segment before it, with record {first}, is missing")
         contents.first_sequence = max(first, begin.previous_end_sequence)
         return found[start:]
 
     def walk_segment(self, segment: Segment) -> Segment | None:
         """Fills in its blocks and its end; the segment that goes on there, or None."""
-        file = File(segment.path)
-        here = segment.first_sequence
-        offset, sequence = SEGMENT_HEADER.size, here
+        file, here = File(segment.path), segment.first_sequence
         stop = self.stop_of(segment)
-        successors: dict[tuple[int, int], Segment] = {}
-        for s in reversed(self.later):
-            if s.previous_segment == here:
-                successors[s.previous_end_offset, s.previous_end_sequence] = s
-        while (offset, sequence) not in successors if stop is None else offset < stop[0]:
-            block = block_at(file, self.uuid, here, offset, whole=stop is None)
-            problem = block if isinstance(block, str) else None
-            if not isinstance(block, str) and block.first_sequence != sequence:
-                problem = f"the block begins with sequence {block.first_sequence}, not with {sequence}"
-            if not isinstance(block, str) and (block.kind == STATE) != (offset == SEGMENT_HEADER.size):
-                problem = "the first block of a segment, and no other, is of kind STATE"
-            if problem is not None or isinstance(block, str):
-                require(stop is None and offset > SEGMENT_HEADER.size, segment.path, offset, str(problem))
-                break
+        successors = {
+            (later.previous_end_offset, later.previous_end_sequence): later
+            for later in reversed(self.later)
+            if later.previous_segment == here
+        }
+        offset, sequence = SEGMENT_HEADER.size, here
+        while ((offset, sequence) not in successors) if stop is None else (offset < stop[0]):
+            try:
+                block = block_at(file, self.uuid, here, offset, whole=stop is None)
+                wanted = f"the block begins with sequence {block.first_sequence}, not with {sequence}"
+                require(block.first_sequence == sequence, segment.path, offset, wanted)
+                first = offset == SEGMENT_HEADER.size
+                wanted = "the first block of a segment, and no other, is of kind STATE"
+                require((block.kind == STATE) == first, segment.path, offset, wanted)
+            except OracleError:
+                if stop is None and offset > SEGMENT_HEADER.size:
+                    break
+                raise
             segment.blocks.append(block)
             offset, sequence = block.end_offset, sequence + block.record_count
         segment.end_offset, segment.end_sequence = offset, sequence
         if stop is None:
             return successors.get((offset, sequence))
-        require(
-            (offset, sequence) == stop,
-            segment.path,
-            offset,
-            f"the blocks end here with sequence {sequence}, not at {stop}",
-        )
+        wanted = f"the blocks end here with sequence {sequence}, not at {stop}"
+        require((offset, sequence) == stop, segment.path, offset, wanted)
         return self.later[0] if self.place and here != self.place.segment else None
 
     def stop_of(self, segment: Segment) -> tuple[int, int] | None:
-        """Where its blocks end, if that is known: what the next segment or the page says."""
+        """Where its blocks end, if that is known: what the page or the next segment says."""
         if self.place is None:
             return None
         if segment.first_sequence == self.place.segment:
             return self.place.offset, self.place.first_sequence
         require(self.later, segment.path, 0, f"the open segment {self.place.segment} is missing")
         following = self.later[0]
-        require(
-            following.previous_segment == segment.first_sequence,
-            following.path,
-            48,
-            "the segment before it is missing",
-        )
+        linked = following.previous_segment == segment.first_sequence
+        require(linked, following.path, 48, "the segment before it is missing")
         return following.previous_end_offset, following.previous_end_sequence
 
     def require_nothing_synced_behind(self) -> None:
-        """No block behind the end may have known it to be synced: that would be damage, not a torn tail."""
-        contents = self.contents
-        last = contents.segments[-1]
-        for path in [last.path, *(s.path for s in self.later)]:
-            file, segment = File(path), int(os.path.basename(path)[:20])
-            at = last.end_offset if path == last.path else 0
+        """Neither the mark nor a block behind the end may have known that more was synced: that would be damage, not a
+        torn tail."""
+        last = self.contents.segments[-1]
+        mark = self.contents.bounds.mark
+        require(
+            mark <= self.contents.end, last.path, last.end_offset, f"no block, though all to {mark} is synced"
+        )
+        for segment in [last, *self.later]:
+            file, probe = File(segment.path), File(segment.path)
+            at = last.end_offset if segment is last else 0
             while window := file.read(at, File.WINDOW_BYTES):
                 for found in re.finditer(BLOCK_MAGIC, window):
-                    block = block_at(File(path), self.uuid, segment, at + found.start(), whole=True)
-                    vouches = isinstance(block, Block) and block.durable_end > last.end_sequence
-                    require(
-                        not vouches,
-                        last.path,
-                        last.end_offset,
-                        f"synced bytes are damaged: {path} vouches for them",
+                    durable_end = durable_end_at(probe, self.uuid, segment.first_sequence, at + found.start())
+                    wanted = (
+                        f"no block, though one in {segment.path} says that all to {durable_end} is synced"
                     )
-                at += max(1, len(window) - 3) if len(window) == File.WINDOW_BYTES else len(window)
+                    require(durable_end <= last.end_sequence, last.path, last.end_offset, wanted)
+                at += len(window) - (3 if len(window) == File.WINDOW_BYTES else 0)
+
+    def require_previous_block(self, slot: Slot) -> None:
+        assert self.page is not None
+        offsets = (0, self.contents.segments[-1].blocks[-1].offset)
+        at = PAGE_SLOTS_AT + SLOT.size * (self.page.generation & 1) + 32
+        require(
+            slot.previous_offset in offsets, self.page.path, at, "previous_offset is not the last block's"
+        )
 
     def add_open_block(self) -> None:
-        contents = self.contents
-        page, end = self.page, contents.end
-        if page is None:
-            return
-        for slot in [self.place] if self.place else page.slots:
-            if slot.used == 0 or slot.problem or (slot.segment, slot.offset, slot.first_sequence) != end:
-                require(
-                    self.place is None or not slot.body_crc, page.path, PAGE_BYTES, "an empty body has a CRC"
-                )
+        """The body, if it begins exactly at the end: of the open slot where the page is current, else of either."""
+        page, contents = self.page, self.contents
+        for slot in [] if page is None else [self.place] if self.place else page.slots:
+            assert page is not None
+            if slot.problem or (slot.segment, slot.offset, slot.first_sequence) != contents.end:
                 continue
             body = page.body[: slot.used]
-            fits = BASE_BYTES < slot.used <= min(slot.capacity, page.capacity, len(page.body))
-            if fits and crc32c(body) == slot.body_crc:
+            fits = slot.used == 0 or BASE_BYTES < slot.used <= min(
+                slot.capacity, page.capacity, len(page.body)
+            )
+            whole = fits and crc32c(body) == slot.body_crc
+            require(whole or not self.place, page.path, PAGE_BYTES, "the body is not what the word says")
+            if whole and slot.used:
                 (base_us,) = struct.unpack_from("<q", body)
-                found = OpenBlock(
-                    page.path, *end[:2], slot.first_sequence, slot.capacity, base_us, 0, body[BASE_BYTES:]
-                )
+                place = (slot.segment, slot.offset, slot.first_sequence, slot.capacity)
+                found = OpenBlock(page.path, *place, base_us, 0, body[BASE_BYTES:])
                 contents.open_block = found._replace(record_count=len(decode_open(found)[0]))
                 return
-            require(
-                self.place is None,
-                page.path,
-                PAGE_BYTES,
-                f"the body's {slot.used} bytes are not those of its word",
-            )
-        if self.place and self.place.used == 0 and page.direct == page.generation:
-            self.add_direct_block()
+            if self.place and page.direct == page.generation:
+                self.add_direct_block()
 
     def add_direct_block(self) -> None:
         """Whole at its place though nobody has published it: the next to take the lock will."""
         last = self.contents.segments[-1]
-        block = block_at(File(last.path), self.uuid, last.first_sequence, last.end_offset, whole=True)
-        if isinstance(block, Block) and block.first_sequence == last.end_sequence:
+        try:
+            block = block_at(File(last.path), self.uuid, last.first_sequence, last.end_offset, whole=True)
+        except OracleError:
+            return
+        if block.first_sequence == last.end_sequence:
             last.blocks.append(block)
             last.end_offset, last.end_sequence = block.end_offset, last.end_sequence + block.record_count
-            self.contents.end = (last.first_sequence, last.end_offset, last.end_sequence)
+            self.note_end()
+
+
+def begins_whole(path: str, uuid: bytes) -> bool:
+    """Whether a segment is there: its header and its first block."""
+    try:
+        header = read_segment_header(path, uuid)
+        block_at(File(path), uuid, header.first_sequence, SEGMENT_HEADER.size, whole=True)
+    except OracleError:
+        return False
+    return True
+
+
+def durable_end_at(file: File, uuid: bytes, segment: int, offset: int) -> int:
+    """What a whole block at this place knew to be synced; 0 without one."""
+    try:
+        return block_at(file, uuid, segment, offset, whole=True).durable_end
+    except OracleError:
+        return 0
 
 
 def read_segment_header(path: str, uuid: bytes) -> Segment:
@@ -716,29 +742,16 @@ def read_segment_header(path: str, uuid: bytes) -> Segment:
     require(len(image) == SEGMENT_HEADER.size, path, 0, "the segment's header is cut off")
     check_structure(path, 0, image, b"JLOGSEG\n", uuid, 16)
     *_, epoch, first, previous, end_offset, end_sequence, created_us, reserved = SEGMENT_HEADER.unpack(image)
-    require(
-        first == int(os.path.basename(path)[:20]),
-        path,
-        40,
-        f"the segment begins with {first}, unlike its name",
-    )
+    named = int(os.path.basename(path)[:20])
+    require(first == named, path, 40, f"the segment begins with sequence {first}, unlike its name")
     require(not any(reserved), path, 80, "reserved bytes are not 0")
-    require(end_sequence <= first, path, 64, "the segment before it ends behind its beginning")
     if previous == NONE:
         require(
-            (end_offset, end_sequence) == (0, 0),
-            path,
-            56,
-            "without a segment before it, that one's end is not 0",
+            (end_offset, end_sequence) == (0, 0), path, 56, "there is no segment before it, but an end of it"
         )
     else:
-        require(
-            previous <= end_sequence and end_offset > SEGMENT_HEADER.size,
-            path,
-            56,
-            "its predecessor's end cannot be",
-        )
-    require(previous == NONE or previous < first, path, 48, "the segment before it does not begin earlier")
+        orderly = previous <= end_sequence <= first and previous < first and end_offset > SEGMENT_HEADER.size
+        require(orderly, path, 48, "what it says of the segment before cannot be")
     return Segment(path, first, epoch, previous, end_offset, end_sequence, created_us, os.path.getsize(path))
 
 
@@ -754,7 +767,9 @@ def load(path: str | os.PathLike[str], *, strict: bool) -> Contents:
         hole = Hole(max(segment.previous_end_sequence, contents.first_sequence), segment.first_sequence)
         if hole.first_sequence < hole.next_sequence:
             contents.holes.append(hole)
-    contents.leftovers += [os.path.join(path, name) for name in os.listdir(path) if name.startswith("next.")]
+    contents.leftovers += [
+        os.path.join(path, name) for name in sorted(os.listdir(path)) if not NAMES.fullmatch(name)
+    ]
     contents.subscribers = read_positions(path, "subscribers", uuid, strict)
     contents.checkpoints = read_positions(path, "checkpoints", uuid, strict)
     return contents
@@ -794,8 +809,7 @@ def check_journal(
     check_bounds(contents)
     check_positions(contents)
     if sample:
-        step = max(1, len(blocks) // 64)
-        check_sample([*blocks[:8:1], *blocks[8:-8:step], *blocks[-8:]])
+        check_sample(blocks)
         return None
     check_blocks(contents)
     if indexes:
@@ -805,30 +819,24 @@ def check_journal(
 
 
 def check_segments(contents: Contents) -> None:
-    epochs = [number for number, _ in contents.epochs]
+    numbers = [number for number, _ in contents.epochs]
+    newest = 0
     for segment in contents.segments:
-        require(segment.epoch in epochs, segment.path, 32, f"epoch {segment.epoch} is not in journal.meta")
-        order = epochs.index(segment.epoch)
+        path = segment.path
         require(
-            segment.first_sequence >= contents.epochs[order][1], segment.path, 32, "its epoch began behind it"
+            segment.epoch in numbers[newest:],
+            path,
+            32,
+            f"epoch {segment.epoch} is not, or no longer, in force",
         )
-        epochs = [number if i >= order else -1 for i, number in enumerate(epochs)]
+        newest = numbers.index(segment.epoch)
+        require(segment.first_sequence >= contents.epochs[newest][1], path, 32, "its epoch began behind it")
         for block in segment.blocks:
-            require(
-                block.durable_end <= block.first_sequence,
-                segment.path,
-                block.offset + 64,
-                "durable_end lies behind the block",
-            )
-            if block.record_count == 0:
-                require(
-                    block.max_timestamp_us == NO_TIME,
-                    segment.path,
-                    block.offset + 48,
-                    "without records it has a latest time",
-                )
-            if block.kind == RECORDS:
-                require(block.raw_bytes, segment.path, block.offset, "a block of records is empty")
+            durable = block.durable_end <= block.first_sequence
+            require(durable, path, block.offset + 64, "durable_end lies behind the block's beginning")
+            timeless = block.record_count or block.max_timestamp_us == NO_TIME
+            require(timeless, path, block.offset + 48, "without records it has a latest time")
+            require(block.raw_bytes or block.kind == STATE, path, block.offset, "a block of records is empty")
 
 
 class Clock:
@@ -840,34 +848,22 @@ class Clock:
     def check(self, where: Block | OpenBlock, records: list[Record]) -> None:
         for record in records:
             if not record.explicit:
-                back = f"record {record.sequence}'s clock is {self.latest_us - record.timestamp_us} us behind an earlier one"
-                require(record.timestamp_us >= self.latest_us, where.path, where.offset, back)
+                if record.timestamp_us < self.latest_us:
+                    back = f"record {record.sequence} is of {record.timestamp_us} us, one before of {self.latest_us}"
+                    raise OracleError(where.path, where.offset, f"the clock ran backwards: {back}")
                 self.latest_us = record.timestamp_us
 
     def check_block(self, block: Block, records: list[Record], changes: list[Change]) -> None:
-        counts = f"{len(records)} records stand here, not {block.record_count}"
-        require(len(records) == block.record_count, block.path, block.offset + 20, counts)
-        require(
-            bool(changes) == block.has_state,
-            block.path,
-            block.offset + 6,
-            "HAS_STATE does not say whether there is state",
-        )
+        path, offset = block.path, block.offset
+        counted = len(records) == block.record_count
+        require(counted, path, offset + 20, f"there are {len(records)} records, not {block.record_count}")
+        told = bool(changes) == block.has_state
+        require(told, path, offset + 6, "HAS_STATE does not say whether there are state records")
         latest_us = max((record.timestamp_us for record in records), default=NO_TIME)
-        require(
-            latest_us <= block.max_timestamp_us,
-            block.path,
-            block.offset + 48,
-            f"a record's time is {latest_us}",
-        )
+        require(latest_us <= block.max_timestamp_us, path, offset + 48, f"a record is of {latest_us} us")
         if block.kind == STATE:
             keys = {key for key, value in changes if value is not None}
-            require(
-                len(keys) == len(changes),
-                block.path,
-                block.offset,
-                "a STATE block deletes a key, or has one twice",
-            )
+            require(len(keys) == len(changes), path, offset, "a STATE block deletes a key, or has one twice")
         self.check(block, records)
 
 
@@ -878,77 +874,54 @@ def check_blocks(contents: Contents) -> None:
         for block in segment.blocks:
             records, changes = decode_block(block, file)
             clock.check_block(block, records, changes)
-            if block.kind == STATE:
-                known = state != dict(changes) and segment is not contents.segments[0]
-                require(
-                    not known,
-                    block.path,
-                    block.offset,
-                    "the state at the segment's head is not what came before",
-                )
+            agrees = block.kind != STATE or segment is contents.segments[0] or state == dict(changes)
+            require(
+                agrees, block.path, block.offset, "the state at the segment's head is not what came before"
+            )
             apply_changes(state, changes)
             size = sum(len(key) + len(value) for key, value in state.items())
             require(size <= STATE_BYTES_MAX, block.path, block.offset, f"the live state has {size} bytes")
     if contents.open_block:
         records, changes = decode_open(contents.open_block)
-        require(not changes, contents.open_block.path, PAGE_BYTES, "state in the pre-commit buffer")
+        require(not changes, contents.open_block.path, PAGE_BYTES, "there is state in the pre-commit buffer")
         clock.check(contents.open_block, records)
 
 
 def check_sample(blocks: list[Block]) -> None:
-    clock = Clock()
-    for block in blocks:
-        clock.check_block(block, *decode_block(block))
+    """The first and last few, and some 64 between."""
+    clock, step = Clock(), max(1, len(blocks) // 64)
+    for i, block in enumerate(blocks):
+        if i < 8 or i >= len(blocks) - 8 or i % step == 0:
+            clock.check_block(block, *decode_block(block))
 
 
 def check_bounds(contents: Contents) -> None:
     path, bounds, page = os.path.join(contents.path, "bounds"), contents.bounds, contents.page
-    next_sequence = contents.next_sequence
-    require(
-        bounds.first_sequence <= next_sequence,
-        path,
-        40,
-        f"first_sequence {bounds.first_sequence} is behind the end {next_sequence}",
-    )
-    require(
-        bounds.lease_limit >= next_sequence,
-        path,
-        72,
-        f"the end {next_sequence} is beyond the lease {bounds.lease_limit}",
-    )
-    if bounds.closed is not None:
-        where = f"the closed end {bounds.closed} is not where the journal ends, {contents.end}"
-        require(bounds.closed == contents.end and contents.open_block is None, path, 80, where)
+    end, next_sequence = contents.end, contents.next_sequence
+    first, lease, closed = bounds.first_sequence, bounds.lease_limit, bounds.closed
+    require(first <= next_sequence, path, 40, f"first_sequence {first} is behind the end {next_sequence}")
+    require(lease >= next_sequence, path, 72, f"the end {next_sequence} is beyond the lease {lease}")
+    if closed is not None:
+        # The next opening may have begun a segment there, and be killed before it took the note away.
+        agrees = closed[2] == next_sequence and closed <= end
+        require(agrees, path, 80, f"the closed end {closed} is not where the journal ends, {end}")
     check_mark(contents, path)
     if page and page.current:
+        require(page.lease_limit <= lease, page.path, PAGE_LEASE_AT, "the page leases more than bounds")
         require(
-            page.lease_limit <= bounds.lease_limit,
-            page.path,
-            PAGE_LEASE_AT,
-            "the page leases more than bounds",
-        )
-        require(
-            page.durable_end <= contents.end[2],
-            page.path,
-            PAGE_DURABLE_AT,
-            "durable_end lies behind the last block",
+            page.durable_end <= end[2], page.path, PAGE_DURABLE_AT, "durable_end is behind the last block"
         )
 
 
 def check_mark(contents: Contents, path: str) -> None:
     segment, offset, sequence = mark = contents.bounds.mark
     require(
-        (segment, offset, sequence) <= contents.end and sequence <= contents.end[2],
-        path,
-        48,
-        f"the mark {mark} is behind the end",
+        mark <= contents.end and sequence <= contents.end[2], path, 48, f"the mark {mark} is behind the end"
     )
     for found in contents.segments:
         if found.first_sequence == segment:
-            places = {(b.offset, b.first_sequence) for b in found.blocks} | {
-                (0, segment),
-                (found.end_offset, found.end_sequence),
-            }
+            places = {(block.offset, block.first_sequence) for block in found.blocks}
+            places |= {(0, segment), (found.end_offset, found.end_sequence)}
             require((offset, sequence) in places, path, 48, f"no block begins or ends at the mark {mark}")
             return
     require(sequence <= contents.first_sequence, path, 48, f"the mark {mark} is in no segment")
@@ -958,15 +931,17 @@ def check_positions(contents: Contents) -> None:
     # Numbers that a power loss took are below the lease until the next writer opens.
     current = contents.page is not None and contents.page.current
     limit = contents.next_sequence if current else max(contents.next_sequence, contents.bounds.lease_limit)
-    for name, position in contents.positions.items():
-        path = os.path.join(contents.path, name)
-        bare = name.partition("/")[2]
-        allowed = 1 <= len(bare.encode()) <= 200 and bare.isprintable() and bare not in ("begin", "end")
+    numbers = [number for number, _ in contents.epochs]
+    for file, position in contents.positions.items():
+        path, name = os.path.join(contents.path, file), file.partition("/")[2]
+        control = any(unicodedata.category(letter) == "Cc" for letter in name)
+        allowed = (
+            len(name.encode()) <= 200 and not control and not name.isdigit() and name not in ("begin", "end")
+        )
         require(allowed, path, 0, "no subscriber or checkpoint may have this name")
-        known = position.epoch in [number for number, _ in contents.epochs]
-        require(known, path, 40, f"epoch {position.epoch} is not in journal.meta")
+        require(position.epoch in numbers, path, 40, f"epoch {position.epoch} is not in journal.meta")
         require(
-            position.sequence <= limit, path, 48, f"position {position.sequence} lies behind the end {limit}"
+            position.sequence <= limit, path, 48, f"position {position.sequence} is behind the end {limit}"
         )
 
 
@@ -977,13 +952,11 @@ def check_index(contents: Contents, segment: Segment) -> None:
     image = read_file(path)
     require(len(image) >= INDEX_HEADER.size, path, 0, "the index is cut off")
     check_structure(path, 0, image, b"JLOGIDX\n", contents.uuid, 16)
-    *_, name, count = INDEX_HEADER.unpack_from(image)
-    require(name == segment.first_sequence, path, 32, "the index is another segment's")
-    require(
-        len(image) == INDEX_HEADER.size + count * INDEX_ENTRY.size, path, 40, f"these are not {count} entries"
-    )
-    require(count >= 2, path, 40, "the index lacks an entry for a block, or the one for the end")
-    entries = list(INDEX_ENTRY.iter_unpack(image[INDEX_HEADER.size :]))
+    *_, named, count = INDEX_HEADER.unpack_from(image)
+    require(named == segment.first_sequence, path, 32, "the index is another segment's")
+    sized = count >= 2 and len(image) == INDEX_HEADER.size + count * INDEX_ENTRY.size
+    require(sized, path, 40, f"{len(image)} bytes are not {count} entries")
+    *entries, last = INDEX_ENTRY.iter_unpack(image[INDEX_HEADER.size :])
     latest_us, before = NO_TIME, {}
     for block in segment.blocks:
         before[block.offset] = (block.first_sequence, latest_us)
@@ -995,22 +968,17 @@ def check_index(contents: Contents, segment: Segment) -> None:
         INDEX_HEADER.size,
         "the first entry is not the first block of records",
     )
-    for i, (first, offset, time_us) in enumerate(entries[:-1]):
+    offset = -INDEX_EVERY_BYTES
+    for i, (first, following, time_us) in enumerate(entries):
         at = INDEX_HEADER.size + i * INDEX_ENTRY.size
-        require(
-            before.get(offset) == (first, time_us),
-            path,
-            at,
-            f"entry {i} is ({first}, {offset}, {time_us}), the block says {before.get(offset)}",
-        )
-        apart = i == 0 or offset - entries[i - 1][1] >= INDEX_EVERY_BYTES
-        require(apart, path, at, f"entry {i} is less than {INDEX_EVERY_BYTES} bytes behind the one before it")
+        found = before.get(following, "that there is no block")
+        wanted = f"entry {i} says {(first, time_us)} of byte {following}, the segment {found}"
+        require(found == (first, time_us), path, at, wanted)
+        require(following - offset >= INDEX_EVERY_BYTES, path, at, f"entry {i} is too near the one before it")
+        offset = following
     end = (segment.end_sequence, segment.end_offset, latest_us)
     require(
-        entries[-1] == end,
-        path,
-        len(image) - INDEX_ENTRY.size,
-        f"the last entry is {entries[-1]}, not the end {end}",
+        last == end, path, len(image) - INDEX_ENTRY.size, f"the last entry is {last}, the segment's end {end}"
     )
 
 

@@ -55,9 +55,13 @@ def look_again(m, p):
             return direct(m, p)
         p.pc = "unlock"
         return None
-    came = p.looked <= m.state < m.generation  # a note of the open block itself is of one that failed, or not yet written
-    if m.wrong("roller takes the note of a block that failed for state that came"):
+    # The note may be of a block that failed: of the open block's generation, hiding an older note that counts. So it is
+    # never ignored, but where the generation has not moved, nothing can have come.
+    came = p.looked <= m.state and p.looked < m.generation
+    if m.wrong("roller looks at the note only, though the generation has not moved"):
         came = p.looked <= m.state
+    if m.wrong("roller ignores the note of the open generation"):
+        came = p.looked <= m.state < m.generation
     if came and not m.wrong("roller does not look at the state note again"):
         if p.looked == m.generation:
             raise Violation("the roll reads the same state again, for ever")

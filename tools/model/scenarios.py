@@ -131,7 +131,8 @@ MISTAKES = [
     wrong("roller does not look at the state note again", a(11) + ROLL, s(21), kills=0),
     wrong("roller reads the state before the generation", a(11) + ROLL, s(21), kills=0),
     wrong("the state is noted after the switch", a(11) + ROLL, s(21)),
-    wrong("roller takes the note of a block that failed for state that came", d(11) + ROLL, s(21), failures=1),
+    wrong("roller looks at the note only, though the generation has not moved", d(11) + ROLL, s(21), failures=1),
+    wrong("roller ignores the note of the open generation", a(11) + ROLL, s(21) + s(22)),
     # Sync
     wrong("sync word is taken while append is held", a(11) + SYNC, a(21) + SYNC, kills=0),
     wrong("holder of the sync word just stores the durable end", a(11) + SYNC, a(21) + SYNC, kills=0),

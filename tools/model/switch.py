@@ -55,8 +55,7 @@ def flush(m, p):
 
 
 def note_state(m, p):
-    """Before the block can be published, by us or by a takeover: whoever rolls must know of it by then. A note of the
-    open block's own generation says nothing, for that block may have failed."""
+    """Before the block can be published, by us or by a takeover: whoever rolls must know of it by then."""
     carries = m.spec.programs[p.pid][p.op][0] in CARRIES_STATE
     if carries and not m.wrong("the state is noted after the switch"):
         m.state = m.generation
