@@ -1,6 +1,29 @@
 """jlog: a journal of records that many processes write and many subscribers read."""
 
+from jlog._core.record import Record, RecordBatch
 from jlog._core.writer import Writer
+from jlog.damage import Damage
+from jlog.errors import *  # noqa: F403
+from jlog.errors import __all__ as _errors
+from jlog.journal import Journal, Options
 from jlog.options import Retention
+from jlog.positions import Position
+from jlog.reader import Reader
+from jlog.segments import Segment
+from jlog.verify import Report
 
-__all__ = ["Retention", "Writer"]
+__version__ = "0.1.0"
+__all__ = [
+    "Damage",
+    "Journal",
+    "Options",
+    "Position",
+    "Reader",
+    "Record",
+    "RecordBatch",
+    "Report",
+    "Retention",
+    "Segment",
+    "Writer",
+    *_errors,
+]

@@ -557,6 +557,10 @@ cdef class Attachment(Member):
         return end
 
     @property
+    def durable_end(self) -> int:
+        return self.buffer.page.durable_end
+
+    @property
     def next_sequence(self) -> int:
         return self.buffer.page.next_sequence
 

@@ -83,7 +83,6 @@ cdef class Cursor:
         self.process = process_token()
         self.token = self.process[0]
         self.open_shared()
-        self.seek_first()
 
     def __dealloc__(self):
         if self.wake_page != NULL:
@@ -115,14 +114,26 @@ cdef class Cursor:
     def position(self) -> int:
         return self.sequence
 
+    def check_open(self) -> None:
+        """JournalClosed where it is closed, or the parent's."""
+        if self.token == 0 or self.process[0] != self.token:
+            raise JournalClosed(f"{self.path}: this reader is closed, or belongs to the process that this one was forked "
+                                "from; open a new one")
+
+    def refresh(self) -> None:
+        """Notes the end as it is now."""
+        self.begin()
+
+    def can_go_on(self) -> bool:
+        """Whether there is a next record before the end as it was noted; CorruptJournal where it is damaged."""
+        return self.advance()
+
     # --- Where the journal ends now -----------------------------------------------------------------------------
 
     cdef int begin(self) except -1:
         """Notes the end as it is now: how far reading goes until the next begin()."""
         cdef int status = 0
-        if self.token == 0 or self.process[0] != self.token:
-            raise JournalClosed(f"{self.path}: this reader is closed, or belongs to the process that this one was forked "
-                                "from; open a new one")
+        self.check_open()
         if self.precommit is None:
             self.open_shared()
         if self.precommit is not None:
@@ -199,8 +210,7 @@ cdef class Cursor:
     cdef bint advance(self) except -1:
         """Makes at < end, loading what comes next, without handing it out. False at the end as begin() noted it."""
         cdef uint64_t raw, consumed
-        if self.token == 0 or self.process[0] != self.token:
-            self.begin()
+        self.check_open()
         while self.at == self.end:
             if self.sequence >= self.stop_sequence:
                 return False
@@ -394,11 +404,29 @@ cdef class Cursor:
         return max(first, min(list_segments(self.path), default=first))
 
     def seek_first(self) -> None:
+        """To the first record that is kept."""
         while True:
             try:
                 return self.seek(self.first_sequence)
             except (FileNotFoundError, PositionLost):
                 continue  # cleaned meanwhile: there is a later first one now
+
+    @property
+    def place(self) -> tuple:
+        """(segment, offset) of the block that the position lies in."""
+        return self.file.segment, self.offset
+
+    @property
+    def end_place(self) -> tuple:
+        """(segment, offset, first sequence) of the open block, as it is now."""
+        self.begin()
+        return self.stop.slot.segment, self.stop.slot.offset, self.stop.slot.first_sequence
+
+    @property
+    def durable_end(self) -> int:
+        """Every record before it survives a power loss, as far as the page tells."""
+        self.begin()
+        return self.stop.durable_end if self.live else self.stop.slot.first_sequence
 
     def seek_end(self) -> None:
         """To the end as it is now."""

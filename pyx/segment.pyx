@@ -15,6 +15,7 @@ from jlog._core.format cimport (
     JLOG_CODEC_LZ4,
     JLOG_FORMAT_VERSION,
     JLOG_KIND_STATE,
+    JLOG_NONE,
     JLOG_SEGMENT_MAGIC,
     JLOG_TAG_LONG,
     JLOG_TAG_STATE,
@@ -146,13 +147,17 @@ cdef class SegmentFile:
     def __cinit__(self):
         self.fd = -1
 
-    def __init__(self, directory, uint64_t segment, bytes uuid not None):
+    def __init__(self, directory, uint64_t segment, bytes uuid not None, *, bint check_header=True):
+        """check_header=False: for who looks what is left of a damaged one."""
         cdef jlog_segment_header header
         cdef int64_t got
         self.path = os.path.join(directory, segment_name(segment))
         self.segment = segment
         memcpy(self.uuid, <const uint8_t *> uuid, 16)
         self.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        if not check_header:
+            self.previous_segment = JLOG_NONE
+            return
         got = jlog_read_at(self.fd, &header, sizeof(header), 0)
         if got < 0:
             raise OSError(-got, os.strerror(-got), self.path)
@@ -314,3 +319,19 @@ def walk_body(bytes raw not None, int64_t base_time_us):
     if jlog_walk_records(raw, len(raw), base_time_us, &walk) != 0:
         raise ValueError("a record of the block does not fit into it")
     return walk.record_count, walk.clock_max_us, walk.explicit_max_us, walk.last_timestamp_us, walk.explicit_count
+
+
+def first_time(bytes raw not None, int64_t base_time_us) -> int:
+    """Timestamp of a body's first record. ValueError where it has none."""
+    cdef jlog_record record
+    cdef const uint8_t *at = raw
+    cdef size_t left = len(raw), size
+    while left:
+        size = jlog_decode_record(at, left, base_time_us, &record)
+        if size == 0:
+            break
+        if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
+            return record.timestamp_us
+        at += size
+        left -= size
+    raise ValueError("the block has no record")

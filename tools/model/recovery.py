@@ -126,6 +126,7 @@ def swapped(*pair):
 
 ORDERS = {
     "recoverer takes its slot first": swapped("slot", "at work"),
+    "recoverer takes its slot before the page is valid": swapped("slot", "add"),
     "the new segment begins before the old one is synced": tuple(n for n in RIGHT if n != "sync segment"),
     "the mark moves before the directory is synced": (
         *("at work", "add", "cut", "sync segment", "new segment", "bounds", "sync bounds"),
@@ -146,8 +147,6 @@ ORDERS = {
 # Not mistakes: each of these holds too, and says which steps the promise does not hang on.
 OTHER_ORDERS = {
     "recovery: cut before the body is added": swapped("cut", "add"),
-    "recovery: lease and mark before the directory, mark not": RIGHT,
-    "recovery: the slot is taken between at work and valid": swapped("slot", "add"),
 }
 
 
@@ -168,13 +167,14 @@ class RecoveryModel:
         if state is None:
             for whole in product((True, False), repeat=2):
                 for body in range(1, 5):
-                    yield f"power loss: whole {whole}, body of {body}", True, partial(self.first, whole, body)
+                    yield f"power loss: whole {whole}, body of {body}", True, partial(self.power_loss, whole, body)
+            yield "the page is lost, all else is there and little of it synced", True, self.page_lost
             return
         m = Recovery(state)
         for pid, (pc, _, _) in enumerate(m.processes):
             if pc in STEPS:
                 yield f"{pid}: {STEPS[pc].__name__}", True, partial(self.perform, state, STEPS[pc], pid)
-            if m.kills and pc not in OVER and pc != "start":
+            if m.kills and pc not in OVER and pc not in ("start", "dead"):
                 yield f"{pid} is killed at {pc!r}", False, partial(self.perform, state, kill, pid)
         if self.reader:
             yield f"reader: {m.reader[0]}", False, partial(self.perform, state, read, None)
@@ -182,18 +182,26 @@ class RecoveryModel:
             for chosen in outcomes(m):
                 yield f"power loss: {chosen}", False, partial(self.perform, state, partial(lose_power, chosen), None)
 
-    def first(self, whole, body):
+    def power_loss(self, whole, body):
         """0 was synced; the page in the file is of the old boot, where 3 was in the open block."""
         blocks = (FIRST_LIFE[0], *(block if there else None for block, there in zip(FIRST_LIFE[1:3], whole)))
-        files = ((0, (0, blocks)),)
-        disk = ((0, frozenset([(0, blocks)])),)
-        entries, bounds, start = (frozenset([0]),) * 2, (0, STRIDE), (("start", 0, ()),) * len(self.programs)
-        given, durable = frozenset(FIRST_LIFE), frozenset(FIRST_LIFE[:1])
         page = "old boot", (0, 3, FIRST_LIFE[body : body + 1])
-        locks = None, frozenset()
+        files, disk = ((0, (0, blocks)),), ((0, frozenset([(0, blocks)])),)
+        return self.opened(page, files, disk, (frozenset([0]),) * 2, frozenset())
+
+    def page_lost(self):
+        """A container with a boot id of its own, or damage: the page is not believed, and the page cache is dirty."""
+        first, second = (0, FIRST_LIFE[:2]), (2, FIRST_LIFE[2:3])
+        disk = frozenset([first, (0, FIRST_LIFE[:1]), (0, (FIRST_LIFE[0], None))]), frozenset([second, (2, ()), None])
+        files, entries = ((0, first), (2, second)), (frozenset([0]), frozenset([0, 2]))
+        return self.opened(("old boot", (2, 1, FIRST_LIFE[3:])), files, tuple(zip((0, 2), disk)), entries, FIRST_LIFE)
+
+    def opened(self, page, files, disk, entries, seen):
+        bounds, start = (0, STRIDE), (("start", 0, ()),) * len(self.programs)
         reader = ("look for slots", False, ()) if self.reader else ()
-        return (*page, files, disk, entries, bounds, frozenset([bounds]), *locks, start, reader, given, frozenset(),
-                durable, 1, self.kills, self.losses)  # fmt: skip
+        records = frozenset(FIRST_LIFE), frozenset(seen), frozenset(FIRST_LIFE[:1])
+        return (*page, files, disk, entries, bounds, frozenset([bounds]), None, frozenset(), start, reader, *records,
+                1, self.kills, self.losses)  # fmt: skip
 
     def perform(self, state, action, pid):
         m = Recovery(state)
@@ -223,11 +231,17 @@ def check(m, found):
 
 
 def kill(model, m, pid):
+    """The kernel frees its locks one by one: the worst order is that of the slot last."""
     m.kills -= 1
-    go(m, pid, "gone")
-    m.slots -= {pid}
+    go(m, pid, "dead" if pid in m.slots else "gone", ())
     if m.opening == pid:
         m.opening = None
+
+
+@step("dead")
+def release_slot(model, m, pid):
+    m.slots -= {pid}
+    go(m, pid, "gone")
 
 
 def outcomes(m):
@@ -344,7 +358,11 @@ def cut(model, m, pid):
 
 @step("sync segment")
 def sync_segment(model, m, pid):
-    m.sync_file(plan(m)[0])
+    """All from the mark on, not only what was cut: if it was no power loss, the page cache is dirty."""
+    newest = plan(m)[0]
+    for name, _ in m.files:
+        if m.bounds[0] <= name <= newest and (name == newest or model.wrong != "only the segment that was cut is synced"):
+            m.sync_file(name)
     next_step(model, m, pid, "sync segment")
 
 
@@ -467,16 +485,17 @@ def take(m, found):
     m.reader = "look for slots", False, ()
 
 
+NOT_SYNCED = "only the segment that was cut is synced", "the new segment is not synced before it gets its name"
 A, S = "append", "sync"
 
 SCENARIOS = [
     RecoveryModel("recovery: killed anywhere, repeated", ((A,), (A, S), (A,)), kills=2, losses=0),
     RecoveryModel("recovery: a second power loss", ((A, S), (A, S), (A,)), reader=False),
     RecoveryModel("recovery: power losses and kills, a reader", ((A,), (A, S), (A,)), kills=2, quick=False),
-    RecoveryModel("recovery: three power losses", ((A, S), (A,), (A,)), losses=2, reader=False, quick=False),
+    RecoveryModel("recovery: three power losses", ((A, S), (A,), (A,)), losses=2, reader=False),
     *(RecoveryModel(name, ((A,), (A, S), (A,)), quick=False) for name in OTHER_ORDERS),
 ]
 MISTAKES = [
-    *(RecoveryModel("", ((A,), (A, S), (A,)), wrong=name) for name in ORDERS),
-    RecoveryModel("", ((A,), (A, S), (A,)), wrong="the new segment is not synced before it gets its name"),
+    *(RecoveryModel("", ((A,), (A,), (A,)), wrong=name, reader="slot" in name) for name in ORDERS),
+    *(RecoveryModel("", ((A,), (A, S), (A,)), wrong=name, reader=False) for name in NOT_SYNCED),
 ]

@@ -1,0 +1,304 @@
+"""The journal itself, seen from outside: what it holds, who reads it, whether it is sound."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from jlog import positions
+from jlog._core.cursor import Cursor
+from jlog._core.lock import RANGES, LockFile
+from jlog._core.segment import Block, SegmentFile, list_segments
+from jlog.errors import JournalLocked, PositionLost, SubscriberExists
+from jlog.holes import Holes
+from jlog.meta import FORMAT_VERSION, create_journal, read_meta
+from jlog.names import Start, check_name, timestamp_us_of
+from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, check_options, check_precommit
+from jlog.places import find_start, find_time
+from jlog.positions import CHECKPOINT, SUBSCRIBER, Position, PositionFile
+from jlog.retention import clean
+from jlog.segments import Segment, segments_of
+from jlog.verify import Report, verify
+
+OWNERS = 64, 1024  # byte range of the processes' slots in the lock file
+
+
+@dataclass(frozen=True)
+class Options:
+    """What belongs to the journal and not to one writer."""
+
+    precommit: int
+    compression: str
+    segment_bytes: int
+    roll: str
+    sync: str
+    sync_interval: float
+    retention: dict[str, Any] = field(default_factory=dict)
+
+
+class Journal:
+    """Looks at the journal at `path`, and keeps its subscribers and checkpoints. Needs no writer lock and holds nothing.
+
+    Raises JournalNotFound, CorruptJournal or UnsupportedFormat where it cannot be opened.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.path.abspath(os.fspath(path))
+        self._meta = read_meta(self._path)
+        self._holes = Holes(self._path, self._meta.uuid)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        precommit: int = PRECOMMIT_DEFAULT,
+        exist_ok: bool = False,
+        **options: Any,
+    ) -> Journal:
+        """Makes an empty journal, with the options of a Writer. JournalExists where one is there, unless `exist_ok`."""
+        unknown = sorted(set(options) - set(DEFAULTS))
+        if unknown:
+            raise TypeError(f"a journal has no option {', '.join(unknown)}; it has precommit, {', '.join(DEFAULTS)}")
+        capacity = check_precommit(precommit) or PRECOMMIT_DEFAULT
+        create_journal(
+            os.path.abspath(os.fspath(path)),
+            {**DEFAULTS, **check_options(options), "precommit": capacity},
+            exist_ok=exist_ok,
+        )
+        return cls(path)
+
+    @staticmethod
+    def delete(path: str | os.PathLike[str]) -> None:
+        """Removes the journal with all its records. JournalLocked or SubscriberBusy while anybody writes or subscribes."""
+        path = os.path.abspath(os.fspath(path))
+        meta = read_meta(path)
+        lock_file = LockFile(os.path.join(path, "lock"))
+        try:
+            with lock_file.held(RANGES["open"]):
+                if lock_file.is_held(*OWNERS):
+                    raise JournalLocked(f"{path} is open for writing; close its writers before deleting it")
+                for name in positions.names(path, SUBSCRIBER):
+                    positions.hold(path, meta, name).close()
+                os.unlink(os.path.join(path, "journal.meta"))  # first: half deleted it is no journal any more
+                shutil.rmtree(path)
+        finally:
+            lock_file.close()
+
+    def __repr__(self) -> str:
+        return f"<jlog.Journal {self._path!r}>"
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def uuid(self) -> str:
+        return self._meta.uuid.hex()
+
+    @property
+    def options(self) -> Options:
+        """As they are now."""
+        return Options(**read_meta(self._path).options)
+
+    # --- What it holds ----------------------------------------------------------------------------------------------
+
+    def _cursor(self) -> Cursor:
+        return Cursor(self._path, self._meta.uuid)
+
+    @property
+    def first_sequence(self) -> int:
+        """Of the first record that is kept."""
+        return int(self._cursor().first_sequence)
+
+    @property
+    def next_sequence(self) -> int:
+        """Of the record that comes next: the end."""
+        return int(self._cursor().next_sequence)
+
+    def __len__(self) -> int:
+        return self._holes.records_between(self.first_sequence, self.next_sequence)
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def size_bytes(self) -> int:
+        """Content of the segment files; what is preallocated does not count."""
+        return sum(segment.size_bytes for segment in self.segments())
+
+    def segments(self) -> list[Segment]:
+        """Oldest first, the open one too."""
+        while True:
+            cursor = self._cursor()
+            end_place = cursor.end_place
+            next_sequence = int(cursor.next_sequence)
+            first = int(cursor.first_sequence)
+            kept = [name for name in list_segments(self._path) if name <= end_place[0]]
+            kept = [name for name, after in zip(kept, [*kept[1:], 1 << 64], strict=True) if after > first]
+            try:
+                return segments_of(self._path, self._meta, kept, end_place, next_sequence)
+            except FileNotFoundError:
+                continue  # cleaned in this moment
+
+    def blocks(self) -> Iterator[tuple[str, Block]]:
+        """(path of the segment, block) for every closed block: the raw structure."""
+        for segment in self.segments():
+            file = SegmentFile(self._path, segment.first_sequence, self._meta.uuid)
+            try:
+                for block in file.blocks():
+                    if block.offset >= segment.size_bytes:
+                        break
+                    yield segment.path, block
+            finally:
+                file.close()
+
+    def find(self, time: datetime) -> int:
+        """The sequence of the first record at or after this time; the end where all are earlier."""
+        return find_time(self._path, self._meta, timestamp_us_of(time))
+
+    def state(self) -> dict[bytes, bytes]:
+        """The newest value of every key that Writer.extend(state=) has stored."""
+        segment, offset, _ = self._cursor().end_place
+        file = SegmentFile(self._path, segment, self._meta.uuid)
+        try:
+            return dict(file.state_before(offset))
+        finally:
+            file.close()
+
+    def holes(self) -> list[tuple[int, int]]:
+        """(first sequence, next sequence) of each run of numbers that was never given out."""
+        return self._holes.all()
+
+    # --- Who reads it -----------------------------------------------------------------------------------------------
+
+    def subscribers(self) -> dict[str, Position]:
+        return self._positions(SUBSCRIBER)
+
+    def checkpoints(self) -> dict[str, Position]:
+        return self._positions(CHECKPOINT)
+
+    def _positions(self, kind: str) -> dict[str, Position]:
+        end = self.next_sequence
+        found = {}
+        for name in positions.names(self._path, kind):
+            try:
+                file = PositionFile(self._path, self._meta, kind, name)
+            except LookupError:
+                continue  # removed in this moment
+            try:
+                position = file.read_all()
+                found[name] = Position(
+                    position.sequence,
+                    self._holes.records_between(position.sequence, end),
+                    kind == SUBSCRIBER and file.is_held_elsewhere,
+                    position.moved_us,
+                )
+            finally:
+                file.close()
+        return found
+
+    def add_subscriber(self, name: str, start: Start = "begin", *, copy_of: str | None = None) -> None:
+        """A new subscriber, at `start` or where another one stands. SubscriberExists where the name is taken."""
+        check_name(name, SUBSCRIBER)
+        with positions.table_locked(self._path):
+            if positions.exists(self._path, SUBSCRIBER, name):
+                raise SubscriberExists(f"{self._path} has a subscriber {name!r} already; remove it, or choose another name")
+            sequence = self._find(start) if copy_of is None else self._stands_at(SUBSCRIBER, copy_of)
+            positions.make(self._path, self._meta, SUBSCRIBER, name, sequence)
+
+    def remove_subscriber(self, name: str) -> None:
+        """SubscriberBusy while it is read."""
+        with positions.table_locked(self._path):
+            file = positions.hold(self._path, self._meta, name)
+            try:
+                positions.remove(self._path, SUBSCRIBER, name)
+            finally:
+                file.close()
+
+    def set_subscriber(self, name: str, position: Start) -> None:
+        """Moves a subscriber that nobody reads, durably."""
+        with positions.table_locked(self._path):
+            file = positions.hold(self._path, self._meta, name)
+            try:
+                file.write(self._kept(self._find(position)))
+                file.sync()
+            finally:
+                file.close()
+
+    def rewind(self, name: str, checkpoint: str) -> None:
+        """A subscriber that nobody reads goes back to a checkpoint, durably."""
+        with positions.table_locked(self._path):
+            file = positions.hold(self._path, self._meta, name)
+            try:
+                file.write(self._kept(self._stands_at(CHECKPOINT, checkpoint)))
+                file.sync()
+            finally:
+                file.close()
+
+    def set_checkpoint(self, name: str, position: Start) -> None:
+        """Makes a checkpoint, or moves it, durably."""
+        check_name(name, CHECKPOINT)
+        with positions.table_locked(self._path):
+            positions.put(self._path, self._meta, CHECKPOINT, name, self._kept(self._find(position)))
+
+    def remove_checkpoint(self, name: str) -> None:
+        with positions.table_locked(self._path):
+            positions.remove(self._path, CHECKPOINT, name)
+
+    def _find(self, start: Start) -> int:
+        return find_start(self._path, self._meta, self._cursor(), start)
+
+    def _stands_at(self, kind: str, name: str) -> int:
+        file = PositionFile(self._path, self._meta, kind, name)
+        try:
+            return file.read()
+        finally:
+            file.close()
+
+    def _kept(self, sequence: int) -> int:
+        first = self.first_sequence
+        if sequence < first:
+            raise PositionLost(f"{self._path}: the records before {first} have been removed by retention", first)
+        return sequence
+
+    # --- Its care ---------------------------------------------------------------------------------------------------
+
+    def clean(self, *, dry_run: bool = False) -> list[Segment]:
+        """Removes the sealed segments that every subscriber and checkpoint has passed; returns them. A journal without
+        subscribers keeps everything. Needs to write to the journal."""
+        return clean(self._path, dry_run=dry_run)
+
+    def verify(self) -> Report:
+        """Reads and checks every byte that is kept. Changes nothing, and needs no lock."""
+        return verify(self._path)
+
+    def info(self) -> dict[str, Any]:
+        """What `jlogtool info --json` prints."""
+        segments = self.segments()
+        meta = read_meta(self._path)
+        subscribers = [
+            {"name": name, "sequence": at.sequence, "lag": at.lag, "busy": at.busy} for name, at in self.subscribers().items()
+        ]
+        checkpoints = [{"name": name, "sequence": at.sequence, "lag": at.lag} for name, at in self.checkpoints().items()]
+        return {
+            "path": self._path,
+            "uuid": self.uuid,
+            "format_version": FORMAT_VERSION,
+            "first_sequence": self.first_sequence,
+            "next_sequence": self.next_sequence,
+            "records": len(self),
+            "size_bytes": sum(segment.size_bytes for segment in segments),
+            "raw_bytes": sum(block.raw_bytes for _, block in self.blocks()),
+            "segments": len(segments),
+            **meta.options,
+            "subscribers": subscribers,
+            "checkpoints": checkpoints,
+            "skipped": [{"first_sequence": first, "next_sequence": last} for first, last in self.holes()],
+        }
+
+

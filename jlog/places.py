@@ -1,0 +1,70 @@
+"""What "begin", "end", a sequence, a time or a checkpoint's name means as a sequence."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from jlog import positions
+from jlog._core.cursor import Cursor
+from jlog._core.index import load_index
+from jlog._core.segment import list_segments
+from jlog.meta import Meta
+from jlog.names import Start, timestamp_us_of
+from jlog.positions import CHECKPOINT, PositionFile
+
+
+def find_start(path: str, meta: Meta, cursor: Cursor, start: Start, *, checkpoints: bool = True) -> int:
+    """ValueError for what is no position, or one behind the end; CheckpointNotFound for a name that is not there."""
+    if isinstance(start, bool) or not isinstance(start, (str, int, datetime)):
+        raise TypeError(f"a position is 'begin', 'end', a sequence, an aware datetime or a checkpoint's name, not {start!r}")
+    if start == "begin":
+        return int(cursor.first_sequence)
+    if start == "end":
+        return int(cursor.next_sequence)
+    if isinstance(start, datetime):
+        return find_time(path, meta, timestamp_us_of(start), cursor.durable_only)
+    if isinstance(start, str):
+        if not checkpoints:
+            raise ValueError(f"seek goes to 'begin', 'end', a sequence or an aware datetime, not {start!r}; rewind() goes to "
+                             "a checkpoint")  # fmt: skip
+        file = PositionFile(path, meta, CHECKPOINT, start)
+        try:
+            return file.read()
+        finally:
+            file.close()
+    if start < 0:
+        raise ValueError(f"a sequence is 0 or more, not {start}")
+    end = int(cursor.next_sequence)
+    if start > end:
+        raise ValueError(f"{path} ends at sequence {end}; {start} lies behind it")
+    return start
+
+
+def find_time(path: str, meta: Meta, timestamp_us: int, durable_only: bool = False) -> int:
+    """The first record at or after this time, the end where all are earlier: by the indexes' running maximum, then in the
+    block itself."""
+    cursor = Cursor(path, meta.uuid, durable_only=durable_only)
+    try:
+        cursor.seek(_before(path, meta, cursor, timestamp_us))
+        while True:
+            batch = cursor.read(4096, 4 << 20)
+            if not len(batch):
+                return int(cursor.position)
+            for record in batch:
+                if record.timestamp_us >= timestamp_us:
+                    return int(record.sequence)
+    finally:
+        cursor.close()
+
+
+def _before(path: str, meta: Meta, cursor: Cursor, timestamp_us: int) -> int:
+    """A sequence before which every record is earlier, near the first that is not."""
+    open_segment, open_offset, open_sequence = cursor.end_place
+    first = int(cursor.first_sequence)
+    for segment in [name for name in list_segments(path) if name <= open_segment]:
+        end_offset = open_offset if segment == open_segment else 1 << 62
+        index = load_index(path, segment, meta.uuid, end_offset)
+        entry = index.locate_time(timestamp_us)
+        if entry is not None:
+            return max(first, int(entry[0]))
+    return max(first, int(open_sequence))

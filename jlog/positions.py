@@ -1,0 +1,183 @@
+"""Subscribers and checkpoints: durable positions, a file each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from jlog._core.copies import read_position, write_position
+from jlog._core.lock import RANGES, LockFile
+from jlog._core.recovery import sync_directory
+from jlog.errors import CheckpointNotFound, CorruptJournal, JournalLocked, SubscriberBusy, SubscriberNotFound
+from jlog.meta import Meta, share
+from jlog.names import check_name
+
+SUBSCRIBER = "subscriber"
+CHECKPOINT = "checkpoint"
+
+
+@contextmanager
+def table_locked(path: str, timeout: float | None = None) -> Iterator[None]:
+    """While a position is made, removed or moved backward, and while segments are removed. JournalLocked when it was
+    held for `timeout` seconds."""
+    lock_file = LockFile(os.path.join(path, "lock"))
+    try:
+        if not lock_file.acquire(RANGES["table"], timeout=timeout):
+            raise JournalLocked(f"{path}: its table of subscribers is being changed by another process; try again")
+        yield
+    finally:
+        lock_file.close()  # and with it the lock
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a subscriber or a checkpoint stands."""
+
+    sequence: int
+    lag: int
+    busy: bool = False
+    moved_us: int = 0  # clock when it was last moved, microseconds since 1970
+
+
+class PositionFile:
+    """One subscriber's or checkpoint's file, open. Its name is ours while `held`."""
+
+    def __init__(self, path: str, meta: Meta, kind: str, name: str) -> None:
+        check_name(name, kind)
+        self.kind = kind
+        self.name = name
+        self.path = path_of(path, kind, name)
+        self._meta = meta
+        try:
+            self._file = LockFile(self.path)
+        except FileNotFoundError:
+            raise not_found(path, kind, name) from None
+
+    def hold(self) -> bool:
+        """Takes the name, which the kernel gives back when this process dies. False where another has it."""
+        if not self._file.acquire(0, timeout=0):
+            return False
+        return True
+
+    @property
+    def is_held_elsewhere(self) -> bool:
+        return self._file.is_held(0)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the name still stands for this file: it may have been removed, and made again."""
+        try:
+            named, ours = os.stat(self.path), os.fstat(self._file.fileno())
+        except FileNotFoundError:
+            return False
+        return (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino)
+
+    def read(self) -> int:
+        return int(self.read_all().sequence)
+
+    def read_all(self):  # type: ignore[no-untyped-def]
+        return read_position(self._file.fileno(), self._meta.uuid, self.path)
+
+    def write(self, sequence: int) -> None:
+        """Survives the death of the process; a power loss only after sync()."""
+        write_position(self._file.fileno(), self._meta.uuid, self._meta.epoch, sequence, self.path)
+
+    def sync(self) -> None:
+        os.fdatasync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def path_of(path: str, kind: str, name: str) -> str:
+    return os.path.join(path, f"{kind}s", name)
+
+
+def not_found(path: str, kind: str, name: str) -> LookupError:
+    there = ", ".join(names(path, kind)) or "none"
+    error = SubscriberNotFound if kind == SUBSCRIBER else CheckpointNotFound
+    return error(f"{path} has no {kind} {name!r}; there: {there}")
+
+
+def names(path: str, kind: str) -> list[str]:
+    """Of all subscribers or checkpoints, sorted."""
+    try:
+        found = os.listdir(os.path.join(path, f"{kind}s"))
+    except FileNotFoundError:
+        return []
+    return sorted(name for name in found if not name.startswith("."))
+
+
+def exists(path: str, kind: str, name: str) -> bool:
+    return os.path.exists(path_of(path, kind, name))
+
+
+def make(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
+    """A new position file, durable, as a whole. Under the table's lock."""
+    directory = os.path.join(path, f"{kind}s")
+    temporary = os.path.join(directory, f".{os.getpid()}.new")
+    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        write_position(fd, meta.uuid, meta.epoch, sequence, temporary)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    share(temporary, path)
+    os.rename(temporary, path_of(path, kind, check_name(name, kind)))
+    sync_directory(directory)
+
+
+def put(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
+    """Makes it or moves it, durably. Under the table's lock."""
+    if not exists(path, kind, name):
+        make(path, meta, kind, name, sequence)
+        return
+    file = PositionFile(path, meta, kind, name)
+    try:
+        file.write(sequence)
+        file.sync()
+    finally:
+        file.close()
+
+
+def hold(path: str, meta: Meta, name: str) -> PositionFile:
+    """The subscriber's file with its name held. SubscriberBusy where another Reader has it."""
+    while True:
+        file = PositionFile(path, meta, SUBSCRIBER, name)
+        if not file.hold():
+            file.close()
+            raise SubscriberBusy(
+                f"{path}: subscriber {name!r} is read by another Reader, which has its name alone until it closes or dies"
+            )
+        if file.is_current:
+            return file
+        file.close()
+
+
+def remove(path: str, kind: str, name: str) -> None:
+    """Under the table's lock, a subscriber's name held."""
+    try:
+        os.unlink(path_of(path, kind, check_name(name, kind)))
+    except FileNotFoundError:
+        raise not_found(path, kind, name) from None
+
+
+def lowest(path: str, meta: Meta) -> int | None:
+    """The sequence from which on somebody still wants records; None where no subscriber is. A damaged position holds
+    everything back. Under the table's lock; durable on return."""
+    subscribers = names(path, SUBSCRIBER)
+    if not subscribers:
+        return None
+    found = []
+    for kind, name in [(SUBSCRIBER, n) for n in subscribers] + [(CHECKPOINT, n) for n in names(path, CHECKPOINT)]:
+        file = PositionFile(path, meta, kind, name)
+        try:
+            found.append(file.read())
+            file.sync()
+        except CorruptJournal:
+            return 0
+        finally:
+            file.close()
+    return min(found)

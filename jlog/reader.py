@@ -1,0 +1,288 @@
+"""Reading a journal: by a named subscriber, whose position is durable, or anonymously."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from types import TracebackType
+from typing import NoReturn
+
+from jlog import positions
+from jlog._core.cursor import Cursor, RecordIterator, ValueIterator
+from jlog._core.record import Record, RecordBatch
+from jlog.damage import Damage, skip_damage
+from jlog.errors import JournalClosed, JournalError, PositionLost
+from jlog.holes import Holes
+from jlog.meta import read_meta
+from jlog.names import Start, check_name
+from jlog.places import find_start
+from jlog.positions import CHECKPOINT, SUBSCRIBER, PositionFile
+from jlog.retention import clean_if_free
+
+
+class Reader:
+    """Reads the records of the journal at `path` in order, those in the pre-commit buffer as soon as they are appended.
+
+    With a `name` it is a subscriber: its position is durable, and holds back every record that it has not committed.
+    After a crash reading resumes at the last commit, so that each record is delivered at least once. The name belongs to
+    one Reader at a time, of all processes; the kernel frees it when its owner dies. Without a name nothing is held back,
+    and there is nothing to commit.
+
+    start: where a new subscriber, or an anonymous reader, begins: "begin", "end", a sequence, an aware datetime (the first
+        record at or after it) or a checkpoint's name.
+    create: False raises SubscriberNotFound instead of making the subscriber.
+    durable_only: hand out only what has been synced.
+
+    A Reader is used by one thread at a time. After a fork the child's raises JournalClosed and the parent's goes on. It
+    cannot be pickled: open another one where it is needed.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        start: Start = "begin",
+        create: bool = True,
+        durable_only: bool = False,
+    ) -> None:
+        self._path = os.path.abspath(os.fspath(path))
+        self._meta = read_meta(self._path)
+        self._name = None if name is None else check_name(name, SUBSCRIBER)
+        self._file: PositionFile | None = None
+        self._lost: PositionLost | None = None
+        self._clean_at = 0
+        self._cursor = Cursor(self._path, self._meta.uuid, durable_only=durable_only)
+        self._holes = Holes(self._path, self._meta.uuid)
+        if self._name is None:
+            self._cursor.seek(find_start(self._path, self._meta, self._cursor, start))
+        else:
+            self._subscribe(self._name, start, create)
+
+    def _subscribe(self, name: str, start: Start, create: bool) -> None:
+        if not positions.exists(self._path, SUBSCRIBER, name):
+            if not create:
+                raise positions.not_found(self._path, SUBSCRIBER, name)
+            with positions.table_locked(self._path):
+                if not positions.exists(self._path, SUBSCRIBER, name):
+                    sequence = find_start(self._path, self._meta, self._cursor, start)
+                    positions.make(self._path, self._meta, SUBSCRIBER, name, sequence)
+        self._file = positions.hold(self._path, self._meta, name)
+        try:
+            self._resume(self._file.read())
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _resume(self, sequence: int) -> None:
+        """To a committed position. What retention has removed is told when it is read, so that a late subscriber can
+        still be opened and seek."""
+        self._lost = None
+        try:
+            self._cursor.seek(sequence)
+        except PositionLost as error:
+            self._lost = error
+        except ValueError:
+            raise JournalError(
+                f"{self._path}: subscriber {self._name!r} stands at {sequence}, behind the journal's end: the journal was "
+                f"replaced by an older one; `jlogtool subscriber set` moves the subscriber"
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"<jlog.Reader {self._path!r} {self._name or 'anonymous'}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Reader cannot be pickled; hand over its path and name, and open one where they arrive")
+
+    # --- Reading ----------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Record]:
+        """Records up to the end as it is now; iterate again to go on."""
+        self._check_lost()
+        return RecordIterator(self._cursor)
+
+    def values(self) -> Iterator[bytes | None]:
+        """Their values alone, up to the end as it is now: the fastest way through."""
+        self._check_lost()
+        return ValueIterator(self._cursor)
+
+    def follow(self, timeout: float | None = None) -> Iterator[Record]:
+        """Records as they come, woken at once and without using CPU while there is none. Ends after `timeout` seconds
+        without a record; None: never."""
+        self._check_lost()
+        while True:
+            yield from RecordIterator(self._cursor)
+            if not self._cursor.wait(timeout):
+                return
+
+    def read(self, max_records: int = 10_000, max_bytes: int = 64 << 20, timeout: float | None = 0) -> RecordBatch:
+        """At least one record, and no more than `max_records` or, beyond the first, `max_bytes`. Empty only if none came
+        within `timeout` seconds (None: waits for ever)."""
+        if max_records < 1 or max_bytes < 1:
+            raise ValueError(f"max_records and max_bytes are at least 1, not {max_records} and {max_bytes}")
+        self._check_lost()
+        while True:
+            batch = self._cursor.read(max_records, max_bytes)
+            if len(batch) or (timeout is not None and timeout <= 0):
+                return batch
+            if not self._cursor.wait(timeout):
+                return batch
+
+    def read_backward(self, max_records: int) -> list[Record]:
+        """Up to so many records before the position, newest first; the position moves back behind them."""
+        if max_records < 1:
+            raise ValueError(f"max_records is at least 1, not {max_records}")
+        end = self.position
+        found: list[Record] = []
+        while len(found) < max_records:
+            before = self._holes.step_back(end, max_records - len(found), self._cursor.first_sequence)
+            if before == end:
+                break
+            self._cursor.seek(before)
+            batch = [record for record in self._cursor.read(end - before, 1 << 62) if record.sequence < end]
+            found += reversed(batch)
+            end = before
+        self._cursor.seek(end)
+        return found
+
+    def skip_damage(self) -> Damage:
+        """After CorruptJournal: goes on behind the damage, in this iterator or another, and says what was lost."""
+        return skip_damage(self._cursor)
+
+    # --- Where it stands --------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str | None:
+        return self._name
+
+    @property
+    def position(self) -> int:
+        """The sequence of the next record to read. It moves with every record handed out."""
+        return self._named_file().read() if self._lost is not None else int(self._cursor.position)
+
+    @property
+    def committed(self) -> int:
+        """Where reading resumes after a crash."""
+        return self._named_file().read()
+
+    @property
+    def lag(self) -> int:
+        """Records between the position and the end of the journal."""
+        end = int(self._cursor.next_sequence)
+        return self._holes.records_between(min(self.position, end), end)
+
+    def seek(self, to: Start) -> None:
+        """Moves the position, not what is committed: "begin", "end", a sequence, or an aware datetime."""
+        sequence = find_start(self._path, self._meta, self._cursor, to, checkpoints=False)
+        self._cursor.seek(sequence)
+        self._lost = None
+
+    # --- What is durable --------------------------------------------------------------------------------------------
+
+    def commit(self, sequence: int | None = None, *, durable: bool = False) -> None:
+        """Everything before the position, or before `sequence`, is done with: reading resumes there after a crash.
+
+        It survives the death of any process when this returns; a power loss with `durable=True`, which first syncs the
+        journal up to there. Segments that nobody wants any more are removed, if no other process is at it.
+        """
+        file = self._named_file()
+        if sequence is None:
+            sequence = self.position
+        elif isinstance(sequence, bool) or not isinstance(sequence, int):
+            raise TypeError(f"a commit takes a sequence, not {sequence!r}")
+        if durable:
+            self._sync_journal(sequence)
+        if sequence >= file.read():
+            if sequence > self._cursor.position and sequence > self._cursor.next_sequence:
+                raise ValueError(f"{self._path} ends before sequence {sequence}; commit what has been read")
+            file.write(sequence)
+        else:
+            with positions.table_locked(self._path):
+                self._check_kept(sequence)
+                file.write(sequence)
+        if durable:
+            file.sync()
+        self._clean(sequence)
+
+    def _sync_journal(self, sequence: int) -> None:
+        """What is told to the outside is on the disk first."""
+        from jlog._core.attachment import attach, detach
+
+        attachment = attach(self._path)
+        try:
+            if attachment.durable_end < sequence:
+                attachment.sync()
+        finally:
+            detach(attachment)
+
+    def _clean(self, sequence: int) -> None:
+        """Once for each segment that this subscriber leaves behind; the slowest one's turn removes it."""
+        if sequence < self._clean_at:
+            return
+        self._clean_at = self._holes.next_segment_after(sequence)
+        if self._holes.has_segment_before(sequence):
+            clean_if_free(self._path)
+
+    def checkpoint(self, name: str) -> None:
+        """Makes the checkpoint `name`, or moves it, to the position; durably. It holds back records as a subscriber does."""
+        check_name(name, CHECKPOINT)
+        with positions.table_locked(self._path):
+            position = self.position
+            self._check_kept(position)
+            positions.put(self._path, self._meta, CHECKPOINT, name, position)
+
+    def rewind(self, name: str) -> None:
+        """Position and committed go back to the checkpoint `name`, durably."""
+        file = self._named_file()
+        with positions.table_locked(self._path):
+            checkpoint = PositionFile(self._path, self._meta, CHECKPOINT, name)
+            try:
+                sequence = checkpoint.read()
+            finally:
+                checkpoint.close()
+            self._check_kept(sequence)
+            file.write(sequence)
+            file.sync()
+        self._resume(sequence)
+
+    def close(self) -> None:
+        """Frees the name. Does not commit. A second close does nothing."""
+        self._cursor.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- Checks -----------------------------------------------------------------------------------------------------
+
+    def _named_file(self) -> PositionFile:
+        self._cursor.check_open()
+        if self._file is None:
+            if self._name is None:
+                raise JournalError(
+                    f"{self._path}: an anonymous reader commits nothing; open it with a name, jlog.Reader(path, 'billing')"
+                )
+            raise JournalClosed(f"{self._path}: this reader is closed; open a new one")
+        return self._file
+
+    def _check_lost(self) -> None:
+        if self._lost is not None:
+            raise self._lost
+
+    def _check_kept(self, sequence: int) -> None:
+        """Under the table's lock, which keeps retention away."""
+        first = int(self._cursor.first_sequence)
+        if sequence < first:
+            raise PositionLost(
+                f"{self._path}: the records before {first} have been removed by retention, so that nothing can stand at "
+                f"{sequence}",
+                first,
+            )
+
