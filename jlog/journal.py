@@ -20,7 +20,7 @@ from jlog.names import Start, check_name, timestamp_us_of
 from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, check_options, check_precommit
 from jlog.places import find_start, find_time
 from jlog.positions import CHECKPOINT, SUBSCRIBER, Position, PositionFile
-from jlog.retention import clean
+from jlog.retention import clean, clean_if_free
 from jlog.segments import Segment, segments_of
 from jlog.verify import Report, verify
 
@@ -219,6 +219,7 @@ class Journal:
                 positions.remove(self._path, SUBSCRIBER, name)
             finally:
                 file.close()
+        clean_if_free(self._path)
 
     def set_subscriber(self, name: str, position: Start) -> None:
         """Moves a subscriber that nobody reads, durably."""
@@ -249,6 +250,7 @@ class Journal:
     def remove_checkpoint(self, name: str) -> None:
         with positions.table_locked(self._path):
             positions.remove(self._path, CHECKPOINT, name)
+        clean_if_free(self._path)
 
     def _find(self, start: Start) -> int:
         return find_start(self._path, self._meta, self._cursor(), start)

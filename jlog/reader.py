@@ -243,6 +243,7 @@ class Reader:
             self._check_kept(sequence)
             file.write(sequence)
             file.sync()
+        self._clean_at = 0
         self._resume(sequence)
 
     def close(self) -> None:

@@ -6,8 +6,7 @@ import os
 
 from jlog import positions
 from jlog._core.attachment import Attachment, attach, detach
-from jlog._core.index import index_name
-from jlog._core.segment import list_segments, segment_name
+from jlog._core.segment import index_name, list_segments, segment_name
 from jlog.errors import JournalLocked
 from jlog.segments import Segment, segments_of
 

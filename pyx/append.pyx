@@ -209,7 +209,7 @@ cdef int close_block(Member member, Call *call) noexcept nogil:
     header.stored_crc = header.raw_crc
     header.base_time_us = jlog_load64(member.buffer.body)
     header.max_timestamp_us = latest_us(page, records)
-    header.clock_us = jlog_now_us(&member.buffer.clock)
+    header.clock_us = jlog_clamped_now_us(&member.buffer)
     header.durable_end = page.durable_end
     header.header_crc = jlog_block_header_crc(&header, page.uuid, slot.segment, slot.offset)
     JLOG_FAILPOINT(b"close.before_write")
@@ -353,7 +353,7 @@ cdef int roll(Member member, Call *call) noexcept nogil:
     # A block with state that came since the file was prepared would be lost to the next segment.
     if prepared == NULL or prepared.state_generation <= page.state or prepared.has_block != call.wants_block:
         return NEEDS_SEGMENT
-    complete_start(prepared, page, slot)
+    complete_start(prepared, page, slot, jlog_clamped_now_us(&member.buffer))
     if prepared.has_block:
         offset = end
         now_us = write_block_header(member, call, prepared, first, offset, &error)
@@ -400,13 +400,14 @@ cdef int roll(Member member, Call *call) noexcept nogil:
     return DONE
 
 
-cdef void complete_start(Prepared *prepared, jlog_page *page, jlog_slot *slot) noexcept nogil:
+cdef void complete_start(Prepared *prepared, jlog_page *page, jlog_slot *slot, int64_t now_us) noexcept nogil:
     """What could not be known before the lock: where the segment begins, and behind what."""
     cdef jlog_segment_header *header = <jlog_segment_header *> prepared.start
     cdef jlog_block_header *state = <jlog_block_header *> (prepared.start + sizeof(jlog_segment_header))
     fill_segment_header(header, page.uuid, header.epoch, slot.first_sequence, slot.segment, slot.offset,
                         slot.first_sequence)
     state.first_sequence = slot.first_sequence
+    state.clock_us = now_us
     state.durable_end = page.durable_end
     state.header_crc = jlog_block_header_crc(state, page.uuid, slot.first_sequence, sizeof(jlog_segment_header))
 

@@ -471,7 +471,7 @@ cdef class Attachment(Member):
         finally:
             os.close(fd)
         try:
-            write_index(self.path, segment, self.uuid, end)
+            write_index(self.path, segment, self.uuid, end, f"next.{self.slot}.{segment}.idx")
         except (OSError, CorruptJournal) as error:
             warnings.warn(f"{path}: its index could not be written and is rebuilt when needed: {error}", stacklevel=2)
         if self.after_roll is not None:

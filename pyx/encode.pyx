@@ -73,7 +73,7 @@ cdef class Body:
         cdef uint8_t *at
         if needed > JLOG_RAW_BYTES_MAX:
             raise RecordTooLarge(f"the records of one call take more than {JLOG_RAW_BYTES_MAX} bytes; write them in several")
-        if needed > self.room:
+        if needed > self.room or self.data == NULL:
             room = max(needed, min(self.room * 2, JLOG_RAW_BYTES_MAX)) + 64
             larger = realloc(self.data, room)
             if larger == NULL:

@@ -180,7 +180,10 @@ static inline int jlog_block_header_valid(const struct jlog_block_header *header
         return 0;
     if (header->kind != JLOG_KIND_RECORDS && header->kind != JLOG_KIND_STATE)
         return 0;
-    if (header->codec == JLOG_CODEC_NONE ? header->stored_bytes != header->raw_bytes
+    if (header->flags & ~JLOG_BLOCK_HAS_STATE)
+        return 0;
+    if (header->codec == JLOG_CODEC_NONE ? header->stored_bytes != header->raw_bytes ||
+                                               header->stored_crc != header->raw_crc
                                          : header->codec != JLOG_CODEC_LZ4 ||
                                                header->raw_bytes / JLOG_EXPANSION_MAX > header->stored_bytes)
         return 0;
@@ -197,7 +200,7 @@ static inline int jlog_block_header_valid(const struct jlog_block_header *header
 #define JLOG_TAG_NULL 0x10000000u                        /* long form: the value is null */
 #define JLOG_TAG_KEY 0x08000000u                         /* long form: there is a key */
 #define JLOG_TAG_ABSOLUTE 0x04000000u                    /* long form: the timestamp is stored whole */
-#define JLOG_TAG_RESERVED 0x03FF0000u                    /* long form: must be 0 */
+#define JLOG_TAG_RESERVED 0x03FFFFFFu                    /* long form: must be 0 */
 #define JLOG_SHORT_VALUE_MAX 0x3FFFFFFFu
 #define JLOG_SHORT_BYTES 8u
 #define JLOG_LONG_BYTES 20u                              /* tag, time, bytes of value, key, headers; + 8 when ABSOLUTE */
@@ -258,6 +261,13 @@ static inline size_t jlog_record_bytes(const uint8_t *at, size_t left)
     return bytes <= left ? bytes : 0;
 }
 
+/* What a long record may not say: a length of what is absent, state without a key. */
+static inline int jlog_long_record_valid(uint32_t tag, const uint8_t *at)
+{
+    return !(tag & JLOG_TAG_NULL && jlog_load32(at + 8) != 0) && !(!(tag & JLOG_TAG_KEY) && jlog_load32(at + 12) != 0) &&
+           !(tag & JLOG_TAG_STATE && !(tag & JLOG_TAG_KEY));
+}
+
 /* Decodes it; returns its bytes, or 0 where that is no record. Pointers are into `at`; a null key is NULL. */
 static inline size_t jlog_decode_record(const uint8_t *at, size_t left, int64_t base_time_us, struct jlog_record *record)
 {
@@ -277,6 +287,8 @@ static inline size_t jlog_decode_record(const uint8_t *at, size_t left, int64_t 
         record->key_bytes = record->headers_bytes = 0;
         return bytes;
     }
+    if (!jlog_long_record_valid(tag, at))
+        return 0;
     body = at + JLOG_LONG_BYTES;
     if (tag & JLOG_TAG_ABSOLUTE) {
         record->timestamp_us = jlog_load64(body);

@@ -20,14 +20,13 @@ from jlog._core.format cimport (
 )
 from jlog._core.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, SegmentFile, read_block_header
 
+from jlog._core.segment import index_name
+from jlog.errors import UnsupportedFormat
+
 cdef enum:
     ENTRY_EVERY_BYTES = 64 << 10
 
 NO_TIME = INT64_MIN
-
-
-def index_name(uint64_t segment) -> str:
-    return f"{segment:020d}.idx"
 
 
 cdef class SparseIndex:
@@ -115,7 +114,7 @@ cdef bint append_entry(jlog_index_entry **entries, size_t *count, size_t *room, 
     return True
 
 
-def write_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset) -> SparseIndex:
+def write_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset, temporary_name) -> SparseIndex:
     """Builds it and puts it beside a sealed segment, as a whole."""
     cdef jlog_index_header header
     cdef jlog_index_entry entry
@@ -135,7 +134,7 @@ def write_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_o
     header.crc = jlog_structure_crc(<const uint8_t *> content, len(content), 12)
     content = (<uint8_t *> &header)[:sizeof(header)] + content[sizeof(header):]
     path = os.path.join(directory, index_name(segment))
-    temporary = f"{path}.{os.getpid()}"
+    temporary = os.path.join(directory, temporary_name)
     with open(temporary, "wb") as file:
         file.write(content)
     os.replace(temporary, path)
@@ -155,8 +154,11 @@ def read_index(directory, uint64_t segment, bytes uuid not None):
     if len(content) < <Py_ssize_t> sizeof(jlog_index_header):
         return None
     header = <jlog_index_header *> <const uint8_t *> content
-    if memcmp(header.magic, JLOG_INDEX_MAGIC, 8) != 0 or header.version != JLOG_FORMAT_VERSION:
+    if memcmp(header.magic, JLOG_INDEX_MAGIC, 8) != 0:
         return None
+    if header.version > JLOG_FORMAT_VERSION:
+        raise UnsupportedFormat(f"{index_name(segment)} has format version {header.version}, this jlog reads up to "
+                                f"{JLOG_FORMAT_VERSION}: upgrade pyjlog")
     if header.crc != jlog_structure_crc(header, len(content), 12) or header.segment != segment:
         return None
     if memcmp(header.uuid, <const uint8_t *> uuid, 16) != 0 or header.entry_count < 2:

@@ -51,7 +51,7 @@ from jlog._core.page cimport (
 from jlog._core.precommit cimport PAGE_VALID, Precommit, Snapshot
 from jlog._core.segment cimport BLOCK_VALID, SegmentFile, fill_segment_header
 
-from jlog._core.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES, list_segments, segment_name, walk_body
+from jlog._core.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES, index_name, list_segments, segment_name, walk_body
 from jlog.errors import CorruptJournal
 
 End = namedtuple("End", "segment offset sequence previous_offset clock_us damage")
@@ -69,9 +69,14 @@ def scan(directory, bytes uuid not None, bounds) -> End:
     if not kept:
         raise CorruptJournal(os.fspath(directory), 0, "there is no segment file; restore one from a backup")
     segment, offset, sequence = kept[0], SEGMENT_HEADER_BYTES, kept[0]
+    previous, clock_us, damage = 0, INT64_MIN, []
     if segment == bounds.mark_segment and bounds.mark_offset:
         offset, sequence = bounds.mark_offset, bounds.mark_sequence
-    previous, clock_us, damage = 0, INT64_MIN, []
+        # The clock that was reached: the headers before the mark tell it, and the state block has taken it over.
+        for block in SegmentFile(directory, segment, uuid).blocks():
+            if block.offset >= offset:
+                break
+            previous, clock_us = block.offset, max(clock_us, block.clock_us)
     while True:
         file = SegmentFile(directory, segment, uuid)
         block, reason = file.block_at(offset)
@@ -95,7 +100,8 @@ def scan(directory, bytes uuid not None, bounds) -> End:
 
 
 def _successor(directory, uuid, segments, segment, offset, sequence):
-    """The segment whose header says that it goes on exactly here."""
+    """The segment whose header says that it goes on exactly here. Its block with the state must be whole: without it the
+    state would be lost, and nothing else of the file can be."""
     for later in segments:
         if later > segment:
             try:
@@ -103,7 +109,7 @@ def _successor(directory, uuid, segments, segment, offset, sequence):
             except (CorruptJournal, FileNotFoundError):
                 continue
             if (file.previous_segment, file.previous_end_offset, file.previous_end_sequence) == (segment, offset, sequence):
-                return later
+                return later if file.block_at(SEGMENT_HEADER_BYTES)[0] is not None else None
     return None
 
 
@@ -206,7 +212,7 @@ def body_at(Precommit precommit not None, segment, offset, sequence):
 
 
 def encode_block(bytes uuid not None, uint64_t segment, uint64_t offset, bytes raw not None, int64_t base_time_us,
-                 uint64_t first_sequence, *, bint snapshot=False, uint64_t durable_end=0) -> bytes:
+                 uint64_t first_sequence, *, bint snapshot=False, uint64_t durable_end=0, int64_t clamp_us=INT64_MIN) -> bytes:
     """A block as it stands at this place: header and body."""
     cdef jlog_block_header header
     cdef jlog_walk walk
@@ -218,7 +224,7 @@ def encode_block(bytes uuid not None, uint64_t segment, uint64_t offset, bytes r
     header.stored_crc = header.raw_crc = jlog_crc32c(0, <const uint8_t *> raw, len(raw))
     header.base_time_us = base_time_us
     header.max_timestamp_us = max(walk.clock_max_us, walk.explicit_max_us)
-    header.clock_us = jlog_clock_us(0)
+    header.clock_us = max(jlog_clock_us(0), clamp_us)
     header.durable_end = durable_end
     header.header_crc = jlog_block_header_crc(&header, uuid, segment, offset)
     return (<uint8_t *> &header)[:sizeof(header)] + raw
@@ -236,7 +242,7 @@ def encode_state(dict state not None) -> bytes:
 
 
 def segment_start(bytes uuid not None, uint64_t epoch, uint64_t first_sequence, previous, dict state not None,
-                  *, uint64_t durable_end=0) -> bytes:
+                  *, uint64_t durable_end=0, int64_t clamp_us=INT64_MIN) -> bytes:
     """What every segment file begins with: its header, and a block with the state as it is. `previous`: (segment, end
     offset, end sequence) of the file before, or None."""
     cdef jlog_segment_header header
@@ -244,7 +250,7 @@ def segment_start(bytes uuid not None, uint64_t epoch, uint64_t first_sequence, 
     fill_segment_header(&header, uuid, epoch, first_sequence, segment, offset, sequence)
     return (<uint8_t *> &header)[:sizeof(header)] + encode_block(
         uuid, first_sequence, sizeof(header), encode_state(state), header.created_us, first_sequence,
-        snapshot=True, durable_end=durable_end)
+        snapshot=True, durable_end=durable_end, clamp_us=clamp_us)
 
 
 def create_segment(directory, first_sequence, bytes start not None) -> None:
@@ -298,13 +304,15 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
     finally:
         os.close(fd)
     _visit(b"recovery.cut")
-    closed_here = bounds.closed == (end.segment, end.offset, end.sequence)
+    # The note was taken away by whoever opened the journal next: all that was given out by then is there.
+    closed_here = bounds.closed is not None and bounds.closed[2] == end.sequence
     first = end.sequence if closed_here else max(bounds.lease_limit, end.sequence)
     if first == end.segment:  # no record is in the segment yet, and none was ever given out
         place = end.segment, end.offset
     else:
         state = SegmentFile(directory, end.segment, uuid).state_before(end.offset)
-        start = segment_start(uuid, epoch, first, (end.segment, end.offset, end.sequence), state, durable_end=end.sequence)
+        start = segment_start(uuid, epoch, first, (end.segment, end.offset, end.sequence), state, durable_end=end.sequence,
+                              clamp_us=end.clock_us)
         create_segment(directory, first, start)
         place = first, len(start)
     sync_directory(directory)
@@ -345,6 +353,8 @@ def quarantine_what_follows(directory, uint64_t segment, uint64_t offset) -> Non
             os.makedirs(target, exist_ok=True)
             name = segment_name(later)
             os.rename(os.path.join(directory, name), os.path.join(target, f"{name}.{stamp}"))
+        if later >= segment and os.path.exists(os.path.join(directory, index_name(later))):
+            os.unlink(os.path.join(directory, index_name(later)))  # it speaks of blocks that are gone
     with open(path, "rb") as file:
         file.seek(offset)
         tail = file.read()

@@ -51,6 +51,10 @@ def segment_name(uint64_t first_sequence) -> str:
     return f"{first_sequence:020d}.seg"
 
 
+def index_name(uint64_t first_sequence) -> str:
+    return f"{first_sequence:020d}.idx"
+
+
 def list_segments(path) -> list:
     """First sequences of the segment files in a journal's directory, ascending."""
     return sorted(

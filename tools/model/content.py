@@ -1,4 +1,6 @@
-"""What the journal holds: to the next to open alone, and to a recovery after a power loss at this very moment."""
+"""What the journal holds: to the next to open alone, and to a recovery after a power loss at this very
+moment.
+"""
 
 from world import Violation
 
@@ -66,7 +68,9 @@ def scan(m, files):
             continue
         for name in unused:
             if name < min(len(values), m.durable):
-                raise Violation(f"power loss: the file {name} of a killed roll is back, before the synced mark")
+                raise Violation(
+                    f"power loss: the file {name} of a killed roll is back, before the synced mark"
+                )
         yield values
         for first, word in m.images:
             if first == len(values) and all(v in cell for v, cell in zip(word, m.cells)):

@@ -1,8 +1,9 @@
 """Walks through every state that a model can reach, breadth first, so that a trace is as short as can be.
 
-A model has a `start()`, and for a state its `moves`: (name, does it count as going on, function), where the function
-returns the next state, or None if that move is not possible now. Both may raise Violation. `stuck(state)` is asked
-where no move counts: True where somebody still wanted to go on. `visit(state)` sees every new state once.
+A model has a `start()`, and for a state its `moves`: (name, does it count as going on, function), where the
+function returns the next state, or None if that move is not possible now. Both may raise Violation.
+`stuck(state)` is asked where no move counts: True where somebody still wanted to go on. `visit(state)` sees
+every new state once.
 """
 
 import time
@@ -22,14 +23,14 @@ class Result:
 
 def explore(model):
     """States are remembered by their 64-bit hash, each with its parent's."""
-    began, start = time.monotonic(), model.start()
-    parents, todo, name = {hash(start): None}, deque([start]), ""
-    state = start
+    began, state, name = time.monotonic(), model.start(), ""
+    start, parents, todo = state, {hash(state): None}, deque([state])
     try:
         model.visit(start)
         while todo:
             state, moved, name = todo.popleft(), False, ""
-            for name, counts, perform in model.moves(state):
+            for move in model.moves(state):
+                name, counts, perform = move
                 after = perform()
                 if after is None:
                     continue

@@ -1,8 +1,8 @@
 """Numbers are never reused: leases, the closed end, and a power loss between any two steps.
 
-A small model of its own: appending is one step (protocol.py has its parts), recovery is "the end that was found"
-(recovery.py has its parts). `bounds` is what stands in the page cache, `disk` what of it may be there after a power
-loss. One life of the journal is all that happens between two power losses.
+A small model of its own: appending is one step (protocol.py has its parts), recovery is "the end that was
+found" (recovery.py has its parts). `bounds` is what stands in the page cache, `disk` what of it may be there
+after a power loss. One life of the journal is all that happens between two power losses.
 """
 
 from dataclasses import dataclass
@@ -30,8 +30,12 @@ class Leases(State):
         "kills",
         "losses",
     )
-    __slots__ = FIELDS
+    __slots__ = (*FIELDS, "model")
     values = staticmethod(attrgetter(*FIELDS))
+
+    def __init__(self, model, values):
+        super().__init__(values)
+        self.model = model
 
 
 STEPS = {}
@@ -58,10 +62,23 @@ class LeaseModel:
         """A journal that has just been created: one lease, durable, and nothing given out."""
         bounds = STRIDE, 0
         processes = (START,) * len(self.programs)
-        return (True, 0, 0, bounds, frozenset([bounds]), 0, 0, None, frozenset(), processes, self.kills, self.losses)
+        return (
+            True,
+            0,
+            0,
+            bounds,
+            frozenset([bounds]),
+            0,
+            0,
+            None,
+            frozenset(),
+            processes,
+            self.kills,
+            self.losses,
+        )
 
     def moves(self, state):
-        m = Leases(state)
+        m = Leases(self, state)
         for pid, (pc, _, _) in enumerate(m.processes):
             if pc in STEPS:
                 yield f"{pid}: {STEPS[pc].__name__}", True, partial(self.perform, state, STEPS[pc], pid)
@@ -71,11 +88,15 @@ class LeaseModel:
             for end in range(m.durable, m.next + 1):
                 for bounds in sorted(m.disk, key=repr):
                     lose = partial(lose_power, end=end, bounds=bounds)
-                    yield f"power loss: found {end}, {bounds}", False, partial(self.perform, state, lose, None)
+                    yield (
+                        f"power loss: found {end}, {bounds}",
+                        False,
+                        partial(self.perform, state, lose, None),
+                    )
 
     def perform(self, state, action, pid):
-        m = Leases(state)
-        if action(self, m, pid) is False:
+        m = Leases(self, state)
+        if action(m, pid) is False:
             return None
         return m.freeze()
 
@@ -83,20 +104,20 @@ class LeaseModel:
         pass
 
     def stuck(self, state):
-        return any(pc not in OVER and pc != "start" for pc, _, _ in Leases(state).processes)
+        return any(pc not in OVER and pc != "start" for pc, _, _ in Leases(self, state).processes)
 
 
 def go(m, pid, pc, value=0, done=0):
     m.processes = put(m.processes, pid, (pc, m.processes[pid][1] + done, value))
 
 
-def next_call(model, m, pid, done=0):
+def next_call(m, pid, done=0):
     op = m.processes[pid][1] + done
-    program = model.programs[pid]
+    program = m.model.programs[pid]
     go(m, pid, program[op] if op < len(program) else "done", 0, done)
 
 
-def kill(model, m, pid):
+def kill(m, pid):
     m.kills -= 1
     leave(m, pid)
     go(m, pid, "gone")
@@ -108,7 +129,7 @@ def leave(m, pid):
         m.opening = None
 
 
-def lose_power(model, m, _, end, bounds):
+def lose_power(m, _, end, bounds):
     m.losses -= 1
     m.valid, m.opening, m.slots = False, None, frozenset()
     m.next = m.durable = end
@@ -126,7 +147,7 @@ def write_bounds(m, lease, *closed):
 
 
 @step("start")
-def enter(model, m, pid):
+def enter(m, pid):
     if m.opening is not None:
         return False
     m.opening = pid
@@ -134,25 +155,25 @@ def enter(model, m, pid):
 
 
 @step("look")
-def look(model, m, pid):
-    """Alone: what stood in the page or was found on the disk says where numbering goes on. A killed recovery or opening
-    has at most made the lease longer."""
+def look(m, pid):
+    """Alone: what stood in the page or was found on the disk says where numbering goes on. A killed recovery
+    or opening has at most made the lease longer."""
     if m.slots:
         return go(m, pid, "take slot")
     lease, closed = m.bounds
     first = m.next
-    if not m.valid and closed != first and model.wrong != "numbering goes on at the end that was found":
+    if not m.valid and closed != first and m.model.wrong != "numbering goes on at the end that was found":
         first = lease
-    if closed is None and m.valid and model.wrong == "opener that finds no closed end does not sync":
+    if closed is None and m.valid and m.model.wrong == "opener that finds no closed end does not sync":
         return go(m, pid, "take slot")
     go(m, pid, "take away", first)
 
 
 @step("take away")
-def take_away(model, m, pid):
+def take_away(m, pid):
     """The closed end goes, and the first lease is made with the same write."""
     first = m.processes[pid][2]
-    if m.valid and model.wrong == "the closed end is taken away, but not durably":
+    if m.valid and m.model.wrong == "the closed end is taken away, but not durably":
         write_bounds(m, 0, None)  # the page's limit holds, so why sync?
         return go(m, pid, "page", (first, m.limit))
     write_bounds(m, first + STRIDE, None)
@@ -160,14 +181,14 @@ def take_away(model, m, pid):
 
 
 @step("sync opening")
-def sync_opening(model, m, pid):
+def sync_opening(m, pid):
     """Even if nothing changed: who was killed here may have written it and not synced."""
     m.disk = frozenset([m.bounds])
     go(m, pid, "page", m.processes[pid][2])
 
 
 @step("page")
-def make_page(model, m, pid):
+def make_page(m, pid):
     first, lease = m.processes[pid][2]
     m.limit = max(m.limit, lease) if m.valid else lease
     m.next, m.valid = first, True
@@ -175,77 +196,77 @@ def make_page(model, m, pid):
 
 
 @step("take slot")
-def take_slot(model, m, pid):
+def take_slot(m, pid):
     m.slots |= {pid}
     m.opening = None
-    next_call(model, m, pid)
+    next_call(m, pid)
 
 
 # --- Appending, and making the lease longer ----------------------------------------------------------------------
 
 
 @step("append")
-def append(model, m, pid):
+def append(m, pid):
     if m.next == m.limit:
         return go(m, pid, "lease")
     if m.next < m.ever:
         raise Violation(f"number {m.next} is given out again: all before {m.ever} has been")
     m.next += 1
     m.ever = m.next
-    next_call(model, m, pid, done=1)
+    next_call(m, pid, done=1)
 
 
 @step("sync")
-def sync(model, m, pid):
+def sync(m, pid):
     m.durable = m.next
-    next_call(model, m, pid, done=1)
+    next_call(m, pid, done=1)
 
 
 @step("lease")
-def lease(model, m, pid):
+def lease(m, pid):
     """The value is noted before the fdatasync: what others write meanwhile is theirs to sync."""
-    if model.wrong == "who finds the lease long enough does not sync it" and m.bounds[0] > m.limit:
+    if m.model.wrong == "who finds the lease long enough does not sync it" and m.bounds[0] > m.limit:
         return go(m, pid, "raise", m.bounds[0])
-    if model.wrong == "bounds is read before its lock is taken":
+    if m.model.wrong == "bounds is read before its lock is taken":
         return go(m, pid, "write late", max(m.bounds[0], m.next + STRIDE))
     write_bounds(m, m.next + STRIDE)
     go(m, pid, "sync lease", m.bounds[0])
-    if model.wrong == "the limit is raised before the fdatasync":
+    if m.model.wrong == "the limit is raised before the fdatasync":
         m.limit = max(m.limit, m.bounds[0])
 
 
 @step("write late")
-def write_late(model, m, pid):
+def write_late(m, pid):
     m.bounds = m.processes[pid][2], m.bounds[1]
     m.disk |= {m.bounds}
     go(m, pid, "sync lease", m.bounds[0])
 
 
 @step("sync lease")
-def sync_lease(model, m, pid):
+def sync_lease(m, pid):
     m.disk = frozenset([m.bounds])
     go(m, pid, "raise", m.processes[pid][2])
-    if model.wrong == "the limit is raised to what stands in bounds after the fdatasync":
+    if m.model.wrong == "the limit is raised to what stands in bounds after the fdatasync":
         go(m, pid, "raise", -1)
 
 
 @step("raise")
-def raise_limit(model, m, pid):
+def raise_limit(m, pid):
     value = m.processes[pid][2]
     m.limit = max(m.limit, m.bounds[0] if value < 0 else value)
-    next_call(model, m, pid)
+    next_call(m, pid)
 
 
 # --- Closing -----------------------------------------------------------------------------------------------------
 
 
 @step("close")
-def close(model, m, pid):
+def close(m, pid):
     """The opening lock is held from the look around until the slot is gone."""
     if m.opening is not None:
         return False
     if m.slots == {pid}:
-        if model.wrong != "the last close looks around without the opening lock":
+        if m.model.wrong != "the last close looks around without the opening lock":
             m.opening = pid
         return go(m, pid, "note end")
     leave(m, pid)
@@ -253,22 +274,23 @@ def close(model, m, pid):
 
 
 @step("note end")
-def note_end(model, m, pid):
-    """Whether the records up to there are durable does not matter: a recovery compares it with the end it finds."""
+def note_end(m, pid):
+    """Whether the records up to there are durable does not matter: a recovery compares it with the end it
+    finds."""
     write_bounds(m, 0, m.next)
     go(m, pid, "sync end")
 
 
 @step("sync end")
-def sync_end(model, m, pid):
+def sync_end(m, pid):
     m.disk = frozenset([m.bounds])
     go(m, pid, "leave")
-    if model.wrong == "close lets the opening lock go before its slot" and m.opening == pid:
+    if m.model.wrong == "close lets the opening lock go before its slot" and m.opening == pid:
         m.opening = None
 
 
 @step("leave")
-def leave_last(model, m, pid):
+def leave_last(m, pid):
     leave(m, pid)
     go(m, pid, "done")
 
@@ -278,7 +300,9 @@ A, S, C = "append", "sync", "close"
 SCENARIOS = [
     LeaseModel("leases: nobody closes", ((A, A, A), (A, A), (A, A)), losses=2),
     LeaseModel("leases: closed and opened", ((A, C), (A, A, C), (A, S, C), (A,)), losses=2, quick=False),
-    LeaseModel("leases: openings that are killed", ((A, C), (A, C), (A,), (A,)), kills=2, losses=2, quick=False),
+    LeaseModel(
+        "leases: openings that are killed", ((A, C), (A, C), (A,), (A,)), kills=2, losses=2, quick=False
+    ),
     LeaseModel("leases: closing and synced", ((A, S, C), (A, C), (A, A)), losses=2),
 ]
 
@@ -291,7 +315,7 @@ MISTAKES = [
     wrong("the limit is raised before the fdatasync", (A, A, A), (A,), (A,), kills=0),
     wrong("the limit is raised to what stands in bounds after the fdatasync", (A, A, A), (A, A, A), (A, A)),
     wrong("who finds the lease long enough does not sync it", (A, A, A), (A, A, A), (A,)),
-    wrong("bounds is read before its lock is taken", (A, A, A), (A, A, A, A), (A, A)),
+    wrong("bounds is read before its lock is taken", (A, A, A), (A, A, A, A), (A, A), kills=0),
     wrong("numbering goes on at the end that was found", (A,), (A,), kills=0),
     wrong("the closed end is taken away, but not durably", (A, S, C), (A,), (A,), kills=0),
     wrong("opener that finds no closed end does not sync", (A, S, C), (A,), (A,), (A,)),

@@ -1,7 +1,8 @@
 """The protocol of living processes: append, switch, roll, sync, read; SIGKILL anywhere; power loss as an end.
 
-The steps themselves are in takeover.py, switch.py, roll.py, sync.py and reader.py, one function per atomic operation
-on the shared page or a file. This file starts the processes, kills them, and says what must hold in every state.
+The steps themselves are in takeover.py, switch.py, roll.py, sync.py and reader.py, one function per atomic
+operation on the shared page or a file. This file starts the processes, kills them, and says what must hold in
+every state.
 """
 
 from dataclasses import dataclass, field
@@ -12,8 +13,6 @@ import roll  # noqa: F401
 import sync  # noqa: F401
 import takeover  # noqa: F401
 from content import after_power_loss, content
-from dataclasses import dataclass, field
-from functools import cached_property, partial
 from world import CAPACITY, CARRIES_STATE, HOLDING, STEPS, Reader, Violation, World, Writer, begin, put
 
 OVER = {"done", "failed", "gone"}

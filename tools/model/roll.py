@@ -1,12 +1,13 @@
-"""A segment file of one's own, prepared before the lock is taken: for a roll, and for a block that is very large.
+"""A segment file of one's own, prepared before the lock is taken: for a roll, and for a block that is very
+large.
 
-Under the lock only the headers are completed, the file renamed without replacing, and the switch made. A roll takes
-another segment only if the open one has a record; where there is none, a large block is written as a direct one.
+Under the lock only the headers are completed, the file renamed without replacing, and the switch made. A roll
+takes another segment only if the open one has a record; where there is none, a large block is written as a
+direct one.
 """
 
 from content import content, state_at
 from switch import close, direct, note_state
-from takeover import finish
 from world import APPEND, Violation, put, step
 
 
@@ -22,7 +23,8 @@ def drop_spare(m, p):
 
 @step("look")
 def look_at_generation(m, p):
-    """First the generation, then the state: a block with state that comes in between is read twice, not missed."""
+    """First the generation, then the state: a block with state that comes in between is read twice, not
+    missed."""
     p.looked, p.pc = m.generation, "prepare"
     if m.wrong("roller reads the state before the generation"):
         p.copy = state_at(m, content(m)[: m.open_slot()[1]])
@@ -30,7 +32,8 @@ def look_at_generation(m, p):
 
 @step("prepare")
 def prepare(m, p):
-    """Allocated, its first region with the state as read now; a large block too, which depends on no sequence."""
+    """Allocated, its first region with the state as read now; a large block too, which depends on no
+    sequence."""
     name, state = name_of_spare(m, p), state_at(m, content(m)[: m.open_slot()[1]])
     if m.wrong("roller reads the state before the generation"):
         state, p.looked = p.copy, m.generation
@@ -48,7 +51,7 @@ def look_again(m, p):
     (name, _), first, word = m.open_slot()
     if word:
         return close(m, p)
-    call, *values = m.spec.programs[p.pid][p.op]
+    values = m.spec.programs[p.pid][p.op][1:]
     if name == first:
         drop_spare(m, p)
         if values:
@@ -69,7 +72,7 @@ def look_again(m, p):
         m.words = put(m.words, APPEND, 0)
         p.generation, p.pc = -1, "look"
         return None
-    p.copy, p.then, p.pc = tuple(values) or None, "unlock", "rename"
+    p.copy, p.then, p.pc = values or None, "unlock", "rename"
 
 
 @step("rename")
@@ -110,9 +113,14 @@ def fail_after_rename(m, p):
 
 @step("undo")
 def undo(m, p):
-    """The file goes, and must not come back after a power loss under numbers that others get once we unlock."""
+    """The file goes, and must not come back after a power loss under numbers that others get once we
+    unlock."""
     m.set_files({name for name in m.files if name <= m.open_slot()[0][0]})
-    p.pc = "undo entries" if m.spec.power and not m.wrong("a roll that fails does not sync the directory") else "unlock"
+    p.pc = (
+        "undo entries"
+        if m.spec.power and not m.wrong("a roll that fails does not sync the directory")
+        else "unlock"
+    )
 
 
 @step("undo entries")

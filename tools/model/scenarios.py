@@ -37,29 +37,50 @@ SCENARIOS = [
     Protocol("flush and direct", (a(11) + FLUSH + a(12), d(21, 22) + a(23), a(31)), newcomers=1, reader=True),
     Protocol("two threads of one process", (a(11), a(21), a(31, 32), a(41)), newcomers=1, threads=((2, 1),)),
     Protocol(
-        "two threads of one process, a reader", (a(11), a(21, 22), a(31)), threads=((2, 1),), reader=True, quick=True
+        "two threads of one process, a reader",
+        (a(11), a(21, 22), a(31)),
+        threads=((2, 1),),
+        reader=True,
+        quick=True,
     ),
     Protocol("rolls", (a(11) + ROLL + a(12), d(21) + ROLL, a(31)), newcomers=1, reader=True),
     Protocol(
         "rolls: the slot is reused and rolls again",
-        (a(11) + ROLL, a(21), a(31) + ROLL, a(41) + ROLL),
+        (a(11) + ROLL, a(21), a(31) + ROLL, a(41)),
         kills=2,
         newcomers=2,
         quick=True,
     ),
-    Protocol("rolls: two threads of one process", (a(11) + ROLL, a(21) + ROLL, a(31)), threads=((1, 0),), quick=True),
+    Protocol(
+        "rolls: two threads of one process",
+        (a(11) + ROLL, a(21) + ROLL, a(31)),
+        threads=((1, 0),),
+        quick=True,
+    ),
     Protocol("rolls that fail", (a(11) + ROLL, a(21) + ROLL, a(31)), failures=1, newcomers=1, reader=True),
     Protocol("own files", (a(11) + own(12, 13), own(21) + a(22), a(31)), newcomers=1, reader=True),
-    Protocol("own files that fail", (a(11) + own(12), a(21) + own(22), a(31)), failures=1, newcomers=1, reader=True),
+    Protocol(
+        "own files that fail", (a(11) + own(12), a(21) + own(22), a(31)), failures=1, newcomers=1, reader=True
+    ),
     Protocol("state: blocks and rolls", (a(11) + ROLL, s(21) + s(22), a(31) + ROLL), newcomers=1, quick=True),
-    Protocol("state: in a file of its own", (a(11) + own_s(12), s(21) + ROLL, a(31) + own_s(32)), quick=True),
+    Protocol("state: in a file of its own", (a(11) + own_s(12), s(21) + ROLL, a(31) + own_s(32))),
+    Protocol(
+        "state: rolls and a file of its own",
+        (a(11) + own_s(12), s(21) + ROLL, a(31)),
+        newcomers=1,
+        quick=True,
+    ),
     Protocol("state: writes that fail", (a(11) + ROLL, s(21), s(31), a(41) + ROLL), failures=1, newcomers=1),
     Protocol("lz4: helpers", (a(11) + FLUSH + a(12), a(21, 22), a(31) + FLUSH), kills=2, lz4=True),
-    Protocol("lz4: a reader, direct", (a(11, 12) + FLUSH, d(21, 22), a(31)), newcomers=1, lz4=True, reader=True),
+    Protocol(
+        "lz4: a reader, direct", (a(11, 12) + FLUSH, d(21, 22), a(31)), newcomers=1, lz4=True, reader=True
+    ),
     Protocol("lz4: rolls, state", (a(11) + ROLL, s(21) + a(22), own(31)), newcomers=1, lz4=True, quick=True),
     Protocol("sync and append locks", (a(11) + SYNC, a(21) + SYNC, a(31), SYNC), kills=2, newcomers=1),
-    Protocol("writes that fail", (d(11), a(21) + FLUSH + a(22), a(31) + d(32), a(41)), failures=2, newcomers=1),
-    Protocol("a reader, writes that fail", (d(11), a(21) + FLUSH, a(31)), failures=2, reader=True, quick=True),
+    Protocol(
+        "writes that fail", (d(11), a(21) + FLUSH + a(22), a(31) + d(32), a(41)), failures=2, newcomers=1
+    ),
+    Protocol("a reader, writes that fail", (d(11), a(21) + FLUSH, a(31)), failures=2, reader=True),
     Protocol(
         "power loss: writes that fail",
         (d(11) + SYNC, a(21) + FLUSH, a(31) + d(32)),
@@ -83,7 +104,11 @@ SCENARIOS = [
         power=True,
     ),
     Protocol(
-        "power loss: rolls that fail", (a(11) + ROLL, a(21) + SYNC, a(31) + SYNC), kills=2, failures=1, power=True
+        "power loss: rolls that fail",
+        (a(11) + ROLL, a(21) + SYNC, a(31) + SYNC),
+        kills=2,
+        failures=1,
+        power=True,
     ),
     Protocol(
         "power loss: own files",
@@ -120,15 +145,37 @@ MISTAKES = [
         failures=2,
     ),
     wrong("a direct write that fails does not look at its place", d(11), a(21), a(31), failures=1),
-    wrong("a direct write that fails does not look at its place", d(11), a(21), kills=0, failures=1, power=True),
+    wrong(
+        "a direct write that fails does not look at its place", d(11), a(21), kills=0, failures=1, power=True
+    ),
     wrong("one switch for the open block and a direct one", a(11) + d(12), FLUSH + ROLL + a(21), power=True),
     # Segment files
     wrong("takeover leaves the file of a killed roll", a(11) + ROLL, a(21)),
     wrong("takeover does not sync the directory after that", a(11) + own(12), a(21), kills=1, power=True),
-    wrong("takeover that finds no file does not sync the directory", a(11) + own(12), a(21), a(31), kills=2, power=True),
-    wrong("takeover that finds no file does not sync the directory", a(11) + own(12), a(21), failures=1, power=True),
+    wrong(
+        "takeover that finds no file does not sync the directory",
+        a(11) + own(12),
+        a(21),
+        a(31),
+        kills=2,
+        power=True,
+    ),
+    wrong(
+        "takeover that finds no file does not sync the directory",
+        a(11) + own(12),
+        a(21),
+        failures=1,
+        power=True,
+    ),
     wrong("a roll that fails leaves its file", a(11) + ROLL, a(21) + ROLL, kills=0, failures=1),
-    wrong("a roll that fails does not sync the directory", a(11) + own(12), a(21), kills=0, failures=1, power=True),
+    wrong(
+        "a roll that fails does not sync the directory",
+        a(11) + own(12),
+        a(21),
+        kills=0,
+        failures=1,
+        power=True,
+    ),
     wrong("newcomer leaves what its slot's last owner prepared", a(11) + ROLL, a(21) + ROLL, newcomers=1),
     wrong("newcomer removes what any slot has prepared", a(11), a(21) + ROLL, a(31), newcomers=1),
     wrong("sync does not sync the directory of a new segment", a(11) + ROLL + a(12) + SYNC, power=True),
@@ -136,12 +183,20 @@ MISTAKES = [
     wrong("roller does not look at the state note again", a(11) + ROLL, s(21), kills=0),
     wrong("roller reads the state before the generation", a(11) + ROLL, s(21), kills=0),
     wrong("the state is noted after the switch", a(11) + ROLL, s(21)),
-    wrong("roller looks at the note only, though the generation has not moved", d(11) + ROLL, s(21), failures=1),
+    wrong(
+        "roller looks at the note only, though the generation has not moved", d(11) + ROLL, s(21), failures=1
+    ),
     wrong("roller ignores the note of the open generation", a(11) + ROLL, s(21) + s(22)),
     # Sync
     wrong("sync word is taken while append is held", a(11) + SYNC, a(21) + SYNC, kills=0),
     wrong("holder of the sync word just stores the durable end", a(11) + SYNC, a(21) + SYNC, kills=0),
-    wrong("sync promises the end that it finds after the fdatasync", a(11) + SYNC, a(21) + FLUSH, kills=0, power=True),
+    wrong(
+        "sync promises the end that it finds after the fdatasync",
+        a(11) + SYNC,
+        a(21) + FLUSH,
+        kills=0,
+        power=True,
+    ),
     wrong("sync does not look at the generation again", SYNC, a(21) + FLUSH + a(22) + FLUSH, kills=0),
     # The switch, and readers
     wrong("switch before the block is written", a(11) + FLUSH, kills=0, reader=True),
@@ -152,7 +207,12 @@ MISTAKES = [
         reader=True,
     ),
     wrong("publish before the bytes", a(11), reader=True),
-    wrong("header is filled before the word is emptied", a(11) + FLUSH + a(12) + FLUSH + a(13), kills=0, power=True),
+    wrong(
+        "header is filled before the word is emptied",
+        a(11) + FLUSH + a(12) + FLUSH + a(13),
+        kills=0,
+        power=True,
+    ),
     # Compressing
     wrong("helper does not look at the generation again", a(11) + FLUSH, a(21) + FLUSH, kills=0, lz4=True),
     wrong("takeover reopens a closed block", a(11) + FLUSH, FLUSH, a(31), lz4=True),

@@ -1,4 +1,6 @@
-"""What is done under the append lock: a record into the open block, a block to its place, the switch to the next."""
+"""What is done under the append lock: a record into the open block, a block to its place, the switch to the
+next.
+"""
 
 from takeover import finish
 from world import APPEND, CAPACITY, CARRIES_STATE, SYNC, put, step
@@ -56,9 +58,13 @@ def flush(m, p):
 
 def note_state(m, p):
     """Before the block can be published, by us or by a takeover: whoever rolls must know of it by then."""
-    carries = m.spec.programs[p.pid][p.op][0] in CARRIES_STATE
-    if carries and not m.wrong("the state is noted after the switch"):
+    if carries_state(m, p) and not m.wrong("the state is noted after the switch"):
         m.state = m.generation
+
+
+def carries_state(m, p):
+    program = m.spec.programs[p.pid]
+    return p.op < len(program) and program[p.op][0] in CARRIES_STATE
 
 
 def close(m, p):
@@ -95,9 +101,10 @@ def write(m, p):
 
 @step("write")
 def fail(m, p):
-    """It raises, and so does the call. The open block stays open, is written again later, and all of it may be in the
-    file already. A direct one looks at its place, as a takeover would: if it is whole it has not failed (that is the
-    step above), for its numbers could not be given out again; if it is torn it never becomes whole."""
+    """It raises, and so does the call. The open block stays open, is written again later, and all of it may
+    be in the file already. A direct one looks at its place, as a takeover would: if it is whole it has not
+    failed (that is the step above), for its numbers could not be given out again; if it is torn it never
+    becomes whole."""
     if not m.failures:
         return False
     m.failures -= 1
@@ -109,7 +116,8 @@ def fail(m, p):
 
 @step("empty")
 def empty_slot(m, p):
-    """The word is emptied before the header is filled: a power loss may catch the page between any two stores."""
+    """The word is emptied before the header is filled: a power loss may catch the page between any two
+    stores."""
     parity = m.generation + 1 & 1
     if m.wrong("closed is a flag that the switch clears first"):
         m.closed = -1
@@ -139,11 +147,11 @@ def next_block(m, p):
 
 @step("turn")
 def turn(m, p):
-    """The generation is stored last: block g is in the segment, g + 1 is open, and only now the body is used anew."""
+    """The generation is stored last: block g is in the segment, g + 1 is open, and only now the body is used
+    anew."""
     m.generation += 1
-    if m.wrong("switch before the block is written") and p.copy:
-        p.pc = "late"
-    elif m.wrong("the state is noted after the switch") and m.spec.programs[p.pid][p.op][0] in CARRIES_STATE:
+    late = p.copy and m.wrong("switch before the block is written")
+    if late or (carries_state(m, p) and m.wrong("the state is noted after the switch")):
         p.pc = "late"
     else:
         p.copy, p.file, p.pc = (), False, p.then

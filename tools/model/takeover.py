@@ -15,8 +15,8 @@ def take_slot(m, p):
 
 @step("adopt")
 def adopt_words(m, p):
-    """Whoever takes a slot takes over every word that names it: nobody else ever could, for the byte is ours now. And
-    what its last owner had prepared goes; the files of other slots belong to the living."""
+    """Whoever takes a slot takes over every word that names it: nobody else ever could, for the byte is ours
+    now. And what its last owner had prepared goes; the files of other slots belong to the living."""
     mine = [s for s in m.spares if s[0][0] != p.slot]
     if m.wrong("newcomer removes what any slot has prepared"):
         mine = []
@@ -50,8 +50,8 @@ def suspect(m, p):
 
 @step("ask")
 def take_byte(m, p):
-    """1. The byte of the owner's slot: proof of death, and nobody can reuse the slot while we have it. OFD locks do
-    not exclude threads of one process: a mutex of its own does, from here to drop_byte."""
+    """1. The byte of the owner's slot: proof of death, and nobody can reuse the slot while we have it. OFD
+    locks do not exclude threads of one process: a mutex of its own does, from here to drop_byte."""
     us, holder = m.spec.process(p.pid), m.locks[p.suspect - 1]
     if holder not in (None, us) and not m.wrong("takeover from a stopped owner"):
         return False
@@ -115,9 +115,9 @@ def sync_tidied_directory(m, p):
 
 @step("complete")
 def complete(m, p):
-    """A whole direct block may be on the disk already, so its numbers can't be given out again: it is published by
-    the switch that was missing. A torn one never becomes whole and is written over. With records in the word the place
-    holds a write-out that failed, if anything."""
+    """A whole direct block may be on the disk already, so its numbers can't be given out again: it is
+    published by the switch that was missing. A torn one never becomes whole and is written over. With records
+    in the word the place holds a write-out that failed, if anything."""
     place, first, word = m.open_slot()
     block = m.find(place)
     noted = m.direct == m.generation and not m.wrong("takeover does not publish a whole direct block")

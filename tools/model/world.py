@@ -1,8 +1,8 @@
 """What the protocol works on: the shared page, the files, the kernel's locks, and one step at a time.
 
-Everything between two steps can be interrupted: by any other process, by SIGSTOP (a process that just takes no
-step), and by SIGKILL. What a process reads under the append lock cannot change, so such reads are part of the step
-that follows them; reads without the lock are steps of their own.
+Everything between two steps can be interrupted: by any other process, by SIGSTOP (a process that just takes
+no step), and by SIGKILL. What a process reads under the append lock cannot change, so such reads are part of
+the step that follows them; reads without the lock are steps of their own.
 
 A place is (first sequence of the segment file, offset); a CRC is modelled by the content that it stands for.
 `wrong` names the one known mistake that a run makes on purpose; scenarios.py has them all.
@@ -10,9 +10,9 @@ A place is (first sequence of the segment file, offset); a CRC is modelled by th
 
 from operator import attrgetter
 
-
 CAPACITY = 2  # records in the buffer: as small as possible, so that blocks switch often
-APPEND, SYNC, ALONE = 0, 1, -1  # the two lock words; nobody takes one while holding the other. Alone needs none
+# The two lock words; nobody takes one while holding the other. Alone needs none.
+APPEND, SYNC, ALONE = 0, 1, -1
 
 PREPARES = {"roll", "own file", "own file, state"}  # the calls that prepare a segment file before they lock
 CARRIES_STATE = {"state", "own file, state"}
@@ -111,8 +111,8 @@ class World(State):
             self.disk = tuple(sorted(disk.items(), key=lambda item: item[0]))
 
     def set_files(self, files):
-        """A file whose name goes takes its blocks along. Only on the disk they may come back, until the directory is
-        synced."""
+        """A file whose name goes takes its blocks along. Only on the disk they may come back, until the
+        directory is synced."""
         self.files = tuple(sorted(files))
         self.segment = tuple(b for b in self.segment if b[0][0] in files)
         self.starts = tuple(s for s in self.starts if s[0] in files)
@@ -163,8 +163,20 @@ class Reader(State):
 
 
 STEPS = {}
-HOLDING = {"append", "publish", "direct", "state", "flush", "roll", "own file", "own file, state", "write", "rename"}
-HOLDING |= {"empty", "fill", "turn", "late", "undo", "undo entries", "repair", "repair entries", "complete"}
+HOLDING = {
+    "append",
+    "publish",
+    "direct",
+    "state",
+    "flush",
+    "write",
+    "empty",
+    "fill",
+    "turn",
+    "late",
+}  # append's word
+HOLDING |= {"roll", "own file", "own file, state", "rename", "undo", "undo entries"}
+HOLDING |= {"repair", "repair entries", "complete"}
 
 
 def step(label):

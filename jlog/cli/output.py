@@ -1,0 +1,129 @@
+"""What goes to stdout and stderr."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from typing import Any, BinaryIO
+
+import click
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+
+def complain(error: BaseException | str) -> None:
+    """One line on stderr."""
+    text = error if isinstance(error, str) else describe(error)
+    click.echo(f"jlogtool: {' '.join(text.split())}", err=True)
+
+
+def describe(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+        return f"{where}{error.strerror}"
+    return str(error) or type(error).__name__
+
+
+def say_no_more() -> None:
+    """Lets go what stdout still has: it would fail once more when the interpreter ends."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), sys.stdout.fileno())
+
+
+def binary_stdout() -> BinaryIO:
+    """For bytes as they are. OSError where the caller has closed it."""
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF), "stdout")
+    sys.stdout.flush()
+    return sys.stdout.buffer
+
+
+def stdout_is_gone() -> bool:
+    """Whether nobody can read any more what is written: the other end of the pipe is closed."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return bool(poll.poll(0))
+
+
+def to_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return iso_time(value)
+    raise TypeError(f"{value!r} has no form in JSON")
+
+
+def print_json(value: Any) -> None:
+    """On one line."""
+    # What is no Unicode, in a path, becomes the escape that json.loads makes the same string of.
+    binary_stdout().write(to_json(value).encode("utf-8", "backslashreplace") + b"\n")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Columns whose name ends in a space hold numbers, which are aligned to the right. As wide as it needs to be, where
+    no terminal limits it."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.strip(), justify="right" if column.endswith(" ") else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(str(cell))) for cell in row))
+    _print(table)
+
+
+def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
+    """A name and a value on each line."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in fields:
+        table.add_row(name, Text(printable(str(value))))
+    _print(table)
+
+
+def _print(table: Any) -> None:
+    from rich.console import Console
+
+    wide = None if sys.stdout is not None and sys.stdout.isatty() else 10_000
+    Console(width=wide, highlight=False, soft_wrap=False).print(table)
+
+
+def printable(text: str) -> str:
+    """The same on one line, with nothing that a terminal would act on."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def iso_time(time: datetime) -> str:
+    """UTC, to the microsecond: 2026-11-20T12:34:56.123456Z."""
+    return time.astimezone(timezone.utc).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def human_bytes(size: int) -> str:
+    """1536 is 1.5 KiB."""
+    if size < 1024:
+        return f"{size} B"
+    scaled = float(size)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        scaled /= 1024
+        if scaled < 1024:
+            break
+    return f"{scaled:.1f} {unit}"

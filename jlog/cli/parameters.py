@@ -1,0 +1,121 @@
+"""What stands on the command line, and what it means to the API."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import click
+
+from jlog.errors import JournalError
+
+Position = str | int | datetime
+
+_SIZE = re.compile(r"(\d+)\s*(?:([KMGT])(?:I?B)?|B)?\Z", re.IGNORECASE | re.ASCII)
+_LIKE_A_TIME = re.compile(r"\d{4}-\d{2}-\d{2}(?:[Tt ].*)?\Z", re.ASCII)
+_TIME = re.compile(
+    r"(?P<date>\d{4}-\d{2}-\d{2})[Tt ](?P<minute>\d{2}:\d{2})(?::(?P<second>\d{2}))?(?:\.(?P<fraction>\d{1,6})\d*)?"
+    r"\s?(?:(?P<utc>[Zz])|(?P<hours>[+-]\d{2}):?(?P<minutes>\d{2})?)\Z",
+    re.ASCII,
+)
+
+
+class PositionType(click.ParamType):
+    name = "POSITION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Position:
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]
+        try:
+            return parse_position(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class SizeType(click.ParamType):
+    name = "BYTES"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_size(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class PatternType(click.ParamType):
+    """A regular expression on bytes."""
+
+    name = "REGEX"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> re.Pattern[bytes]:
+        if isinstance(value, re.Pattern):
+            return value
+        try:
+            return re.compile(os.fsencode(value))
+        except re.error as error:
+            self.fail(f"{value!r} is no regular expression: {error}", param, ctx)
+
+
+POSITION = PositionType()
+SIZE = SizeType()
+PATTERN = PatternType()
+
+# Whether it exists is not asked here: a path that does not exist is no error of usage.
+PATH = click.Path()
+
+POSITION_HELP = """
+    A position is `begin`, `end`, a sequence, an ISO time with its offset (2026-11-20T12:00:00Z: the first record at or
+    after it), or the name of a checkpoint.
+"""
+
+
+def journal_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.argument("journal", type=PATH)(function)
+
+
+def parse_position(text: str) -> Position:
+    """A sequence, a time, or the name of an end or a checkpoint. ValueError for a time without offset."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    return parse_time(text) if _LIKE_A_TIME.match(text) else text
+
+
+def parse_time(text: str) -> datetime:
+    """Not datetime.fromisoformat: before Python 3.11 that knows no Z and only fractions of 3 or 6 digits."""
+    found = _TIME.match(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no time with its offset; write it as 2026-11-20T12:34:56Z or …+01:00")
+    second, fraction = found["second"] or "00", (found["fraction"] or "").ljust(6, "0")
+    offset = "+00:00" if found["utc"] else f"{found['hours']}:{found['minutes'] or '00'}"
+    try:
+        return datetime.fromisoformat(f"{found['date']}T{found['minute']}:{second}.{fraction}{offset}")
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no time: {error}") from None
+
+
+def parse_size(text: str) -> int:
+    """Bytes: 4096, 128K, 64MiB. Units are powers of 1024."""
+    found = _SIZE.match(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no number of bytes; write 131072, 128K or 64MiB")
+    return int(found[1]) << (10 * (" KMGT".index((found[2] or " ").upper())))
+
+
+@contextmanager
+def checked() -> Iterator[None]:
+    """Around a call that is given what stands on the command line: a value that the API does not allow is an error of
+    usage there."""
+    try:
+        yield
+    except JournalError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise click.UsageError(str(error), click.get_current_context(silent=True)) from error

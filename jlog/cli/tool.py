@@ -1,0 +1,151 @@
+"""The command `jlogtool`: which commands there are, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import warnings
+from typing import Any, NoReturn
+
+import click
+from click.shell_completion import shell_complete
+
+from jlog.cli.output import complain, say_no_more
+from jlog.errors import CorruptJournal, JournalError
+
+NAME = "jlogtool"
+
+DONE = 0
+FAILED = 1
+USAGE = 2
+DAMAGED = 3
+INTERRUPTED = 130  # what a shell makes of SIGINT
+
+# Where each command is: a file below jlog.cli, and a name in it. The order is that of --help.
+SECTIONS: dict[str, dict[str, str]] = {
+    "Journals": {
+        "create": "journals:create",
+        "info": "journals:info",
+        "ls": "journals:list_journals",
+        "rm": "journals:remove",
+    },
+    "Records": {
+        "append": "append:append",
+        "dump": "dump:dump",
+        "tail": "tail:tail",
+    },
+    "Positions": {
+        "subscriber": "subscribers:subscriber",
+        "checkpoint": "checkpoints:checkpoint",
+        "rewind": "subscribers:rewind",
+    },
+    "Care": {
+        "verify": "care:verify",
+        "clean": "care:clean",
+    },
+    "More": {
+        "demo": "demo:demo",
+    },
+}
+
+
+class Tool(click.Group):
+    """Imports the file of a command when it is used, so that none pays for what another one needs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return [name for section in SECTIONS.values() for name in section]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        for section in SECTIONS.values():
+            if cmd_name in section:
+                module, attribute = section[cmd_name].split(":")
+                command: click.Command = getattr(importlib.import_module(f"jlog.cli.{module}"), attribute)
+                return command
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(len(name) for name in self.list_commands(ctx))
+        for title, section in SECTIONS.items():
+            commands = [(name, self.get_command(ctx, name)) for name in section]
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name.ljust(width), command.get_short_help_str(80)) for name, command in commands if command]
+                )
+
+
+@click.command(
+    cls=Tool,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="`jlogtool COMMAND --help` describes a command, with examples.",
+)
+@click.version_option(package_name="pyjlog", prog_name=NAME, message="%(prog)s %(version)s")
+def tool() -> None:
+    """Journals: append to them, read them, look after them.
+
+    A journal is a directory that many processes append records to, and that named subscribers read, each at its own
+    pace. JOURNAL is the path of that directory.
+
+    \b
+    Exit codes:
+      0  done
+      1  the journal or the operating system refused; a line on stderr says why
+      2  usage: also a name or a value that is not allowed
+      3  damage was found
+
+    \b
+    Examples:
+      seq 1000 | jlogtool append /tmp/numbers
+      jlogtool tail -f /tmp/numbers
+      jlogtool subscriber ls /tmp/numbers
+    """
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Runs the command line and exits with its code."""
+    warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # a path need not be UTF-8, and a terminal need not have every character
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code."""
+    try:
+        code = _invoke(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        say_no_more()  # whoever reads the output has seen enough
+        return DONE
+    except KeyboardInterrupt:
+        say_no_more()
+        return INTERRUPTED
+    except (JournalError, OSError) as error:
+        complain(error)
+        say_no_more()
+        return DAMAGED if isinstance(error, CorruptJournal) else FAILED
+
+
+def _invoke(arguments: list[str]) -> int:
+    instruction = os.environ.get(f"_{NAME.upper()}_COMPLETE")
+    if instruction:
+        return shell_complete(tool, {}, NAME, f"_{NAME.upper()}_COMPLETE", instruction)
+    try:
+        with tool.make_context(NAME, list(arguments)) as context:
+            tool.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.Abort:  # Ctrl-C or Ctrl-D at a question
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    return DONE
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+    if not issubclass(category, DeprecationWarning):
+        complain(f"warning: {message}")
