@@ -1,5 +1,6 @@
 """jlog: a journal of records that many processes write and many subscribers read."""
 
+from jlog._core.attachment import set_after_roll
 from jlog._core.record import Record, RecordBatch
 from jlog._core.writer import Writer
 from jlog.damage import Damage
@@ -9,8 +10,11 @@ from jlog.journal import Journal, Options
 from jlog.options import Retention
 from jlog.positions import Position
 from jlog.reader import Reader
+from jlog.retention import clean_if_free
 from jlog.segments import Segment
 from jlog.verify import Report
+
+set_after_roll(clean_if_free)
 
 __version__ = "0.1.0"
 __all__ = [

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
-from jlog.errors import JournalNotFound
-from jlog.meta import create_journal, read_meta
+from jlog.meta import create_journal
 
 PRECOMMIT_DEFAULT = 128 << 10
 PRECOMMIT_MIN = 4 << 10
@@ -82,28 +81,11 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def writer_options(path: str, precommit: int, given: dict[str, Any], create: bool) -> int:
-    """Makes the journal if there is none and it may be made; changes the options of one that is there. Returns the
-    buffer capacity to open it with: 0 for a writer that bypasses the buffer."""
+def writer_options(path: str, precommit: int, given: dict[str, Any], create: bool) -> tuple[int, dict[str, Any]]:
+    """Makes the journal if there is none and it may be made. Returns the buffer capacity to open it with, 0 for a writer
+    that bypasses the buffer; and the options that were given."""
     capacity = check_precommit(precommit)
     options = check_options(given)
     if create and not os.path.exists(os.path.join(path, "journal.meta")):
         create_journal(path, {**DEFAULTS, **options, "precommit": capacity or PRECOMMIT_DEFAULT}, exist_ok=True)
-    found = read_meta(path).options
-    if any(found.get(name) != value for name, value in options.items()):
-        change_options(path, options)
-    return capacity
-
-
-def change_options(path: str, options: dict[str, Any]) -> None:
-    """For what is written from now on, by every writer."""
-    from jlog._core.attachment import attach, detach
-
-    attachment = attach(path)
-    try:
-        attachment.change_options(options)
-    finally:
-        detach(attachment)
-
-
-__all__ = ["JournalNotFound", "Retention", "change_options", "check_options", "check_precommit", "writer_options"]
+    return capacity, options

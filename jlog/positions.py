@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +42,16 @@ class Position:
     moved_us: int = 0  # clock when it was last moved, microseconds since 1970
 
 
+def _open(path: str) -> LockFile:
+    """For reading alone where more is not allowed."""
+    try:
+        return LockFile(path)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM):
+            raise
+        return LockFile(path, writable=False)
+
+
 class PositionFile:
     """One subscriber's or checkpoint's file, open. Its name is ours while `held`."""
 
@@ -51,7 +62,7 @@ class PositionFile:
         self.path = path_of(path, kind, name)
         self._meta = meta
         try:
-            self._file = LockFile(self.path)
+            self._file = _open(self.path)
         except FileNotFoundError:
             raise not_found(path, kind, name) from None
 

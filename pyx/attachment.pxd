@@ -11,12 +11,12 @@ cdef class Attachment(Member):
     cdef object state
     cdef object state_end
     cdef uint64_t state_generation
-    cdef public object after_roll  # called without locks once a segment has been sealed; None, or a hook
 
     cdef close(self)
     cdef recover(self)
     cdef take_slot(self)
     cdef note_end(self)
+    cdef int tidy_up(self, Call *call) except -1
     cdef unpin(self)
     cdef prepare(self, Call *call)
     cdef int keep_or_drop(self, Call *call) except -1

@@ -81,6 +81,13 @@ SYNC_ALONE_AFTER_US = 1_000_000
 _registry = {}
 _registry_lock = threading.Lock()
 _registry_process = 0
+_after_roll = None
+
+
+def set_after_roll(hook) -> None:
+    """Called with the journal's path, without locks, when this process has rolled: retention lies above this layer."""
+    global _after_roll
+    _after_roll = hook
 
 
 def attach(path, *, capacity=0) -> Attachment:
@@ -230,6 +237,8 @@ cdef class Attachment(Member):
     def change_options(self, options) -> None:
         """For what is written from now on, by every process."""
         cdef jlog_page *page = self.buffer.page
+        if all(self.meta.options.get(name) == value for name, value in options.items()):
+            return
         with _registry_lock, self.lock_file.held(OPEN_BYTE):
             meta = read_meta(self.path)
             meta.options.update(options)
@@ -322,12 +331,24 @@ cdef class Attachment(Member):
                     self.raise_unless_done(status, call)
             return call.sequence
         finally:
-            self.keep_or_drop(call)
+            self.tidy_up(call)
+            self.unpin()
+
+    cdef int tidy_up(self, Call *call) except -1:
+        """What a call leaves to do outside the lock. Its records are published: no failure here may be taken for theirs."""
+        cdef jlog_page *page = self.buffer.page
+        self.keep_or_drop(call)
+        try:
             if call.rolled:
                 self.seal(call.sealed_segment, call.sealed_end)
+                if _after_roll is not None:
+                    _after_roll(self.path)
             if call.switched and page.lease_limit < page.next_sequence + JLOG_LEASE_STRIDE // 2:
                 self.lease(0)
-            self.unpin()
+        except (OSError, JournalError) as error:
+            # Another process does it, or the next roll, or the append that cannot do without a lease: then it raises.
+            warnings.warn(f"{self.path}: left for later: {error}", RuntimeWarning, stacklevel=2)
+        return 0
 
     cdef unpin(self):
         """The mapping stays while any call is under way; the last one closes what was given back meanwhile."""
@@ -470,12 +491,7 @@ cdef class Attachment(Member):
             jlog_start_writeback(fd, end)
         finally:
             os.close(fd)
-        try:
-            write_index(self.path, segment, self.uuid, end, f"next.{self.slot}.{segment}.idx")
-        except (OSError, CorruptJournal) as error:
-            warnings.warn(f"{path}: its index could not be written and is rebuilt when needed: {error}", stacklevel=2)
-        if self.after_roll is not None:
-            self.after_roll()
+        write_index(self.path, segment, self.uuid, end, f"next.{self.slot}.{segment}.idx")
 
     # --- Sync ---------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ cdef class Cursor:
     cdef uint32_t verified_crc
     cdef uint64_t body_generation
     cdef bytes raw
+    cdef object looked_at
     cdef void *wake_page
 
     cdef int begin(self) except -1

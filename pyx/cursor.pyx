@@ -19,12 +19,15 @@ from jlog._core.format cimport (
     JLOG_CODEC_LZ4,
     JLOG_CODEC_NONE,
     JLOG_NONE,
+    JLOG_SHORT_BYTES,
+    JLOG_SHORT_VALUE_MAX,
     JLOG_TAG_LONG,
     JLOG_TAG_STATE,
     jlog_block_header,
     jlog_block_header_valid,
     jlog_crc32c,
     jlog_decode_record,
+    jlog_load32,
     jlog_load64,
     jlog_record,
     jlog_record_bytes,
@@ -152,6 +155,13 @@ cdef class Cursor:
         """Nobody has the journal open in this boot, and perhaps nobody may write here: the same end that a recovery
         would find, and nothing is changed."""
         cdef bytes body
+        segments = list_segments(self.path)
+        newest = os.path.join(self.path, segment_name(segments[-1])) if segments else self.path
+        looked_at = [(found.st_ino, found.st_size, found.st_mtime_ns) for found in map(os.stat, (
+            self.path, newest, self.bounds_file.path))]
+        if not self.live and looked_at == self.looked_at:
+            return  # as it was computed before: a follower looks again and again
+        self.looked_at = looked_at
         end = scan(self.path, self.uuid, self.bounds_file.read())
         memset(&self.stop, 0, sizeof(self.stop))
         self.live = False
@@ -578,10 +588,21 @@ cdef class ValueIterator:
         cdef jlog_record record
         cdef const uint8_t *at
         cdef size_t size
+        cdef uint32_t tag
         while True:
-            if cursor.at == cursor.end and not cursor.advance():
-                raise StopIteration
-            __builtin_prefetch(cursor.at + PREFETCH_BYTES)
+            at = cursor.at
+            if at == cursor.end:
+                if not cursor.advance():
+                    raise StopIteration
+                at = cursor.at
+            __builtin_prefetch(at + PREFETCH_BYTES)
+            if <size_t> (cursor.end - at) >= JLOG_SHORT_BYTES:
+                tag = jlog_load32(at)
+                size = tag & JLOG_SHORT_VALUE_MAX
+                if not tag & JLOG_TAG_LONG and JLOG_SHORT_BYTES + size <= <size_t> (cursor.end - at):
+                    cursor.at = at + JLOG_SHORT_BYTES + size
+                    cursor.sequence += 1
+                    return PyBytes_FromStringAndSize(<const char *> at + JLOG_SHORT_BYTES, size)
             size = cursor.decode(&record)
             cursor.at += size
             if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):

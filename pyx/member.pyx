@@ -6,7 +6,7 @@ Everything here but the class's making runs without the interpreter. No lock wor
 
 import os
 
-from libc.errno cimport ENOENT
+from libc.errno cimport EIO, ENOENT
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
@@ -54,7 +54,15 @@ cdef extern from * nogil:
     """
     #include <pthread.h>
     static pthread_mutex_t jlog_takeover_mutex = PTHREAD_MUTEX_INITIALIZER;
+    static void jlog_takeover_lock(void) { pthread_mutex_lock(&jlog_takeover_mutex); }
+    static void jlog_takeover_unlock(void) { pthread_mutex_unlock(&jlog_takeover_mutex); }
+    /* Held across a fork: a child must not find it taken by a thread that it does not have. */
+    static int jlog_takeover_start(void)
+    {
+        return pthread_atfork(jlog_takeover_lock, jlog_takeover_unlock, jlog_takeover_unlock);
+    }
     """
+    int jlog_takeover_start()
     ctypedef struct pthread_mutex_t:
         pass
     pthread_mutex_t jlog_takeover_mutex
@@ -70,6 +78,10 @@ cdef enum:
 
 # jlog_takeover_mutex: an OFD lock does not exclude threads of one process; this does, from taking a dead owner's byte to
 # letting it go. A leaf: nothing blocks under it.
+
+
+if jlog_takeover_start() != 0:
+    raise MemoryError
 
 
 cdef class Member:
@@ -131,6 +143,8 @@ cdef class Member:
                     if word == &self.buffer.page.append_lock:
                         status = self.repair(call)
                         if status != DONE:
+                            # Nobody may append behind what could not be looked at.
+                            self.buffer.page.sync_error = call.error or EIO
                             self.release(word)
                     return status
                 slice_us = min(slice_us * 2, LONGEST_SLICE_US)

@@ -72,7 +72,7 @@ cdef class Writer:
         self.given = dict(precommit=precommit, compression=compression, segment_bytes=segment_bytes, roll=roll, sync=sync,
                           sync_interval=sync_interval, retention=retention, exclusive=exclusive, lock_timeout=lock_timeout,
                           create=create)
-        capacity = writer_options(self.path, precommit, dict(
+        capacity, options = writer_options(self.path, precommit, dict(
             compression=compression, segment_bytes=segment_bytes, roll=roll, sync=sync, sync_interval=sync_interval,
             retention=retention), create)
         if lock_timeout is not None and not lock_timeout >= 0:
@@ -83,6 +83,7 @@ cdef class Writer:
         self.lock_timeout = lock_timeout
         try:
             self.attachment.take_writers(exclusive)
+            self.attachment.change_options(options)
         except BaseException:
             attachment, self.attachment = self.attachment, None
             detach(attachment)

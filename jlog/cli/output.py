@@ -7,11 +7,15 @@ import json
 import os
 import select
 import sys
-from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+WIDTH_WITHOUT_TERMINAL = 10_000  # so that nothing is folded
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
@@ -101,8 +105,15 @@ def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
 def _print(table: Any) -> None:
     from rich.console import Console
 
-    wide = None if sys.stdout is not None and sys.stdout.isatty() else 10_000
-    Console(width=wide, highlight=False, soft_wrap=False).print(table)
+    binary_stdout()
+    if sys.stdout.isatty():
+        Console(highlight=False).print(table)
+        return
+    console = Console(width=WIDTH_WITHOUT_TERMINAL, highlight=False)
+    with console.capture() as capture:
+        console.print(table)
+    for line in capture.get().splitlines():
+        click.echo(line.rstrip())
 
 
 def printable(text: str) -> str:
@@ -121,9 +132,5 @@ def human_bytes(size: int) -> str:
     """1536 is 1.5 KiB."""
     if size < 1024:
         return f"{size} B"
-    scaled = float(size)
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        scaled /= 1024
-        if scaled < 1024:
-            break
-    return f"{scaled:.1f} {unit}"
+    power = min((size.bit_length() - 1) // 10, 4)
+    return f"{size / (1 << 10 * power):.1f} {' KMGT'[power]}iB"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from jlog.errors import JournalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 Position = str | int | datetime
 
@@ -24,7 +26,7 @@ _TIME = re.compile(
 )
 
 
-class PositionType(click.ParamType):
+class PositionType(click.ParamType[Position]):
     name = "POSITION"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Position:
@@ -36,7 +38,7 @@ class PositionType(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-class SizeType(click.ParamType):
+class SizeType(click.ParamType[int]):
     name = "BYTES"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
@@ -48,7 +50,7 @@ class SizeType(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-class PatternType(click.ParamType):
+class PatternType(click.ParamType[re.Pattern[bytes]]):
     """A regular expression on bytes."""
 
     name = "REGEX"
@@ -70,11 +72,6 @@ PATTERN = PatternType()
 
 # Whether it exists is not asked here: a path that does not exist is no error of usage.
 PATH = click.Path()
-
-POSITION_HELP = """
-    A position is `begin`, `end`, a sequence, an ISO time with its offset (2026-11-20T12:00:00Z: the first record at or
-    after it), or the name of a checkpoint.
-"""
 
 
 def journal_argument(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -70,7 +70,11 @@ class Tool(click.Group):
             commands = [(name, self.get_command(ctx, name)) for name in section]
             with formatter.section(title):
                 formatter.write_dl(
-                    [(name.ljust(width), command.get_short_help_str(80)) for name, command in commands if command]
+                    [
+                        (name.ljust(width), command.get_short_help_str(80))
+                        for name, command in commands
+                        if command
+                    ]
                 )
 
 
@@ -146,6 +150,6 @@ def _invoke(arguments: list[str]) -> int:
     return DONE
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     if not issubclass(category, DeprecationWarning):
         complain(f"warning: {message}")

@@ -58,7 +58,7 @@ class Recovery(State):
         self.bounds_disk |= {self.bounds}
 
 
-# --- What the files say ------------------------------------------------------------------------------------------
+# --- What the files say ---
 
 
 def scan(m, until=None):
@@ -107,7 +107,7 @@ def check(m, found):
         raise Violation(f"without a power loss {sorted(m.seen - set(found))} has gone")
 
 
-# --- A power loss ------------------------------------------------------------------------------------------------
+# --- A power loss ---
 
 
 def outcomes(m):

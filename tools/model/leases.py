@@ -143,7 +143,7 @@ def write_bounds(m, lease, *closed):
     m.disk |= {m.bounds}
 
 
-# --- Opening -----------------------------------------------------------------------------------------------------
+# --- Opening ---
 
 
 @step("start")
@@ -202,7 +202,7 @@ def take_slot(m, pid):
     next_call(m, pid)
 
 
-# --- Appending, and making the lease longer ----------------------------------------------------------------------
+# --- Appending, and making the lease longer ---
 
 
 @step("append")
@@ -257,7 +257,7 @@ def raise_limit(m, pid):
     next_call(m, pid)
 
 
-# --- Closing -----------------------------------------------------------------------------------------------------
+# --- Closing ---
 
 
 @step("close")

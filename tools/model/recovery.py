@@ -180,7 +180,7 @@ def next_call(m, pid, done=0):
     go(m, pid, program[op] if op < len(program) else "done", (), done=done)
 
 
-# --- Opening -----------------------------------------------------------------------------------------------------
+# --- Opening ---
 
 
 @step("start")
@@ -215,7 +215,7 @@ def let_in(m, pid):
     next_call(m, pid)
 
 
-# --- Recovery, under the opening lock ----------------------------------------------------------------------------
+# --- Recovery, under the opening lock ---
 
 
 def plan(m):
@@ -315,7 +315,7 @@ def take_slot(m, pid):
     next_step(m, pid, "slot")
 
 
-# --- Then it appends and syncs -----------------------------------------------------------------------------------
+# --- Then it appends and syncs ---
 
 
 @step("append")
@@ -356,7 +356,7 @@ def sync(m, pid):
     next_call(m, pid, done=1)
 
 
-# --- A reader ----------------------------------------------------------------------------------------------------
+# --- A reader ---
 
 
 def read(m, _):

@@ -58,8 +58,8 @@ def look_again(m, p):
             return direct(m, p)
         p.pc = "unlock"
         return None
-    # The note may be of a block that failed: of the open block's generation, hiding an older note that counts. So it is
-    # never ignored, but where the generation has not moved, nothing can have come.
+    # The note may be of a block that failed: of the open block's generation, hiding an older note that
+    # counts. So it is never ignored, but where the generation has not moved, nothing can have come.
     came = p.looked <= m.state and p.looked < m.generation
     if m.wrong("roller looks at the note only, though the generation has not moved"):
         came = p.looked <= m.state

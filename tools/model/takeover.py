@@ -29,7 +29,7 @@ def adopt_words(m, p):
     p.pc = "repair" if p.want == APPEND else "unlock"
 
 
-# --- The lock and the takeover ----------------------------------------------------------------------------------
+# --- The lock and the takeover ---
 
 
 @step("lock")

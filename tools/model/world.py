@@ -48,9 +48,9 @@ class World(State):
         "generation",
         "slots",  # by parity: (place, first sequence, published word); place None: the header's CRC is wrong
         "body",
-        "closed",  # the generation that takes no more records, *not a flag*: a switch makes it meaningless by itself
+        "closed",  # the generation that takes no more records, *not a flag*: a switch makes it meaningless
         "direct",  # the generation whose place may hold a block that nobody published; not a flag either
-        "state",  # the generation of the last block that carried state; noted before that block can be published
+        "state",  # the generation of the last block that carried state; noted before it can be published
         "files",  # segment files, by first sequence
         "segment",  # ((place, (first sequence, values)), ...): whatever looks like a block
         "starts",  # ((segment file, the state at its beginning), ...)

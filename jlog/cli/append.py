@@ -1,0 +1,110 @@
+"""`jlogtool append`."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+import jlog
+from jlog.cli.framing import SPLITTERS, chunks
+from jlog.cli.output import json_option, print_json
+from jlog.cli.parameters import PATH, SIZE, checked, journal_argument
+from jlog.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+STDIN = "-"
+PRECOMMIT_BYTES = 128 << 10
+
+
+@click.command(short_help="Append lines or binary records.")
+@journal_argument
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=PATH)
+@click.option(
+    "--framing",
+    type=click.Choice(list(SPLITTERS)),
+    default="lines",
+    show_default=True,
+    help="Where a record ends: `lines` at a newline, which is not part of it; `length32` after as many bytes as a "
+    "little-endian 4-byte number before it says.",
+)
+@click.option(
+    "--precommit",
+    type=SIZE,
+    default=PRECOMMIT_BYTES,
+    show_default="128K",
+    help="Size of the shared pre-commit buffer; 0: each append is in the segment file before the next one.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "lz4"]),
+    help="Of the journal, from now on. Without it: as the journal has it.",
+)
+@json_option
+def append(
+    journal: str, files: tuple[str, ...], framing: str, precommit: int, compression: str | None, as_json: bool
+) -> None:
+    """Append the records of each FILE, or of stdin, to JOURNAL, which is made if there is none.
+
+    A line keeps every byte but its newline, and the last one need not have one. What a slow pipe or a terminal brings
+    is appended at once, and readers see it at once. `-` is stdin.
+
+    Records that have been appended survive the death of this process, however it dies. Interrupted, it has appended
+    the records up to some point, and each of them whole.
+
+    \b
+    Examples:
+      jlogtool append /var/lib/events < events.log
+      journalctl -f -o json | jlogtool append /var/lib/events
+      jlogtool dump --framing length32 /tmp/a | jlogtool append --framing length32 /tmp/b
+      jlogtool append --json /var/lib/events a.log b.log
+    """
+    sources = files or (STDIN,)
+    with ExitStack() as stack:
+        # Opened before the journal is: what cannot be read makes none.
+        opened = [(name, stack.enter_context(_opened(name))) for name in sources]
+        with checked():
+            writer = stack.enter_context(jlog.Writer(journal, precommit=precommit, compression=compression))
+        first, records = writer.next_sequence, 0
+        with progress_bar("Appending", _total_bytes(fd for _, fd in opened)) as advance:
+            for name, fd in opened:
+                for values in SPLITTERS[framing](_counted(chunks(fd), advance), name):
+                    at = writer.extend(values)
+                    first = first if records else at
+                    records += len(values)
+    if as_json:
+        print_json({"first_sequence": first, "records": records})
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[int]:
+    if name == STDIN:
+        yield 0
+        return
+    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _counted(pieces: Iterator[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
+    for piece in pieces:
+        advance(len(piece))
+        yield piece
+
+
+def _total_bytes(fds: Iterator[int]) -> int | None:
+    """None where one of them is no file."""
+    total = 0
+    for fd in fds:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        total += found.st_size
+    return total

@@ -1,0 +1,86 @@
+"""Records out of a stream of bytes, as soon as they are there."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+
+import click
+
+from jlog.errors import RecordTooLarge
+
+CHUNK_BYTES = 1 << 20
+VALUE_BYTES_MAX = 1 << 30
+_LENGTH = struct.Struct("<I")
+
+Splitter = Callable[[Iterator[bytes], str], Iterator[list[bytes]]]
+
+
+def chunks(fd: int) -> Iterator[bytes]:
+    """What there is, without waiting for more: a pipe that is written slowly gives small pieces."""
+    while chunk := os.read(fd, CHUNK_BYTES):
+        yield chunk
+
+
+def split_lines(pieces: Iterator[bytes], name: str) -> Iterator[list[bytes]]:
+    """Lists of the lines that are whole by now, without their newline; at the end what follows the last newline."""
+    started: list[bytes] = []  # a long line's pieces are joined once
+    started_bytes = 0
+    for piece in pieces:
+        head, newline, rest = piece.partition(b"\n")
+        started.append(head)
+        started_bytes += len(head)
+        if started_bytes > VALUE_BYTES_MAX:
+            raise too_large(name)
+        if newline:
+            lines = rest.split(b"\n")
+            last = lines.pop()
+            yield [b"".join(started), *lines]
+            started, started_bytes = [last], len(last)
+    if started_bytes:
+        yield [b"".join(started)]
+
+
+def split_length32(pieces: Iterator[bytes], name: str) -> Iterator[list[bytes]]:
+    """Lists of the records that are whole by now, each a little-endian length of 4 bytes and so many bytes."""
+    data = bytearray()
+    needed = 0  # bytes of a record that is being waited for
+    for piece in pieces:
+        data += piece
+        if len(data) < needed:
+            continue
+        found, at, needed = _records_in(bytes(data), name)
+        del data[:at]
+        if found:
+            yield found
+    if data:
+        raise click.ClickException(
+            f"{name} ends within a record, {len(data)} bytes after it began; those before are kept"
+        )
+
+
+def _records_in(data: bytes, name: str) -> tuple[list[bytes], int, int]:
+    """(whole records, where they end, bytes that the record behind them has)."""
+    found = []
+    at, size, needed = 0, len(data), 0
+    length_at = _LENGTH.unpack_from
+    while size - at >= 4:
+        (length,) = length_at(data, at)
+        if length > VALUE_BYTES_MAX:
+            raise too_large(name)
+        if size - at - 4 < length:
+            needed = length + 4
+            break
+        found.append(data[at + 4 : at + 4 + length])
+        at += 4 + length
+    return found, at, needed
+
+
+def too_large(name: str) -> RecordTooLarge:
+    return RecordTooLarge(
+        f"{name}: a record has more than {VALUE_BYTES_MAX} bytes (1 GiB); those before it are appended"
+    )
+
+
+SPLITTERS: dict[str, Splitter] = {"lines": split_lines, "length32": split_length32}

@@ -1,0 +1,204 @@
+"""`jlogtool create`, `info`, `ls` and `rm`: journals as a whole."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import jlog
+from jlog.cli.output import complain, human_bytes, json_option, print_fields, print_json, print_table
+from jlog.cli.parameters import PATH, SIZE, checked, journal_argument
+from jlog.errors import JournalError, JournalNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@click.command(short_help="Make a journal.")
+@journal_argument
+@click.option(
+    "--precommit", type=SIZE, help="Size of the shared pre-commit buffer, at least 4K.  [default: 128K]"
+)
+@click.option("--compression", type=click.Choice(["none", "lz4"]), help="Of the blocks.  [default: none]")
+@click.option("--segment-bytes", type=SIZE, help="Size at which the next segment is begun.  [default: 64M]")
+@click.option(
+    "--roll",
+    type=click.Choice(["never", "minutely", "hourly", "daily", "weekly"]),
+    help="Begin the next segment at these times too, in UTC.  [default: never]",
+)
+@click.option(
+    "--sync",
+    type=click.Choice(["none", "interval", "append"]),
+    help="What survives a power loss: what the system has written back; all but the last --sync-interval; each record "
+    "whose append has returned.  [default: none]",
+)
+@click.option("--sync-interval", type=float, metavar="SECONDS", help="Of --sync interval.  [default: 1]")
+@click.option("--keep-read", is_flag=True, help="Keep the records that every subscriber has read.")
+def create(journal: str, keep_read: bool, **options: Any) -> None:
+    """Make JOURNAL, empty, with options that hold for everybody who writes to it.
+
+    Without `create` the first writer makes the journal. By default a segment is removed once every subscriber and every
+    checkpoint has passed it; a journal without subscribers keeps everything. Sizes have units of 1024: 128K, 64MiB.
+
+    \b
+    Examples:
+      jlogtool create /var/lib/events
+      jlogtool create --sync append --keep-read /var/lib/orders
+      jlogtool create --segment-bytes 1G --precommit 1M /var/lib/clicks
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    if keep_read:
+        given["retention"] = jlog.Retention(delete_read=False)
+    with checked():
+        jlog.Journal.create(journal, **given)
+
+
+@click.command(short_help="Show what a journal is and holds.")
+@journal_argument
+@json_option
+def info(journal: str, as_json: bool) -> None:
+    """Show what JOURNAL is, what it holds and who reads it.
+
+    `size_bytes` is the content of the segment files, `raw_bytes` the same before compression. `skipped` lists numbers
+    that no record has: after a power loss numbering goes on behind every number that had been given out.
+
+    \b
+    Examples:
+      jlogtool info /var/lib/events
+      jlogtool info --json /var/lib/events | jq .next_sequence
+    """
+    found = jlog.Journal(journal).info()
+    if as_json:
+        print_json(found)
+        return
+    print_fields((name, _in_words(name, value)) for name, value in found.items())
+
+
+def _in_words(name: str, value: Any) -> str:
+    if name.endswith("_bytes") or name == "precommit":
+        return human_bytes(value)
+    if name in ("subscribers", "checkpoints"):
+        return ", ".join(f"{at['name']} at {at['sequence']} (lag {at['lag']})" for at in value) or "none"
+    if name == "skipped":
+        return (
+            ", ".join(f"{hole['first_sequence']} to {hole['next_sequence'] - 1}" for hole in value) or "none"
+        )
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={setting}" for key, setting in value.items())
+    return str(value)
+
+
+@click.command("ls", short_help="List the journals below a directory.")
+@click.argument("directory", metavar="[DIR]", type=PATH, default=".")
+@json_option
+def list_journals(directory: str, as_json: bool) -> None:
+    """List the journals below DIR (the current directory), with their subscribers and how far these lag.
+
+    `lag` is that of the slowest subscriber.
+
+    \b
+    Examples:
+      jlogtool ls /var/lib
+      jlogtool ls --json /var/lib | jq '.[] | select(.lag > 1000) | .path'
+    """
+    tried = [_try_summary(path) for path in _journals_below(directory)]
+    found = [summary for summary in tried if summary]
+    if as_json:
+        print_json(found)
+    else:
+        columns = ("journal", "records ", "size ", "lag ", "subscribers")
+        print_table(columns, [_summary_row(summary) for summary in found])
+    if None in tried:
+        raise click.exceptions.Exit(1)
+
+
+def _journals_below(directory: str) -> Iterator[str]:
+    """Raises OSError where `directory` cannot be read; below it, that is a line on stderr."""
+    os.stat(directory)
+
+    def cannot_be_read(error: OSError) -> None:
+        if error.filename == directory:
+            raise error
+        complain(error)
+
+    for path, directories, files in os.walk(directory, onerror=cannot_be_read):
+        directories.sort()
+        if "journal.meta" in files:
+            directories.clear()
+            yield path
+
+
+def _try_summary(path: str) -> dict[str, Any] | None:
+    """None where it cannot be read; nothing is said of one that was removed in this moment."""
+    try:
+        return _summary(path)
+    except JournalNotFound:
+        return {}
+    except (JournalError, OSError) as error:
+        complain(error)
+        return None
+
+
+def _summary(path: str) -> dict[str, Any]:
+    journal = jlog.Journal(path)
+    subscribers = journal.subscribers()
+    return {
+        "path": path,
+        "records": len(journal),
+        "size_bytes": journal.size_bytes,
+        "lag": max((position.lag for position in subscribers.values()), default=0),
+        "subscribers": [
+            {"name": name, "sequence": position.sequence, "lag": position.lag, "busy": position.busy}
+            for name, position in subscribers.items()
+        ],
+    }
+
+
+def _summary_row(summary: dict[str, Any]) -> list[str]:
+    names = ", ".join(f"{at['name']} ({at['lag']})" for at in summary["subscribers"])
+    lag = str(summary["lag"]) if summary["subscribers"] else "-"
+    return [
+        summary["path"],
+        str(summary["records"]),
+        human_bytes(summary["size_bytes"]),
+        lag,
+        names or "none",
+    ]
+
+
+@click.command("rm", short_help="Delete a journal.")
+@journal_argument
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def remove(journal: str, yes: bool) -> None:
+    """Delete JOURNAL with all its records, subscribers and checkpoints.
+
+    Asks first, on a terminal; elsewhere it needs --yes. A journal that somebody writes to or reads from as a
+    subscriber is not deleted.
+
+    \b
+    Examples:
+      jlogtool rm /tmp/numbers
+      jlogtool rm --yes /tmp/numbers
+    """
+    if not yes:
+        question = f"Delete {_what_it_holds(journal)}?"
+        if not sys.stdin.isatty():
+            raise click.UsageError("stdin is no terminal to ask on; --yes deletes without asking")
+        if not click.confirm(question, err=True):
+            complain(f"{journal} was not deleted")
+            raise click.exceptions.Exit(1)
+    jlog.Journal.delete(journal)
+
+
+def _what_it_holds(path: str) -> str:
+    """Raises JournalNotFound; whatever else is wrong with it, it may be deleted."""
+    try:
+        summary = _summary(path)
+    except JournalNotFound:
+        raise
+    except JournalError as error:
+        return f"{path} ({error})"
+    return f"{path} with {summary['records']} records and {len(summary['subscribers'])} subscribers"

@@ -1,0 +1,74 @@
+"""What a terminal shows during long work. Elsewhere nothing is shown, and nothing is imported."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PATIENCE = 0.5  # seconds: what takes less shows nothing
+
+
+def on_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+@contextmanager
+def progress_bar(label: str, total: int | None, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
+    """Gives what is to be called with each amount that is done, of `total` bytes (None: not known)."""
+    if not (shown and on_terminal()):
+        yield lambda _: None
+        return
+    bar = _Bar(label, total)
+    try:
+        yield bar.advance
+    finally:
+        bar.close()
+
+
+@contextmanager
+def working(label: str) -> Iterator[None]:
+    """For work that cannot tell how far it is."""
+    if not on_terminal():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(label):
+        yield
+
+
+class _Bar:
+    def __init__(self, label: str, total: int | None) -> None:
+        self._label = label
+        self._total = total
+        self._done = 0
+        self._start = time.monotonic()
+        self._progress: Any = None
+
+    def advance(self, amount: int) -> None:
+        self._done += amount
+        if self._progress is None:
+            if time.monotonic() - self._start < PATIENCE:
+                return
+            self._open()
+        self._progress.update(self._task, completed=self._done)
+
+    def _open(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
+        self._progress = Progress(
+            *columns, TransferSpeedColumn(), console=Console(stderr=True), transient=True
+        )
+        self._task = self._progress.add_task(self._label, total=self._total)
+        self._progress.start()
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()

@@ -1,0 +1,74 @@
+"""What every test gets: its journals are checked by the oracle when it is over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oracle
+from processes.children import Child, Raised
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "damage: leaves journals that are damaged on purpose; the oracle does not look")
+
+
+def journals_below(path: Path) -> list[Path]:
+    return sorted(Path(folder) for folder, _, names in os.walk(path) if "journal.meta" in names)
+
+
+@pytest.fixture(autouse=True)
+def _journals_are_sound(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every journal that the test has left below tmp_path is what docs/format.md allows."""
+    wanted = "tmp_path" in request.fixturenames and not request.node.get_closest_marker("damage")
+    path = request.getfixturevalue("tmp_path") if wanted else None
+    yield
+    if path is not None:
+        for journal in journals_below(path):
+            oracle.check_journal(journal)
+
+
+@pytest.fixture
+def spawn(_journals_are_sound: None) -> Iterator[Callable[..., Child]]:
+    """Starts a worker process; all of them are gone before the journals are looked at."""
+    children: list[Child] = []
+
+    def start(failpoints: str = "") -> Child:
+        child = Child(failpoints)
+        children.append(child)
+        return child
+
+    yield start
+    for child in children:
+        child.discard()
+
+
+@pytest.fixture(scope="session")
+def failpoints() -> None:
+    """Skips where the core was built without them."""
+    from jlog._core.recovery import sync_directory
+
+    os.environ["JLOG_FAILPOINTS"] = "file.sync_directory=5@0"
+    try:
+        sync_directory(Path(__file__).parent)
+    except OSError:
+        return
+    finally:
+        del os.environ["JLOG_FAILPOINTS"]
+    pytest.skip("the core was built without failpoints; `make test` builds it with them")
+
+
+@pytest.fixture
+def raised_by() -> Callable[..., Raised]:
+    """Tells the child to do what must raise; returns what it raised."""
+
+    def call(child: Child, *arguments: Any) -> Raised:
+        with pytest.raises(Raised) as caught:
+            child.call(*arguments)
+        return caught.value
+
+    return call

@@ -1,0 +1,170 @@
+"""The test's side of its child processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from processes.units import Unit
+
+WORKER = Path(__file__).with_name("worker.py")
+HUNG_SECONDS = 60.0  # guards against hanging only
+LOCK_WORDS = {"append": 128, "sync": 192}  # where they lie in the control page
+SLEEPERS = 1 << 31
+
+
+class Died(Exception):
+    """The child has ended without an answer."""
+
+
+class Raised(Exception):
+    """What the child was told to do raised this."""
+
+    def __init__(self, kind: str, message: str, errno: int | None, filename: str | None) -> None:
+        super().__init__(kind, message)
+        self.kind, self.message, self.errno, self.filename = kind, message, errno, filename
+
+
+class Child:
+    """A worker. `acknowledged` and `records` grow with what it tells, whenever its answer is waited for."""
+
+    def __init__(self, failpoints: str = "") -> None:
+        environment = {**os.environ, "JLOG_FAILPOINTS": failpoints}
+        self.process = subprocess.Popen(
+            [sys.executable, str(WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment
+        )
+        self.acknowledged: list[Unit] = []
+        self.records: list[tuple[int, bytes]] = []
+        self.told: dict[str, list[Any]] = {}
+        self._rest = b""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def start(self, verb: str, *arguments: Any) -> None:
+        """Does not wait for the answer."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps([verb, arguments]).encode() + b"\n")
+        except BrokenPipeError:
+            raise Died(f"{verb}: it had died before") from None
+
+    def result(self) -> Any:
+        """Of what was started. Died, or Raised."""
+        while True:
+            kind, *content = self._message()
+            if kind == "done":
+                return content[0]
+            if kind == "raised":
+                raise Raised(*content)
+
+    def call(self, verb: str, *arguments: Any) -> Any:
+        self.start(verb, *arguments)
+        return self.result()
+
+    def wait_for(self, kind: str) -> list[Any]:
+        """The next message of this kind: "unit" for one more acknowledgement, "record", "following", …"""
+        while True:
+            found, *content = self._message()
+            if found == kind:
+                return content
+            assert found not in ("done", "raised"), f"{content} came before any {kind}"
+
+    def _message(self) -> list[Any]:
+        message: list[Any] = json.loads(self._line())
+        kind, *content = message
+        if kind == "unit":
+            self.acknowledged.append(Unit(*content))
+        elif kind == "record":
+            self.records.append((content[0], content[1].encode()))
+        else:
+            self.told[kind] = content
+        return message
+
+    def _line(self) -> bytes:
+        assert self.process.stdout is not None
+        while b"\n" not in self._rest:
+            ready, _, _ = select.select([self.process.stdout], [], [], HUNG_SECONDS)
+            if not ready:
+                self.kill()
+                raise TimeoutError(f"child {self.pid} has said nothing for {HUNG_SECONDS} s")
+            found = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not found:
+                raise Died(f"child {self.pid} ended with {self.process.wait()}")
+            self._rest += found
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    # --- Its end -------------------------------------------------------------------------------------------------
+
+    def dies(self, *call: Any) -> None:
+        """It is killed while it does this (or what was started)."""
+        if call:
+            self.start(*call)
+        try:
+            answer = self.result()
+        except Died:
+            assert self.process.wait() == -signal.SIGKILL, f"it ended with {self.process.returncode}"
+        else:
+            raise AssertionError(f"it lived on and answered {answer}")
+
+    def kill(self) -> None:
+        """SIGKILL, and everything that it had told before is read."""
+        self.process.kill()
+        self.process.wait()
+        try:
+            while True:
+                self._message()
+        except Died:
+            return
+
+    def end(self) -> None:
+        """Its input ends, and so does it."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+    def discard(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    # --- Signals -------------------------------------------------------------------------------------------------
+
+    def is_stopped(self) -> None:
+        """Waits until it has stopped at its failpoint."""
+        found = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        assert found is not None
+        assert found.si_code == os.CLD_STOPPED, "it has ended"
+
+    def continues(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+
+def lock_word(path: Path, name: str = "append") -> int:
+    with open(path / "precommit", "rb") as file:
+        found: int = struct.unpack("<I", os.pread(file.fileno(), 4, LOCK_WORDS[name]))[0]
+        return found
+
+
+def somebody_waits(path: Path, name: str = "append") -> None:
+    """Waits until a process sleeps on the lock word."""
+    guard = time.monotonic() + HUNG_SECONDS
+    while not lock_word(path, name) & SLEEPERS:
+        assert time.monotonic() < guard, "nobody came to wait for the lock"
+        os.sched_yield()

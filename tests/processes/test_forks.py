@@ -1,0 +1,94 @@
+"""After a fork the child's objects raise and the parent's go on; a child takes nothing from its parent."""
+
+import os
+import signal
+
+import pytest
+
+import jlog
+from processes.units import check_units, read_all
+
+RAISES = {
+    "append": "JournalClosed",
+    "extend": "JournalClosed",
+    "flush": "JournalClosed",
+    "sync": "JournalClosed",
+    "roll": "JournalClosed",
+    "next_sequence": "JournalClosed",
+    "read r": "JournalClosed",
+    "commit r": "JournalClosed",
+}
+
+
+@pytest.fixture
+def parent(spawn, tmp_path):
+    """A process with a writer `w` and a subscriber `r`."""
+    child = spawn()
+    child.call("open_writer", "w", str(tmp_path / "j"), {"precommit": 4 << 10})
+    child.call("append", "w", 5)
+    child.call("subscribe", "r", str(tmp_path / "j"))
+    return child
+
+
+def test_the_childs_objects_raise_and_the_parents_go_on(parent, tmp_path):
+    parent.call("fork", "w", str(tmp_path / "j"))
+    pid, found = parent.told["forked"] if "forked" in parent.told else parent.wait_for("forked")
+    assert found == RAISES
+    parent.call("append", "w", 5)
+    assert parent.call("read", "r", 100) == list(range(10))
+    parent.call("commit", "r")
+    parent.call("close", "w")
+    check_units(tmp_path / "j", parent.acknowledged)
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_child_opens_the_journal_for_itself_and_writes_beside_its_parent(parent, tmp_path):
+    parent.call("fork_and_append", "w", str(tmp_path / "j"), "forked")
+    records = check_units(tmp_path / "j", parent.acknowledged)
+    assert len(records) == 45
+
+
+def test_a_child_that_outlives_its_parent_keeps_neither_its_slot_nor_its_names(parent, spawn, tmp_path):
+    path, other = tmp_path / "j", spawn()
+    parent.call("fork", "w", str(path))
+    pid, _ = parent.told["forked"] if "forked" in parent.told else parent.wait_for("forked")
+    parent.process.kill()
+    parent.process.wait()
+    os.kill(pid, 0)  # the child lives
+    # Alone: nobody's slot is held, so that the pre-commit buffer may grow.
+    with jlog.Writer(path, precommit=1 << 20, exclusive=True) as writer:
+        assert writer.precommit == 1 << 20
+    assert other.call("subscribe", "r", str(path)) == 0
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_childs_end_frees_nothing_of_its_parents(parent, spawn, tmp_path, raised_by):
+    path, other = str(tmp_path / "j"), spawn()
+    parent.call("fork", "w", path)
+    pid, _ = parent.told["forked"] if "forked" in parent.told else parent.wait_for("forked")
+    os.kill(pid, signal.SIGKILL)
+    assert raised_by(other, "subscribe", "r", path).kind == "SubscriberBusy"
+    other.call("open_writer", "w", path, {"precommit": 1 << 20})
+    other.call("append", "other", 3, 0, "w")
+    parent.call("append", "w", 3)
+    assert len(check_units(path, parent.acknowledged + other.acknowledged)) == 11
+
+
+def test_a_fork_while_threads_append_harms_neither(spawn, tmp_path):
+    path, child = tmp_path / "j", spawn()
+    child.call("open_writer", "w", str(path), {"precommit": 4 << 10, "segment_bytes": 8 << 10})
+    child.call("fork_beside_threads", "w", str(path), 8)
+    records = check_units(path, child.acknowledged)
+    assert len(records) == 8 * 10 + len([unit for unit in child.acknowledged if unit.writer.startswith("t")])
+
+
+def test_a_fork_leaves_no_file_of_the_parent_removed(parent, tmp_path):
+    """The spare segment that the parent has prepared is its own."""
+    parent.call("extend", "w", 4, 4, 200)
+    parent.call("roll", "w")
+    parent.call("fork", "w", str(tmp_path / "j"))
+    parent.call("roll", "w")
+    parent.call("extend", "w", 40, 4, 900)
+    parent.call("close", "w")
+    assert read_all(tmp_path / "j")
+    check_units(tmp_path / "j", parent.acknowledged)

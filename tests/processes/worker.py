@@ -1,0 +1,316 @@
+"""The program of a child process: carries out what it is told on its standard input, a line of JSON each, and answers.
+
+Each unit is acknowledged on standard output, with a write of its own, as soon as append or extend has returned: what a
+killed process has acknowledged is in the pipe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import sys
+import threading
+from itertools import count, islice
+from typing import Any
+
+import jlog
+from jlog import retention
+from units import Unit, values_of
+
+writers: dict[str, jlog.Writer] = {}
+readers: dict[str, jlog.Reader] = {}
+units: dict[str, Any] = {}
+
+
+def tell(kind: str, *content: Any) -> None:
+    os.write(1, json.dumps([kind, *content]).encode() + b"\n")
+
+
+# --- Writing -----------------------------------------------------------------------------------------------------
+
+
+def open_writer(name: str, path: str, options: dict[str, Any]) -> None:
+    writers[name] = jlog.Writer(path, **options)
+
+
+def unpickle_writer(name: str, pickled: str) -> None:
+    writers[name] = pickle.loads(bytes.fromhex(pickled))
+
+
+def append(name: str, times: int = 1, size: int = 0, writer: str | None = None) -> None:
+    """One value a call. `writer`: whose object, where `name` has none of its own."""
+    for unit in islice(units.setdefault(name, count()), times):
+        (value,) = values_of(name, unit, size=size)
+        tell("unit", *Unit(name, unit, 1, writers[writer or name].append(value)))
+
+
+def extend(
+    name: str, times: int = 1, parts: int = 3, size: int = 0, state: bool = False, writer: str | None = None
+) -> None:
+    for unit in islice(units.setdefault(name, count()), times):
+        values = values_of(name, unit, parts, size, has_state=state)
+        stored = {name.encode(): b"%d" % unit} if state else None
+        tell("unit", *Unit(name, unit, parts, writers[writer or name].extend(values, state=stored)))
+
+
+def work(name: str, rounds: int, direct: str | None = None) -> None:
+    """All sorts of calls. `direct`: the name of a writer that bypasses the buffer."""
+    for turn in range(rounds):
+        append(name, 3, 100)
+        extend(name, 1, 4, 60)
+        append(name, 1, 100, direct or name)
+        extend(name, 1, 2, 60, True, direct or name)
+        if turn % 3 == 1:
+            writers[name].flush()
+        if turn % 5 == 3:
+            writers[name].sync()
+        if turn % 7 == 5:
+            extend(name, 1, 2, 3000)
+        if turn % 4 == 2:
+            writers[name].roll()
+
+
+def append_in_threads(names: list[str], times: int, writer: str) -> None:
+    """A thread for each name, all on one object."""
+    threads = [threading.Thread(target=append, args=(name, times, 0, writer)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def come_and_go(name: str, path: str, times: int) -> None:
+    for turn in range(times):
+        open_writer(name, path, {"precommit": (4 << 10) * (turn % 3), "segment_bytes": 4 << 10})
+        append(name, 2, 100)
+        extend(name, 1, 2, 100)
+        close(name)
+
+
+def flush(name: str) -> None:
+    writers[name].flush()
+
+
+def sync(name: str) -> None:
+    writers[name].sync()
+
+
+def roll(name: str) -> None:
+    writers[name].roll()
+
+
+def close(name: str) -> None:
+    (writers.pop(name) if name in writers else readers.pop(name)).close()
+
+
+# --- Reading -----------------------------------------------------------------------------------------------------
+
+
+def follow(path: str, last: str, start: str | int = "begin") -> None:
+    """Tells every record up to the one with the value `last`."""
+    tell("following")
+    with jlog.Reader(path, start=start) as reader:
+        for record in reader.follow():
+            tell("record", record.sequence, record.value.decode())
+            if record.value == last.encode():
+                return
+
+
+def subscribe(name: str, path: str) -> int:
+    readers[name] = jlog.Reader(path, name)
+    return readers[name].position
+
+
+def read(name: str, max_records: int) -> list[int]:
+    return [record.sequence for record in readers[name].read(max_records)]
+
+
+def commit(name: str) -> None:
+    readers[name].commit()
+
+
+def look(path: str) -> dict[str, Any]:
+    """Everything that can be asked of a journal that may be damaged: what came of each question."""
+    found: dict[str, Any] = {"records": []}
+    for question in (look_at_records, look_at_values, look_backward, look_at_journal, look_at_subscriber):
+        try:
+            question(path, found)
+        except jlog.JournalError as error:
+            found[question.__name__] = f"{type(error).__name__}: {error}"
+        except OSError as error:
+            found[question.__name__] = f"OSError: {error}"
+    return found
+
+
+def look_at_records(path: str, found: dict[str, Any]) -> None:
+    with jlog.Reader(path) as reader:
+        for record in reader:
+            found["records"].append([record.sequence, record.value.decode("latin-1")])
+
+
+def look_at_values(path: str, found: dict[str, Any]) -> None:
+    with jlog.Reader(path) as reader:
+        found["values"] = [value.decode("latin-1") for value in reader.values()]
+
+
+def look_backward(path: str, found: dict[str, Any]) -> None:
+    with jlog.Reader(path, start="end") as reader:
+        back = reader.read_backward(1 << 30)
+        found["backward"] = [[record.sequence, record.value.decode("latin-1")] for record in reversed(back)]
+
+
+def look_at_journal(path: str, found: dict[str, Any]) -> None:
+    journal = jlog.Journal(path)
+    found["state"] = {key.decode("latin-1"): value.decode("latin-1") for key, value in journal.state().items()}
+    found["ok"] = journal.verify().ok
+    _ = [(segment.first_timestamp, segment.last_timestamp) for segment in journal.segments()]
+    _ = journal.info()
+
+
+def look_at_subscriber(path: str, found: dict[str, Any]) -> None:
+    with jlog.Reader(path, "billing", create=False) as reader:
+        found["subscriber"] = [[record.sequence, record.value.decode("latin-1")] for record in reader]
+
+
+def write_on(path: str) -> int | str:
+    """Opens it for writing, which recovers it, and appends."""
+    try:
+        with jlog.Writer(path) as writer:
+            return writer.append(b"appended behind the damage")
+    except (jlog.JournalError, OSError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+# --- Dying -------------------------------------------------------------------------------------------------------
+
+
+def arm(failpoints: str) -> None:
+    """From now on."""
+    os.environ["JLOG_FAILPOINTS"] = failpoints
+
+
+def clean(path: str) -> list[int]:
+    return [segment.first_sequence for segment in jlog.Journal(path).clean()]
+
+
+def clean_and_die(path: str, unlinked: int) -> None:
+    """Killed before one more file is unlinked by retention."""
+    left = count(unlinked, -1)
+
+    class Dying:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
+
+        def unlink(self, *arguments: Any) -> None:
+            if next(left) == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            os.unlink(*arguments)
+
+    retention.os = Dying()  # type: ignore[attr-defined]
+    jlog.Journal(path).clean()
+
+
+# --- Forking -----------------------------------------------------------------------------------------------------
+
+
+def fork(name: str, path: str) -> dict[str, Any]:
+    """What the child of a fork finds: told by the child itself, which goes on living until its pipe is closed."""
+    ours, theirs = os.pipe()
+    if os.fork() == 0:
+        tell("forked", os.getpid(), what_a_fork_finds(name, path))
+        os.close(theirs)
+        os.read(ours, 1)  # until the parent closes it, or dies
+        os._exit(0)
+    os.close(ours)
+    return {}
+
+
+def what_a_fork_finds(name: str, path: str) -> dict[str, str]:
+    found = {}
+    writer = writers[name]
+    calls = {
+        "append": lambda: writer.append(b"from the child"),
+        "extend": lambda: writer.extend([b"from the child"] * 3),
+        "flush": writer.flush,
+        "sync": writer.sync,
+        "roll": writer.roll,
+        "next_sequence": lambda: writer.next_sequence,
+        **{f"read {reader}": lambda reader=reader: next(iter(readers[reader])) for reader in readers},
+        **{f"commit {reader}": lambda reader=reader: readers[reader].commit() for reader in readers},
+    }
+    for call, make in calls.items():
+        try:
+            make()
+            found[call] = "done"
+        except Exception as error:  # noqa: BLE001
+            found[call] = type(error).__name__
+    writer.close()
+    for reader in readers.values():
+        reader.close()
+    return found
+
+
+def fork_and_append(name: str, path: str, forked: str) -> None:
+    """The child opens the journal for itself, and acknowledges under its own name."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            open_writer(forked, path, {"precommit": 4096})
+            append(forked, 20)
+            close(forked)
+            status = 0
+        finally:
+            os._exit(status)
+    append(name, 20)
+    _, status = os.waitpid(pid, 0)
+    if status != 0:
+        raise RuntimeError(f"the child ended with {status}")
+
+
+def fork_beside_threads(name: str, path: str, forks: int) -> None:
+    """Threads append while children are forked, which append for themselves."""
+    done = threading.Event()
+
+    def go_on(thread: str) -> None:
+        while not done.is_set():
+            append(thread, 1, 100, name)
+
+    threads = [threading.Thread(target=go_on, args=(f"t{i}",)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for i in range(forks):
+            pid = os.fork()
+            if pid == 0:
+                status = 1
+                try:
+                    open_writer(f"f{i}", path, {})
+                    append(f"f{i}", 10)
+                    close(f"f{i}")
+                    status = 0
+                finally:
+                    os._exit(status)
+            _, status = os.waitpid(pid, 0)
+            if status != 0:
+                raise RuntimeError(f"the child ended with {status}")
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+
+
+def main() -> None:
+    verbs = {name: verb for name, verb in globals().items() if callable(verb)}
+    for line in sys.stdin.buffer:
+        verb, arguments = json.loads(line)
+        try:
+            tell("done", verbs[verb](*arguments))
+        except BaseException as error:  # noqa: BLE001
+            tell("raised", type(error).__name__, str(error), getattr(error, "errno", None), getattr(error, "filename", None))
+
+
+if __name__ == "__main__":
+    main()
