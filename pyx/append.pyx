@@ -37,6 +37,7 @@ from jlog._core.format cimport (
     jlog_record_bytes,
     jlog_segment_header,
     jlog_segment_name,
+    jlog_short_head,
     jlog_store32,
 )
 from jlog._core.member cimport (
@@ -56,6 +57,7 @@ from jlog._core.page cimport (
     JLOG_BASE_BYTES,
     JLOG_FAILPOINT,
     jlog_block_base,
+    jlog_block_crc,
     jlog_block_capacity,
     jlog_block_reserved,
     jlog_block_room,
@@ -154,22 +156,24 @@ cdef bint encode(Member member, Call *call, jlog_slot *slot, uint32_t start) noe
     cdef PyObject *value
     cdef size_t size
     cdef uint64_t i
+    cdef uint32_t crc
     if <uint64_t> delta_us > UINT32_MAX:
         return False
     if call.items != NULL:
         for i in range(call.count):
             value = tuple_item(<PyObject *> call.items, i)
             size = bytes_size(value)
-            jlog_encode_short(at, 0, <uint32_t> delta_us, <const uint8_t *> bytes_data(value), size)
+            jlog_encode_short(at, jlog_short_head(<uint32_t> delta_us, size), <const uint8_t *> bytes_data(value), size)
             at += JLOG_SHORT_BYTES + size
     else:
         memcpy(at, call.records, call.record_bytes)
         set_clock_times(at, call.record_bytes, <uint32_t> delta_us)
+    crc = jlog_crc32c(jlog_block_crc(&member.buffer, slot), member.buffer.body + start, call.record_bytes)
     if call.explicit_count < call.count:
         page.clamp_us = now_us
     page.explicit_count += call.explicit_count
     page.explicit_max_us = max(page.explicit_max_us, call.explicit_max_us)
-    call.sequence = jlog_publish(&member.buffer, slot, start + <uint32_t> call.record_bytes, call.count)
+    call.sequence = jlog_publish(&member.buffer, slot, start + <uint32_t> call.record_bytes, crc, call.count)
     return True
 
 

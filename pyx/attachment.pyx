@@ -237,14 +237,15 @@ cdef class Attachment(Member):
     def change_options(self, options) -> None:
         """For what is written from now on, by every process."""
         cdef jlog_page *page = self.buffer.page
-        if all(self.meta.options.get(name) == value for name, value in options.items()):
+        if not options:
             return
         with _registry_lock, self.lock_file.held(OPEN_BYTE):
-            meta = read_meta(self.path)
-            meta.options.update(options)
-            write_meta(self.path, meta)
-            self.meta = meta
-            page.segment_bytes = meta.options["segment_bytes"]
+            self.meta = read_meta(self.path)
+            if all(self.meta.options.get(name) == value for name, value in options.items()):
+                return
+            self.meta.options.update(options)
+            write_meta(self.path, self.meta)
+            page.segment_bytes = self.meta.options["segment_bytes"]
             page.options_generation += 1
 
     # --- Closing ------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from jlog._core.format cimport (
     JLOG_VALUE_BYTES_MAX,
     jlog_crc32c,
     jlog_encode_short,
+    jlog_short_head,
     jlog_store32,
     jlog_store64,
 )
@@ -86,10 +87,12 @@ cdef class Body:
 
     cdef int add_value(self, bytes value) except -1:
         cdef size_t size = PyBytes_GET_SIZE(value)
+        cdef uint8_t *at
         if size > JLOG_SHORT_VALUE_MAX:
             self.add(value, None, None, None)
             return 0
-        jlog_encode_short(self.extend(JLOG_SHORT_BYTES + size), 0, 0, <const uint8_t *> PyBytes_AS_STRING(value), size)
+        at = self.extend(JLOG_SHORT_BYTES + size)
+        jlog_encode_short(at, jlog_short_head(0, size), <const uint8_t *> PyBytes_AS_STRING(value), size)
         self.count += 1
         return 0
 

@@ -234,10 +234,15 @@ static inline int64_t jlog_load64(const uint8_t *at)
 static inline void jlog_store32(uint8_t *at, uint32_t value) { memcpy(at, &value, sizeof value); }
 static inline void jlog_store64(uint8_t *at, int64_t value) { memcpy(at, &value, sizeof value); }
 
-static inline void jlog_encode_short(uint8_t *at, uint32_t tag, uint32_t delta_us, const uint8_t *value, size_t bytes)
+/* Tag and time of a record in the short form, as they stand in memory. */
+static inline uint64_t jlog_short_head(uint32_t delta_us, size_t bytes)
 {
-    jlog_store32(at, tag | (uint32_t)bytes);
-    jlog_store32(at + 4, delta_us);
+    return (uint64_t)delta_us << 32 | (uint32_t)bytes;
+}
+
+static inline void jlog_encode_short(uint8_t *at, uint64_t head, const uint8_t *value, size_t bytes)
+{
+    memcpy(at, &head, sizeof head);
     memcpy(at + JLOG_SHORT_BYTES, value, bytes);
 }
 

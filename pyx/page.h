@@ -271,11 +271,15 @@ static inline int jlog_may_append(const struct jlog_page *page, uint64_t count)
     return page->sync_error == 0 && page->next_sequence + count <= page->lease_limit;
 }
 
-/* The record's time: the clock's, but never before another one of the clock's. */
+/* A record's time: the clock's, but never before another one of the clock's. */
+static inline int64_t jlog_clamp_us(const struct jlog_page *page, int64_t now_us)
+{
+    return now_us > page->clamp_us ? now_us : page->clamp_us;
+}
+
 static inline int64_t jlog_clamped_now_us(struct jlog_buffer *buffer)
 {
-    const int64_t now_us = jlog_now_us(&buffer->clock);
-    return now_us > buffer->page->clamp_us ? now_us : buffer->page->clamp_us;
+    return jlog_clamp_us(buffer->page, jlog_now_us(&buffer->clock));
 }
 
 /* Base time of the open block; the first record makes it. */
@@ -287,14 +291,21 @@ static inline int64_t jlog_block_base(struct jlog_buffer *buffer, const struct j
     return first_us;
 }
 
-/* Makes body[used, end) exist, and `count` records with it. Until the store of the word neither a reader nor whoever
+/* CRC of the open block before its next record: of the base time at least. */
+static inline uint32_t jlog_block_crc(const struct jlog_buffer *buffer, const struct jlog_slot *slot)
+{
+    if (jlog_word_used(slot->word) != 0)
+        return jlog_word_crc(slot->word);
+    return jlog_crc32c(0, buffer->body, JLOG_BASE_BYTES);
+}
+
+/* Makes the body exist up to `end`, and `count` records with it. Until the store of the word neither a reader nor whoever
  * takes over from a killed writer knows that these bytes are there. */
-static inline uint64_t jlog_publish(struct jlog_buffer *buffer, struct jlog_slot *slot, uint32_t end, uint64_t count)
+static inline uint64_t jlog_publish(struct jlog_buffer *buffer, struct jlog_slot *slot, uint32_t end, uint32_t crc,
+                                    uint64_t count)
 {
     struct jlog_page *page = buffer->page;
     const uint64_t sequence = page->next_sequence;
-    const uint32_t used = jlog_word_used(slot->word);
-    const uint32_t crc = jlog_crc32c(jlog_word_crc(slot->word), buffer->body + used, end - used);
 
     (void)JLOG_FAILPOINT("append.encoded");
     jlog_store_release(&slot->word, jlog_word(end, crc));
@@ -303,24 +314,31 @@ static inline uint64_t jlog_publish(struct jlog_buffer *buffer, struct jlog_slot
     return sequence;
 }
 
-/* Appends a value with the clock's time. Returns its sequence, or -1 where only the slow way can go on: no room, no
+/* Appends a value with the clock's time, which may be read before the lock is taken: the processor then reads its counter
+ * while it waits for the lock's cache line. Returns its sequence, or -1 where only the slow way can go on: no room, no
  * lease, a failed sync, or a time too far from the base for the short form. */
-static inline int64_t jlog_put_value(struct jlog_buffer *buffer, const uint8_t *value, size_t bytes)
+static inline int64_t jlog_put_value(struct jlog_buffer *buffer, const uint8_t *value, size_t bytes, int64_t now_us)
 {
     struct jlog_page *page = buffer->page;
     struct jlog_slot *slot = jlog_open_slot(page);
     const uint32_t start = jlog_block_room(page, slot, (uint64_t)bytes + JLOG_SHORT_BYTES);
-    int64_t now_us, delta_us;
+    int64_t delta_us;
+    uint64_t head;
+    uint32_t crc;
 
     if (start == 0 || !jlog_may_append(page, 1))
         return -1;
-    now_us = jlog_clamped_now_us(buffer);
+    now_us = jlog_clamp_us(page, now_us);
     delta_us = now_us - jlog_block_base(buffer, slot, now_us);
     if ((uint64_t)delta_us > UINT32_MAX)
         return -1;
-    jlog_encode_short(buffer->body + start, 0, (uint32_t)delta_us, value, bytes);
+    head = jlog_short_head((uint32_t)delta_us, bytes);
+    jlog_encode_short(buffer->body + start, head, value, bytes);
+    /* From where the value came: reading back what was stored a moment ago, in other pieces than it was stored in, waits
+     * until the stores have left the processor. */
+    crc = jlog_crc32c(jlog_crc32c(jlog_block_crc(buffer, slot), &head, sizeof head), value, bytes);
     page->clamp_us = now_us;
-    return (int64_t)jlog_publish(buffer, slot, start + JLOG_SHORT_BYTES + (uint32_t)bytes, 1);
+    return (int64_t)jlog_publish(buffer, slot, start + JLOG_SHORT_BYTES + (uint32_t)bytes, crc, 1);
 }
 
 /* --- The switch ------------------------------------------------------------------------------------------------

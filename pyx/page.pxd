@@ -116,8 +116,9 @@ cdef extern from "page.h" nogil:
     bint jlog_may_append(const jlog_page *page, uint64_t count)
     int64_t jlog_clamped_now_us(jlog_buffer *buffer)
     int64_t jlog_block_base(jlog_buffer *buffer, const jlog_slot *slot, int64_t first_us)
-    uint64_t jlog_publish(jlog_buffer *buffer, jlog_slot *slot, uint32_t end, uint64_t count)
-    int64_t jlog_put_value(jlog_buffer *buffer, const uint8_t *value, size_t bytes)
+    uint64_t jlog_publish(jlog_buffer *buffer, jlog_slot *slot, uint32_t end, uint32_t crc, uint64_t count)
+    uint32_t jlog_block_crc(const jlog_buffer *buffer, const jlog_slot *slot)
+    int64_t jlog_put_value(jlog_buffer *buffer, const uint8_t *value, size_t bytes, int64_t now_us)
     void jlog_switch(jlog_page *page, uint64_t segment, uint64_t offset, uint64_t first_sequence,
                      uint64_t previous_offset, uint32_t capacity)
     void jlog_futex_wait(uint32_t *futex, uint32_t value, int64_t timeout_us)

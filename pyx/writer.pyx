@@ -14,6 +14,8 @@ from jlog._core.member cimport APPEND, Call
 from jlog._core.page cimport (
     JLOG_BASE_BYTES,
     jlog_buffer,
+    jlog_clock,
+    jlog_now_us,
     jlog_page,
     jlog_put_value,
     jlog_spin_lock,
@@ -55,6 +57,7 @@ cdef class Writer:
 
     cdef Attachment attachment
     cdef jlog_buffer *buffer
+    cdef jlog_clock clock  # used with the GIL held
     cdef const uint64_t *process
     cdef uint64_t token
     cdef bint buffered
@@ -117,15 +120,17 @@ cdef class Writer:
         (a full disk: when there is space again the next append works). A KeyboardInterrupt out of it leaves the record
         appended or not, never half.
         """
-        cdef int64_t sequence
+        cdef int64_t sequence, now_us
         cdef jlog_page *page
         if type(value) is bytes and key is None and headers is None and timestamp_us is None and self.buffered:
             if self.token == CLOSED or self.process[0] != self.token:
                 raise closed_error(self.path)
             # Nothing between the lock and the unlock touches a Python object.
             page = self.buffer.page
+            now_us = jlog_now_us(&self.clock)
             if jlog_spin_lock(&page.append_lock, self.buffer.owner, QUICK_TURNS):
-                sequence = jlog_put_value(self.buffer, <const uint8_t *> PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+                sequence = jlog_put_value(self.buffer, <const uint8_t *> PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value),
+                                          now_us)
                 jlog_unlock(&page.append_lock)
                 jlog_wake(page)
                 if sequence >= 0:

@@ -37,8 +37,8 @@ PRECOMMIT_BYTES = 128 << 10
     "--precommit",
     type=SIZE,
     default=PRECOMMIT_BYTES,
-    show_default="128K",
-    help="Size of the shared pre-commit buffer; 0: each append is in the segment file before the next one.",
+    help="Size of the shared pre-commit buffer; 0: each append is in the segment file before the next one.  "
+    "[default: 128K]",
 )
 @click.option(
     "--compression",

@@ -8,7 +8,16 @@ from processes.units import check_units, read_all
 
 pytestmark = pytest.mark.usefixtures("failpoints")
 
-HOLDING = ["append.encoded", "append.published", "close.before_write", "switch.emptied", "direct.noted", "roll.completed"]
+# Where it stops, and what it is told to do.
+HOLDING = {
+    "append.encoded": ("append", "w", 5, 100),
+    "append.published": ("extend", "w", 5, 3, 100),
+    "close.before_write": ("work", "w", 10, "direct"),
+    "switch.filled": ("append", "w", 100, 100),
+    "direct.noted": ("extend", "w", 5, 2, 100, True),
+    "direct.written": ("append", "w", 5, 100, "direct"),
+    "roll.completed": ("work", "w", 10, "direct"),
+}
 
 
 @pytest.fixture(params=HOLDING)
@@ -23,7 +32,7 @@ def stopped(request, spawn, tmp_path):
 
 def stop(child, failpoint):
     child.call("arm", f"{failpoint}=stop@2")
-    child.start("work", "w", 10, "direct")
+    child.start(*HOLDING[failpoint])
     child.is_stopped()
 
 
@@ -40,8 +49,7 @@ def test_lock_timeout_raises_while_the_holder_is_stopped_and_all_is_well_once_it
     holder.continues()
     holder.result()
     waiter.call("append", "x", 5)
-    records = check_units(tmp_path / "j", holder.acknowledged + waiter.acknowledged)
-    assert records[: len(before)] == before
+    assert check_units(tmp_path / "j", holder.acknowledged + waiter.acknowledged)[: len(before)] == before
 
 
 def test_a_waiter_without_timeout_goes_on_when_the_holder_does(stopped, spawn, tmp_path):

@@ -66,8 +66,11 @@ def check_units(
     check_state(records, journal.state())
     report = journal.verify()
     assert report.ok, report
-    assert [(record.sequence, record.value) for record in oracle.read_journal(path).records] == records
-    assert journal.next_sequence == (records[-1][0] + 1 if records else journal.next_sequence)
+    # A direct block that its killed writer could not publish counts for the oracle; a reader sees it as soon as the next
+    # one to take the lock has published it.
+    beyond = [(record.sequence, record.value) for record in oracle.read_journal(path).records]
+    assert beyond[: len(records)] == records
+    assert len(check_whole(beyond[len(records) :], cut=False)) <= 1
     return records
 
 

@@ -195,6 +195,16 @@ def clean(path: str) -> list[int]:
     return [segment.first_sequence for segment in jlog.Journal(path).clean()]
 
 
+def clean_and_die_prepared(path: str, name: str, sequence: int) -> None:
+    """The subscriber has passed everything before this sequence, and nobody has cleaned since."""
+    kept, retention.clean = retention.clean, lambda *_, **__: []
+    try:
+        with jlog.Reader(path, name) as reader:
+            reader.commit(sequence)
+    finally:
+        retention.clean = kept
+
+
 def clean_and_die(path: str, unlinked: int) -> None:
     """Killed before one more file is unlinked by retention."""
     left = count(unlinked, -1)

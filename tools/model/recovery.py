@@ -126,9 +126,10 @@ class RecoveryModel:
 
     def opened(self, page, files, disk, entries, seen):
         bounds, start = (0, STRIDE), (("start", 0, ()),) * len(self.programs)
+        locks = None, frozenset()
         reader = ("look for slots", False, ()) if self.reader else ()
         records = frozenset(FIRST_LIFE), frozenset(seen), frozenset(FIRST_LIFE[:1])
-        return (*page, files, disk, entries, bounds, frozenset([bounds]), None, frozenset(), start, reader, *records,
+        return (*page, files, disk, entries, bounds, frozenset([bounds]), *locks, start, reader, *records,
                 1, self.kills, self.losses)  # fmt: skip
 
     def perform(self, state, action, pid):
@@ -398,7 +399,7 @@ SCENARIOS = [
     RecoveryModel("recovery: a second power loss", ((A, S), (A, S), (A,)), reader=False),
     RecoveryModel("recovery: power losses and kills, a reader", ((A,), (A, S), (A,)), kills=2, quick=False),
     RecoveryModel("recovery: three power losses", ((A, S), (A,), (A,)), losses=2, reader=False, quick=False),
-    *(RecoveryModel(name, ((A,), (A, S), (A,)), quick=False) for name in OTHER_ORDERS),
+    *(RecoveryModel(name, ((A,), (A, S)), quick=False) for name in OTHER_ORDERS),
 ]
 MISTAKES = [
     *(RecoveryModel("", ((A,), (A,), (A,)), wrong=name, reader="slot" in name) for name in ORDERS),

@@ -59,9 +59,8 @@ SCENARIOS = [
     ),
     Protocol("rolls that fail", (a(11) + ROLL, a(21) + ROLL, a(31)), failures=1, newcomers=1, reader=True),
     Protocol("own files", (a(11) + own(12, 13), own(21) + a(22), a(31)), newcomers=1, reader=True),
-    Protocol(
-        "own files that fail", (a(11) + own(12), a(21) + own(22), a(31)), failures=1, newcomers=1, reader=True
-    ),
+    Protocol("own files that fail", (a(11) + own(12), a(21) + own(22)), failures=2, reader=True),
+    Protocol("own files that fail, a slot is reused", (a(11) + own(12), a(21) + own(22), a(31)), 1, 1, 1),
     Protocol("state: blocks and rolls", (a(11) + ROLL, s(21) + s(22), a(31) + ROLL), newcomers=1, quick=True),
     Protocol("state: in a file of its own", (a(11) + own_s(12), s(21) + ROLL, a(31) + own_s(32))),
     Protocol(
@@ -105,7 +104,7 @@ SCENARIOS = [
     ),
     Protocol(
         "power loss: rolls that fail",
-        (a(11) + ROLL, a(21) + SYNC, a(31) + SYNC),
+        (a(11) + ROLL, a(21) + SYNC, a(31)),
         kills=2,
         failures=1,
         power=True,

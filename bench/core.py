@@ -1,0 +1,182 @@
+"""Measures jlog beside a plain file, in one run and in turns. `make bench`; ARGS='--quick' for a first look.
+
+Targets are printed beside what was measured, never asserted: on a busy machine every number is noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import reading
+import reopening
+import writing
+from contest import Result, Settings, Spread, hold
+from machine import has_failpoints, machine
+from memory import Memory, memory
+from rich.console import Console
+from rich.table import Table
+
+CONTESTS = [*writing.CONTESTS, *reading.CONTESTS]
+REOPENINGS = {"reopen": 64 << 20, "reopen-one-segment": 4 << 30}  # bytes of a segment
+MEMORY = "memory"
+NAMES = [contest.name for contest in CONTESTS] + [*REOPENINGS, MEMORY]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Measures jlog beside a plain file, in one run and in turns."
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a tenth of the work, in 3 rounds: a first look, not numbers"
+    )
+    parser.add_argument("--records", type=int, help="of a run (default: 1,000,000)")
+    parser.add_argument("--rounds", type=int, help="that count (default: 7)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all rounds there")
+    parser.add_argument(
+        "--only", action="append", metavar="NAME", help=f"may be repeated; one of {', '.join(NAMES)}"
+    )
+    parser.add_argument(
+        "--dir", type=Path, default=Path(), help="where the data goes for the time (default: here)"
+    )
+    found = parser.parse_args()
+    unknown = sorted(set(found.only or ()) - set(NAMES))
+    if unknown:
+        parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    if (found.rounds is not None and found.rounds < 1) or (
+        found.records is not None and found.records < writing.CHUNK
+    ):
+        parser.error(f"at least 1 round, and {writing.CHUNK:,} records")
+    return found
+
+
+def settings_of(options: argparse.Namespace, directory: Path) -> Settings:
+    chunk = 2 * writing.CHUNK  # two processes get whole chunks
+    records = options.records or (100_000 if options.quick else 1_000_000)
+    return Settings(
+        directory=directory,
+        records=max(records // chunk, 1) * chunk,
+        rounds=options.rounds or (3 if options.quick else 7),
+        reopen_bytes=100_000_000 if options.quick else 1_000_000_000,
+        memory_bytes=200_000_000 if options.quick else 2_000_000_000,
+    )
+
+
+def main() -> None:
+    options = arguments()
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    console = Console(highlight=False)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=options.dir) as directory:
+        settings = settings_of(options, Path(directory))
+        # The largest journal, and as much again for what the kernel has not given back yet.
+        if shutil.disk_usage(directory).free < 2 * max(settings.memory_bytes, settings.reopen_bytes):
+            console.print(
+                "less free space than the largest journal needs twice; take another --dir", style="red"
+            )
+        about = machine(settings.directory)
+        for name, value in about.items():
+            console.print(f"{name:>12}  {value}")
+        if has_failpoints():
+            console.print("built with fail points, for the tests: these numbers are not jlog's", style="red")
+        report = measure(set(options.only or NAMES), settings, console)
+    if options.json:
+        shown = {"records": settings.records, "rounds": settings.rounds, "value_bytes": writing.VALUE_BYTES}
+        options.json.write_text(json.dumps({"machine": about, "settings": shown, **report}, indent=2) + "\n")
+
+
+def measure(wanted: set[str], settings: Settings, console: Console) -> dict[str, Any]:
+    results: list[Result] = []
+    reopenings: dict[str, Spread] = {}
+    memories: dict[str, Memory] = {}
+    with console.status("") as status:
+        for contest in CONTESTS:
+            if contest.name in wanted:
+                status.update(contest.name)
+                results.append(hold(contest, settings))
+        for name, segment_bytes in REOPENINGS.items():
+            if name in wanted:
+                status.update(name)
+                reopenings[name] = reopening.reopening(settings, segment_bytes)
+        if MEMORY in wanted:
+            status.update(MEMORY)
+            memories = memory(settings)
+    if results:
+        console.print(rates_table(results, settings))
+    if reopenings:
+        console.print(reopenings_table(reopenings, settings))
+    if memories:
+        console.print(memory_table(memories, settings))
+    return {
+        "contests": [result.as_json() for result in results],
+        "reopen": {
+            name: {"unit": "ms", "target": reopening.TARGET, **at.as_json()}
+            for name, at in reopenings.items()
+        },
+        "memory": {name: asdict(found) for name, found in memories.items()},
+    }
+
+
+def spread(found: Spread, scale: float = 1, digits: int = 2) -> str:
+    median, low, high = (
+        f"{value / scale:.{digits}f}" for value in (found.median, min(found.rounds), max(found.rounds))
+    )
+    return f"{median} ({low}–{high})"
+
+
+def rates_table(results: list[Result], settings: Settings) -> Table:
+    table = Table(
+        title=f"Million records/s of {writing.VALUE_BYTES} bytes, {settings.records:,} a round: "
+        f"median (min–max) of {settings.rounds} rounds",
+        title_justify="left",
+        show_lines=True,
+    )
+    table.add_column("")
+    for column in ("rate", "ratio", "target"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for result in results:
+        ratio = result.ratio
+        table.add_row(
+            result.ours_name + (f"\n  {result.rival_name}" if ratio else ""),
+            spread(result.ours, 1e6) + (f"\n{spread(result.rival, 1e6)}" if ratio else ""),
+            spread(ratio) if ratio else "",
+            result.contest.target,
+        )
+    return table
+
+
+def reopenings_table(found: dict[str, Spread], settings: Settings) -> Table:
+    table = Table(
+        title=f"Milliseconds to open {settings.reopen_bytes / 1e9:.1f} GB whose writer was killed, and append",
+        title_justify="left",
+    )
+    for column in ("", "jlog", "target"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, times in found.items():
+        table.add_row(
+            f"segments of {REOPENINGS[name] >> 20:,} MiB", spread(times, digits=1), reopening.TARGET
+        )
+    return table
+
+
+def memory_table(found: dict[str, Memory], settings: Settings) -> Table:
+    table = Table(
+        title=f"Resident memory in MB over {settings.memory_bytes / 1e9:.1f} GB; its own: without mapped files",
+        title_justify="left",
+    )
+    for column in ("", "after 5 %", "at most", "at the end", "its own after 5 %", "at the end"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, at in found.items():
+        values = (at.early, at.most, at.last, at.early_own, at.last_own)
+        table.add_row(name, *(f"{value / 1e6:.1f}" for value in values))
+    return table
+
+
+if __name__ == "__main__":
+    main()

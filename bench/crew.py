@@ -1,0 +1,64 @@
+"""Processes that stand ready, begin at one word, and say when they began and ended."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@contextmanager
+def process(work: Callable[..., None], *arguments: Any) -> Iterator[tuple[Connection, Callable[[], None]]]:
+    """(line to a process that runs work(line, *arguments), what kills it with SIGKILL)."""
+    ours, theirs = SPAWN.Pipe()
+    child = SPAWN.Process(target=work, args=(theirs, *arguments), daemon=True)
+    child.start()
+    theirs.close()
+
+    def kill() -> None:
+        child.kill()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL, child.exitcode
+
+    try:
+        yield ours, kill
+    finally:
+        ours.close()
+        child.kill()
+        child.join()
+
+
+def serve(line: Connection, opens: Callable[..., Any], works: Callable[..., None], *arguments: Any) -> None:
+    """For each path told: opens, says so, and at the next word works; says from when to when."""
+    try:
+        while True:
+            with opens(line.recv(), *arguments) as opened:
+                line.send("ready")
+                line.recv()
+                begin = perf_counter()  # one clock for all processes
+                works(opened, *arguments)
+                end = perf_counter()
+            line.send((begin, end))
+    except EOFError:
+        return
+
+
+def run_together(lines: list[Connection], path: Path) -> float:
+    """Seconds from the first's begin to the last's end."""
+    for line in lines:
+        line.send(str(path))
+    for line in lines:
+        line.recv()
+    for line in lines:
+        line.send("go")
+    times = [line.recv() for line in lines]
+    return max(end for _, end in times) - min(begin for begin, _ in times)

@@ -1,0 +1,46 @@
+"""What the numbers were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import jlog
+import jlog._core.recovery
+
+
+def machine(directory: Path) -> dict[str, str]:
+    return {
+        "cpu": cpu_model(),
+        "cores": f"{len(os.sched_getaffinity(0))} of {os.cpu_count()}",
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / (1 << 30):.1f} GiB",
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "jlog": f"{jlog.__version__}{', built with fail points' if has_failpoints() else ''}",
+        "file system": file_system(directory),
+        "load": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+    }
+
+
+def has_failpoints() -> bool:
+    """A build for the tests, which is slower: only in it stands the name of the variable that arms them."""
+    return b"JLOG_FAILPOINTS" in Path(jlog._core.recovery.__file__).read_bytes()
+
+
+def cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def file_system(directory: Path) -> str:
+    """Its type, by the device that the directory lies on."""
+    device = os.stat(directory).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, after = line.split(" - ", 1)
+        if before.split()[2] == wanted:
+            return after.split()[0]
+    return "unknown"

@@ -1,0 +1,76 @@
+"""Whether memory stays flat while much is written and read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contest import Settings, empty_directory
+from crew import process
+from writing import CHUNK, VALUE_BYTES, chunk_of_values
+
+import jlog
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+SAMPLES = 20
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Resident bytes of the process after a twentieth of the work, at most from then on, and at the end; and of what is
+    its own, not a file's."""
+
+    early: int
+    most: int
+    last: int
+    early_own: int
+    last_own: int
+
+
+def resident() -> tuple[int, int]:
+    """(all, what is not a file's), in bytes."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(fields["VmRSS"].split()[0]) << 10, int(fields["RssAnon"].split()[0]) << 10
+
+
+def summary(samples: list[tuple[int, int]]) -> Memory:
+    return Memory(
+        samples[0][0], max(sample for sample, _ in samples), samples[-1][0], samples[0][1], samples[-1][1]
+    )
+
+
+def write(line: Connection, path: str, records: int) -> None:
+    values = chunk_of_values()
+    samples = []
+    with jlog.Writer(path) as writer:
+        for _ in range(SAMPLES):
+            for _ in range(records // SAMPLES // CHUNK):
+                writer.extend(values)
+            samples.append(resident())
+    line.send(summary(samples))
+
+
+def read(line: Connection, path: str, records: int) -> None:
+    samples = []
+    done, mark = 0, records // SAMPLES
+    with jlog.Reader(path) as reader:
+        for _value in reader.values():
+            done += 1
+            if done == mark:
+                samples.append(resident())
+                mark += records // SAMPLES
+    line.send(summary(samples))
+
+
+def memory(settings: Settings) -> dict[str, Memory]:
+    step = SAMPLES * CHUNK
+    records = max(settings.memory_bytes // VALUE_BYTES // step, 1) * step
+    found = {}
+    with empty_directory(settings.directory) as directory:
+        for name, work in (("writing", write), ("reading", read)):
+            with process(work, str(directory / "journal"), records) as (line, _):
+                found[name] = line.recv()
+    return found

@@ -1,0 +1,78 @@
+"""`jlogtool demo`: what jlog does, shown in a minute on real input with real processes, and proved at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+from rich.console import Console
+
+import jlog
+from jlog.demo.fleet import Broken, Fleet
+from jlog.demo.sources import NoInput
+from jlog.demo.steps import STEPS, Demo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KEEP = "JLOG_DEMO_DIR"
+
+
+def run(inputs: list[str]) -> int:
+    """Shows jlog on the lines of the files named, or below the directories named; without any on the sources of
+    Python's standard library. Returns the exit code: 0 only if all that was acknowledged is proved to be delivered.
+
+    Works in a temporary directory, which is removed, or in a new one below $JLOG_DEMO_DIR, which is kept.
+    """
+    console = Console(highlight=False, markup=False, emoji=False)
+    errors = Console(highlight=False, markup=False, emoji=False, stderr=True, soft_wrap=True)
+    try:
+        with _ended_tidily(), _directory() as directory, Fleet() as fleet:
+            demo = Demo(inputs, directory, fleet, console)
+            for step in STEPS:
+                step(demo)
+            if os.environ.get(KEEP):
+                demo.say(f"kept: {demo.journal}")
+            return 0
+    except NoInput as error:
+        errors.print(f"demo: {error}")
+    except (Broken, jlog.JournalError) as error:
+        errors.print(f"demo: FAILED: {error}")
+    except OSError as error:
+        errors.print(f"demo: {error}")
+    except KeyboardInterrupt:
+        errors.print("demo: interrupted; its processes have been ended")
+        return 128 + signal.SIGINT
+    return 1
+
+
+@contextmanager
+def _directory() -> Iterator[str]:
+    kept_in = os.environ.get(KEEP)
+    if kept_in:
+        os.makedirs(kept_in, exist_ok=True)
+        yield tempfile.mkdtemp(prefix="jlog-demo-", dir=kept_in)
+        return
+    with tempfile.TemporaryDirectory(prefix="jlog-demo-") as directory:
+        yield directory
+
+
+@contextmanager
+def _ended_tidily() -> Iterator[None]:
+    """SIGTERM unwinds as Ctrl-C does, so that no process and no file stays behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # where no handler can be set
+        return
+    before = signal.signal(signal.SIGTERM, _exit)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _exit(number: int, _frame: object) -> NoReturn:
+    raise SystemExit(128 + number)

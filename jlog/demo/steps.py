@@ -1,0 +1,230 @@
+"""The demo, step by step. Each takes what those before it have left in the Demo, and says in a line what it did."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import jlog
+from jlog.demo import counters
+from jlog.demo.fleet import Broken, Fleet
+from jlog.demo.producer import Share, produce
+from jlog.demo.proof import differences, expected_chains
+from jlog.demo.report import Facts, table
+from jlog.demo.sources import Source, share_out, take
+from jlog.demo.subscriber import CHECKPOINT, END, Account, Task, subscribe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+PRODUCERS = ("producer-1", "producer-2", "producer-3", "producer-4")
+SUBSCRIBERS = ("audit", "index")
+KILLED_PRODUCER = PRODUCERS[0]  # it has the most lines
+KILLED_SUBSCRIBER, REWOUND_SUBSCRIBER = SUBSCRIBERS
+PRECOMMIT_BYTES = 128 << 10
+SEGMENT_BYTES = 4 << 20
+
+
+class Demo:
+    """What the steps share."""
+
+    source: Source
+    shares: dict[str, Share]
+    tasks: dict[str, Task]
+    progress: memoryview  # acknowledged lines of each producer, then the end of each subscriber's deliveries
+    accounts: dict[str, Account]
+
+    def __init__(self, inputs: list[str], directory: str, fleet: Fleet, console: Console) -> None:
+        self.inputs = inputs
+        self.fleet = fleet
+        self.console = console
+        self.journal = os.path.join(directory, "journal")
+        self.counters = os.path.join(directory, "counters")
+        self.input_copy = os.path.join(directory, "input")
+        self.ledgers = os.path.join(directory, "ledger-")
+        self.facts = Facts()
+
+    def say(self, text: str) -> None:
+        self.console.print(text, soft_wrap=True)
+
+    def say_progress(self) -> None:
+        acknowledged = list(self.progress)[: len(PRODUCERS)]
+        delivered = list(self.progress)[len(PRODUCERS) :]
+        read = ", ".join(f"{name} {end:,}" for name, end in zip(SUBSCRIBERS, delivered, strict=True))
+        segments = len(jlog.Journal(self.journal).segments())
+        self.say(f"  … {sum(acknowledged):,} lines acknowledged; read: {read}; {segments} segments")
+
+
+def take_input(demo: Demo) -> None:
+    source = demo.source = take(demo.inputs, demo.input_copy)
+    what = "the sources of Python's standard library" if not demo.inputs else "the input"
+    first = "the beginning of " if source.is_cut else ""
+    unreadable = f"; {source.unreadable:,} more cannot be read" if source.unreadable else ""
+    demo.say(
+        f"{first}{what}: {source.lines:,} lines, {source.size_bytes / 1e6:.1f} MB, {source.files:,} files{unreadable}"
+    )
+
+
+def make_journal(demo: Demo) -> None:
+    journal = jlog.Journal.create(demo.journal, precommit=PRECOMMIT_BYTES, segment_bytes=SEGMENT_BYTES)
+    for name in SUBSCRIBERS:
+        journal.add_subscriber(name)
+    demo.say(f"journal {demo.journal} with subscribers {' and '.join(SUBSCRIBERS)}")
+
+
+def start_processes(demo: Demo) -> None:
+    counters.make(demo.counters, len(PRODUCERS) + len(SUBSCRIBERS))
+    demo.progress = counters.open_counters(demo.counters)
+    demo.fleet.tick = demo.say_progress
+    demo.tasks = {
+        name: Task(
+            name=name,
+            journal=demo.journal,
+            counters=demo.counters,
+            slot=len(PRODUCERS) + number,
+            ledger=demo.ledgers + name,
+            lines=demo.source.lines,
+            is_to_be_killed=name == KILLED_SUBSCRIBER,
+            takes_checkpoint=name == REWOUND_SUBSCRIBER,
+        )
+        for number, name in enumerate(SUBSCRIBERS)
+    }
+    demo.shares = {
+        name: Share(
+            name=name,
+            journal=demo.journal,
+            counters=demo.counters,
+            slot=number,
+            source=demo.source.path,
+            pieces=pieces,
+            is_to_be_killed=name == KILLED_PRODUCER,
+        )
+        for number, (name, pieces) in enumerate(
+            zip(PRODUCERS, share_out(demo.source.pieces, len(PRODUCERS)), strict=True)
+        )
+    }
+    for name, task in demo.tasks.items():
+        demo.fleet.start(name, subscribe, task)
+    for name in demo.tasks:
+        demo.fleet.wait_for(name, "reading")
+    demo.facts.started = time.monotonic()
+    for name, share in demo.shares.items():
+        demo.fleet.start(name, produce, share)
+    demo.say(
+        f"{len(PRODUCERS)} producer processes append line by line, {len(SUBSCRIBERS)} subscriber processes read"
+    )
+
+
+def kill_producer(demo: Demo) -> None:
+    fleet, name = demo.fleet, KILLED_PRODUCER
+    journal = jlog.Journal(demo.journal)
+    fleet.wait_for(name, "half way")
+    journal.set_checkpoint(name, "end")
+    fleet.tell(name, "go on")
+    fleet.wait_for(name, "past the checkpoint")
+    fleet.kill(name)
+    fleet.start(name, produce, demo.shares[name].for_restart())
+    acknowledged, found = fleet.wait_for(name, "resumed")
+    journal.remove_checkpoint(name)
+    demo.facts.kills += 1
+    demo.say(
+        f"kill -9 {name} with {acknowledged:,} lines acknowledged; "
+        f"the journal has {found:,} of them, where it went on when started again"
+    )
+
+
+def take_checkpoint(demo: Demo) -> None:
+    position = demo.fleet.wait_for(REWOUND_SUBSCRIBER, "checkpoint")
+    demo.say(f"{REWOUND_SUBSCRIBER} took the checkpoint {CHECKPOINT!r} at record {position:,}")
+
+
+def kill_subscriber(demo: Demo) -> None:
+    fleet, name = demo.fleet, KILLED_SUBSCRIBER
+    fleet.wait_for(name, "half way")
+    fleet.kill(name)
+    delivered = demo.progress[demo.tasks[name].slot]
+    fleet.start(name, subscribe, demo.tasks[name].for_restart())
+    committed = fleet.wait_for(name, "reading")
+    demo.facts.kills += 1
+    demo.facts.to_be_redelivered = delivered - committed
+    demo.say(
+        f"kill -9 {name} at record {delivered:,}; started again it went on from its last commit, {committed:,}"
+    )
+
+
+def finish(demo: Demo) -> None:
+    for name in PRODUCERS:
+        demo.fleet.wait_for(name, "done")
+        demo.fleet.wait_for_the_end(name)
+    demo.facts.written = time.monotonic()
+    with jlog.Writer(demo.journal) as writer:
+        writer.append(b"", headers=[(END, None)])
+    demo.accounts = {name: demo.fleet.wait_for(name, "account") for name in SUBSCRIBERS}
+    demo.facts.delivered = time.monotonic()
+    demo.say(f"all {demo.source.lines:,} lines are journaled, and both subscribers have read to the end")
+
+
+def rewind(demo: Demo) -> None:
+    demo.fleet.tell(REWOUND_SUBSCRIBER, "rewind")
+    demo.facts.replayed = demo.fleet.wait_for(REWOUND_SUBSCRIBER, "replayed")
+    for name in SUBSCRIBERS:
+        demo.fleet.wait_for_the_end(name)
+    demo.say(
+        f"{REWOUND_SUBSCRIBER} went back to {CHECKPOINT!r} and read {demo.facts.replayed:,} records once more: the same"
+    )
+
+
+def verify_and_clean(demo: Demo) -> None:
+    """What was made is what the subscriber that was not killed saw before its commits, and what is there now."""
+    journal = jlog.Journal(demo.journal)
+    report = journal.verify()
+    if not report.ok:
+        raise Broken(f"verify found damage: {report.damage[0]}")
+    kept = {segment.first_sequence for segment in journal.segments()}
+    demo.facts.segments_made = len(demo.accounts[REWOUND_SUBSCRIBER].segments | kept)
+    journal.remove_checkpoint(CHECKPOINT)
+    journal.clean()
+    demo.facts.segments_removed = demo.facts.segments_made - len(journal.segments())
+    demo.say(
+        f"verify read what the checkpoint kept, {report.records:,} records; without it "
+        f"{demo.facts.segments_removed} of {demo.facts.segments_made} segments are cleaned behind the readers"
+    )
+
+
+def prove(demo: Demo) -> None:
+    source = demo.source
+    acknowledged = sum(demo.progress[share.slot] for share in demo.shares.values())
+    expected = expected_chains(source)
+    found = []
+    if acknowledged != source.lines:
+        found.append(f"{acknowledged:,} lines were acknowledged of {source.lines:,}")
+    end = jlog.Journal(demo.journal).next_sequence
+    if end != source.lines + 1:
+        found.append(f"{source.lines:,} lines and the end make {end:,} records in the journal")
+    for name, account in demo.accounts.items():
+        again = demo.facts.to_be_redelivered if name == KILLED_SUBSCRIBER else 0
+        if account.redelivered != again:
+            found.append(
+                f"{name} was given {account.redelivered:,} records a second time instead of {again:,}"
+            )
+        found += [f"{name}: {difference}" for difference in differences(expected, account.chains)]
+    if found:
+        raise Broken("\n  ".join(found))
+    demo.console.print(table(source, demo.facts, demo.accounts, len(expected)))
+
+
+STEPS: tuple[Callable[[Demo], None], ...] = (
+    take_input,
+    make_journal,
+    start_processes,
+    kill_producer,
+    take_checkpoint,
+    kill_subscriber,
+    finish,
+    rewind,
+    verify_and_clean,
+    prove,
+)

@@ -1,0 +1,37 @@
+"""What the tests of the command line share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jlog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """Where a test's journal goes; nothing is there yet."""
+    return tmp_path / "journal"
+
+
+@pytest.fixture
+def numbers(journal: Path) -> Path:
+    """A journal of the values b"0" to b"99"."""
+    with jlog.Writer(journal) as writer:
+        writer.extend([b"%d" % number for number in range(100)])
+    return journal
+
+
+@pytest.fixture
+def segments(journal: Path) -> Path:
+    """The values b"0" to b"39", a block for each: ten in each of four sealed segments, none in the open one."""
+    with jlog.Writer(journal, precommit=0) as writer:
+        for number in range(40):
+            writer.append(b"%d" % number)
+            if number % 10 == 9:
+                writer.roll()
+    return journal

@@ -1,0 +1,126 @@
+"""`jlogtool append`."""
+
+from __future__ import annotations
+
+import signal
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jlog
+from cli.command import HUNG_SECONDS, do, run, start
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# An empty line, bytes that are no UTF-8, a carriage return, a NUL, a line longer than what is read at once.
+LINES = [b"first", b"", b"\xff\xfe", b"with return\r", b"\x00", b"long" * 600_000, b"last"]
+
+
+def values(journal: Path) -> list[bytes | None]:
+    with jlog.Reader(journal) as reader:
+        return list(reader.values())
+
+
+def framed(records: list[bytes]) -> bytes:
+    return b"".join(struct.pack("<I", len(record)) + record for record in records)
+
+
+def test_a_line_keeps_every_byte_but_its_newline(journal: Path) -> None:
+    do("append", journal, stdin=b"\n".join(LINES) + b"\n")
+    assert values(journal) == LINES
+
+
+def test_the_last_line_needs_no_newline(journal: Path) -> None:
+    do("append", journal, stdin=b"one\ntwo")
+    assert values(journal) == [b"one", b"two"]
+
+
+def test_the_last_line_of_a_file_does_not_run_into_the_next_file(journal: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"one\ntwo")
+    (tmp_path / "b").write_bytes(b"three\n")
+    do("append", journal, tmp_path / "a", "-", tmp_path / "b", stdin=b"stdin")
+    assert values(journal) == [b"one", b"two", b"stdin", b"three"]
+
+
+def test_length32_takes_any_bytes(journal: Path) -> None:
+    records = [b"", b"\n", b"\x00" * 5, b"a\nb", b"long" * 600_000]
+    do("append", journal, "--framing", "length32", stdin=framed(records))
+    assert values(journal) == records
+
+
+def test_json_tells_where_the_records_begin_and_how_many_they_are(journal: Path) -> None:
+    assert do("append", "--json", journal, stdin=b"a\nb\n").json == {"first_sequence": 0, "records": 2}
+    assert do("append", "--json", journal, stdin=b"c\n").json == {"first_sequence": 2, "records": 1}
+
+
+def test_no_input_appends_nothing(journal: Path) -> None:
+    do("append", journal, stdin=b"a\n")
+    assert do("append", "--json", journal).json == {"first_sequence": 1, "records": 0}
+    assert values(journal) == [b"a"]
+
+
+@pytest.mark.parametrize("precommit", ["0", "4K", "1MiB", "65536"])
+def test_every_size_of_the_buffer_keeps_every_record(journal: Path, precommit: str) -> None:
+    lines = [b"line %d" % number for number in range(5000)]
+    do("append", journal, "--precommit", precommit, stdin=b"\n".join(lines))
+    assert values(journal) == lines
+
+
+@pytest.mark.parametrize("framing", ["lines", "length32"])
+def test_what_a_slow_pipe_brings_is_readable_at_once(journal: Path, framing: str) -> None:
+    do("create", journal)
+    with start("append", journal, "--framing", framing) as tool, jlog.Reader(journal) as reader:
+        for value in (b"first", b"second"):
+            tool.stdin.write(value + b"\n" if framing == "lines" else framed([value]))
+            assert reader.read(timeout=HUNG_SECONDS).values() == [value]
+        tool.stdin.close()
+        assert tool.wait(HUNG_SECONDS) == 0
+
+
+def test_half_a_line_waits_for_its_other_half(journal: Path) -> None:
+    do("create", journal)
+    with start("append", journal) as tool, jlog.Reader(journal) as reader:
+        tool.stdin.write(b"whole\nha")
+        assert reader.read(timeout=HUNG_SECONDS).values() == [b"whole"]
+        tool.stdin.write(b"lf\n")
+        assert reader.read(timeout=HUNG_SECONDS).values() == [b"half"]
+        tool.stdin.close()
+
+
+def test_length32_that_ends_within_a_record_keeps_those_before_and_fails(journal: Path) -> None:
+    result = run("append", journal, "--framing", "length32", stdin=framed([b"whole", b"torn"])[:-1])
+    assert result.code == 1
+    assert "ends within a record" in result.err
+    assert values(journal) == [b"whole"]
+
+
+def test_a_length_that_no_record_may_have_is_refused_and_not_waited_for(journal: Path) -> None:
+    with start("append", journal, "--framing", "length32") as tool:
+        tool.stdin.write(struct.pack("<I", (1 << 30) + 1))
+        assert tool.wait(HUNG_SECONDS) == 1
+        assert tool.stderr.read().count(b"\n") == 1
+
+
+def test_interrupted_it_ends_quietly_and_keeps_what_it_has_appended(journal: Path) -> None:
+    do("create", journal)
+    with start("append", journal) as tool, jlog.Reader(journal) as reader:
+        tool.stdin.write(b"one\n")
+        reader.read(timeout=HUNG_SECONDS)
+        tool.send_signal(signal.SIGINT)
+        assert tool.wait(HUNG_SECONDS) == 130
+        assert tool.stderr.read() == b""
+    assert values(journal) == [b"one"]
+
+
+def test_a_file_that_cannot_be_read_makes_no_journal(journal: Path, tmp_path: Path) -> None:
+    result = run("append", journal, tmp_path / "missing")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert not journal.exists()
+
+
+def test_a_value_that_the_writer_does_not_allow_is_an_error_of_usage(journal: Path) -> None:
+    assert run("append", journal, "--precommit", "5").code == 2
+    assert run("append", journal, "--precommit", "many").code == 2
+    assert run("append", journal, "--compression", "zip").code == 2

@@ -1,0 +1,122 @@
+"""What holds for every command."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+import jlog
+from cli.command import COMMAND, HUNG_SECONDS, do, run, start
+from jlog.cli.tool import tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def commands(
+    group: click.Group, above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    with click.Context(group) as context:
+        for name in group.list_commands(context):
+            command = group.get_command(context, name)
+            assert command is not None
+            yield (*above, name), command
+            if isinstance(command, click.Group):
+                yield from commands(command, (*above, name))
+
+
+COMMANDS = dict(commands(tool))
+EACH = pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+READ_A_JOURNAL = [
+    "info",
+    "dump",
+    "tail",
+    "verify",
+    "clean",
+    "rm --yes",
+    "subscriber ls",
+    "checkpoint ls",
+]
+
+
+def test_version_is_that_of_the_package() -> None:
+    assert do("--version").out == f"jlogtool {jlog.__version__}\n".encode()
+
+
+@EACH
+def test_help_has_examples_that_name_the_command(path: tuple[str, ...]) -> None:
+    command = COMMANDS[path]
+    if isinstance(command, click.Group):
+        return
+    text = command.help or ""
+    assert f"jlogtool {' '.join(path)}" in text.partition("Example")[2]
+
+
+@EACH
+def test_every_option_in_an_example_exists(path: tuple[str, ...]) -> None:
+    known = {option for command in COMMANDS.values() for p in command.params for option in p.opts}
+    examples = (COMMANDS[path].help or "").partition("Example")[2]
+    for line in examples.splitlines():
+        for part in line.split("|"):
+            if part.strip().startswith("jlogtool"):
+                assert set(re.findall(r"(?<=\s)--?[a-z][a-z0-9-]*", part)) <= known, line
+
+
+def test_no_command_and_an_unknown_one_are_errors_of_usage() -> None:
+    assert run().code == 2
+    assert run("fly").code == 2
+    assert run("info").code == 2
+
+
+@pytest.mark.parametrize("command", READ_A_JOURNAL)
+def test_a_path_that_does_not_exist_is_one_line_and_1(journal: Path, command: str) -> None:
+    result = run(*command.split(), journal)
+    assert (result.code, result.out, result.err.count("\n")) == (1, b"", 1)
+    assert str(journal) in result.err
+    assert not journal.exists()
+
+
+@pytest.mark.parametrize("command", READ_A_JOURNAL)
+def test_a_directory_that_is_no_journal_is_left_alone(tmp_path: Path, command: str) -> None:
+    (tmp_path / "file").write_bytes(b"mine")
+    assert run(*command.split(), tmp_path).code == 1
+    assert (tmp_path / "file").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    "command", ["dump", "dump --json", "dump --blocks", "tail -n 100000", "info --json", "verify", "--help"]
+)
+def test_a_closed_pipe_ends_it_quietly(journal: Path, command: str) -> None:
+    do("append", journal, stdin=b"x" * 50 + b"\n" * 20_000)
+    path = [] if command == "--help" else [journal]
+    with start(*command.split(), *path) as process:
+        process.stdout.close()
+        assert process.wait(HUNG_SECONDS) == 0
+        assert process.stderr.read() == b""
+
+
+def test_a_full_disk_under_the_output_is_one_line_and_1(numbers: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        for command in ("dump", "info", "verify --json"):
+            done = subprocess.run(
+                [*COMMAND, *command.split(), str(numbers)],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                timeout=HUNG_SECONDS,
+            )
+            assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+
+
+def test_a_path_need_not_be_utf8(tmp_path: Path) -> None:
+    journal = os.fsencode(tmp_path) + b"/\xff"
+    do("append", journal, stdin=b"one\n")
+    assert do("dump", journal).out == b"one\n"
+    assert os.fsencode(do("info", "--json", journal).json["path"]) == journal
+    assert do("info", journal).out
+    assert do("ls", tmp_path).out

@@ -1,0 +1,191 @@
+"""`jlogtool demo` shows and proves; it leaves nothing behind, whatever ends it."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jlog.demo.fleet import Broken, Fleet
+from jlog.demo.proof import differences, expected_chains
+from jlog.demo.sources import NoInput, digest_of, lines_of, share_out, take
+
+DEMO = [sys.executable, "-m", "jlog.cli", "demo"]
+
+
+def environment_with(temporary: Path) -> dict[str, str]:
+    temporary.mkdir()
+    return {**os.environ, "TMPDIR": str(temporary), "JLOG_DEMO_DIR": "", "COLUMNS": "200"}
+
+
+def write_lines(path: Path, count: int) -> str:
+    path.write_bytes(b"".join(b"line %d of %s\n" % (number, path.name.encode()) for number in range(count)))
+    return str(path)
+
+
+@pytest.mark.parametrize("lines", [1, 2, 5, 40_000])
+def test_every_line_is_proved_to_be_delivered_though_processes_are_killed(tmp_path, lines):
+    temporary = tmp_path / "tmp"
+    done = subprocess.run(
+        [*DEMO, write_lines(tmp_path / "input", lines)],
+        env=environment_with(temporary),
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "every acknowledged line reached audit and index, in order" in done.stdout
+    assert "2 survived" in done.stdout
+    assert f"{lines:,} lines" in done.stdout
+    assert list(temporary.iterdir()) == []
+
+
+def test_segments_are_cleaned_behind_the_readers(tmp_path):
+    (tmp_path / "input").write_bytes(b"".join(b"%0999d\n" % number for number in range(20_000)))
+    done = subprocess.run(
+        [*DEMO, str(tmp_path / "input")],
+        env=environment_with(tmp_path / "tmp"),
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0
+    made, removed = next(line for line in done.stdout.splitlines() if " made, " in line).split("made, ")
+    assert int(made.split()[-1]) == int(removed.split()[0]) + 1 >= 5
+
+
+def test_below_a_directory_of_the_users_the_journal_is_kept(tmp_path):
+    environment = {**environment_with(tmp_path / "tmp"), "JLOG_DEMO_DIR": str(tmp_path / "kept")}
+    subprocess.run(
+        [*DEMO, write_lines(tmp_path / "input", 10)],
+        env=environment,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        timeout=100,
+    )
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert (kept / "journal" / "journal.meta").exists()
+
+
+def test_input_that_does_not_exist_is_said_in_a_line(tmp_path):
+    done = subprocess.run(
+        [*DEMO, str(tmp_path / "nothing")],
+        env=environment_with(tmp_path / "tmp"),
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"demo: {tmp_path / 'nothing'}: no such file or directory\n"
+
+
+def children_of(process: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["interrupted", "terminated"]
+)
+def test_ended_early_it_leaves_no_process_and_no_file(tmp_path, number, code):
+    temporary = tmp_path / "tmp"
+    demo = subprocess.Popen(
+        [*DEMO, write_lines(tmp_path / "input", 400_000)],
+        env=environment_with(temporary),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    with demo:
+        next(line for line in demo.stdout if line.startswith("4 producer processes"))
+        children = [os.pidfd_open(child) for child in children_of(demo.pid)]
+        demo.send_signal(number)
+        demo.stdout.read()  # ends when the last of them has let go of it
+        assert demo.wait(timeout=60) == code
+    assert len(children) >= 6
+    for child in children:
+        assert select.select([child], [], [], 60)[0], "a process goes on"
+        os.close(child)
+    assert list(temporary.iterdir()) == []
+
+
+def end_without_a_word(link):
+    os._exit(7)
+
+
+def test_a_process_that_dies_by_itself_ends_the_demo():
+    with Fleet() as fleet:
+        fleet.start("producer-9", end_without_a_word)
+        with pytest.raises(Broken, match="producer-9 ended with exit code 7"):
+            fleet.wait_for("producer-9", "done")
+
+
+@pytest.mark.parametrize(
+    ("delivered", "finding"),
+    [
+        ([b"a", b"b", b"c"], []),
+        ([b"a", b"b"], ["has 3 lines, the 2 delivered differ"]),
+        ([b"a", b"c", b"b"], ["has 3 lines, the 3 delivered differ"]),
+        ([b"a", b"b", b"b", b"c"], ["has 3 lines, the 4 delivered differ"]),
+        (None, ["nothing of"]),
+    ],
+    ids=["the same", "lost", "out of order", "twice", "nothing"],
+)
+def test_the_proof_finds_what_is_not_as_it_was(tmp_path, delivered, finding):
+    (tmp_path / "other").write_bytes(b"x\n" * 100)
+    (tmp_path / "three").write_bytes(b"a\nb\nc\n")
+    source = take([str(tmp_path / "three"), str(tmp_path / "other")], str(tmp_path / "copy"))
+    expected = expected_chains(source)
+    chains = dict(expected)
+    key = str(tmp_path / "three").encode()
+    if delivered is None:
+        del chains[key]
+    else:
+        chains[key] = digest_of(delivered), len(delivered)
+    found = list(differences(expected, chains))
+    assert len(found) == len(finding)
+    assert all(part in text for part, text in zip(finding, found, strict=True))
+
+
+def test_the_pieces_hold_every_line_of_the_input_once(tmp_path):
+    contents = {
+        "long": b"%d\n" * 1000,
+        "no-newline-at-the-end": b"a\nb",
+        "empty": b"",
+        "binary": bytes(range(256)) * 9,
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    source = take([str(tmp_path)], str(tmp_path / "copy"))
+    assert (source.files, source.is_cut) == (3, False)
+    lines = [line for piece in source.pieces for line in lines_of(source.path, piece)]
+    assert sorted(lines) == sorted(
+        line for content in contents.values() if content for line in content.removesuffix(b"\n").split(b"\n")
+    )
+    assert len({piece.key for piece in source.pieces}) == len(source.pieces)
+    shares = share_out(source.pieces, 4)
+    assert all(shares)
+    assert sorted(piece.offset for share in shares for piece in share) == [
+        piece.offset for piece in source.pieces
+    ]
+
+
+def test_more_than_the_demo_takes_is_cut_after_a_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("jlog.demo.sources.BYTES_MAX", 10)
+    (tmp_path / "input").write_bytes(b"one\ntwo\nthree\n")
+    source = take([str(tmp_path / "input")], str(tmp_path / "copy"))
+    assert source.is_cut
+    assert (
+        b"".join(line + b"\n" for piece in source.pieces for line in lines_of(source.path, piece))
+        == b"one\ntwo\n"
+    )
+
+
+def test_input_without_a_line_is_refused(tmp_path):
+    (tmp_path / "empty").touch()
+    with pytest.raises(NoInput):
+        take([str(tmp_path / "empty")], str(tmp_path / "copy"))

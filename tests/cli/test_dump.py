@@ -1,0 +1,222 @@
+"""`jlogtool dump`."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jlog
+from cli.command import HUNG_SECONDS, do, run, run_on_terminal, start
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def hours(journal: Path) -> Path:
+    """A record at each full hour of a day: b"0" to b"23"."""
+    midnight = int(datetime(2026, 11, 20, tzinfo=timezone.utc).timestamp()) * 1_000_000
+    with jlog.Writer(journal) as writer:
+        writer.extend(
+            [b"%d" % hour for hour in range(24)],
+            timestamps_us=[midnight + hour * 3_600_000_000 for hour in range(24)],
+        )
+    return journal
+
+
+def numbers_from(first: int, stop: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, stop)]
+
+
+def test_raw_is_each_value_and_a_newline(journal: Path) -> None:
+    do("append", journal, stdin=b"one\n\xff\n\nlast")
+    assert do("dump", journal).out == b"one\n\xff\n\nlast\n"
+
+
+def test_an_empty_journal_has_no_output(journal: Path) -> None:
+    do("create", journal)
+    assert do("dump", journal).out == b""
+
+
+def test_length32_comes_back_as_it_went_in(journal: Path) -> None:
+    records = [b"", b"\n", b"a\nb", bytes(range(256))]
+    text = b"".join(struct.pack("<I", len(record)) + record for record in records)
+    do("append", journal, "--framing", "length32", stdin=text)
+    assert do("dump", journal, "--framing", "length32").out == text
+
+
+def test_jsonl_has_everything_of_a_record(journal: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.append(
+            "zwölf".encode(), key=b"k", headers=[("name", b"text"), ("none", None)], timestamp_us=1_000_000
+        )
+    assert do("dump", journal, "--format", "jsonl").json_lines == [
+        {
+            "sequence": 0,
+            "timestamp": "1970-01-01T00:00:01.000000Z",
+            "key": "k",
+            "value": "zwölf",
+            "headers": [["name", "text"], ["none", None]],
+        }
+    ]
+
+
+def test_jsonl_has_base64_for_what_is_no_utf8(journal: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.append(b"\xff\x00", key=b"\xfe", headers=[("h", b"\xfd")])
+    (record,) = do("dump", journal, "--format", "jsonl").json_lines
+    assert base64.b64decode(record["value_base64"]) == b"\xff\x00"
+    assert base64.b64decode(record["key_base64"]) == b"\xfe"
+    assert record["headers"] == [["h", None, base64.b64encode(b"\xfd").decode()]]
+    assert not {"value", "key"} & record.keys()
+
+
+def test_jsonl_tells_null_from_empty(journal: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.append(None, key=b"")
+        writer.append(b"")
+    first, second = do("dump", journal, "--format", "jsonl").json_lines
+    assert (first["key"], first["value"]) == ("", None)
+    assert (second["key"], second["value"]) == (None, "")
+
+
+def test_jsonl_is_a_line_for_each_record_whatever_is_in_it(journal: Path) -> None:
+    value = bytes(range(128)) + "\x85\u2028".encode()
+    with jlog.Writer(journal) as writer:
+        writer.append(value)
+    result = do("dump", journal, "--json")
+    assert result.out.count(b"\n") == 1
+    assert result.json["value"].encode() == value
+
+
+def test_jsonl_keeps_a_time_that_no_calendar_has(journal: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.append(b"far", timestamp_us=1 << 62)
+    record = do("dump", journal, "--json").json
+    assert (record["timestamp"], record["timestamp_us"]) == (None, 1 << 62)
+
+
+def test_pretty_prints_nothing_that_a_terminal_would_act_on(journal: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.append(b"\x1b[31mred\n\xff", key=b"\x07")
+    (line,) = do("dump", journal, "--format", "pretty").lines
+    assert line.endswith(rb"\x07 \x1b[31mred\n\xff")
+
+
+def test_colours_are_for_terminals_only(numbers: Path) -> None:
+    assert b"\x1b[" not in do("dump", numbers, "--format", "pretty").out
+    code, shown = run_on_terminal("dump", numbers, "--format", "pretty")
+    assert (code, b"\x1b[" in shown) == (0, True)
+
+
+def test_hex_shows_every_byte(journal: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.append(b"\x00\xffhello, wide world")
+    heading, first, second = do("dump", journal, "--format", "hex").out.decode().splitlines()
+    assert heading.startswith("0 ")
+    assert first.split("  ")[1:3] == ["00000000", "00 ff 68 65 6c 6c 6f 2c 20 77 69 64 65 20 77 6f"]
+    assert second.split("  ")[1:3] == ["00000010", "72 6c 64"]
+
+
+def test_from_and_to_are_the_first_and_the_one_behind_the_last(numbers: Path) -> None:
+    assert do("dump", numbers, "--from", 10, "--to", 13).lines == [b"10", b"11", b"12"]
+    assert do("dump", numbers, "--from", 98).lines == [b"98", b"99"]
+    assert do("dump", numbers, "--from", "end").lines == []
+    assert do("dump", numbers, "--to", "begin").lines == []
+
+
+def test_positions_may_be_checkpoints(numbers: Path) -> None:
+    do("checkpoint", "set", numbers, "a", 20)
+    do("checkpoint", "set", numbers, "b", 22)
+    assert do("dump", numbers, "--from", "a", "--to", "b").lines == [b"20", b"21"]
+
+
+def test_positions_may_be_times(hours: Path) -> None:
+    result = do("dump", hours, "--from", "2026-11-20T09:30:00Z", "--to", "2026-11-20T13:00:00.5+01:00")
+    assert result.lines == [b"10", b"11", b"12"]
+
+
+@pytest.mark.parametrize("time", ["2026-11-20", "2026-11-20T12:00:00", "2026-13-20T12:00:00Z"])
+def test_a_time_without_offset_is_an_error_of_usage(numbers: Path, time: str) -> None:
+    assert run("dump", numbers, "--from", time).code == 2
+
+
+def test_limit_ends_it(numbers: Path) -> None:
+    assert do("dump", numbers, "--limit", 3, "--from", 5).lines == [b"5", b"6", b"7"]
+    assert do("dump", numbers, "--limit", 0).lines == []
+
+
+def test_grep_finds_bytes(journal: Path) -> None:
+    do("append", journal, stdin=b"one\n\xfftwo\nthree\n")
+    assert do("dump", journal, "--grep", b"\xff").lines == [b"\xfftwo"]
+    assert do("dump", journal, "--grep", "^t|one").lines == [b"one", b"three"]
+
+
+def test_limit_counts_what_grep_finds(numbers: Path) -> None:
+    assert do("dump", numbers, "--grep", "7$", "--limit", 2).lines == [b"7", b"17"]
+
+
+def test_a_bad_regular_expression_is_an_error_of_usage(numbers: Path) -> None:
+    assert run("dump", numbers, "--grep", "(").code == 2
+
+
+def test_framing_is_of_raw_only(numbers: Path) -> None:
+    assert run("dump", numbers, "--format", "jsonl", "--framing", "length32").code == 2
+
+
+def test_it_ends_at_the_end_as_it_was_when_it_began(journal: Path) -> None:
+    """Else it would never end beside a busy writer."""
+    with jlog.Writer(journal) as writer:
+        writer.extend([b"x" * 1000] * 20_000)
+        with start("dump", journal) as tool:
+            read = len(tool.stdout.read(1))  # it has begun, and waits for the pipe to be read
+            writer.extend([b"late"])
+            read += len(tool.stdout.read())
+            assert tool.wait(HUNG_SECONDS) == 0
+    assert read == 20_000 * 1001
+
+
+def test_blocks_shows_what_the_records_are_stored_in(segments: Path) -> None:
+    blocks = [block for block in do("dump", segments, "--blocks", "--json").json_lines if block["records"]]
+    assert [block["first_sequence"] for block in blocks] == list(range(40))
+    assert {block["kind"] for block in blocks} == {"records"}
+    assert len({block["path"] for block in blocks}) == 4
+    assert b"records" in do("dump", segments, "--blocks").lines[0]
+
+
+def damage(segment: jlog.Segment, at: float) -> None:
+    """Flips a byte, at this part of its content."""
+    with open(segment.path, "r+b") as file:
+        file.seek(int(segment.size_bytes * at))
+        byte = file.read(1)[0]
+        file.seek(-1, 1)
+        file.write(bytes([byte ^ 0xFF]))
+
+
+@pytest.mark.damage
+def test_what_is_intact_is_written_and_each_damaged_place_has_a_line(segments: Path) -> None:
+    for segment in jlog.Journal(segments).segments()[1:3]:
+        damage(segment, 0.5)
+    result = run("dump", segments)
+    lost = set(numbers_from(0, 40)) - set(result.lines)
+    assert (result.code, result.err.count("\n")) == (3, 2)
+    assert result.lines == [value for value in numbers_from(0, 40) if value not in lost]
+    assert len(lost) == 2
+
+
+@pytest.mark.damage
+def test_damage_before_from_is_no_matter(segments: Path) -> None:
+    damage(jlog.Journal(segments).segments()[1], 0.5)
+    result = run("dump", segments, "--from", 19)
+    assert result.lines == numbers_from(19, 40)
+
+
+@pytest.mark.damage
+def test_blocks_ends_with_3_where_one_is_damaged(segments: Path) -> None:
+    damage(jlog.Journal(segments).segments()[1], 0.5)
+    result = run("dump", segments, "--blocks")
+    assert (result.code, result.err.count("\n")) == (3, 1)

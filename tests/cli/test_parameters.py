@@ -1,0 +1,80 @@
+"""What stands on the command line, and what it means."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from jlog.cli.output import human_bytes
+from jlog.cli.parameters import parse_position, parse_size
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize("text", ["begin", "end", "before-batch", "+5", "-5", "²", "2026-name", ""])
+def test_what_is_neither_number_nor_time_is_a_name(text: str) -> None:
+    assert parse_position(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "sequence"), [("0", 0), ("007", 7), ("18446744073709551615", (1 << 64) - 1)]
+)
+def test_digits_are_a_sequence(text: str, sequence: int) -> None:
+    assert parse_position(text) == sequence
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("2026-11-20T12:00Z", NOON),
+        ("2026-11-20T12:00:00Z", NOON),
+        ("2026-11-20 12:00:00z", NOON),
+        ("2026-11-20 13:00:00 +01:00", NOON),
+        ("2026-11-20T13:00:00+0100", NOON),
+        ("2026-11-20T04:00:00-08", NOON),
+        ("2026-11-20T12:00:00.5Z", NOON + timedelta(milliseconds=500)),
+        ("2026-11-20T12:00:00.123456789Z", NOON + timedelta(microseconds=123456)),
+    ],
+)
+def test_an_iso_time_with_its_offset_is_a_time(text: str, time: datetime) -> None:
+    assert parse_position(text) == time
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-11-20", "2026-11-20T12:00:00", "2026-11-31T12:00:00Z", "2026-11-20T12:00:00 UTC", "2026-11-20T"],
+)
+def test_a_time_that_nobody_could_tell_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time"):
+        parse_position(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0),
+        ("4096", 4096),
+        ("4K", 4096),
+        ("4 KiB", 4096),
+        ("64mib", 64 << 20),
+        ("1GB", 1 << 30),
+        ("7B", 7),
+    ],
+)
+def test_sizes_have_units_of_1024(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "K", "1.5K", "-1", "1X", "1 000", "٣"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no number of bytes"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (64 << 20, "64.0 MiB"), (5 << 50, "5120.0 TiB")],
+)
+def test_sizes_are_printed_for_people(size: int, text: str) -> None:
+    assert human_bytes(size) == text

@@ -1,0 +1,263 @@
+"""A writer is killed at every point that has a name, with another one alive that takes over, and with none, so that the
+next to open recovers. What it has acknowledged is there once; the call that was under way is there as a whole or not."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import jlog
+from processes.units import check_units, read_all, values_of
+
+pytestmark = pytest.mark.usefixtures("failpoints")
+
+SOURCES = Path(__file__).parents[2] / "pyx"
+OPTIONS = {"precommit": 4 << 10, "segment_bytes": 8 << 10}
+END = values_of("end", 0)[0]
+
+# Points that a writer passes while it works, and the visits at which it is killed: `work` opens nothing.
+WRITING = {
+    "append.encoded": (1, 2, 30),
+    "append.published": (1, 2, 30),
+    "close.before_write": (1, 2, 9),
+    "close.written": (1, 2, 9),
+    "switch.before": (1, 2, 9),
+    "switch.emptied": (1, 2, 9),
+    "switch.filled": (1, 2, 9),
+    "switch.turned": (1, 2, 9),
+    "direct.noted": (1, 2, 3),
+    "direct.written": (1, 2, 3),
+    "roll.completed": (1, 2, 3),
+    "roll.renamed": (1, 2, 3),
+    "file.read": (1, 2, 20),
+    "file.write": (1, 2, 5),
+    "file.write_block": (1, 2, 9),
+    "file.allocate": (1, 2, 3),
+    "file.sync": (1, 2, 4),
+    "file.sync_directory": (1, 2),
+    "file.rename": (1, 2),
+}
+# Where the newest segment is another process's.
+FOLLOWING_A_ROLL = {"file.open"}
+# Points of who takes a dead owner's lock over, and what the owner was killed at: tests/crash/test_takeover.py.
+TAKING_OVER = {"takeover.proved", "takeover.taken", "repair.derived", "repair.unlinked", "file.unlink"}
+# Points of who opens a journal that a power loss has left: tests/crash/test_recovery.py.
+RECOVERING = {
+    "recovery.begun",
+    "recovery.quarantined",
+    "recovery.cut",
+    "recovery.segment_written",
+    "recovery.segment_created",
+    "recovery.marked",
+}
+
+
+def test_every_point_that_is_compiled_in_kills_somebody_here():
+    text = "".join(path.read_text() for path in sorted(SOURCES.iterdir()) if path.suffix in (".pyx", ".h"))
+    compiled_in = set(re.findall(r"""(?:JLOG_FAILPOINT|_visit)\(b?"([a-z_.]+)"\)""", text))
+    assert compiled_in == set(WRITING) | FOLLOWING_A_ROLL | TAKING_OVER | RECOVERING
+
+
+@pytest.fixture
+def victim(spawn, tmp_path):
+    """A writer, which has written, and a subscriber that stands at the beginning."""
+    child = spawn()
+    child.call("open_writer", "victim", str(tmp_path / "j"), OPTIONS)
+    child.call("open_writer", "direct", str(tmp_path / "j"), {"precommit": 0})
+    child.call("append", "victim", 3)
+    return child
+
+
+@pytest.mark.parametrize(("point", "visit"), [(point, visit) for point, visits in WRITING.items() for visit in visits])
+def test_a_writer_killed_with_another_one_alive_loses_nothing_and_holds_nobody_up(
+    victim, spawn, tmp_path, point, visit
+):
+    path, other, reader = tmp_path / "j", spawn(), spawn()
+    other.call("open_writer", "other", str(path), {})
+    reader.start("follow", str(path), END.decode())
+    reader.wait_for("following")
+    victim.call("arm", f"{point}=kill@{visit}")
+    victim.dies("work", "victim", 30, "direct")
+    other.call("work", "other", 6)
+    check_units(path, victim.acknowledged + other.acknowledged)
+    with jlog.Writer(path) as writer:
+        writer.append(END)
+    reader.result()
+    assert reader.records == check_units(path, victim.acknowledged + other.acknowledged)
+
+
+@pytest.mark.parametrize(("point", "visit"), [(point, visit) for point, visits in WRITING.items() for visit in visits])
+def test_a_writer_killed_alone_loses_nothing_and_the_next_goes_on_where_it_stopped(
+    victim, spawn, tmp_path, point, visit
+):
+    path, successor, reader = tmp_path / "j", spawn(), spawn()
+    reader.start("follow", str(path), END.decode())
+    reader.wait_for("following")
+    victim.call("arm", f"{point}=kill@{visit}")
+    victim.dies("work", "victim", 30, "direct")
+    before = check_units(path, victim.acknowledged)
+    successor.call("open_writer", "successor", str(path), {})
+    successor.call("work", "successor", 6)
+    successor.call("close", "successor")
+    with jlog.Writer(path) as writer:
+        writer.append(END)
+    reader.result()
+    records = check_units(path, victim.acknowledged + successor.acknowledged)
+    assert records[: len(before)] == before
+    assert reader.records == records
+
+
+def test_a_writer_killed_when_it_opens_the_segment_of_anothers_roll_loses_nothing(victim, spawn, tmp_path):
+    path, other = tmp_path / "j", spawn()
+    other.call("open_writer", "other", str(path), {})
+    victim.call("append", "victim", 3)
+    other.call("roll", "other")
+    victim.call("append", "victim", 3)
+    victim.call("arm", "file.open=kill@1")
+    victim.dies("flush", "victim")
+    other.call("work", "other", 6)
+    check_units(path, victim.acknowledged + other.acknowledged)
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "taken over"])
+@pytest.mark.parametrize("point", ["direct.noted", "direct.written"])
+@pytest.mark.parametrize("call", [("roll", "other"), ("extend", "other", 1, 2, 0, True)])
+def test_a_writer_killed_while_it_stores_state_holds_nobody_up(victim, spawn, tmp_path, point, call, alone):
+    path, other = tmp_path / "j", spawn()
+    if not alone:
+        other.call("open_writer", "other", str(path), {})
+    victim.call("arm", f"{point}=kill@1")
+    victim.dies("extend", "victim", 1, 2, 100, True)
+    if alone:
+        other.call("open_writer", "other", str(path), {})
+    other.call(*call)
+    other.call("extend", "other", 2, 2, 0, True)
+    other.call("roll", "other")
+    other.call("append", "other", 2)
+    check_units(path, victim.acknowledged + other.acknowledged)
+
+
+@pytest.mark.parametrize("point", ["append.encoded", "close.written", "switch.filled", "direct.written", "roll.renamed"])
+def test_whoever_takes_the_dead_ones_slot_makes_good_what_it_left(victim, spawn, tmp_path, point):
+    """Nobody waits for the lock: a third process opens, and gets the slot that the lock word names."""
+    path, idle, third = tmp_path / "j", spawn(), spawn()
+    idle.call("open_writer", "idle", str(path), {})
+    victim.call("arm", f"{point}=kill@2")
+    victim.dies("work", "victim", 30, "direct")
+    third.call("open_writer", "third", str(path), {})
+    third.call("work", "third", 6)
+    idle.call("work", "idle", 6)
+    check_units(path, victim.acknowledged + third.acknowledged + idle.acknowledged)
+
+
+def test_what_a_killed_roll_had_prepared_is_removed_by_who_takes_its_slot(victim, spawn, tmp_path):
+    path, idle, third = tmp_path / "j", spawn(), spawn()
+    idle.call("open_writer", "idle", str(path), {})
+    victim.call("arm", "roll.completed=kill@1")
+    victim.dies("work", "victim", 30, "direct")
+    assert list(path.glob("next.*"))
+    third.call("open_writer", "third", str(path), {})
+    assert not list(path.glob("next.*"))
+
+
+@pytest.mark.parametrize("point", ["file.allocate", "roll.completed", "file.rename", "roll.renamed"])
+def test_a_roll_killed_between_its_steps_leaves_nothing_behind(spawn, tmp_path, point):
+    """Of segments as small as they can be."""
+    path, victim = tmp_path / "j", spawn()
+    victim.call("open_writer", "victim", str(path), {"precommit": 4 << 10, "segment_bytes": 4 << 10})
+    victim.call("append", "victim", 60, 100)
+    victim.call("arm", f"{point}=kill@1")
+    victim.dies("append", "victim", 200, 100)
+    check_units(path, victim.acknowledged)
+    with jlog.Writer(path):
+        assert not list(path.glob("next.*"))
+    check_units(path, victim.acknowledged)
+    segments = {segment.first_sequence for segment in jlog.Journal(path).segments()}
+    assert segments == {int(file.stem) for file in path.glob("*.seg")}
+
+
+@pytest.mark.parametrize("point", ["file.allocate", "file.write", "file.sync", "file.read", "file.sync_directory"])
+@pytest.mark.parametrize("visit", [1, 2, 3, 4])
+def test_a_creation_killed_half_way_is_made_again(spawn, tmp_path, point, visit):
+    path, victim = tmp_path / "j", spawn(f"{point}=kill@{visit}")
+    try:
+        victim.call("open_writer", "victim", str(path), OPTIONS)
+        victim.call("append", "victim", 3)
+        victim.call("close", "victim")
+    except Exception as error:  # noqa: BLE001
+        assert type(error).__name__ == "Died", error
+    with jlog.Writer(path) as writer:
+        writer.append(values_of("w", 0)[0])
+    check_units(path, victim.acknowledged)
+
+
+@pytest.mark.parametrize("point", ["close.before_write", "close.written", "switch.filled", "file.write", "file.write_block"])
+@pytest.mark.parametrize("visit", [1, 2])
+def test_a_close_killed_half_way_loses_nothing(victim, tmp_path, point, visit):
+    path = tmp_path / "j"
+    victim.call("close", "direct")
+    victim.call("arm", f"{point}=kill@{visit}")
+    victim.start("close", "victim")
+    try:
+        victim.result()
+    except Exception as error:  # noqa: BLE001
+        assert type(error).__name__ == "Died", error
+    before = check_units(path, victim.acknowledged)
+    assert len(before) == 3
+    with jlog.Writer(path) as writer:
+        assert writer.append(values_of("w", 0)[0]) == 3
+    assert not jlog.Journal(path).holes()
+
+
+@pytest.mark.parametrize("unlinked", [0, 1, 2, 3])
+def test_a_cleaning_killed_half_way_is_finished_by_the_next(victim, spawn, tmp_path, unlinked):
+    """Retention removes what the subscriber has passed, killed before one more of its files is unlinked."""
+    path = tmp_path / "j"
+    victim.call("work", "victim", 20)
+    with jlog.Reader(path, "billing") as reader:
+        end = len(list(reader)) - 5
+    victim.call("clean_and_die_prepared", str(path), "billing", end)
+    victim.dies("clean_and_die", str(path), unlinked)
+    journal = jlog.Journal(path)
+    first = journal.first_sequence
+    assert 0 < first <= end
+    check_units(path, victim.acknowledged, first_sequence=first)
+    with pytest.raises(jlog.PositionLost):
+        jlog.Reader(path, start=0)
+    journal.clean()
+    assert sorted(int(file.stem) for file in path.glob("*.seg"))[0] == first
+    check_units(path, victim.acknowledged, first_sequence=first)
+    assert [sequence for sequence, _ in read_all(path)][0] == first
+
+
+@pytest.mark.parametrize("point", ["file.write", "file.sync"])
+@pytest.mark.parametrize("visit", [1, 2])
+def test_a_cleaning_killed_before_it_unlinks_has_removed_nothing_or_says_so(victim, tmp_path, point, visit):
+    path = tmp_path / "j"
+    victim.call("work", "victim", 20)
+    with jlog.Reader(path, "billing") as reader:
+        end = len(list(reader)) - 5
+    victim.call("clean_and_die_prepared", str(path), "billing", end)
+    victim.call("arm", f"{point}=kill@{visit}")
+    victim.start("clean", str(path))
+    try:
+        victim.result()
+    except Exception as error:  # noqa: BLE001
+        assert type(error).__name__ == "Died", error
+    first = jlog.Journal(path).first_sequence
+    check_units(path, victim.acknowledged, first_sequence=first)
+    jlog.Journal(path).clean()
+    assert jlog.Journal(path).first_sequence > 0
+
+
+def test_the_others_next_append_works_once_the_kernel_has_taken_a_killed_lock_holder_down(victim, spawn, tmp_path):
+    path, others = tmp_path / "j", [spawn() for _ in range(3)]
+    for i, other in enumerate(others):
+        other.call("open_writer", f"o{i}", str(path), {})
+    victim.call("arm", "append.encoded=kill@1")
+    for i, other in enumerate(others):
+        other.start("append", f"o{i}", 200, 100)
+    victim.dies("append", "victim", 1, 100)
+    for other in others:
+        other.result()
+    check_units(path, victim.acknowledged + [unit for other in others for unit in other.acknowledged])
