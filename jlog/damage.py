@@ -29,7 +29,9 @@ def skip_damage(cursor: Cursor) -> Damage:
             raise JournalError(f"{cursor.path}: there is no damage at sequence {cursor.position}; read on")
     except CorruptJournal as error:
         return _skip(cursor, error)
-    raise JournalError(f"{cursor.path}: there is no damage at sequence {cursor.position}; it is the journal's end")
+    raise JournalError(
+        f"{cursor.path}: there is no damage at sequence {cursor.position}; it is the journal's end"
+    )
 
 
 def _skip(cursor: Cursor, error: CorruptJournal) -> Damage:

@@ -60,7 +60,9 @@ class CorruptJournal(JournalError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"{self.path}: damaged at byte {self.offset}: {self.reason}; `jlogtool verify` lists all damage"
+        return (
+            f"{self.path}: damaged at byte {self.offset}: {self.reason}; `jlogtool verify` lists all damage"
+        )
 
 
 class UnsupportedFormat(JournalError):

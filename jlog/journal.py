@@ -63,7 +63,9 @@ class Journal:
         """Makes an empty journal, with the options of a Writer. JournalExists where one is there, unless `exist_ok`."""
         unknown = sorted(set(options) - set(DEFAULTS))
         if unknown:
-            raise TypeError(f"a journal has no option {', '.join(unknown)}; it has precommit, {', '.join(DEFAULTS)}")
+            raise TypeError(
+                f"a journal has no option {', '.join(unknown)}; it has precommit, {', '.join(DEFAULTS)}"
+            )
         capacity = check_precommit(precommit) or PRECOMMIT_DEFAULT
         create_journal(
             os.path.abspath(os.fspath(path)),
@@ -207,7 +209,9 @@ class Journal:
         check_name(name, SUBSCRIBER)
         with positions.table_locked(self._path):
             if positions.exists(self._path, SUBSCRIBER, name):
-                raise SubscriberExists(f"{self._path} has a subscriber {name!r} already; remove it, or choose another name")
+                raise SubscriberExists(
+                    f"{self._path} has a subscriber {name!r} already; remove it, or choose another name"
+                )
             sequence = self._find(start) if copy_of is None else self._stands_at(SUBSCRIBER, copy_of)
             positions.make(self._path, self._meta, SUBSCRIBER, name, sequence)
 
@@ -265,7 +269,9 @@ class Journal:
     def _kept(self, sequence: int) -> int:
         first = self.first_sequence
         if sequence < first:
-            raise PositionLost(f"{self._path}: the records before {first} have been removed by retention", first)
+            raise PositionLost(
+                f"{self._path}: the records before {first} have been removed by retention", first
+            )
         return sequence
 
     # --- Its care ---------------------------------------------------------------------------------------------------
@@ -284,9 +290,12 @@ class Journal:
         segments = self.segments()
         meta = read_meta(self._path)
         subscribers = [
-            {"name": name, "sequence": at.sequence, "lag": at.lag, "busy": at.busy} for name, at in self.subscribers().items()
+            {"name": name, "sequence": at.sequence, "lag": at.lag, "busy": at.busy}
+            for name, at in self.subscribers().items()
         ]
-        checkpoints = [{"name": name, "sequence": at.sequence, "lag": at.lag} for name, at in self.checkpoints().items()]
+        checkpoints = [
+            {"name": name, "sequence": at.sequence, "lag": at.lag} for name, at in self.checkpoints().items()
+        ]
         return {
             "path": self._path,
             "uuid": self.uuid,
@@ -302,5 +311,3 @@ class Journal:
             "checkpoints": checkpoints,
             "skipped": [{"first_sequence": first, "next_sequence": last} for first, last in self.holes()],
         }
-
-

@@ -93,7 +93,9 @@ def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool) -> boo
         raise JournalExists(f"{path} is a file; choose another path for the journal, or remove it")
     if not os.path.exists(os.path.join(path, "lock")):
         if os.path.isdir(path) and any(os.scandir(path)):
-            raise JournalExists(f"{path} is a directory with other files; choose another path for the journal")
+            raise JournalExists(
+                f"{path} is a directory with other files; choose another path for the journal"
+            )
         os.makedirs(path, exist_ok=True)
     with_lock = LockFile(os.path.join(path, "lock"), create=True)
     try:

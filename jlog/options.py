@@ -35,7 +35,9 @@ def check_precommit(precommit: int) -> int:
     if isinstance(precommit, bool) or not isinstance(precommit, int):
         raise TypeError(f"precommit is a number of bytes, not {precommit!r}")
     if precommit != 0 and not PRECOMMIT_MIN <= precommit <= PRECOMMIT_MAX:
-        raise ValueError(f"precommit is 0, or {PRECOMMIT_MIN} (4 KiB) to {PRECOMMIT_MAX} (1 GiB) bytes, not {precommit}")
+        raise ValueError(
+            f"precommit is 0, or {PRECOMMIT_MIN} (4 KiB) to {PRECOMMIT_MAX} (1 GiB) bytes, not {precommit}"
+        )
     return precommit
 
 
@@ -55,7 +57,9 @@ def check_options(given: dict[str, Any]) -> dict[str, Any]:
         if isinstance(size, bool) or not isinstance(size, int):
             raise TypeError(f"segment_bytes is a number of bytes, not {size!r}")
         if not SEGMENT_BYTES_MIN <= size <= SEGMENT_BYTES_MAX:
-            raise ValueError(f"segment_bytes is {SEGMENT_BYTES_MIN} (4 KiB) to {SEGMENT_BYTES_MAX} (1 TiB), not {size}")
+            raise ValueError(
+                f"segment_bytes is {SEGMENT_BYTES_MIN} (4 KiB) to {SEGMENT_BYTES_MAX} (1 TiB), not {size}"
+            )
     if "sync_interval" in found and not found["sync_interval"] > 0:
         raise ValueError(f"sync_interval is seconds above 0, not {found['sync_interval']!r}")
     if "retention" in found:
@@ -67,7 +71,8 @@ def retention_fields(retention: Retention) -> dict[str, Any]:
     if not isinstance(retention, Retention):
         raise TypeError(f"retention is a jlog.Retention, not {retention!r}")
     return {
-        name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in asdict(retention).items()
+        name: value.total_seconds() if isinstance(value, timedelta) else value
+        for name, value in asdict(retention).items()
     }
 
 
@@ -81,11 +86,15 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def writer_options(path: str, precommit: int, given: dict[str, Any], create: bool) -> tuple[int, dict[str, Any]]:
+def writer_options(
+    path: str, precommit: int, given: dict[str, Any], create: bool
+) -> tuple[int, dict[str, Any]]:
     """Makes the journal if there is none and it may be made. Returns the buffer capacity to open it with, 0 for a writer
     that bypasses the buffer; and the options that were given."""
     capacity = check_precommit(precommit)
     options = check_options(given)
     if create and not os.path.exists(os.path.join(path, "journal.meta")):
-        create_journal(path, {**DEFAULTS, **options, "precommit": capacity or PRECOMMIT_DEFAULT}, exist_ok=True)
+        create_journal(
+            path, {**DEFAULTS, **options, "precommit": capacity or PRECOMMIT_DEFAULT}, exist_ok=True
+        )
     return capacity, options

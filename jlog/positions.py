@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from jlog._core.copies import read_position, write_position
+from jlog._core import copies
 from jlog._core.lock import RANGES, LockFile
 from jlog._core.recovery import sync_directory
 from jlog.errors import CheckpointNotFound, CorruptJournal, JournalLocked, SubscriberBusy, SubscriberNotFound
@@ -26,7 +26,9 @@ def table_locked(path: str, timeout: float | None = None) -> Iterator[None]:
     lock_file = LockFile(os.path.join(path, "lock"))
     try:
         if not lock_file.acquire(RANGES["table"], timeout=timeout):
-            raise JournalLocked(f"{path}: its table of subscribers is being changed by another process; try again")
+            raise JournalLocked(
+                f"{path}: its table of subscribers is being changed by another process; try again"
+            )
         yield
     finally:
         lock_file.close()  # and with it the lock
@@ -86,14 +88,14 @@ class PositionFile:
         return (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino)
 
     def read(self) -> int:
-        return int(self.read_all().sequence)
+        return self.read_all().sequence
 
-    def read_all(self):  # type: ignore[no-untyped-def]
-        return read_position(self._file.fileno(), self._meta.uuid, self.path)
+    def read_all(self) -> copies.Position:
+        return copies.read_position(self._file.fileno(), self._meta.uuid, self.path)
 
     def write(self, sequence: int) -> None:
         """Survives the death of the process; a power loss only after sync()."""
-        write_position(self._file.fileno(), self._meta.uuid, self._meta.epoch, sequence, self.path)
+        copies.write_position(self._file.fileno(), self._meta.uuid, self._meta.epoch, sequence, self.path)
 
     def sync(self) -> None:
         os.fdatasync(self._file.fileno())
@@ -131,7 +133,7 @@ def make(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
     temporary = os.path.join(directory, f".{os.getpid()}.new")
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
-        write_position(fd, meta.uuid, meta.epoch, sequence, temporary)
+        copies.write_position(fd, meta.uuid, meta.epoch, sequence, temporary)
         os.fsync(fd)
     finally:
         os.close(fd)
@@ -182,7 +184,9 @@ def lowest(path: str, meta: Meta) -> int | None:
     if not subscribers:
         return None
     found = []
-    for kind, name in [(SUBSCRIBER, n) for n in subscribers] + [(CHECKPOINT, n) for n in names(path, CHECKPOINT)]:
+    for kind, name in [(SUBSCRIBER, n) for n in subscribers] + [
+        (CHECKPOINT, n) for n in names(path, CHECKPOINT)
+    ]:
         file = PositionFile(path, meta, kind, name)
         try:
             found.append(file.read())

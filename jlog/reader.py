@@ -92,7 +92,9 @@ class Reader:
         return f"<jlog.Reader {self._path!r} {self._name or 'anonymous'}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Reader cannot be pickled; hand over its path and name, and open one where they arrive")
+        raise TypeError(
+            "a Reader cannot be pickled; hand over its path and name, and open one where they arrive"
+        )
 
     # --- Reading ----------------------------------------------------------------------------------------------------
 
@@ -115,7 +117,9 @@ class Reader:
             if not self._cursor.wait(timeout):
                 return
 
-    def read(self, max_records: int = 10_000, max_bytes: int = 64 << 20, timeout: float | None = 0) -> RecordBatch:
+    def read(
+        self, max_records: int = 10_000, max_bytes: int = 64 << 20, timeout: float | None = 0
+    ) -> RecordBatch:
         """At least one record, and no more than `max_records` or, beyond the first, `max_bytes`. Empty only if none came
         within `timeout` seconds (None: waits for ever)."""
         if max_records < 1 or max_bytes < 1:
@@ -286,4 +290,3 @@ class Reader:
                 f"{sequence}",
                 first,
             )
-

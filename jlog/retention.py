@@ -23,7 +23,9 @@ def removable(path: str, attachment: Attachment) -> list[Segment]:
     if floor is None:
         return []
     found = []
-    for segment in segments_of(path, attachment.meta, [name for name in names if name <= open_segment], attachment.open_place):
+    for segment in segments_of(
+        path, attachment.meta, [name for name in names if name <= open_segment], attachment.open_place
+    ):
         if not segment.sealed or segment.end_sequence > floor:
             break
         found.append(segment)

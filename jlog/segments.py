@@ -45,7 +45,9 @@ class Segment:
         """Of its last record; None without one in the file."""
         file = self._file()
         try:
-            index = load_index(os.path.dirname(self.path), self.first_sequence, self._meta.uuid, self.size_bytes)
+            index = load_index(
+                os.path.dirname(self.path), self.first_sequence, self._meta.uuid, self.size_bytes
+            )
             last = None
             for block in file.blocks(index.locate(self.end_sequence)[1]):
                 if block.offset >= self.size_bytes:
@@ -66,13 +68,20 @@ def _time(timestamp_us: int) -> datetime:
 
 
 def segments_of(
-    path: str, meta: Meta, names: Sequence[int], open_place: tuple[int, int, int], next_sequence: int | None = None
+    path: str,
+    meta: Meta,
+    names: Sequence[int],
+    open_place: tuple[int, int, int],
+    next_sequence: int | None = None,
 ) -> list[Segment]:
     """From the first sequences that name the files up to the open one; each but that ends where the next says."""
     found = []
     for name, following in zip(names, [*names[1:], None], strict=True):
         if following is None:
-            end_offset, end_sequence = open_place[1], open_place[2] if next_sequence is None else next_sequence
+            end_offset, end_sequence = (
+                open_place[1],
+                open_place[2] if next_sequence is None else next_sequence,
+            )
         else:
             header = SegmentFile(path, following, meta.uuid)
             end_offset, end_sequence = header.previous_end_offset, header.previous_end_sequence

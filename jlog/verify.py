@@ -87,7 +87,10 @@ def _check_segment(
     while end_offset is None or offset < end_offset:
         block, reason = file.block_at(offset)
         if block is not None and block.first_sequence != sequence:
-            reason, block = f"the block begins with sequence {block.first_sequence} instead of {sequence}", None
+            reason, block = (
+                f"the block begins with sequence {block.first_sequence} instead of {sequence}",
+                None,
+            )
         if block is None and reason is None and end_offset is None:
             break
         if block is not None:
@@ -102,7 +105,9 @@ def _check_segment(
             continue
         limit = file.file_bytes if end_offset is None else end_offset
         behind = file.next_block(offset + 1, limit)
-        next_sequence = behind.first_sequence if behind is not None else max(end_sequence or sequence, sequence)
+        next_sequence = (
+            behind.first_sequence if behind is not None else max(end_sequence or sequence, sequence)
+        )
         report.damage.append(
             Damage(file.path, offset, reason or "no block stands here", sequence, next_sequence - sequence)
         )
@@ -127,7 +132,11 @@ def _body_problem(file: SegmentFile, block) -> str | None:  # type: ignore[no-un
         return str(error.reason)
     except ValueError as error:
         return str(error)
-    return None if records == block.records else f"the block holds {records} records, its header says {block.records}"
+    return (
+        None
+        if records == block.records
+        else f"the block holds {records} records, its header says {block.records}"
+    )
 
 
 def _check_open_block(cursor: Cursor, report: Report) -> None:

@@ -266,7 +266,7 @@ def _reopen(path, options):
     return Writer(path, **options)
 
 
-def check_column(name, column, count):
+cdef list check_column(name, column, count):
     if column is None:
         return None
     column = list(column)

@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 ROWS = """
 writer
 attachment
-append encode recovery reader
-member index
+append encode cursor
+member recovery index record
 segment precommit
 copies
 lock page

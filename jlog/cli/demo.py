@@ -12,9 +12,10 @@ from jlog.cli.parameters import PATH
 @click.command(short_help="Show what jlog does, in a minute.")
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1, type=PATH)
 def demo(inputs: tuple[str, ...]) -> None:
-    """Show what jlog does, in a minute, on files of its own or on the lines of each INPUT.
+    """Show what jlog does, in a minute: on the lines of each INPUT, a file or a directory, or on sources of Python's.
 
-    Works in a temporary directory, which it removes, and changes nothing else.
+    Works in a temporary directory, which it removes, or in a new one below $JLOG_DEMO_DIR, which it keeps. Changes
+    nothing else. Exits with 0 only if everything that was acknowledged is proved to be delivered.
 
     \b
     Examples:

@@ -1,0 +1,46 @@
+from types import EllipsisType
+from typing import NamedTuple
+
+from typing_extensions import disjoint_base
+
+from jlog._core.lock import LockFile
+
+NONE: int
+
+class Bounds(NamedTuple):
+    first_sequence: int
+    mark_segment: int
+    mark_offset: int
+    mark_sequence: int
+    lease_limit: int
+    closed: tuple[int, int, int] | None
+
+class Position(NamedTuple):
+    sequence: int
+    epoch: int
+    moved_us: int
+
+@disjoint_base
+class BoundsFile:
+    def __init__(
+        self, path: str, uuid: bytes, lock_file: LockFile | None, *, writable: bool = True
+    ) -> None: ...
+    @property
+    def path(self) -> str: ...
+    @staticmethod
+    def create(path: str, uuid: bytes, lease_limit: int, closed: tuple[int, int, int]) -> None: ...
+    def close(self) -> None: ...
+    def read(self) -> Bounds: ...
+    def update(
+        self,
+        *,
+        first_sequence: int = 0,
+        mark: tuple[int, int, int] | None = None,
+        lease_limit: int = 0,
+        closed: tuple[int, int, int] | None | EllipsisType = ...,
+        durable: bool = False,
+    ) -> Bounds: ...
+
+def birth_us(fd: int) -> int: ...
+def read_position(fd: int, uuid: bytes, path: str) -> Position: ...
+def write_position(fd: int, uuid: bytes, epoch: int, sequence: int, path: str) -> None: ...

@@ -1,0 +1,63 @@
+from typing import NamedTuple
+
+from jlog._core.copies import Bounds, BoundsFile
+from jlog._core.precommit import Precommit
+
+class Damage(NamedTuple):
+    path: str
+    offset: int
+    reason: str
+    first_sequence: int
+    records_lost: int
+
+class End(NamedTuple):
+    segment: int
+    offset: int
+    sequence: int
+    previous_offset: int
+    clock_us: int
+    damage: list[Damage]
+
+def scan(directory: str, uuid: bytes, bounds: Bounds) -> End: ...
+def only_processes_died(directory: str, uuid: bytes, precommit: Precommit, bounds: Bounds) -> bool: ...
+def body_at(precommit: Precommit, segment: int, offset: int, sequence: int) -> tuple[int, bytes] | None: ...
+def stored_body_at(precommit: Precommit, segment: int, offset: int, sequence: int) -> bytes | None: ...
+def encode_block(
+    uuid: bytes,
+    segment: int,
+    offset: int,
+    raw: bytes,
+    base_time_us: int,
+    first_sequence: int,
+    *,
+    snapshot: bool = False,
+    durable_end: int = 0,
+    clamp_us: int = ...,
+) -> bytes: ...
+def encode_state(state: dict[bytes, bytes]) -> bytes: ...
+def segment_start(
+    uuid: bytes,
+    epoch: int,
+    first_sequence: int,
+    previous: tuple[int, int, int] | None,
+    state: dict[bytes, bytes],
+    *,
+    durable_end: int = 0,
+    clamp_us: int = ...,
+) -> bytes: ...
+def create_segment(directory: str, first_sequence: int, start: bytes) -> None: ...
+def sync_directory(path: str) -> None: ...
+def recover_after_power_loss(
+    directory: str, uuid: bytes, epoch: int, precommit: Precommit, bounds_file: BoundsFile, segment_bytes: int
+) -> list[Damage]: ...
+def make_page(
+    precommit: Precommit,
+    generation: int,
+    segment_bytes: int,
+    segment: int,
+    offset: int,
+    first_sequence: int,
+    clamp_us: int,
+) -> None: ...
+def quarantine_what_follows(directory: str, segment: int, offset: int) -> None: ...
+def rewrite_unsynced(directory: str, uuid: bytes, bounds: Bounds) -> None: ...

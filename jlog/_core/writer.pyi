@@ -1,0 +1,61 @@
+import os
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+from typing_extensions import Buffer, Self, disjoint_base
+
+from jlog.options import Retention
+
+_Headers = Iterable[tuple[str, Buffer | None]]
+
+@disjoint_base
+class Writer:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        precommit: int = ...,
+        compression: str | None = None,
+        segment_bytes: int | None = None,
+        roll: str | None = None,
+        sync: str | None = None,
+        sync_interval: float | None = None,
+        retention: Retention | None = None,
+        exclusive: bool = False,
+        lock_timeout: float | None = None,
+        create: bool = True,
+    ) -> None: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def next_sequence(self) -> int: ...
+    @property
+    def precommit(self) -> int: ...
+    def append(
+        self,
+        value: Buffer | None,
+        /,
+        *,
+        key: Buffer | None = None,
+        headers: _Headers | None = None,
+        timestamp_us: int | None = None,
+    ) -> int: ...
+    def extend(
+        self,
+        values: Iterable[Buffer | None],
+        /,
+        keys: Iterable[Buffer | None] | None = None,
+        headers: Iterable[_Headers | None] | None = None,
+        timestamps_us: Iterable[int | None] | None = None,
+        state: Mapping[bytes, Buffer | None] | None = None,
+    ) -> int: ...
+    def flush(self) -> None: ...
+    def sync(self) -> None: ...
+    def roll(self) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...

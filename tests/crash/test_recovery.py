@@ -1,0 +1,455 @@
+"""A power loss is a control page of another boot: then what is in the files counts, and recovery may be killed anywhere."""
+
+import pytest
+
+import jlog
+from crash.tampering import another_boot, copy, newest_segment, quarantined, zero
+from jlog._core.segment import SegmentFile
+from processes.units import check_units, read_all, values_of
+
+pytestmark = pytest.mark.usefixtures("failpoints")
+
+OPTIONS = {"precommit": 4 << 10, "segment_bytes": 8 << 10}
+STEPS = ["begun", "quarantined", "cut", "segment_written", "segment_created", "marked"]
+CALLS = ["file.write", "file.sync", "file.sync_directory", "file.read"]
+
+
+@pytest.fixture
+def killed(spawn, tmp_path):
+    """A writer that was killed, with synced, flushed and only buffered records, in several segments."""
+    child = spawn()
+    child.call("open_writer", "w", str(tmp_path / "j"), OPTIONS)
+    child.call("work", "w", 12)
+    child.call("sync", "w")
+    child.call("append", "w", 3, 100)
+    child.call("flush", "w")
+    child.call("append", "w", 4, 100)
+    child.kill()
+    return child
+
+
+@pytest.fixture
+def closed(spawn, tmp_path):
+    child = spawn()
+    child.call("open_writer", "w", str(tmp_path / "j"), OPTIONS)
+    child.call("work", "w", 12)
+    child.call("close", "w")
+    return child
+
+
+def blocks_of(path, segment):
+    """(offset, end, first sequence, records) of each block of a segment file."""
+    journal = jlog.Journal(path)
+    file = SegmentFile(str(path), int(segment.stem), bytes.fromhex(journal.uuid))
+    return [(b.offset, b.offset + 72 + b.stored_bytes, b.first_sequence, b.records) for b in file.blocks(with_body=True)]
+
+
+# --- What is there afterwards ------------------------------------------------------------------------------------
+
+
+def test_after_a_power_loss_all_that_was_written_is_there_and_numbering_goes_on_behind_a_stated_hole(killed, tmp_path):
+    path = tmp_path / "j"
+    before = check_units(path, killed.acknowledged)
+    end = len(before)
+    another_boot(path)
+    assert check_units(path, killed.acknowledged) == before  # read without recovery
+    with jlog.Writer(path) as writer:
+        sequence = writer.append(values_of("after", 0)[0])
+    assert sequence > end
+    assert jlog.Journal(path).holes() == [(end, sequence)]
+    assert check_units(path, killed.acknowledged)[:end] == before
+    assert len(jlog.Journal(path)) == end + 1
+    assert not quarantined(path)
+
+
+def test_after_a_clean_close_a_power_loss_leaves_no_hole(closed, tmp_path):
+    path = tmp_path / "j"
+    before = check_units(path, closed.acknowledged)
+    another_boot(path)
+    with jlog.Writer(path) as writer:
+        assert writer.append(values_of("after", 0)[0]) == len(before)
+    assert not jlog.Journal(path).holes()
+    check_units(path, closed.acknowledged)
+
+
+def test_a_journal_that_was_opened_again_after_a_clean_close_has_a_hole(closed, spawn, tmp_path):
+    """The note of the close is taken away by the next opening, durably."""
+    path, child = tmp_path / "j", spawn()
+    child.call("open_writer", "x", str(path), {})
+    child.kill()
+    another_boot(path)
+    with jlog.Writer(path) as writer:
+        writer.append(values_of("after", 0)[0])
+    assert len(jlog.Journal(path).holes()) == 1
+    check_units(path, closed.acknowledged)
+
+
+def test_lag_does_not_count_the_hole_and_readers_step_over_it(killed, tmp_path):
+    path = tmp_path / "j"
+    with jlog.Reader(path, "billing") as reader:
+        assert list(reader)
+        reader.commit()
+        end = reader.position
+    another_boot(path)
+    with jlog.Writer(path) as writer:
+        first = writer.extend([values_of("after", i)[0] for i in range(5)])
+    with jlog.Reader(path, "billing") as reader:
+        assert reader.position == end
+        assert reader.lag == 5
+        assert [record.sequence for record in reader] == [first + i for i in range(5)]
+        assert reader.lag == 0
+        assert [record.sequence for record in reader.read_backward(7)] == [
+            *range(first + 4, first - 1, -1),
+            end - 1,
+            end - 2,
+        ]
+    for start in (end, end + 1, first - 1, first):
+        with jlog.Reader(path, start=start) as reader:
+            assert reader.lag == 5
+            assert next(iter(reader)).sequence == first
+    with jlog.Reader(path, start="begin") as reader:
+        assert reader.lag == end + 5
+    assert jlog.Journal(path).subscribers()["billing"].lag == 5
+
+
+def test_the_state_survives_a_power_loss_with_its_blocks(killed, tmp_path):
+    path = tmp_path / "j"
+    state = jlog.Journal(path).state()
+    assert state
+    another_boot(path)
+    assert jlog.Journal(path).state() == state
+    with jlog.Writer(path) as writer:
+        writer.extend([b"x"], state={b"more": b"1"})
+    assert jlog.Journal(path).state() == {**state, b"more": b"1"}
+
+
+def test_power_losses_one_after_the_other_leave_a_hole_each(killed, spawn, tmp_path):
+    path, units = tmp_path / "j", list(killed.acknowledged)
+    for turn in range(4):
+        another_boot(path)
+        child = spawn()
+        child.call("open_writer", f"turn{turn}", str(path), {})
+        child.call("work", f"turn{turn}", 4)
+        child.kill()
+        units += child.acknowledged
+        check_units(path, units)
+    assert len(jlog.Journal(path).holes()) == 4
+
+
+def test_a_reader_lives_through_a_recovery(killed, spawn, tmp_path):
+    path, reader = tmp_path / "j", spawn()
+    before = len(read_all(path))
+    end = values_of("end", 0)[0]
+    another_boot(path)
+    reader.start("follow", str(path), end.decode())
+    for _ in range(before):
+        reader.wait_for("record")
+    with jlog.Writer(path) as writer:
+        writer.append(values_of("after", 0)[0])
+        writer.append(end)
+    reader.result()
+    assert reader.records == read_all(path)
+
+
+def test_a_copied_journal_is_recovered_like_one_after_a_power_loss(killed, tmp_path):
+    path = copy(tmp_path / "j", tmp_path / "copy")
+    before = check_units(path, killed.acknowledged)
+    with jlog.Writer(path) as writer:
+        writer.append(values_of("after", 0)[0])
+    assert check_units(path, killed.acknowledged)[: len(before)] == before
+
+
+# --- What the disk has lost --------------------------------------------------------------------------------------
+
+
+def test_a_tail_that_was_never_synced_is_cut_to_whole_blocks_and_the_rest_is_kept_aside(spawn, tmp_path):
+    """At the boundaries of its blocks, beside them and in the middle."""
+    template, child = tmp_path / "template", spawn()
+    child.call("open_writer", "w", str(template), {"precommit": 4 << 10})
+    child.call("append", "w", 5, 100)
+    child.call("sync", "w")
+    for _ in range(4):
+        child.call("append", "w", 3, 100)
+        child.call("extend", "w", 1, 2, 100, True)
+    child.call("append", "w", 2, 100)
+    child.kill()
+    blocks = blocks_of(template, newest_segment(template))
+    synced, tail = blocks[1], blocks[2:]
+    assert len(tail) == 8
+    everything = read_all(template)
+    cuts = {cut for begin, end, *_ in tail for cut in (begin, begin + 1, begin + 71, begin + 72, (begin + end) // 2, end - 1)}
+    for cut in sorted(cuts | {tail[-1][1]}):
+        path = copy(template, tmp_path / "j")
+        another_boot(path)
+        with open(newest_segment(path), "r+b") as file:
+            file.truncate(cut)
+        kept = synced[2] + synced[3] + sum(records for _, end, _, records in tail if end <= cut)
+        whole_body = cut == tail[-1][1]
+        wanted = everything if whole_body else everything[:kept]
+        assert read_all(path) == wanted, cut
+        with jlog.Writer(path) as writer:
+            after = writer.append(values_of("after", 0)[0])
+        assert after > len(everything)
+        assert check_units(path, child.acknowledged, lost=len(everything) - kept)[:-1] == wanted, cut
+        ends = {synced[1], *(end for _, end, *_ in tail)}
+        assert bool(quarantined(path)) == (cut not in ends), cut
+    synced_end = synced[2] + synced[3]
+    assert synced_end == 5
+
+
+def test_a_torn_block_in_the_middle_ends_the_journal_there_and_what_follows_goes_to_quarantine(spawn, tmp_path):
+    template, child = tmp_path / "template", spawn()
+    child.call("open_writer", "w", str(template), {"precommit": 4 << 10})
+    child.call("append", "w", 5, 100)
+    child.call("sync", "w")
+    for _ in range(5):
+        child.call("append", "w", 3, 100)
+        child.call("flush", "w")
+    child.kill()
+    everything = read_all(template)
+    for begin, end, first, _ in blocks_of(template, newest_segment(template))[2:]:
+        for place, size in ((begin, 72), (begin + 80, 20), (end - 1, 1)):
+            path = copy(template, tmp_path / "j")
+            another_boot(path)
+            zero(newest_segment(path), place, size)
+            assert read_all(path) == everything[:first]
+            with jlog.Writer(path) as writer:
+                writer.append(values_of("after", 0)[0])
+            assert check_units(path, child.acknowledged, lost=20)[:-1] == everything[:first]
+            assert quarantined(path)
+
+
+def test_later_segments_that_the_disk_lost_are_cut_too(spawn, tmp_path):
+    path, child = tmp_path / "j", spawn()
+    child.call("open_writer", "w", str(path), OPTIONS)
+    child.call("append", "w", 5, 100)
+    child.call("sync", "w")
+    child.call("append", "w", 300, 100)
+    child.kill()
+    another_boot(path)
+    segments = sorted(path.glob("*.seg"))
+    assert len(segments) > 4
+    segments[2].unlink()
+    kept = int(segments[2].stem)
+    everything = read_all(path)
+    assert [sequence for sequence, _ in everything] == list(range(kept))
+    with jlog.Writer(path) as writer:
+        writer.append(values_of("after", 0)[0])
+    assert check_units(path, child.acknowledged, lost=305 - kept)[:-1] == everything
+    assert len(list((path / "quarantine").iterdir())) == len(segments) - 3
+
+
+@pytest.mark.damage
+@pytest.mark.parametrize("place", [0, 80, 130])
+def test_damage_before_the_mark_is_reported_and_never_cut(spawn, tmp_path, place):
+    """It was synced: a power loss cannot have taken it."""
+    path, child = tmp_path / "j", spawn()
+    child.call("open_writer", "w", str(path), {"precommit": 4 << 10})
+    for _ in range(4):
+        child.call("append", "w", 5, 100)
+        child.call("sync", "w")
+    child.kill()
+    another_boot(path)
+    begin = blocks_of(path, newest_segment(path))[2][0]
+    zero(newest_segment(path), begin + place, 20)
+    with jlog.Writer(path) as writer:
+        after = writer.append(values_of("after", 0)[0])
+    with jlog.Reader(path) as reader:
+        records = []
+        with pytest.raises(jlog.CorruptJournal) as caught:
+            records.extend(record.sequence for record in reader)
+        assert (caught.value.path, caught.value.offset) == (str(newest_of(path, 0)), begin)
+        lost = reader.skip_damage()
+        assert (lost.first_sequence, lost.records_lost) == (5, 5)
+        assert [record.sequence for record in reader] == [*range(10, 20), after]
+    assert not jlog.Journal(path).verify().ok
+    assert not quarantined(path)
+
+
+def newest_of(path, segment):
+    return path / f"{segment:020d}.seg"
+
+
+@pytest.mark.damage
+def test_damage_behind_the_mark_that_a_later_block_vouches_for_is_never_cut(spawn, tmp_path):
+    """An old mark, as a power loss may leave it: the blocks themselves say what was synced."""
+    path, child = tmp_path / "j", spawn()
+    child.call("open_writer", "w", str(path), {"precommit": 4 << 10})
+    child.call("append", "w", 5, 100)
+    child.call("sync", "w")
+    old = (path / "bounds").read_bytes()
+    for _ in range(3):
+        child.call("append", "w", 5, 100)
+        child.call("sync", "w")
+    child.call("append", "w", 5, 100)
+    child.call("flush", "w")
+    child.kill()
+    another_boot(path)
+    (path / "bounds").write_bytes(old)
+    zero(newest_segment(path), blocks_of(path, newest_segment(path))[2][0] + 80, 20)
+    with jlog.Writer(path) as writer:
+        after = writer.append(values_of("after", 0)[0])
+    with jlog.Reader(path) as reader:
+        with pytest.raises(jlog.CorruptJournal):
+            list(reader)
+        reader.skip_damage()
+        assert [record.sequence for record in reader] == [*range(10, 25), after]
+    assert not quarantined(path)
+
+
+# --- The small files ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["zeroed", "zeroed page", "deleted", "empty", "cut off", "of another journal"])
+def test_without_its_precommit_a_journal_has_all_that_was_flushed(killed, spawn, tmp_path, how):
+    path = tmp_path / "j"
+    flushed = len(check_units(path, killed.acknowledged)) - 4
+    precommit = path / "precommit"
+    if how == "zeroed":
+        zero(precommit)
+    elif how == "zeroed page":
+        zero(precommit, 0, 4096)
+    elif how == "deleted":
+        precommit.unlink()
+    elif how == "empty":
+        precommit.write_bytes(b"")
+    elif how == "cut off":
+        precommit.write_bytes(precommit.read_bytes()[:3000])
+    else:
+        with jlog.Writer(tmp_path / "other", precommit=4 << 10) as writer:
+            writer.append(values_of("other", 0)[0])
+        precommit.write_bytes((tmp_path / "other" / "precommit").read_bytes())
+    before = check_units(path, killed.acknowledged, lost=4)
+    assert len(before) == flushed
+    with jlog.Writer(path) as writer:
+        assert writer.append(values_of("after", 0)[0]) > flushed + 4
+    assert check_units(path, killed.acknowledged, lost=4)[:-1] == before
+
+
+def test_a_deleted_precommit_of_a_closed_journal_is_made_again_without_a_hole(closed, tmp_path):
+    path = tmp_path / "j"
+    before = len(read_all(path))
+    (path / "precommit").unlink()
+    assert len(check_units(path, closed.acknowledged)) == before
+    with jlog.Writer(path) as writer:
+        assert writer.append(values_of("after", 0)[0]) == before
+    check_units(path, closed.acknowledged)
+
+
+def test_indexes_that_are_missing_are_built_anew(closed, tmp_path):
+    path = tmp_path / "j"
+    indexes = list(path.glob("*.idx"))
+    assert len(indexes) > 2
+    for index in indexes:
+        index.unlink()
+    records = check_units(path, closed.acknowledged)
+    for sequence in range(0, len(records), 7):
+        assert read_all(path, sequence) == records[sequence:]
+
+
+@pytest.mark.damage
+@pytest.mark.parametrize("how", ["another segment's", "entries moved", "empty", "zeroed", "cut off"])
+def test_an_index_that_is_wrong_never_leads_to_a_wrong_record(spawn, tmp_path, how):
+    path, child = tmp_path / "j", spawn()
+    child.call("open_writer", "w", str(path), {"precommit": 4 << 10, "segment_bytes": 512 << 10})
+    child.call("append", "w", 1200, 1000)
+    child.call("close", "w")
+    records = read_all(path)
+    first, second = sorted(path.glob("*.idx"))[:2]
+    content = first.read_bytes()
+    if how == "another segment's":
+        first.write_bytes(second.read_bytes())
+    elif how == "entries moved":
+        # Right by its checksum: each entry names the block of the one behind it.
+        entries = [content[at : at + 24] for at in range(48, len(content), 24)]
+        moved = [a[:8] + b[8:] for a, b in zip(entries[1:-1], entries[2:], strict=True)]
+        first.write_bytes(with_crc(content[:48] + b"".join([entries[0], *moved, entries[-1]])))
+    elif how == "empty":
+        first.write_bytes(b"")
+    elif how == "zeroed":
+        zero(first)
+    else:
+        first.write_bytes(content[:-10])
+    for sequence in range(0, len(records), 13):
+        assert read_all(path, sequence) == records[sequence:]
+    for sequence in (0, 100, 300, 500):
+        time = records_time(path, sequence)
+        assert jlog.Journal(path).find(time) <= sequence
+
+
+def with_crc(structure):
+    import google_crc32c
+
+    crc = google_crc32c.value(structure[:12] + bytes(4) + structure[16:])
+    return structure[:12] + crc.to_bytes(4, "little") + structure[16:]
+
+
+def records_time(path, sequence):
+    with jlog.Reader(path, start=sequence) as reader:
+        return next(iter(reader)).timestamp
+
+
+def test_one_damaged_copy_of_bounds_is_made_good_by_the_other(killed, tmp_path):
+    path = tmp_path / "j"
+    for at in (0, 4096):
+        zero(path / "bounds", at, 128)
+        with jlog.Writer(path) as writer:
+            writer.append(values_of(f"after{at}", 0)[0])
+            writer.sync()
+    check_units(path, killed.acknowledged)
+
+
+@pytest.mark.damage
+def test_without_a_valid_copy_of_bounds_nobody_appends_and_the_file_is_named(closed, tmp_path):
+    path = tmp_path / "j"
+    zero(path / "bounds")
+    with pytest.raises(jlog.CorruptJournal, match="bounds"):
+        jlog.Writer(path)
+
+
+# --- Killed on the way -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("journal", ["killed", "closed"])
+@pytest.mark.parametrize(
+    ("point", "visit"), [*((f"recovery.{step}", 1) for step in STEPS), *((call, n) for call in CALLS for n in (1, 2, 3, 5))]
+)
+def test_a_recovery_killed_anywhere_is_done_again(request, spawn, tmp_path, journal, point, visit):
+    path, child = tmp_path / "j", request.getfixturevalue(journal)
+    before = check_units(path, child.acknowledged)
+    another_boot(path)
+    for _ in range(3):
+        opener = spawn(f"{point}=kill@{visit}")
+        opener.start("open_writer", "opener", str(path), {})
+        try:
+            opener.result()
+            break  # its last call of this sort was before
+        except Exception as error:  # noqa: BLE001
+            assert type(error).__name__ == "Died", error
+        assert check_units(path, child.acknowledged) == before
+    with jlog.Writer(path) as writer:
+        first = writer.append(values_of("after", 0)[0])
+    assert check_units(path, child.acknowledged)[:-1] == before
+    holes = jlog.Journal(path).holes()
+    # What never was under way to be given out leaves no hole.
+    assert holes in ([(len(before), first)], []) if journal == "closed" else [(len(before), first)]
+    assert len(jlog.Journal(path)) == len(before) + 1
+
+
+@pytest.mark.parametrize("first", STEPS)
+@pytest.mark.parametrize("second", STEPS)
+def test_a_second_recovery_killed_at_another_step_changes_nothing(killed, spawn, tmp_path, first, second):
+    path = tmp_path / "j"
+    before = check_units(path, killed.acknowledged)
+    another_boot(path)
+    for step in (first, second):
+        opener = spawn(f"recovery.{step}=kill@1")
+        try:
+            opener.call("open_writer", "opener", str(path), {})
+        except Exception as error:  # noqa: BLE001
+            assert type(error).__name__ == "Died", error
+        opener.discard()
+        another_boot(path)
+    with jlog.Writer(path) as writer:
+        writer.append(values_of("after", 0)[0])
+    assert check_units(path, killed.acknowledged)[:-1] == before
