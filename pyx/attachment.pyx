@@ -79,7 +79,7 @@ cdef enum:
 
 SYNC_ALONE_AFTER_US = 1_000_000
 _registry = {}
-_registry_lock = threading.Lock()
+_registry_lock = threading.RLock()  # the collector may close a forgotten Writer while it is held
 _registry_process = 0
 _after_roll = None
 
@@ -97,7 +97,7 @@ def attach(path, *, capacity=0) -> Attachment:
     from jlog._core.lock import current_process_token
 
     if _registry_process != current_process_token():  # in a child: what stands here is the parent's
-        _registry, _registry_lock, _registry_process = {}, threading.Lock(), current_process_token()
+        _registry, _registry_lock, _registry_process = {}, threading.RLock(), current_process_token()
     path = os.path.abspath(os.fspath(path))
     meta = read_meta(path)
     with _registry_lock:
@@ -160,6 +160,9 @@ cdef class Attachment(Member):
             if alone:
                 wanted = max(capacity, self.meta.options.get("precommit", JLOG_CAPACITY_DEFAULT), JLOG_CAPACITY_MIN)
                 self.precommit.grow(min(wanted, JLOG_CAPACITY_MAX))
+                if wanted > self.meta.options.get("precommit", 0):
+                    self.meta.options["precommit"] = wanted
+                    write_meta(self.path, self.meta)
             self.precommit.map()
             self.buffer.page = self.precommit.page
             self.buffer.body = <uint8_t *> self.precommit.page + JLOG_PAGE_BYTES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,12 @@ from jlog.cli.output import binary_stdout, iso_time, print_table, to_json
 from jlog.cli.parameters import PATTERN, POSITION, Position, checked, journal_argument
 from jlog.cli.progress import progress_bar
 from jlog.cli.reading import Reading, report_damage
+from jlog.errors import CorruptJournal
 
 if TYPE_CHECKING:
     import re
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 KINDS = {1: "records", 2: "state"}
 CODECS = {0: "none", 1: "lz4"}
@@ -113,9 +117,9 @@ def dump_records(
     out = binary_stdout()
     with checked():
         reader = jlog.Reader(journal, start=start)
-    with reader, progress_bar("Reading", None, shown=_goes_to_a_file()) as advance:
-        with checked():
-            end = _sequence_of(journal, stop)
+    with checked():
+        end = _sequence_of(journal, stop)
+    with reader, _progress(reader, end) as advance:
         reading = Reading(reader)
         left = sys.maxsize if limit is None else limit
         while left and reader.position < end:
@@ -129,9 +133,8 @@ def dump_records(
                     :left
                 ]
             left -= len(records)
-            text = to_bytes(records)
-            out.write(text)
-            advance(len(text))
+            out.write(to_bytes(records))
+            advance(len(batch))
         out.flush()
         reading.finish()
 
@@ -140,20 +143,24 @@ def _matches(pattern: re.Pattern[bytes] | None, record: jlog.Record) -> bool:
     return pattern is None or (record.value is not None and pattern.search(record.value) is not None)
 
 
-def _goes_to_a_file() -> bool:
-    """Into a pipe, what reads it may use the terminal itself."""
-    return os.path.isfile(f"/dev/fd/{sys.stdout.fileno()}")
+def _progress(reader: jlog.Reader, end: int) -> AbstractContextManager[Callable[[int], None]]:
+    """For output into a file: behind a pipe may be what uses the terminal itself."""
+    into_file = stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+    total = None if end == sys.maxsize else end - reader.position
+    return progress_bar("Reading", total, in_bytes=False, shown=into_file)
 
 
 def _sequence_of(journal: str, position: Position) -> int:
     """Of --to; of `end` as it is now, so that a journal that is written meanwhile has one too."""
     if isinstance(position, int):
         return position
-    end = jlog.Reader(journal, start=position)
     try:
-        return end.position
-    finally:
-        end.close()
+        with jlog.Reader(journal, start=position) as reader:
+            return reader.position
+    except CorruptJournal:
+        if position != "end":
+            raise
+        return sys.maxsize  # what hides it is reported when reading comes there
 
 
 def dump_blocks(journal: str, as_json: bool) -> None:

@@ -36,7 +36,7 @@ def formatter(name: str, framing: str) -> Formatter:
 
 def _values(records: Records) -> list[bytes]:
     values = records.values() if isinstance(records, RecordBatch) else [record.value for record in records]
-    return [b"" if value is None else value for value in values] if None in values else values
+    return [value or b"" for value in values]
 
 
 def raw_lines(records: Records) -> bytes:

@@ -18,12 +18,14 @@ def on_terminal() -> bool:
 
 
 @contextmanager
-def progress_bar(label: str, total: int | None, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
-    """Gives what is to be called with each amount that is done, of `total` bytes (None: not known)."""
+def progress_bar(
+    label: str, total: int | None, *, in_bytes: bool = True, shown: bool = True
+) -> Iterator[Callable[[int], None]]:
+    """Gives what is to be called with each amount that is done, of `total` bytes or records (None: not known)."""
     if not (shown and on_terminal()):
         yield lambda _: None
         return
-    bar = _Bar(label, total)
+    bar = _Bar(label, total, in_bytes)
     try:
         yield bar.advance
     finally:
@@ -43,9 +45,10 @@ def working(label: str) -> Iterator[None]:
 
 
 class _Bar:
-    def __init__(self, label: str, total: int | None) -> None:
+    def __init__(self, label: str, total: int | None, in_bytes: bool) -> None:
         self._label = label
         self._total = total
+        self._in_bytes = in_bytes
         self._done = 0
         self._start = time.monotonic()
         self._progress: Any = None
@@ -59,12 +62,16 @@ class _Bar:
         self._progress.update(self._task, completed=self._done)
 
     def _open(self) -> None:
+        from rich import progress
         from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
-        self._progress = Progress(
-            *columns, TransferSpeedColumn(), console=Console(stderr=True), transient=True
+        self._progress = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            progress.DownloadColumn(binary_units=True) if self._in_bytes else progress.MofNCompleteColumn(),
+            progress.TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
         )
         self._task = self._progress.add_task(self._label, total=self._total)
         self._progress.start()
