@@ -150,7 +150,7 @@ class Journal:
     def blocks(self) -> Iterator[tuple[str, Block]]:
         """(path of the segment, block) for every closed block: the raw structure."""
         for segment in self.segments():
-            file = SegmentFile(self._path, segment.first_sequence, self._meta.uuid)
+            file = SegmentFile(self._path, segment.first_sequence, self._meta.uuid, check_header=False)
             try:
                 for block in file.blocks():
                     if block.offset >= segment.size_bytes:
@@ -212,7 +212,7 @@ class Journal:
                 raise SubscriberExists(
                     f"{self._path} has a subscriber {name!r} already; remove it, or choose another name"
                 )
-            sequence = self._find(start) if copy_of is None else self._stands_at(SUBSCRIBER, copy_of)
+            sequence = self._kept(self._find(start)) if copy_of is None else self._stands_at(SUBSCRIBER, copy_of)
             positions.make(self._path, self._meta, SUBSCRIBER, name, sequence)
 
     def remove_subscriber(self, name: str) -> None:

@@ -66,6 +66,7 @@ class Reader:
             with positions.table_locked(self._path):
                 if not positions.exists(self._path, SUBSCRIBER, name):
                     sequence = find_start(self._path, self._meta, self._cursor, start)
+                    self._check_kept(sequence)
                     positions.make(self._path, self._meta, SUBSCRIBER, name, sequence)
         self._file = positions.hold(self._path, self._meta, name)
         try:

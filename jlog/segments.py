@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 
-from jlog._core.index import load_index
+from jlog._core.index import load_index, segment_end
 from jlog._core.segment import SEGMENT_HEADER_BYTES, SegmentFile, first_time, segment_name, walk_body
 from jlog.meta import Meta
 
@@ -60,7 +60,7 @@ class Segment:
             file.close()
 
     def _file(self) -> SegmentFile:
-        return SegmentFile(os.path.dirname(self.path), self.first_sequence, self._meta.uuid)
+        return SegmentFile(os.path.dirname(self.path), self.first_sequence, self._meta.uuid, check_header=False)
 
 
 def _time(timestamp_us: int) -> datetime:
@@ -83,9 +83,7 @@ def segments_of(
                 open_place[2] if next_sequence is None else next_sequence,
             )
         else:
-            header = SegmentFile(path, following, meta.uuid)
-            end_offset, end_sequence = header.previous_end_offset, header.previous_end_sequence
-            header.close()
+            end_offset, end_sequence = segment_end(path, name, following, meta.uuid)
         found.append(
             Segment(
                 path=os.path.join(path, segment_name(name)),

@@ -55,5 +55,6 @@ cdef class Cursor:
     cdef void forget_block(self) noexcept
     cdef int read_window(self, uint64_t needed) except -1
     cdef int skip_to(self, uint64_t sequence) except -1
+    cdef bint step_over_damage(self, uint64_t sequence) except -1
     cdef bint can_be_woken(self) except -1
     cdef size_t decode(self, jlog_record *record) except 0

@@ -48,7 +48,7 @@ from jlog._core.record cimport RecordBatch, make_record
 from jlog._core.segment cimport BLOCK_VALID, SegmentFile, block_problem, read_block_header
 
 from jlog._core.copies import BoundsFile
-from jlog._core.index import build_index, load_index
+from jlog._core.index import build_index, load_index, segment_end
 from jlog._core.recovery import scan, stored_body_at
 from jlog._core.segment import SEGMENT_HEADER_BYTES, decompress, list_segments, segment_name
 from jlog.errors import CorruptJournal, JournalClosed, PositionLost
@@ -452,8 +452,10 @@ cdef class Cursor:
         self.skip_to(JLOG_NONE)
 
     def segment_file(self, segment):
-        return self.file if self.file is not None and self.file.segment == segment else SegmentFile(
-            self.path, segment, self.uuid)
+        """To begin reading in: its blocks are checked for themselves, so that a damaged header does not hide them."""
+        if self.file is not None and self.file.segment == segment:
+            return self.file
+        return SegmentFile(self.path, segment, self.uuid, check_header=False)
 
     cdef int skip_to(self, uint64_t sequence) except -1:
         """Within the loaded block, to this sequence or its end."""
@@ -485,17 +487,34 @@ cdef class Cursor:
             first, offset, _ = build_index(self.path, at, self.uuid, self.stop.slot.offset).locate(sequence)
             self.enter(file, offset, first)
         else:
-            end = SegmentFile(self.path, segments[segments.index(at) + 1], self.uuid)
-            if sequence >= end.previous_end_sequence:  # in the hole between
-                self.enter(end, SEGMENT_HEADER_BYTES, end.segment)
+            following = segments[segments.index(at) + 1]
+            end_offset, end_sequence = segment_end(self.path, at, following, self.uuid)
+            if sequence >= end_sequence:  # in the hole between
+                self.enter(self.segment_file(following), SEGMENT_HEADER_BYTES, following)
                 return
-            first, offset, _ = load_index(self.path, at, self.uuid, end.previous_end_offset).locate(sequence)
+            first, offset, _ = load_index(self.path, at, self.uuid, end_offset).locate(sequence)
             self.enter(file, offset, first)
         while self.sequence < sequence:
-            if not self.advance():
-                end = self.sequence
-                raise ValueError(f"{self.path} ends at sequence {end}; {sequence} lies behind it")
+            try:
+                if not self.advance():
+                    end = self.sequence
+                    raise ValueError(f"{self.path} ends at sequence {end}; {sequence} lies behind it")
+            except CorruptJournal:
+                if not self.step_over_damage(sequence):
+                    return  # what is damaged holds it: reading raises
+                continue
             self.skip_to(sequence)
+
+    cdef bint step_over_damage(self, uint64_t sequence) except -1:
+        """To the next whole block of the segment, if that does not lie behind this sequence."""
+        cdef uint64_t end = self.stop.slot.offset if self.file.segment == self.stop.slot.segment else self.file.file_bytes
+        block = self.file.next_block(self.offset + 1, end)
+        while block is not None and block.first_sequence < self.sequence:
+            block = self.file.next_block(block.offset + 1, end)
+        if block is None or block.first_sequence > sequence:
+            return False
+        self.enter(self.file, block.offset, block.first_sequence)
+        return True
 
     # --- Waiting ------------------------------------------------------------------------------------------------
 
@@ -554,7 +573,14 @@ cdef class Cursor:
         cdef Py_ssize_t left = max_bytes, count
         cdef size_t size
         self.begin()
-        while batch.count < max_records and (left > 0 or batch.count == 0) and self.advance():
+        while batch.count < max_records and (left > 0 or batch.count == 0):
+            try:
+                if not self.advance():
+                    break
+            except CorruptJournal:
+                if batch.count == 0:
+                    raise
+                break  # what stands before the damage first
             start, first, count = self.at, self.sequence, 0
             while self.at < self.end and batch.count + count < max_records:
                 size = self.decode(&record)

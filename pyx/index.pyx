@@ -21,7 +21,7 @@ from jlog._core.format cimport (
 from jlog._core.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, SegmentFile, read_block_header
 
 from jlog._core.segment import index_name
-from jlog.errors import UnsupportedFormat
+from jlog.errors import CorruptJournal, UnsupportedFormat
 
 cdef enum:
     ENTRY_EVERY_BYTES = 64 << 10
@@ -61,7 +61,7 @@ cdef class SparseIndex:
 
 def build_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset) -> SparseIndex:
     """From the headers of the blocks before `end_offset`, or to the first place where no block stands."""
-    cdef SegmentFile file = SegmentFile(directory, segment, uuid)
+    cdef SegmentFile file = SegmentFile(directory, segment, uuid, check_header=False)
     cdef jlog_index_entry *entries = NULL
     cdef size_t count = 0, room = 0
     cdef uint64_t offset = sizeof(jlog_segment_header), sequence = segment, last = 0
@@ -177,3 +177,14 @@ def load_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_of
     if index is not None and index.end[1] == end_offset:
         return index
     return build_index(directory, segment, uuid, end_offset)
+
+
+def segment_end(directory, uint64_t segment, uint64_t following, bytes uuid not None) -> tuple:
+    """(offset, sequence) at which a sealed segment ends: as the next one's header states, or where that is damaged, as far
+    as its blocks reach."""
+    try:
+        header = SegmentFile(directory, following, uuid)
+    except CorruptJournal:
+        sequence, offset, _ = build_index(directory, segment, uuid, (1 << 63)).end
+        return offset, sequence
+    return header.previous_end_offset, header.previous_end_sequence

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 import jlog
+from jlog.cli.exits import DAMAGED
 from jlog.cli.output import human_bytes, json_option, print_fields, print_json, print_table
 from jlog.cli.parameters import journal_argument
 from jlog.cli.progress import working
@@ -37,7 +38,7 @@ def verify(journal: str, as_json: bool) -> None:
     else:
         print_report(report)
     if not report.ok:
-        raise click.exceptions.Exit(3)
+        raise click.exceptions.Exit(DAMAGED)
 
 
 def report_fields(report: jlog.Report) -> dict[str, Any]:

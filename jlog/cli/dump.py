@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import jlog
+from jlog.cli.exits import DAMAGED
 from jlog.cli.formats import FORMATS, FRAMINGS, formatter
 from jlog.cli.output import binary_stdout, iso_time, print_table, to_json
 from jlog.cli.parameters import PATTERN, POSITION, Position, checked, journal_argument
@@ -190,7 +191,7 @@ def dump_blocks(journal: str, as_json: bool) -> None:
     for damage in report.damage:
         report_damage(damage)
     if not report.ok:
-        raise click.exceptions.Exit(3)
+        raise click.exceptions.Exit(DAMAGED)
 
 
 def _block_fields(path: str, block: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import jlog
+from jlog.cli.exits import FAILED
 from jlog.cli.output import complain, human_bytes, json_option, print_fields, print_json, print_table
 from jlog.cli.parameters import PATH, SIZE, checked, journal_argument
 from jlog.errors import JournalError, JournalNotFound
@@ -112,7 +113,7 @@ def list_journals(directory: str, as_json: bool) -> None:
         columns = ("journal", "records ", "size ", "lag ", "subscribers")
         print_table(columns, [_summary_row(summary) for summary in found])
     if None in tried:
-        raise click.exceptions.Exit(1)
+        raise click.exceptions.Exit(FAILED)
 
 
 def _journals_below(directory: str) -> Iterator[str]:
@@ -189,7 +190,7 @@ def remove(journal: str, yes: bool) -> None:
             raise click.UsageError("stdin is no terminal to ask on; --yes deletes without asking")
         if not click.confirm(question, err=True):
             complain(f"{journal} was not deleted")
-            raise click.exceptions.Exit(1)
+            raise click.exceptions.Exit(FAILED)
     jlog.Journal.delete(journal)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from jlog.cli.exits import DAMAGED
 from jlog.cli.output import complain
 from jlog.errors import CorruptJournal
 
@@ -42,7 +43,7 @@ class Reading:
     def finish(self) -> None:
         """Ends the command with exit code 3 if there was damage."""
         if self.damaged:
-            raise click.exceptions.Exit(3)
+            raise click.exceptions.Exit(DAMAGED)
 
 
 def report_damage(damage: jlog.Damage) -> None:

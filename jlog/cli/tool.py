@@ -11,16 +11,11 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import shell_complete
 
+from jlog.cli.exits import DAMAGED, DONE, FAILED, INTERRUPTED
 from jlog.cli.output import complain, say_no_more
 from jlog.errors import CorruptJournal, JournalError
 
 NAME = "jlogtool"
-
-DONE = 0
-FAILED = 1
-USAGE = 2
-DAMAGED = 3
-INTERRUPTED = 130  # what a shell makes of SIGINT
 
 # Where each command is: a file below jlog.cli, and a name in it. The order is that of --help.
 SECTIONS: dict[str, dict[str, str]] = {

@@ -37,6 +37,13 @@ class Share:
         return replace(self, is_to_be_killed=False, is_restart=True)
 
 
+def line_number(record: jlog.Record) -> int:
+    name, value = record.headers[0]
+    if name != LINE or value is None:
+        raise Broken(f"record {record.sequence:,} is not the line that was appended")
+    return int(value)
+
+
 def produce(link: Link, share: Share) -> None:
     acknowledged = open_counters(share.counters)
     slot = share.slot
@@ -103,5 +110,5 @@ def _lines_in_journal(share: Share) -> int:
         while records := reader.read_backward(1000):
             for record in records:
                 if record.key in before:
-                    return before[record.key] + int(record.headers[0][1])
+                    return before[record.key] + line_number(record)
     return 0

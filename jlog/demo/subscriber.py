@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import jlog
 from jlog.demo.counters import open_counters
 from jlog.demo.fleet import Broken, Link
+from jlog.demo.producer import line_number
 from jlog.demo.sources import chain
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ class Ledger:
 
     def add(self, record: jlog.Record) -> None:
         """Raises Broken for anything but the next line of its key."""
-        number = int(record.headers[0][1])
+        number = line_number(record)
+        if record.key is None or record.value is None:
+            raise Broken(f"record {record.sequence:,} came without its key or its value")
         digest, lines = self.chains.get(record.key, (b"", 0))
         if number != lines + 1:
             raise Broken(

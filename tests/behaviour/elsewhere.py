@@ -20,6 +20,7 @@ from behaviour.journals import *
 """
 # Once all is imported: the interpreter may lie where that user cannot come.
 BECOME_NOBODY = f"""
+b"x".decode("unicode_escape")
 os.setgroups([])
 os.setgid({NOBODY})
 os.setuid({NOBODY})

@@ -77,7 +77,8 @@ def check_units(
 def check_numbers(records: list[tuple[int, bytes]], first: int, holes: list[tuple[int, int]]) -> None:
     expected, behind = first, dict(holes)
     for sequence, value in records:
-        expected = behind.get(expected, expected)
+        while expected in behind:
+            expected = behind[expected]
         assert sequence == expected, f"{value!r} has {sequence}, {expected} comes next"
         expected += 1
 

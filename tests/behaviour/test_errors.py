@@ -1,0 +1,114 @@
+"""Errors: of the right kinds, with what happened, where, and what to do next."""
+
+import copy
+import inspect
+import pickle
+
+import pytest
+
+import jlog
+import jlog.errors
+from behaviour.journals import fill
+
+ALSO = {
+    "JournalNotFound": FileNotFoundError,
+    "JournalExists": FileExistsError,
+    "JournalClosed": ValueError,
+    "RecordTooLarge": ValueError,
+    "SubscriberNotFound": LookupError,
+    "CheckpointNotFound": LookupError,
+    "PositionLost": LookupError,
+}
+PLAIN = ["JournalLocked", "JournalFull", "CorruptJournal", "UnsupportedFormat", "SubscriberExists", "SubscriberBusy"]
+
+
+@pytest.mark.parametrize("name", [*ALSO, *PLAIN])
+def test_every_error_is_a_journal_error_and_what_python_programs_catch(name):
+    error = getattr(jlog, name)
+    assert issubclass(error, jlog.JournalError)
+    assert issubclass(error, ALSO.get(name, Exception))
+    assert inspect.getdoc(error)
+
+
+def test_there_are_no_others():
+    assert set(jlog.errors.__all__) == {*ALSO, *PLAIN, "JournalError"}
+    assert set(jlog.errors.__all__) <= set(jlog.__all__)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        jlog.JournalNotFound("there is none"),
+        jlog.SubscriberBusy("it is read"),
+        jlog.CorruptJournal("/path/file.seg", 96, "the block fails"),
+        jlog.PositionLost("it is gone", 50),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_survives_the_way_to_another_process(error):
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert vars(again) == vars(error)
+
+
+def test_corrupt_journal_tells_path_offset_and_reason():
+    error = jlog.CorruptJournal("/path/file.seg", 96, "the block fails its checksum")
+    assert (error.path, error.offset, error.reason) == ("/path/file.seg", 96, "the block fails its checksum")
+    assert str(error).startswith("/path/file.seg: damaged at byte 96: the block fails its checksum")
+    assert "jlogtool verify" in str(error)
+
+
+def test_position_lost_tells_the_first_sequence_that_is_there():
+    error = jlog.PositionLost("it is gone", 50)
+    assert (error.first_sequence, str(error)) == (50, "it is gone")
+
+
+def busy(path):
+    reader = jlog.Reader(path, "billing")
+    try:
+        jlog.Reader(path, "billing")
+    finally:
+        reader.close()
+
+
+def closed_writer(path):
+    writer = jlog.Writer(path)
+    writer.close()
+    writer.append(b"x")
+
+
+def closed_reader(path):
+    reader = jlog.Reader(path)
+    reader.close()
+    reader.read()
+
+
+def taken(path):
+    jlog.Journal(path).add_subscriber("taken")
+    jlog.Journal(path).add_subscriber("taken")
+
+
+SAID = {
+    "not found": (lambda path: jlog.Journal(f"{path}-missing"), "create"),
+    "exists": (lambda path: jlog.Journal.create(path), "another path"),
+    "closed writer": (closed_writer, "open a new one"),
+    "closed reader": (closed_reader, "open a new one"),
+    "delete": (lambda path: jlog.Journal.delete(path), "close its writers"),
+    "no subscriber": (lambda path: jlog.Reader(path, "x", create=False), "there: billing"),
+    "no checkpoint": (lambda path: jlog.Reader(path, start="x"), "there: none"),
+    "taken": (taken, "another name"),
+    "busy": (busy, "until it closes or dies"),
+    "anonymous commit": (lambda path: jlog.Reader(path).commit(), "open it with a name"),
+    "behind the end": (lambda path: jlog.Reader(path, start=1000), "ends at sequence 10"),
+}
+
+
+@pytest.mark.parametrize("call, advice", SAID.values(), ids=SAID.keys())
+def test_a_message_names_the_journal_and_says_what_to_do(writer, path, call, advice):
+    fill(writer, 10)
+    jlog.Journal(path).add_subscriber("billing")
+    with pytest.raises((jlog.JournalError, ValueError)) as caught:
+        call(path)
+    assert str(path) in str(caught.value)
+    assert advice in str(caught.value)
