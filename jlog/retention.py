@@ -6,6 +6,7 @@ import os
 
 from jlog import positions
 from jlog._core.attachment import Attachment, attach, detach
+from jlog._core.recovery import sync_directory, sync_segments
 from jlog._core.segment import index_name, list_segments, segment_name
 from jlog.errors import JournalLocked
 from jlog.segments import Segment, segments_of
@@ -47,6 +48,9 @@ def clean(path: str, *, dry_run: bool = False, timeout: float | None = None) -> 
 
 
 def remove(path: str, attachment: Attachment, segments: list[Segment]) -> None:
+    # The state stands at the beginning of each segment: that of the first one kept must not be lost with the others.
+    sync_segments(path, segments[-1].next_segment, segments[-1].next_segment)
+    sync_directory(path)
     attachment.bounds_file.update(first_sequence=segments[-1].next_segment, durable=True)
     for segment in segments:
         for name in (index_name(segment.first_sequence), segment_name(segment.first_sequence)):

@@ -354,8 +354,11 @@ cdef int roll(Member member, Call *call) noexcept nogil:
     cdef char name[JLOG_NAME_BYTES]
     cdef int64_t now_us = 0
     cdef int error
-    # A block with state that came since the file was prepared would be lost to the next segment.
-    if prepared == NULL or prepared.state_generation <= page.state or prepared.has_block != call.wants_block:
+    if prepared == NULL or prepared.has_block != call.wants_block:
+        return NEEDS_SEGMENT
+    # A block with state that came since the file was prepared would be lost to the next segment. (A note of the generation
+    # at which it was prepared, and which is still open, is that of a block that was never published.)
+    if prepared.state_generation <= page.state and prepared.state_generation < page.generation:
         return NEEDS_SEGMENT
     complete_start(prepared, page, slot, jlog_clamped_now_us(&member.buffer))
     if prepared.has_block:
@@ -382,9 +385,9 @@ cdef int roll(Member member, Call *call) noexcept nogil:
         return failed(call, error, b"giving the next segment its name")
     error = JLOG_FAILPOINT(b"roll.renamed")
     if error != 0:
-        jlog_unlink_at(member.directory, name)
-        jlog_sync_directory(member.directory)
-        call.prepared.fd = -1
+        # It must not come back after a power loss under numbers given out again.
+        if jlog_unlink_at(member.directory, name) != 0 or jlog_sync_directory(member.directory) != 0:
+            page.sync_error = error
         return failed(call, error, b"rolling")
     call.sealed_segment = slot.segment
     call.sealed_end = slot.offset

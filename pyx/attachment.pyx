@@ -192,18 +192,18 @@ cdef class Attachment(Member):
                 page.sync_error = 0
         else:
             recover_after_power_loss(self.path, self.uuid, self.epoch, self.precommit, self.bounds_file, segment_bytes)
-            bounds = self.bounds_file.read()
         slot = jlog_open_slot(page)
         page.reserved_end = os.stat(os.path.join(self.path, segment_name(slot.segment))).st_size
-        page.lease_limit = bounds.lease_limit
-        if bounds.closed is not None or bounds.lease_limit < page.next_sequence + JLOG_LEASE_STRIDE // 2:
-            self.lease(0)
+        # Synced whatever stands there: who came before may have been killed between writing it and its fdatasync, and a
+        # note of a closed end that a power loss brings back would let numbers be given out twice.
+        self.lease(0)
 
     def lease(self, uint64_t count) -> None:
         """Makes more numbers usable: durably in `bounds` before the page says so."""
         limit = self.buffer.page.next_sequence + count + JLOG_LEASE_STRIDE
-        bounds = self.bounds_file.update(lease_limit=limit, closed=None, durable=True)
-        jlog_raise_to(&self.buffer.page.lease_limit, bounds.lease_limit)
+        self.bounds_file.update(lease_limit=limit, closed=None, durable=True)
+        # To what this fdatasync has made durable, not to what another process may have written since.
+        jlog_raise_to(&self.buffer.page.lease_limit, limit)
 
     cdef take_slot(self):
         """The byte first: from then on the slot is ours, and with it every word that names it, for nobody else can ever

@@ -186,13 +186,14 @@ cdef class Member:
         page.explicit_max_us = walk.explicit_max_us
         JLOG_FAILPOINT(b"repair.derived")
         if page.next_sequence != slot.segment:
-            # A roll that was killed left a file under the name that the next one needs.
+            # A roll that was killed may have left a file under the name that the next one needs. Synced even where there
+            # is none: another takeover may have been killed between the two, and the file would come back.
             jlog_segment_name(name, page.next_sequence)
             error = jlog_unlink_at(self.directory, name)
             JLOG_FAILPOINT(b"repair.unlinked")
-            if error == 0:
+            if error == 0 or error == ENOENT:
                 error = jlog_sync_directory(self.directory)
-            if error != 0 and error != ENOENT:
+            if error != 0:
                 call.error, call.what = error, b"removing the file of a killed roll"
                 return FAILED
         return self.complete_direct(call)

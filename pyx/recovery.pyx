@@ -267,6 +267,17 @@ def create_segment(directory, first_sequence, bytes start not None) -> None:
     sync_directory(directory)
 
 
+def sync_segments(directory, uint64_t first, uint64_t last) -> None:
+    """What was read may stand in the page cache alone: this is no power loss where only the page was damaged."""
+    for segment in [s for s in list_segments(directory) if first <= s <= last]:
+        path = os.path.join(directory, segment_name(segment))
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            _check(jlog_sync_data(fd), path)
+        finally:
+            os.close(fd)
+
+
 def sync_directory(path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -300,9 +311,9 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
             records, clock_us, _, _, _ = walk_body(raw, base_us)
             end = end._replace(previous_offset=end.offset, offset=end.offset + len(block),
                                sequence=end.sequence + records, clock_us=max(end.clock_us, clock_us))
-        _check(jlog_sync_data(fd), path)
     finally:
         os.close(fd)
+    sync_segments(directory, bounds.mark_segment, end.segment)
     _visit(b"recovery.cut")
     # The note was taken away by whoever opened the journal next: all that was given out by then is there.
     closed_here = bounds.closed is not None and bounds.closed[2] == end.sequence

@@ -84,12 +84,14 @@ def test_a_journal_that_was_opened_again_after_a_clean_close_has_a_hole(closed, 
     check_units(path, closed.acknowledged)
 
 
-def test_lag_does_not_count_the_hole_and_readers_step_over_it(killed, tmp_path):
-    path = tmp_path / "j"
+def test_lag_does_not_count_the_hole_and_readers_step_over_it(killed, spawn, tmp_path):
+    path, child = tmp_path / "j", spawn()
     with jlog.Reader(path, "billing") as reader:
         assert list(reader)
         reader.commit()
         end = reader.position
+    child.call("open_writer", "w", str(path), {})
+    child.kill()
     another_boot(path)
     with jlog.Writer(path) as writer:
         first = writer.extend([values_of("after", i)[0] for i in range(5)])
@@ -105,7 +107,7 @@ def test_lag_does_not_count_the_hole_and_readers_step_over_it(killed, tmp_path):
         ]
     for start in (end, end + 1, first - 1, first):
         with jlog.Reader(path, start=start) as reader:
-            assert reader.lag == 5, (start, end, first, reader.position, jlog.Journal(path).holes())
+            assert reader.lag == 5
             assert next(iter(reader)).sequence == first
     with jlog.Reader(path, start="begin") as reader:
         assert reader.lag == end + 5

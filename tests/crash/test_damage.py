@@ -1,0 +1,169 @@
+"""Bytes that are not what was written are never returned as data: the records come back as they were, or an error says
+where the damage is. Nothing crashes or hangs: every look is taken in another process."""
+
+import os
+import random
+
+import pytest
+
+import jlog
+from crash.tampering import copy, flip
+from processes.units import read_all, values_of
+
+pytestmark = [pytest.mark.damage, pytest.mark.timeout(240)]
+
+SEED = 20_241_121
+FLIPS = 40  # of each file, for each of the two journals
+
+
+def build(path):
+    """Small, with all sorts of blocks and files: three segments and their indexes, state, a subscriber, a checkpoint."""
+    writer = jlog.Writer(path, precommit=4 << 10, segment_bytes=4 << 10)
+    unit = 0
+    for turn in range(3):
+        for _ in range(4):
+            writer.append(values_of("w", unit, size=60)[0])
+            unit += 1
+        writer.extend([values_of("w", unit, 2, size=40)[part] for part in (0, 1)], state={b"turn": b"%d" % turn})
+        unit += 1
+        writer.append(b"", key=b"key", headers=[("name", b"value"), ("null", None)], timestamp_us=1 << 50)
+        if turn < 2:
+            writer.roll()
+    with jlog.Reader(path, "billing") as reader:
+        reader.read(5)
+        reader.checkpoint("five")
+        reader.read(3)
+        reader.commit()
+    return writer
+
+
+@pytest.fixture(scope="module")
+def journals(tmp_path_factory):
+    """One that was synced and closed, and one that is still open: its last records are in the buffer."""
+    closed, live = tmp_path_factory.mktemp("closed") / "j", tmp_path_factory.mktemp("live") / "j"
+    with build(closed) as writer:
+        writer.sync()
+    writer = build(live)
+    writer.sync()
+    writer.extend([values_of("w", 100 + i, size=50)[0] for i in range(4)])
+    yield {"closed": closed, "live": live}
+    writer.close()
+
+
+def files_of(journal):
+    return sorted(os.path.relpath(os.path.join(folder, name), journal) for folder, _, names in os.walk(journal) for name in names)
+
+
+FILES = [
+    "journal.meta",
+    "bounds",
+    "precommit",
+    "00000000000000000000.seg",
+    "00000000000000000007.seg",
+    "00000000000000000014.seg",
+    "00000000000000000000.idx",
+    "00000000000000000007.idx",
+    "subscribers/billing",
+    "checkpoints/five",
+]
+
+
+def test_every_kind_of_file_is_damaged_here(journals):
+    for journal in journals.values():
+        assert files_of(journal) == sorted([*FILES, "lock"])
+
+
+def expected_of(journal):
+    return [[sequence, value.decode("latin-1")] for sequence, value in read_all(journal)]
+
+
+def check_look(found, expected, flushed, where):
+    """`flushed`: so many records stand in segments. Where the page is not valid any more the rest may be gone, as after a
+    power loss."""
+    records = found["records"]
+    assert records == expected[: len(records)], where
+    if "look_at_records" not in found:
+        assert len(records) in (len(expected), flushed), where
+    wanted = [value for _, value in expected]
+    assert found.get("values", wanted) in (wanted, wanted[:flushed]), where
+    backward = found.get("backward", expected)
+    assert backward in (expected, expected[:flushed]), where
+    assert found.get("state", {"turn": "2"}) == {"turn": "2"}, where
+    if "subscriber" in found:
+        billing = found["subscriber"]
+        begins = billing[0][0] if billing else flushed
+        assert billing in (expected[begins:], expected[begins:flushed]), where
+        assert begins == 8, where
+
+
+def damaged_in_turn(journal, tmp_path, spawn, name, places):
+    """Each of `places` is a function that damages the file; what a process then finds, and after a writer has opened it."""
+    expected = expected_of(journal)
+    flushed = expected_flushed(journal)
+    child = spawn()
+    for where, damage in places:
+        path = copy(journal, tmp_path / "j")
+        damage(path / name)
+        check_look(child.call("look", str(path)), expected, flushed, where)
+        appended = child.call("write_on", str(path))
+        found = child.call("look", str(path))
+        if isinstance(appended, int):
+            own = [record for record in found["records"] if record[0] == appended]
+            found["records"] = [record for record in found["records"] if record[0] != appended]
+            assert own in ([], [[appended, "appended behind the damage"]]), where
+            assert appended not in [sequence for sequence, _ in expected[:flushed]], where
+            for key in ("values", "backward", "subscriber"):
+                if key in found:
+                    found[key] = [entry for entry in found[key] if "appended behind the damage" not in entry]
+        check_look(found, expected, flushed, where)
+
+
+def expected_flushed(journal):
+    return 21
+
+
+def flips_of(path, seed):
+    chance, size = random.Random(seed), os.path.getsize(path)
+    if path.name == "precommit":
+        # The page's fields, and the body as far as it is used.
+        offsets = [chance.randrange(640) for _ in range(FLIPS)] + [4096 + chance.randrange(240) for _ in range(FLIPS)]
+    elif path.suffix == ".seg":
+        size = min(size, len(path.read_bytes().rstrip(b"\0")))
+        offsets = [chance.randrange(size) for _ in range(FLIPS)]
+    elif path.name in ("bounds", "billing", "five"):
+        offsets = [chance.choice((0, 4096)) + chance.randrange(128) for _ in range(FLIPS)]
+        offsets = [offset for offset in offsets if offset < size]
+    else:
+        offsets = [chance.randrange(size) for _ in range(FLIPS)]
+    return [(offset, chance.randrange(8)) for offset in offsets]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("which", ["closed", "live"])
+def test_a_flipped_bit_is_never_returned_as_data(journals, spawn, tmp_path, which, name):
+    journal = journals[which]
+    places = [
+        (f"byte {offset} bit {bit} of {name}", lambda file, offset=offset, bit=bit: flip(file, offset, bit))
+        for offset, bit in flips_of(journal / name, f"{SEED} {which} {name}")
+    ]
+    damaged_in_turn(journal, tmp_path, spawn, name, places)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("which", ["closed", "live"])
+def test_a_truncated_file_is_never_returned_as_data(journals, spawn, tmp_path, which, name):
+    journal = journals[which]
+    size = os.path.getsize(journal / name)
+    chance = random.Random(f"{SEED} {which} {name}")
+    lengths = {0, 1, size // 2, size - 1, *(chance.randrange(size) for _ in range(8))}
+
+    def cut(file, length):
+        os.truncate(file, length)
+
+    places = [(f"{name} cut to {length}", lambda file, length=length: cut(file, length)) for length in sorted(lengths)]
+    damaged_in_turn(journal, tmp_path, spawn, name, places)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_never_an_empty_journal(journals, spawn, tmp_path, name):
+    damaged_in_turn(journals["closed"], tmp_path, spawn, name, [(f"{name} removed", os.unlink)])
