@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 
 from jlog.errors import JournalError
 
 OVERRIDE = "JLOG_ALLOW_ANY_FILE_SYSTEM"
+_ESCAPED = re.compile(rb"\\([0-7]{3})")  # how mountinfo writes blanks and the like
 LOCAL = frozenset(
     {
         "bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "overlay", "ramfs", "reiserfs", "tmpfs",
@@ -19,22 +21,22 @@ LOCAL = frozenset(
 def type_of(path: str) -> str:
     """The type of the file system that `path` lies on, as the kernel names it; "" where that cannot be told."""
     device = os.stat(path).st_dev
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    real = os.path.realpath(path)
-    found, length = "", -1
+    wanted = b"%d:%d" % (os.major(device), os.minor(device))
+    real = os.fsencode(os.path.realpath(path))
+    found, length = b"", -1
     try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        with open("/proc/self/mountinfo", "rb") as file:
             for line in file:
-                fields, _, rest = line.partition(" - ")
+                fields, _, rest = line.partition(b" - ")
                 _, _, number, _, mount = fields.split()[:5]
-                mount = mount.encode().decode("unicode_escape")
-                under = real == mount or real.startswith(mount.rstrip("/") + "/")
+                mount = _ESCAPED.sub(lambda escaped: bytes([int(escaped[1], 8)]), mount)
+                under = real == mount or real.startswith(mount.rstrip(b"/") + b"/")
                 # btrfs shows another device number than stat() does: then the longest mount point above decides.
                 if under and (number == wanted, len(mount)) >= (False, length):
                     found, length = rest.split()[0], len(mount)
     except OSError:
         return ""
-    return found
+    return found.decode()
 
 
 def check_local(path: str) -> None:
@@ -51,3 +53,17 @@ def check_local(path: str) -> None:
     raise JournalError(
         f"{message}; put the journal on a local file system, or set {OVERRIDE}=1 if you know better"
     )
+
+def share(path: str, directory: str) -> None:
+    """Gives a file of the journal the directory's group and who may read and write it, so that several users can share
+    a journal; as far as this user may."""
+    wanted = os.stat(directory)
+    found = os.stat(path)
+    mode = wanted.st_mode & (0o7777 if os.path.isdir(path) else 0o666)
+    try:
+        if found.st_gid != wanted.st_gid:
+            os.chown(path, -1, wanted.st_gid)
+        if found.st_mode & 0o7777 != mode:
+            os.chmod(path, mode)
+    except PermissionError:
+        return  # another user's file: it was shared when it was made

@@ -13,7 +13,7 @@ from jlog import positions
 from jlog._core.cursor import Cursor
 from jlog._core.lock import RANGES, LockFile
 from jlog._core.segment import Block, SegmentFile, list_segments
-from jlog.errors import JournalLocked, PositionLost, SubscriberExists
+from jlog.errors import CorruptJournal, JournalLocked, PositionLost, SubscriberExists
 from jlog.holes import Holes
 from jlog.meta import FORMAT_VERSION, create_journal, read_meta
 from jlog.names import Start, check_name, timestamp_us_of
@@ -185,7 +185,7 @@ class Journal:
         return self._positions(CHECKPOINT)
 
     def _positions(self, kind: str) -> dict[str, Position]:
-        end = self.next_sequence
+        first, end = self.first_sequence, self.next_sequence
         found = {}
         for name in positions.names(self._path, kind):
             try:
@@ -193,13 +193,12 @@ class Journal:
             except LookupError:
                 continue  # removed in this moment
             try:
+                busy = kind == SUBSCRIBER and file.is_held_elsewhere
                 position = file.read_all()
-                found[name] = Position(
-                    position.sequence,
-                    self._holes.records_between(position.sequence, end),
-                    kind == SUBSCRIBER and file.is_held_elsewhere,
-                    position.moved_us,
-                )
+                lag = self._holes.records_between(max(first, position.sequence), end)
+                found[name] = Position(position.sequence, lag, busy, position.moved_us)
+            except CorruptJournal:
+                found[name] = Position(first, self._holes.records_between(first, end), busy, damaged=True)
             finally:
                 file.close()
         return found

@@ -14,6 +14,7 @@ from jlog._core.copies import BoundsFile, birth_us
 from jlog._core.lock import RANGES, LockFile
 from jlog._core.recovery import create_segment, segment_start, sync_directory
 from jlog.errors import CorruptJournal, JournalExists, JournalNotFound, UnsupportedFormat
+from jlog.filesystem import share
 
 FORMAT_VERSION = 1
 NAME = "journal.meta"
@@ -60,9 +61,12 @@ def read_meta(path: str) -> Meta:
     body = text[first.end() :]
     if crc32c(body) != int(first[2], 16):
         raise CorruptJournal(name, first.end(), "its checksum does not match; restore the file from a backup")
-    fields = json.loads(body)
-    epochs = [(epoch["epoch"], epoch["first_sequence"]) for epoch in fields["epochs"]]
-    return Meta(bytes.fromhex(fields["uuid"]), epochs, fields["options"], fields["inode"], fields["birth_us"])
+    try:
+        fields = json.loads(body)
+        epochs = [(epoch["epoch"], epoch["first_sequence"]) for epoch in fields["epochs"]]
+        return Meta(bytes.fromhex(fields["uuid"]), epochs, fields["options"], fields["inode"], fields["birth_us"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptJournal(name, first.end(), f"it lacks what a journal has: {error!r}") from None
 
 
 def write_meta(path: str, meta: Meta) -> None:
@@ -92,7 +96,7 @@ def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool) -> boo
     if os.path.lexists(path) and not os.path.isdir(path):
         raise JournalExists(f"{path} is a file; choose another path for the journal, or remove it")
     if not os.path.exists(os.path.join(path, "lock")):
-        if os.path.isdir(path) and any(os.scandir(path)):
+        if os.path.isdir(path) and os.listdir(path):
             raise JournalExists(
                 f"{path} is a directory with other files; choose another path for the journal"
             )
@@ -125,17 +129,3 @@ def _fill(path: str, options: dict[str, Any]) -> None:
     write_meta(path, meta)
     sync_directory(os.path.dirname(os.path.abspath(path)))
 
-
-def share(path: str, directory: str) -> None:
-    """Gives a file of the journal the directory's group and who may read and write it, so that several users can share
-    a journal; as far as this user may."""
-    wanted = os.stat(directory)
-    found = os.stat(path)
-    mode = wanted.st_mode & (0o7777 if os.path.isdir(path) else 0o666)
-    try:
-        if found.st_gid != wanted.st_gid:
-            os.chown(path, -1, wanted.st_gid)
-        if found.st_mode & 0o7777 != mode:
-            os.chmod(path, mode)
-    except PermissionError:
-        return  # another user's file: it was shared when it was made

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from jlog import positions
 from jlog._core.cursor import Cursor
-from jlog._core.index import load_index
+from jlog._core.index import build_index, load_index, points_at_block
 from jlog._core.segment import list_segments
 from jlog.meta import Meta
 from jlog.names import Start, timestamp_us_of
@@ -67,6 +67,8 @@ def _before(path: str, meta: Meta, cursor: Cursor, timestamp_us: int) -> int:
         end_offset = open_offset if segment == open_segment else 1 << 62
         index = load_index(path, segment, meta.uuid, end_offset)
         entry = index.locate_time(timestamp_us)
+        if entry is not None and not points_at_block(path, segment, meta.uuid, entry[0], entry[1]):
+            entry = build_index(path, segment, meta.uuid, end_offset).locate_time(timestamp_us)
         if entry is not None:
             return max(first, int(entry[0]))
     return max(first, int(open_sequence))

@@ -12,7 +12,8 @@ from jlog._core import copies
 from jlog._core.lock import RANGES, LockFile
 from jlog._core.recovery import sync_directory
 from jlog.errors import CheckpointNotFound, CorruptJournal, JournalLocked, SubscriberBusy, SubscriberNotFound
-from jlog.meta import Meta, share
+from jlog.filesystem import share
+from jlog.meta import Meta
 from jlog.names import check_name
 
 SUBSCRIBER = "subscriber"
@@ -42,16 +43,17 @@ class Position:
     lag: int
     busy: bool = False
     moved_us: int = 0  # clock when it was last moved, microseconds since 1970
+    damaged: bool = False  # its file cannot be read: until it is set again it holds everything back
 
 
-def _open(path: str) -> LockFile:
-    """For reading alone where more is not allowed."""
+def _open(path: str) -> tuple[LockFile, OSError | None]:
+    """For reading alone where more is not allowed, with the error that says so."""
     try:
-        return LockFile(path)
+        return LockFile(path), None
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM):
             raise
-        return LockFile(path, writable=False)
+        return LockFile(path, writable=False), error
 
 
 class PositionFile:
@@ -64,15 +66,15 @@ class PositionFile:
         self.path = path_of(path, kind, name)
         self._meta = meta
         try:
-            self._file = _open(self.path)
+            self._file, self._refused = _open(self.path)
         except FileNotFoundError:
             raise not_found(path, kind, name) from None
 
     def hold(self) -> bool:
         """Takes the name, which the kernel gives back when this process dies. False where another has it."""
-        if not self._file.acquire(0, timeout=0):
-            return False
-        return True
+        if self._refused is not None:
+            raise self._refused
+        return self._file.acquire(0, timeout=0)
 
     @property
     def is_held_elsewhere(self) -> bool:

@@ -163,6 +163,7 @@ class Reader:
     @property
     def position(self) -> int:
         """The sequence of the next record to read. It moves with every record handed out."""
+        self._cursor.check_open()
         return self._named_file().read() if self._lost is not None else int(self._cursor.position)
 
     @property
@@ -174,7 +175,7 @@ class Reader:
     def lag(self) -> int:
         """Records between the position and the end of the journal."""
         end = int(self._cursor.next_sequence)
-        return self._holes.records_between(min(self.position, end), end)
+        return self._holes.records_between(max(self.position, int(self._cursor.first_sequence)), end)
 
     def seek(self, to: Start) -> None:
         """Moves the position, not what is committed: "begin", "end", a sequence, or an aware datetime."""
@@ -195,6 +196,8 @@ class Reader:
             sequence = self.position
         elif isinstance(sequence, bool) or not isinstance(sequence, int):
             raise TypeError(f"a commit takes a sequence, not {sequence!r}")
+        elif sequence < 0:
+            raise ValueError(f"a sequence is 0 or more, not {sequence}")
         if durable:
             self._sync_journal(sequence)
         if sequence >= file.read():
@@ -231,6 +234,7 @@ class Reader:
     def checkpoint(self, name: str) -> None:
         """Makes the checkpoint `name`, or moves it, to the position; durably. It holds back records as a subscriber does."""
         check_name(name, CHECKPOINT)
+        self._cursor.check_open()
         with positions.table_locked(self._path):
             position = self.position
             self._check_kept(position)
@@ -259,6 +263,7 @@ class Reader:
             self._file = None
 
     def __enter__(self) -> Reader:
+        self._cursor.check_open()
         return self
 
     def __exit__(

@@ -7,14 +7,15 @@ import os
 from jlog import positions
 from jlog._core.attachment import Attachment, attach, detach
 from jlog._core.recovery import sync_directory, sync_segments
-from jlog._core.segment import index_name, list_segments, segment_name
+from jlog._core.segment import SegmentFile, first_block_offset, index_name, list_segments, segment_name
 from jlog.errors import JournalLocked
+from jlog.meta import read_meta
 from jlog.segments import Segment, segments_of
 
 
 def removable(path: str, attachment: Attachment) -> list[Segment]:
     """The sealed segments that every subscriber and every checkpoint has passed, oldest first. Under the table's lock."""
-    if not attachment.meta.options["retention"]["delete_read"]:
+    if not read_meta(path).options["retention"]["delete_read"]:  # another process may have changed it
         return []
     names = list_segments(path)
     open_segment = attachment.open_place[0]
@@ -51,7 +52,11 @@ def remove(path: str, attachment: Attachment, segments: list[Segment]) -> None:
     # The state stands at the beginning of each segment: that of the first one kept must not be lost with the others.
     sync_segments(path, segments[-1].next_segment, segments[-1].next_segment)
     sync_directory(path)
-    attachment.bounds_file.update(first_sequence=segments[-1].next_segment, durable=True)
+    first = segments[-1].next_segment
+    file = SegmentFile(path, first, attachment.uuid)
+    offset = first_block_offset(file)
+    file.close()
+    attachment.bounds_file.update(first_sequence=first, mark=(first, offset, first), durable=True)
     for segment in segments:
         for name in (index_name(segment.first_sequence), segment_name(segment.first_sequence)):
             try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 
-from jlog._core.index import load_index, segment_end
+from jlog._core.index import locate, segment_end
 from jlog._core.segment import SEGMENT_HEADER_BYTES, SegmentFile, first_time, segment_name, walk_body
 from jlog.meta import Meta
 
@@ -45,11 +45,10 @@ class Segment:
         """Of its last record; None without one in the file."""
         file = self._file()
         try:
-            index = load_index(
-                os.path.dirname(self.path), self.first_sequence, self._meta.uuid, self.size_bytes
-            )
+            directory, uuid = os.path.dirname(self.path), self._meta.uuid
+            _, offset = locate(directory, self.first_sequence, uuid, self.size_bytes, self.end_sequence)
             last = None
-            for block in file.blocks(index.locate(self.end_sequence)[1]):
+            for block in file.blocks(offset):
                 if block.offset >= self.size_bytes:
                     break
                 last = block if block.records else last
@@ -83,7 +82,7 @@ def segments_of(
                 open_place[2] if next_sequence is None else next_sequence,
             )
         else:
-            end_offset, end_sequence = segment_end(path, name, following, meta.uuid)
+            end_offset, end_sequence, _ = segment_end(path, name, following, meta.uuid)
         found.append(
             Segment(
                 path=os.path.join(path, segment_name(name)),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from jlog import positions
 from jlog._core.copies import BoundsFile
 from jlog._core.cursor import Cursor
-from jlog._core.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentFile, list_segments, walk_body
+from jlog._core.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentFile, list_segments, segment_name, walk_body
 from jlog.damage import Damage
 from jlog.errors import CorruptJournal
 from jlog.holes import Holes
@@ -38,10 +38,11 @@ def verify(path: str) -> Report:
     cursor = Cursor(path, meta.uuid)
     try:
         open_place = cursor.end_place
+        first_kept = int(cursor.first_sequence)
     except CorruptJournal as error:  # both copies of bounds: nothing says where reading may begin
-        report.damage.append(Damage(error.path, error.offset, error.reason, 0, 0))
+        if all(damage.path != error.path for damage in report.damage):
+            report.damage.append(Damage(error.path, error.offset, error.reason, 0, 0))
         return report
-    first_kept = int(cursor.first_sequence)
     names = [name for name in list_segments(path) if name <= open_place[0]]
     names = [name for name, after in zip(names, [*names[1:], 1 << 64], strict=True) if after > first_kept]
     for name, following in zip(names, [*names[1:], None], strict=True):
@@ -76,7 +77,7 @@ def _check_small_files(path: str, meta: Meta, report: Report) -> None:
 def _check_segment(
     path: str, meta: Meta, name: int, following: int | None, open_place: tuple[int, int, int], report: Report
 ) -> None:
-    end_offset, end_sequence = open_place[1:] if following is None else _end_before(path, meta, following)
+    end_offset, end_sequence = open_place[1:] if following is None else _end_before(path, meta, name, following, report)
     report.segments += 1
     try:
         file = SegmentFile(path, name, meta.uuid)
@@ -115,14 +116,22 @@ def _check_segment(
     file.close()
 
 
-def _end_before(path: str, meta: Meta, following: int) -> tuple[int | None, int | None]:
-    """Where the next segment's header says that the one before ends; (None, None) where that header is damaged."""
+def _end_before(
+    path: str, meta: Meta, name: int, following: int, report: Report
+) -> tuple[int | None, int | None]:
+    """Where the next segment's header says that this one ends; (None, None) where that header is damaged, or follows
+    another segment, which is missing."""
     try:
         file = SegmentFile(path, following, meta.uuid)
     except CorruptJournal:
         return None, None
     file.close()
-    return file.previous_end_offset, file.previous_end_sequence
+    if file.previous_segment == name:
+        return file.previous_end_offset, file.previous_end_sequence
+    missing = os.path.join(path, segment_name(file.previous_segment))
+    lost = file.previous_end_sequence - file.previous_segment
+    report.damage.append(Damage(missing, 0, "the segment file is missing", file.previous_segment, lost))
+    return None, None
 
 
 def _body_problem(file: SegmentFile, block) -> str | None:  # type: ignore[no-untyped-def]

@@ -5,6 +5,7 @@ from jlog._core.member cimport Call, Member, Prepared
 cdef class Attachment(Member):
     cdef readonly object meta
     cdef int users
+    cdef int exclusive_writers
     cdef int pins
     cdef Prepared *spare
     cdef uint64_t prepared_count

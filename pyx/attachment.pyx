@@ -58,9 +58,10 @@ from jlog import filesystem
 from jlog._core.copies import BoundsFile
 from jlog._core.index import write_index
 from jlog._core.recovery import only_processes_died, recover_after_power_loss, rewrite_unsynced, segment_start
-from jlog._core.segment import SEGMENT_HEADER_BYTES, list_segments, segment_name
+from jlog._core.segment import SEGMENT_HEADER_BYTES, index_name, list_segments, segment_name
 from jlog.errors import CorruptJournal, JournalClosed, JournalError, JournalLocked, UnsupportedFormat
-from jlog.meta import read_meta, share, write_meta
+from jlog.filesystem import share
+from jlog.meta import read_meta, write_meta
 
 
 cdef extern from "<fcntl.h>" nogil:
@@ -229,13 +230,20 @@ cdef class Attachment(Member):
                 os.unlink(os.path.join(self.path, name))
 
     def take_writers(self, bint exclusive) -> None:
-        """A writing process is one of several, or the only one."""
-        cdef int error = self.lock_file.try_lock(F_WRLCK if exclusive else F_RDLCK, WRITERS_BYTE, 1)
+        """A writing process is one of several, or, with any exclusive Writer in it, the only one."""
+        cdef int error = self.lock_file.try_lock(F_WRLCK if exclusive or self.exclusive_writers else F_RDLCK, WRITERS_BYTE, 1)
         if error == EAGAIN:
             raise JournalLocked(f"{self.path}: another process writes to it" + (", so that this one cannot be the only one; "
                                 "close its writers" if exclusive else " with exclusive=True; wait until it has closed"))
         if error != 0:
             raise OSError(error, os.strerror(error), self.path)
+        self.exclusive_writers += exclusive
+
+    def give_writers(self, bint exclusive) -> None:
+        """When the last exclusive Writer of the process closes, others may come."""
+        self.exclusive_writers -= exclusive
+        if exclusive and self.exclusive_writers == 0 and self.usable():
+            self.lock_file.try_lock(F_RDLCK, WRITERS_BYTE, 1)
 
     def change_options(self, options) -> None:
         """For what is written from now on, by every process."""
@@ -496,6 +504,7 @@ cdef class Attachment(Member):
         finally:
             os.close(fd)
         write_index(self.path, segment, self.uuid, end, f"next.{self.slot}.{segment}.idx")
+        share(os.path.join(self.path, index_name(segment)), self.path)
 
     # --- Sync ---------------------------------------------------------------------------------------------------
 

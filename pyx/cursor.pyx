@@ -48,7 +48,7 @@ from jlog._core.record cimport RecordBatch, make_record
 from jlog._core.segment cimport BLOCK_VALID, SegmentFile, block_problem, read_block_header
 
 from jlog._core.copies import BoundsFile
-from jlog._core.index import build_index, load_index, segment_end
+from jlog._core.index import build_index, locate, segment_end
 from jlog._core.recovery import scan, stored_body_at
 from jlog._core.segment import SEGMENT_HEADER_BYTES, decompress, list_segments, segment_name
 from jlog.errors import CorruptJournal, JournalClosed, PositionLost
@@ -445,7 +445,7 @@ cdef class Cursor:
             self.begin()
             self.enter(self.segment_file(self.stop.slot.segment), self.stop.slot.offset, self.stop.slot.first_sequence)
             if self.stop_sequence != JLOG_NONE:
-                return self.seek(min(self.stop_sequence, self.sequence))
+                return self.seek(max(min(self.stop_sequence, self.sequence), self.first_sequence))
             if self.stop.used == 0 or self.load_open():
                 break
         self.clip()
@@ -488,11 +488,14 @@ cdef class Cursor:
             self.enter(file, offset, first)
         else:
             following = segments[segments.index(at) + 1]
-            end_offset, end_sequence = segment_end(self.path, at, following, self.uuid)
-            if sequence >= end_sequence:  # in the hole between
-                self.enter(self.segment_file(following), SEGMENT_HEADER_BYTES, following)
+            end_offset, end_sequence, stated = segment_end(self.path, at, following, self.uuid)
+            if sequence >= end_sequence:
+                if stated:  # in the hole between
+                    self.enter(self.segment_file(following), SEGMENT_HEADER_BYTES, following)
+                else:  # in what is damaged: reading raises
+                    self.enter(file, end_offset, end_sequence)
                 return
-            first, offset, _ = load_index(self.path, at, self.uuid, end_offset).locate(sequence)
+            first, offset = locate(self.path, at, self.uuid, end_offset, sequence)
             self.enter(file, offset, first)
         while self.sequence < sequence:
             try:

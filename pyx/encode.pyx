@@ -1,6 +1,8 @@
 """Records encoded before the lock is taken: what does not go straight into the buffer. Records with the clock's time have
 it at 0 microseconds from the base; under the lock that is set, or the base moved."""
 
+from operator import index
+
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
@@ -113,6 +115,7 @@ cdef class Body:
         if key is not None:
             tag |= JLOG_TAG_KEY
         if timestamp_us is not None:
+            timestamp_us = index(timestamp_us)
             if not -1 << 63 <= timestamp_us < 1 << 63:
                 raise ValueError(f"timestamp_us is microseconds since 1970 in 64 bits, not {timestamp_us}")
             time_us = timestamp_us

@@ -156,10 +156,12 @@ def read_index(directory, uint64_t segment, bytes uuid not None):
     header = <jlog_index_header *> <const uint8_t *> content
     if memcmp(header.magic, JLOG_INDEX_MAGIC, 8) != 0:
         return None
+    if header.crc != jlog_structure_crc(header, len(content), 12):
+        return None
     if header.version > JLOG_FORMAT_VERSION:
         raise UnsupportedFormat(f"{index_name(segment)} has format version {header.version}, this jlog reads up to "
                                 f"{JLOG_FORMAT_VERSION}: upgrade pyjlog")
-    if header.crc != jlog_structure_crc(header, len(content), 12) or header.segment != segment:
+    if header.segment != segment:
         return None
     if memcmp(header.uuid, <const uint8_t *> uuid, 16) != 0 or header.entry_count < 2:
         return None
@@ -179,12 +181,27 @@ def load_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_of
     return build_index(directory, segment, uuid, end_offset)
 
 
+def locate(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset, uint64_t sequence) -> tuple:
+    """(first sequence, offset) of a block at or before this sequence, from an entry that was checked against its block."""
+    first, offset, _ = load_index(directory, segment, uuid, end_offset).locate(sequence)
+    if not points_at_block(directory, segment, uuid, first, offset):
+        first, offset, _ = build_index(directory, segment, uuid, end_offset).locate(sequence)
+    return first, offset
+
+
+def points_at_block(directory, uint64_t segment, bytes uuid not None, uint64_t first, uint64_t offset) -> bool:
+    cdef SegmentFile file = SegmentFile(directory, segment, uuid, check_header=False)
+    return file.read_block(offset, False) == BLOCK_VALID and file.header.first_sequence == first
+
+
 def segment_end(directory, uint64_t segment, uint64_t following, bytes uuid not None) -> tuple:
-    """(offset, sequence) at which a sealed segment ends: as the next one's header states, or where that is damaged, as far
-    as its blocks reach."""
+    """(offset, sequence, True) at which a sealed segment ends, as the next one's header states; or as far as its blocks
+    reach, and False, where that header is damaged or follows another segment, which is missing."""
     try:
         header = SegmentFile(directory, following, uuid)
+        if header.previous_segment == segment:
+            return header.previous_end_offset, header.previous_end_sequence, True
     except CorruptJournal:
-        sequence, offset, _ = build_index(directory, segment, uuid, (1 << 63)).end
-        return offset, sequence
-    return header.previous_end_offset, header.previous_end_sequence
+        pass
+    sequence, offset, _ = build_index(directory, segment, uuid, (1 << 63)).end
+    return offset, sequence, False

@@ -53,6 +53,7 @@ from jlog._core.segment cimport BLOCK_VALID, SegmentFile, fill_segment_header
 
 from jlog._core.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES, index_name, list_segments, segment_name, walk_body
 from jlog.errors import CorruptJournal
+from jlog.filesystem import share
 
 End = namedtuple("End", "segment offset sequence previous_offset clock_us damage")
 Damage = namedtuple("Damage", "path offset reason first_sequence records_lost")
@@ -263,6 +264,7 @@ def create_segment(directory, first_sequence, bytes start not None) -> None:
     finally:
         os.close(fd)
     _visit(b"recovery.segment_written")
+    share(temporary, directory)
     os.rename(temporary, os.path.join(directory, segment_name(first_sequence)))
     sync_directory(directory)
 

@@ -339,3 +339,10 @@ def first_time(bytes raw not None, int64_t base_time_us) -> int:
         at += size
         left -= size
     raise ValueError("the block has no record")
+
+
+def first_block_offset(SegmentFile file not None) -> int:
+    """Where the segment's first block with records begins or will: behind the one with the state."""
+    if file.read_block(SEGMENT_HEADER_BYTES, True) != BLOCK_VALID:
+        raise CorruptJournal(file.path, SEGMENT_HEADER_BYTES, "the block with the state is missing")
+    return SEGMENT_HEADER_BYTES + BLOCK_HEADER_BYTES + file.header.stored_bytes

@@ -75,11 +75,11 @@ cdef class Writer:
         self.given = dict(precommit=precommit, compression=compression, segment_bytes=segment_bytes, roll=roll, sync=sync,
                           sync_interval=sync_interval, retention=retention, exclusive=exclusive, lock_timeout=lock_timeout,
                           create=create)
+        if lock_timeout is not None and not lock_timeout >= 0:
+            raise ValueError(f"lock_timeout is seconds, at least 0, or None to wait for ever, not {lock_timeout!r}")
         capacity, options = writer_options(self.path, precommit, dict(
             compression=compression, segment_bytes=segment_bytes, roll=roll, sync=sync, sync_interval=sync_interval,
             retention=retention), create)
-        if lock_timeout is not None and not lock_timeout >= 0:
-            raise ValueError(f"lock_timeout is seconds, at least 0, or None to wait for ever, not {lock_timeout!r}")
         self.attachment = attach(self.path, capacity=capacity)
         self.buffered = capacity != 0
         self.exclusive = exclusive
@@ -236,6 +236,7 @@ cdef class Writer:
         self.token = CLOSED
         attachment, self.attachment = self.attachment, None
         if not in_child:
+            attachment.give_writers(self.exclusive)
             detach(attachment)
 
     def __enter__(self):

@@ -27,11 +27,11 @@ os.setuid({NOBODY})
 """
 
 
-def run(code: str, *, before: list[str] | None = None) -> None:
+def run(code: str, *, before: list[str] | None = None, timeout: float = 60) -> None:
     """Runs it to its end; what it raises fails the test. `before`: the command that Python is run by."""
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [*(before or []), sys.executable, "-c", PRELUDE + textwrap.dedent(code)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stderr
 
 
@@ -48,7 +48,9 @@ def run_with_mount(mount: str, code: str) -> None:
     except FileNotFoundError:
         pytest.skip("there is no unshare; apt-get install util-linux")
     if tried.returncode != 0:
-        pytest.skip(f"mounting in a namespace of its own is not allowed here, run as root: {tried.stderr.strip()}")
+        pytest.skip(
+            f"mounting in a namespace of its own is not allowed here, run as root: {tried.stderr.strip()}"
+        )
     run(code, before=[*unshare, "sh", "-c", f'{mount} && exec "$@"', "sh"])
 
 

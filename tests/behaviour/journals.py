@@ -7,7 +7,10 @@ from typing import Any
 
 import jlog
 
-SMALL: dict[str, Any] = {"precommit": 4 << 10, "segment_bytes": 4 << 10}  # the least that there is: rolls come soon
+SMALL: dict[str, Any] = {
+    "precommit": 4 << 10,
+    "segment_bytes": 4 << 10,
+}  # the least that there is: rolls come soon
 
 
 def value_of(number: int) -> bytes:

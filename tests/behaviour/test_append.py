@@ -54,7 +54,10 @@ def test_any_contiguous_bytes_like_object_is_a_value(path, value, precommit):
 
 def test_a_mapped_file_is_a_value(writer, path, tmp_path):
     (tmp_path / "mapped").write_bytes(b"mapped" * 1000)
-    with open(tmp_path / "mapped", "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+    with (
+        open(tmp_path / "mapped", "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+    ):
         writer.append(mapped)
     assert values(path) == [b"mapped" * 1000]
 
@@ -76,7 +79,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("value, error", REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(("value", "error"), REFUSED.values(), ids=REFUSED.keys())
 @pytest.mark.parametrize("precommit", [0, 4 << 10])
 def test_what_is_no_contiguous_bytes_is_refused_and_nothing_is_written(path, value, error, precommit):
     with jlog.Writer(path, precommit=precommit) as writer:
@@ -112,7 +115,11 @@ def test_a_null_value_is_not_an_empty_one(writer, path):
     writer.append(b"")
     writer.append(None, key=b"tombstone")
     assert values(path) == [None, b"", None]
-    assert [(record.value, record.key) for record in records(path)] == [(None, None), (b"", None), (None, b"tombstone")]
+    assert [(record.value, record.key) for record in records(path)] == [
+        (None, None),
+        (b"", None),
+        (None, b"tombstone"),
+    ]
 
 
 def test_an_empty_key_is_not_an_absent_one(writer, path):
@@ -122,7 +129,14 @@ def test_an_empty_key_is_not_an_absent_one(writer, path):
 
 
 def test_headers_keep_order_repetition_nulls_and_names_in_any_script(writer, path):
-    headers = [("trace", b"1"), ("trace", b"2"), ("null", None), ("empty", b""), ("Größe ✓", b"\xff\x00"), ("", b"x")]
+    headers = [
+        ("trace", b"1"),
+        ("trace", b"2"),
+        ("null", None),
+        ("empty", b""),
+        ("Größe ✓", b"\xff\x00"),
+        ("", b"x"),
+    ]
     writer.append(b"value", headers=headers)
     writer.append(b"value", headers=[])
     writer.append(b"value", headers=iter(headers))

@@ -19,7 +19,14 @@ ALSO = {
     "CheckpointNotFound": LookupError,
     "PositionLost": LookupError,
 }
-PLAIN = ["JournalLocked", "JournalFull", "CorruptJournal", "UnsupportedFormat", "SubscriberExists", "SubscriberBusy"]
+PLAIN = [
+    "JournalLocked",
+    "JournalFull",
+    "CorruptJournal",
+    "UnsupportedFormat",
+    "SubscriberExists",
+    "SubscriberBusy",
+]
 
 
 @pytest.mark.parametrize("name", [*ALSO, *PLAIN])
@@ -91,10 +98,10 @@ def taken(path):
 
 SAID = {
     "not found": (lambda path: jlog.Journal(f"{path}-missing"), "create"),
-    "exists": (lambda path: jlog.Journal.create(path), "another path"),
+    "exists": (jlog.Journal.create, "another path"),
     "closed writer": (closed_writer, "open a new one"),
     "closed reader": (closed_reader, "open a new one"),
-    "delete": (lambda path: jlog.Journal.delete(path), "close its writers"),
+    "delete": (jlog.Journal.delete, "close its writers"),
     "no subscriber": (lambda path: jlog.Reader(path, "x", create=False), "there: billing"),
     "no checkpoint": (lambda path: jlog.Reader(path, start="x"), "there: none"),
     "taken": (taken, "another name"),
@@ -104,7 +111,7 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("call, advice", SAID.values(), ids=SAID.keys())
+@pytest.mark.parametrize(("call", "advice"), SAID.values(), ids=SAID.keys())
 def test_a_message_names_the_journal_and_says_what_to_do(writer, path, call, advice):
     fill(writer, 10)
     jlog.Journal(path).add_subscriber("billing")

@@ -1,4 +1,4 @@
-"""A disk without space: an error with errno and path, nothing half written, and on it goes when there is space again."""
+"""A disk without space: an error with errno and path, nothing half written, and on it goes with new space."""
 
 import pytest
 
@@ -60,7 +60,9 @@ def on_small_disk(tmp_path):
 @pytest.mark.parametrize("append", APPENDS.values(), ids=APPENDS.keys())
 @pytest.mark.parametrize("precommit", [0, 4 << 10])
 @pytest.mark.parametrize("segment_bytes", [8 << 10, 64 << 20])
-def test_an_append_raises_and_goes_on_when_there_is_space_again(on_small_disk, append, precommit, segment_bytes):
+def test_an_append_raises_and_goes_on_when_there_is_space_again(
+    on_small_disk, append, precommit, segment_bytes
+):
     on_small_disk(f"""
 append = {append}
 with jlog.Writer(path, precommit={precommit}, segment_bytes={segment_bytes}) as writer:

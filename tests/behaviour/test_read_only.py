@@ -107,7 +107,9 @@ REFUSED = {
     "a journal beside it": "jlog.Journal.create({path!r} + '/other')",
     "a subscriber": pytest.param(
         "jlog.Reader({path!r}, 'billing')",
-        marks=pytest.mark.xfail(reason="the kernel's EBADF for a lock on what is open for reading alone comes out"),
+        marks=pytest.mark.xfail(
+            reason="the kernel's EBADF for a lock on what is open for reading alone comes out"
+        ),
     ),
 }
 REFUSAL = """

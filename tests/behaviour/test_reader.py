@@ -64,7 +64,7 @@ STARTS = {
 }
 
 
-@pytest.mark.parametrize("start, expected", STARTS.values(), ids=STARTS.keys())
+@pytest.mark.parametrize(("start", "expected"), STARTS.values(), ids=STARTS.keys())
 def test_it_starts_where_it_is_told(dated, name, start, expected):
     jlog.Journal(dated).set_checkpoint("before-batch", 7)
     with jlog.Reader(dated, name, start=start) as reader:
@@ -93,7 +93,7 @@ REFUSED_STARTS = {
 }
 
 
-@pytest.mark.parametrize("start, error, said", REFUSED_STARTS.values(), ids=REFUSED_STARTS.keys())
+@pytest.mark.parametrize(("start", "error", "said"), REFUSED_STARTS.values(), ids=REFUSED_STARTS.keys())
 def test_a_start_that_cannot_be_is_refused_and_makes_no_subscriber(dated, name, start, error, said):
     with pytest.raises(error, match=said):
         jlog.Reader(dated, name, start=start)
@@ -101,7 +101,7 @@ def test_a_start_that_cannot_be_is_refused_and_makes_no_subscriber(dated, name, 
 
 
 def test_create_false_wants_a_subscriber_that_is_there(dated):
-    with pytest.raises(jlog.SubscriberNotFound, match="billing.*none"):
+    with pytest.raises(jlog.SubscriberNotFound, match=r"billing.*none"):
         jlog.Reader(dated, "billing", create=False)
     assert jlog.Journal(dated).subscribers() == {}
     jlog.Journal(dated).add_subscriber("billing", start=3)

@@ -46,7 +46,9 @@ NOT_YET = ("position", "checkpoint", "with")
 @pytest.mark.parametrize(
     "call",
     [
-        pytest.param(call, marks=pytest.mark.xfail(reason="it does not look") if name in NOT_YET else (), id=name)
+        pytest.param(
+            call, marks=pytest.mark.xfail(reason="it does not look") if name in NOT_YET else (), id=name
+        )
         for name, call in CALLS.items()
     ],
 )
@@ -57,7 +59,9 @@ def test_a_closed_reader_raises(reader, path, call):
         call(reader)
 
 
-@pytest.mark.parametrize("start", [iter, lambda reader: reader.values(), lambda reader: reader.follow(timeout=0)])
+@pytest.mark.parametrize(
+    "start", [iter, lambda reader: reader.values(), lambda reader: reader.follow(timeout=0)]
+)
 def test_an_iterator_of_a_closed_reader_raises(reader, start):
     records = start(reader)
     next(records)
@@ -86,7 +90,22 @@ def test_it_does_not_pickle_and_says_what_to_do(reader):
 
 @pytest.mark.parametrize(
     "name",
-    ["", "a" * 201, "é" * 101, "a/b", "/", "a\nb", "a\0b", ".a", "begin", "end", "0", "17", "2024-05-01", "2024-05-01T12:00"],
+    [
+        "",
+        "a" * 201,
+        "é" * 101,
+        "a/b",
+        "/",
+        "a\nb",
+        "a\0b",
+        ".a",
+        "begin",
+        "end",
+        "0",
+        "17",
+        "2024-05-01",
+        "2024-05-01T12:00",
+    ],
 )
 def test_a_name_against_the_rules_is_refused(writer, path, name):
     with pytest.raises(ValueError, match="cannot name a subscriber"):
@@ -94,7 +113,9 @@ def test_a_name_against_the_rules_is_refused(writer, path, name):
     assert jlog.Journal(path).subscribers() == {}
 
 
-@pytest.mark.parametrize("name", ["a", "a" * 200, "é" * 100, "kafka:orders", "größe 5", "-", "a.b", "5a", "Begin"])
+@pytest.mark.parametrize(
+    "name", ["a", "a" * 200, "é" * 100, "kafka:orders", "größe 5", "-", "a.b", "5a", "Begin"]
+)
 def test_a_name_within_the_rules_is_taken(writer, path, name):
     fill(writer, 3)
     with jlog.Reader(path, name) as reader:

@@ -20,7 +20,9 @@ def reader(request, hundred):
         yield reader
 
 
-@pytest.mark.parametrize("to, expected", [("begin", 0), ("end", 100), (0, 0), (100, 100), *[(i, i) for i in range(1, 100, 7)]])
+@pytest.mark.parametrize(
+    ("to", "expected"), [("begin", 0), ("end", 100), (0, 0), (100, 100), *[(i, i) for i in range(1, 100, 7)]]
+)
 def test_seek_moves_the_position_and_the_lag(reader, to, expected):
     reader.seek(50)
     reader.seek(to)
@@ -55,7 +57,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("to, error, said", REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(("to", "error", "said"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_place_that_cannot_be_is_refused_and_the_position_stays(reader, to, error, said):
     reader.seek(50)
     with pytest.raises(error, match=said):

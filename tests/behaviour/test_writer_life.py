@@ -8,6 +8,7 @@ import pickle
 import pytest
 
 import jlog
+from behaviour.elsewhere import run
 from behaviour.journals import SMALL, fill, value_of, values
 
 SEGMENT = f"{0:020d}.seg"
@@ -123,7 +124,7 @@ def test_closing_one_writer_leaves_the_others_of_the_process_open(path):
 
 
 def test_with_closes_it_also_when_the_body_raises(path):
-    with pytest.raises(RuntimeError, match="body"):
+    with pytest.raises(RuntimeError, match="body"):  # noqa: PT012
         with jlog.Writer(path) as writer:
             writer.append(b"value")
             raise RuntimeError("body")
@@ -197,3 +198,25 @@ def test_it_cannot_be_made_twice(writer, path):
     with pytest.raises(RuntimeError):
         writer.__init__(path)
     assert writer.append(b"a") == 0
+
+
+def test_one_that_the_garbage_collector_closes_while_another_one_is_opened_holds_nothing_up(path):
+    run(
+        f"""
+import gc
+import jlog.filesystem
+
+class Owner:
+    pass
+
+owner = Owner()
+owner.itself = owner
+owner.writer = jlog.Writer({str(path)!r})
+gc.disable()
+del owner
+check = jlog.filesystem.check_local
+jlog.filesystem.check_local = lambda path: (gc.collect(), check(path))  # it may come at any allocation
+jlog.Writer({str(path) + "-other"!r}).append(b"value")
+""",
+        timeout=5,
+    )

@@ -25,7 +25,7 @@ def test_no_acknowledged_record_is_lost_and_none_is_there_twice_over_many_kills(
     reader, dead = spawn(), []
     reader.start("follow", str(path), END.decode())
     alive = [start(spawn, path, number) for number in range(4)]
-    for number in range(4, 30):
+    for number in range(4, 26):
         victim = alive.pop(chance.randrange(len(alive)))
         for _ in range(chance.randrange(1, 60)):
             victim.wait_for("unit")
@@ -46,7 +46,7 @@ def test_no_acknowledged_record_is_lost_and_none_is_there_twice_over_many_kills(
 
 def test_nobody_is_left_after_each_kill_and_the_next_one_recovers(spawn, tmp_path):
     path, chance, units = tmp_path / "j", random.Random(SEED), []
-    for number in range(12):
+    for number in range(8):
         children = [start(spawn, path, 2 * number + i) for i in range(2)]
         for _ in range(chance.randrange(1, 60)):
             children[0].wait_for("unit")

@@ -95,7 +95,7 @@ def test_one_damaged_copy_leaves_the_other(position, damaged, at):
 def test_without_a_valid_copy_it_is_damage_until_it_is_written_again(tmp_path, position, content):
     fd, path = position
     (tmp_path / "billing").write_bytes(content)
-    with pytest.raises(CorruptJournal, match="billing.*neither copy"):
+    with pytest.raises(CorruptJournal, match=r"billing.*neither copy"):
         read_position(fd, UUID, path)
     write_position(fd, UUID, 77, 3, path)
     assert read_position(fd, UUID, path).sequence == 3
@@ -110,7 +110,7 @@ def test_a_newer_version_of_a_position_is_not_read(position):
     fd, path = position
     change(path, 8, struct.pack("<I", 2))
     seal(path, 0, 64)
-    with pytest.raises(UnsupportedFormat, match="version 2.*upgrade"):
+    with pytest.raises(UnsupportedFormat, match=r"version 2.*upgrade"):
         read_position(fd, UUID, path)
 
 
@@ -173,7 +173,7 @@ def test_without_a_valid_copy_bounds_are_neither_read_nor_written(tmp_path, boun
 def test_a_newer_version_of_bounds_is_not_read(bounds):
     change(bounds.path, 8, struct.pack("<I", 2))
     seal(bounds.path, 0, 128)
-    with pytest.raises(UnsupportedFormat, match="version 2.*upgrade"):
+    with pytest.raises(UnsupportedFormat, match=r"version 2.*upgrade"):
         bounds.read()
 
 

@@ -86,7 +86,7 @@ def test_waiting_without_timeout_ends_with_the_release(one, other):
 
 
 def test_held_is_a_context_that_frees_also_when_it_raises(one, other):
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError):  # noqa: PT012
         with one.held(2):
             assert other.is_held(2)
             raise RuntimeError

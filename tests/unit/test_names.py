@@ -6,7 +6,22 @@ import pytest
 
 from jlog.names import check_name, timestamp_us_of
 
-GOOD = ["a", "A-b_c.d", "kafka:orders", "größe", "日本語", "a b", "5a", "-a", "+", "1.5", "2024", "begins", "END", "a" * 200]
+GOOD = [
+    "a",
+    "A-b_c.d",
+    "kafka:orders",
+    "größe",
+    "日本語",
+    "a b",
+    "5a",
+    "-a",
+    "+",
+    "1.5",
+    "2024",
+    "begins",
+    "END",
+    "a" * 200,
+]
 BAD = {
     "": "1 to 200",
     "a" * 201: "201",
@@ -38,7 +53,7 @@ def test_a_name_within_the_rules_is_returned(name):
     assert check_name(name, "subscriber") == name
 
 
-@pytest.mark.parametrize("name, rule", BAD.items(), ids=[repr(name)[:20] for name in BAD])
+@pytest.mark.parametrize(("name", "rule"), BAD.items(), ids=[repr(name)[:20] for name in BAD])
 def test_a_name_against_a_rule_is_refused_with_the_rule(name, rule):
     with pytest.raises(ValueError, match=f"cannot name a checkpoint.*{rule}"):
         check_name(name, "checkpoint")
@@ -51,7 +66,7 @@ def test_a_name_is_str(name):
 
 
 @pytest.mark.parametrize(
-    "time, expected",
+    ("time", "expected"),
     [
         (datetime(1970, 1, 1, tzinfo=timezone.utc), 0),
         (datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=timezone.utc), -1),

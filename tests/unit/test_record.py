@@ -65,8 +65,14 @@ def given_as(records):
 
 
 @settings(max_examples=60, deadline=None)
-@given(written=st.lists(records, min_size=1, max_size=8), precommit=st.sampled_from([0, 4 << 10]), together=st.booleans())
-def test_any_records_come_back_from_the_library_and_from_the_oracle(tmp_path_factory, written, precommit, together):
+@given(
+    written=st.lists(records, min_size=1, max_size=8),
+    precommit=st.sampled_from([0, 4 << 10]),
+    together=st.booleans(),
+)
+def test_any_records_come_back_from_the_library_and_from_the_oracle(
+    tmp_path_factory, written, precommit, together
+):
     path = tmp_path_factory.mktemp("records") / "j"
     with jlog.Writer(path, precommit=precommit, segment_bytes=8 << 10) as writer:
         if together:
@@ -87,4 +93,6 @@ def test_any_records_come_back_from_the_library_and_from_the_oracle(tmp_path_fac
             for record, (_, _, _, timestamp_us) in zip(found, written, strict=True)
         )
     assert batch.values() == [value for value, _, _, _ in written]
-    assert [record.explicit for record in judged] == [timestamp_us is not None for _, _, _, timestamp_us in written]
+    assert [record.explicit for record in judged] == [
+        timestamp_us is not None for _, _, _, timestamp_us in written
+    ]

@@ -1,5 +1,6 @@
 """Segment files: their header, their blocks, and what is left of damaged ones."""
 
+import itertools
 import os
 import struct
 
@@ -82,7 +83,7 @@ def test_blocks_are_a_chain_from_the_header_to_the_end(opened):
         (1, 0, True),
     ]
     assert blocks[0].offset == SEGMENT_HEADER_BYTES
-    for block, following in zip(blocks, blocks[1:], strict=False):
+    for block, following in itertools.pairwise(blocks):
         assert following.offset == block.offset + BLOCK_HEADER_BYTES + block.stored_bytes
         assert following.first_sequence == block.first_sequence + block.records
 
@@ -94,7 +95,16 @@ def test_the_end_of_the_blocks_is_no_damage(opened, path):
     assert opened().block_at(end) == (None, None)
 
 
-HEADER = {"magic": 0, "version": 8, "crc": 12, "uuid": 16, "epoch": 32, "first": 40, "previous": 48, "reserved": 90}
+HEADER = {
+    "magic": 0,
+    "version": 8,
+    "crc": 12,
+    "uuid": 16,
+    "epoch": 32,
+    "first": 40,
+    "previous": 48,
+    "reserved": 90,
+}
 
 
 @pytest.mark.parametrize("at", HEADER.values(), ids=HEADER.keys())
