@@ -11,6 +11,8 @@ import lz4.block
 import pytest
 
 import oracle
+
+pytestmark = pytest.mark.damage  # what it makes, it hands to the oracle itself
 from oracle import NO_TIME, NONE, Hole, OracleError, Record, check_journal, read_journal
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "format.md"
