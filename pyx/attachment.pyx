@@ -489,6 +489,7 @@ cdef class Attachment(Member):
             self.state = SegmentFile(self.path, segment, self.uuid).state_between(start, offset, state)
             self.state_end = segment, offset
             self.state_generation = generation
+            return generation
 
     def seal(self, uint64_t segment, uint64_t end) -> None:
         """What is left to do for a segment that was rolled away from, outside the lock; whoever finds it undone can do
