@@ -4,8 +4,22 @@ from jlog._core.attachment import set_after_roll
 from jlog._core.record import Record, RecordBatch
 from jlog._core.writer import Writer
 from jlog.damage import Damage
-from jlog.errors import *  # noqa: F403
-from jlog.errors import __all__ as _errors
+from jlog.errors import (
+    CheckpointNotFound,
+    CorruptJournal,
+    JournalClosed,
+    JournalError,
+    JournalExists,
+    JournalFull,
+    JournalLocked,
+    JournalNotFound,
+    PositionLost,
+    RecordTooLarge,
+    SubscriberBusy,
+    SubscriberExists,
+    SubscriberNotFound,
+    UnsupportedFormat,
+)
 from jlog.journal import Journal, Options
 from jlog.options import Retention
 from jlog.positions import Position
@@ -18,16 +32,29 @@ set_after_roll(clean_if_free)
 
 __version__ = "0.1.0"
 __all__ = [
+    "CheckpointNotFound",
+    "CorruptJournal",
     "Damage",
     "Journal",
+    "JournalClosed",
+    "JournalError",
+    "JournalExists",
+    "JournalFull",
+    "JournalLocked",
+    "JournalNotFound",
     "Options",
     "Position",
+    "PositionLost",
     "Reader",
     "Record",
     "RecordBatch",
+    "RecordTooLarge",
     "Report",
     "Retention",
     "Segment",
+    "SubscriberBusy",
+    "SubscriberExists",
+    "SubscriberNotFound",
+    "UnsupportedFormat",
     "Writer",
-    *_errors,
 ]

@@ -54,6 +54,7 @@ def check_local(path: str) -> None:
         f"{message}; put the journal on a local file system, or set {OVERRIDE}=1 if you know better"
     )
 
+
 def share(path: str, directory: str) -> None:
     """Gives a file of the journal the directory's group and who may read and write it, so that several users can share
     a journal; as far as this user may."""

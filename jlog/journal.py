@@ -211,7 +211,9 @@ class Journal:
                 raise SubscriberExists(
                     f"{self._path} has a subscriber {name!r} already; remove it, or choose another name"
                 )
-            sequence = self._kept(self._find(start)) if copy_of is None else self._stands_at(SUBSCRIBER, copy_of)
+            sequence = (
+                self._kept(self._find(start)) if copy_of is None else self._stands_at(SUBSCRIBER, copy_of)
+            )
             positions.make(self._path, self._meta, SUBSCRIBER, name, sequence)
 
     def remove_subscriber(self, name: str) -> None:

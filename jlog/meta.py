@@ -64,7 +64,9 @@ def read_meta(path: str) -> Meta:
     try:
         fields = json.loads(body)
         epochs = [(epoch["epoch"], epoch["first_sequence"]) for epoch in fields["epochs"]]
-        return Meta(bytes.fromhex(fields["uuid"]), epochs, fields["options"], fields["inode"], fields["birth_us"])
+        return Meta(
+            bytes.fromhex(fields["uuid"]), epochs, fields["options"], fields["inode"], fields["birth_us"]
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptJournal(name, first.end(), f"it lacks what a journal has: {error!r}") from None
 
@@ -128,4 +130,3 @@ def _fill(path: str, options: dict[str, Any]) -> None:
     share(bounds_path, path)
     write_meta(path, meta)
     sync_directory(os.path.dirname(os.path.abspath(path)))
-

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from jlog import positions
 from jlog._core.cursor import Cursor
 from jlog._core.index import build_index, load_index, points_at_block
 from jlog._core.segment import list_segments

@@ -262,7 +262,7 @@ class Reader:
             self._file.close()
             self._file = None
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> Reader:  # noqa: PYI034
         self._cursor.check_open()
         return self
 

@@ -59,7 +59,9 @@ class Segment:
             file.close()
 
     def _file(self) -> SegmentFile:
-        return SegmentFile(os.path.dirname(self.path), self.first_sequence, self._meta.uuid, check_header=False)
+        return SegmentFile(
+            os.path.dirname(self.path), self.first_sequence, self._meta.uuid, check_header=False
+        )
 
 
 def _time(timestamp_us: int) -> datetime:

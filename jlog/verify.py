@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from jlog import positions
 from jlog._core.copies import BoundsFile
 from jlog._core.cursor import Cursor
-from jlog._core.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentFile, list_segments, segment_name, walk_body
+from jlog._core.segment import (
+    BLOCK_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SegmentFile,
+    list_segments,
+    segment_name,
+    walk_body,
+)
 from jlog.damage import Damage
 from jlog.errors import CorruptJournal
 from jlog.holes import Holes
@@ -77,7 +84,9 @@ def _check_small_files(path: str, meta: Meta, report: Report) -> None:
 def _check_segment(
     path: str, meta: Meta, name: int, following: int | None, open_place: tuple[int, int, int], report: Report
 ) -> None:
-    end_offset, end_sequence = open_place[1:] if following is None else _end_before(path, meta, name, following, report)
+    end_offset, end_sequence = (
+        open_place[1:] if following is None else _end_before(path, meta, name, following, report)
+    )
     report.segments += 1
     try:
         file = SegmentFile(path, name, meta.uuid)

@@ -14,7 +14,9 @@ from processes.children import Child, Raised
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "damage: leaves journals that are damaged on purpose; the oracle does not look")
+    config.addinivalue_line(
+        "markers", "damage: leaves journals that are damaged on purpose; the oracle does not look"
+    )
 
 
 def journals_below(path: Path) -> list[Path]:

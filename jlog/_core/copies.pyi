@@ -37,7 +37,7 @@ class BoundsFile:
         first_sequence: int = 0,
         mark: tuple[int, int, int] | None = None,
         lease_limit: int = 0,
-        closed: tuple[int, int, int] | None | EllipsisType = ...,
+        closed: tuple[int, int, int] | EllipsisType | None = ...,
         durable: bool = False,
     ) -> Bounds: ...
 

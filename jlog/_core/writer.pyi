@@ -1,13 +1,13 @@
 import os
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from typing_extensions import Buffer, Self, disjoint_base
 
 from jlog.options import Retention
 
-_Headers = Iterable[tuple[str, Buffer | None]]
+_Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
 
 @disjoint_base
 class Writer:

@@ -44,10 +44,7 @@ CALLS = {
 
 @pytest.mark.parametrize(
     "call",
-    [
-        pytest.param(call, id=name)
-        for name, call in CALLS.items()
-    ],
+    [pytest.param(call, id=name) for name, call in CALLS.items()],
 )
 def test_a_closed_reader_raises(reader, path, call):
     reader.seek(5)

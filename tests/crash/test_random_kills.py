@@ -7,7 +7,12 @@ from processes.units import check_units, values_of
 
 SEED = 7
 END = values_of("end", 0)[0]
-WORK = [("append", 1 << 30, 100), ("extend", 1 << 30, 5, 80), ("work", 1 << 30), ("extend", 1 << 30, 2, 60, True)]
+WORK = [
+    ("append", 1 << 30, 100),
+    ("extend", 1 << 30, 5, 80),
+    ("work", 1 << 30),
+    ("extend", 1 << 30, 2, 60, True),
+]
 PRECOMMITS = (4 << 10, 0, 128 << 10)
 
 
@@ -60,7 +65,9 @@ def test_nobody_is_left_after_each_kill_and_the_next_one_recovers(spawn, tmp_pat
 def test_a_killed_subscriber_goes_on_at_its_last_commit_while_writers_are_killed_too(spawn, tmp_path):
     """Each delivered record comes again at most since the commit, and none is left out."""
     path, chance = tmp_path / "j", random.Random(SEED)
-    jlog.Journal.create(path, precommit=4 << 10, segment_bytes=16 << 10, retention=jlog.Retention(delete_read=False))
+    jlog.Journal.create(
+        path, precommit=4 << 10, segment_bytes=16 << 10, retention=jlog.Retention(delete_read=False)
+    )
     writer, seen, committed = start(spawn, path, 0), [], 0
     for number in range(1, 8):
         reader = spawn()

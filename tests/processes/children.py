@@ -39,7 +39,11 @@ class Child:
     def __init__(self, failpoints: str = "") -> None:
         environment = {**os.environ, "JLOG_FAILPOINTS": failpoints}
         self.process = subprocess.Popen(
-            [sys.executable, str(WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment
+            [sys.executable, str(WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env=environment,
         )
         self.acknowledged: list[Unit] = []
         self.records: list[tuple[int, bytes]] = []
@@ -116,6 +120,15 @@ class Child:
             assert self.process.wait() == -signal.SIGKILL, f"it ended with {self.process.returncode}"
         else:
             raise AssertionError(f"it lived on and answered {answer}")
+
+    def may_die(self, *call: Any) -> bool:
+        """Whether it was killed while it did this: the visit may never come."""
+        try:
+            self.call(*call)
+        except Died:
+            assert self.process.wait() == -signal.SIGKILL, f"it ended with {self.process.returncode}"
+            return True
+        return False
 
     def kill(self) -> None:
         """SIGKILL, and everything that it had told before is read."""

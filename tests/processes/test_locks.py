@@ -1,8 +1,10 @@
 """Who holds the append lock and stops is waited for; who dies is taken over from."""
 
-import jlog
+import signal
+
 import pytest
 
+import jlog
 from processes.children import lock_word, somebody_waits
 from processes.units import check_units, read_all
 
@@ -63,7 +65,9 @@ def test_a_waiter_without_timeout_goes_on_when_the_holder_does(stopped, spawn, t
     check_units(tmp_path / "j", holder.acknowledged + waiter.acknowledged)
 
 
-@pytest.mark.parametrize("call", [("append", "x"), ("extend", "x", 1, 3, 0, True), ("sync", "x"), ("close", "x")])
+@pytest.mark.parametrize(
+    "call", [("append", "x"), ("extend", "x", 1, 3, 0, True), ("sync", "x"), ("close", "x")]
+)
 def test_ctrl_c_gets_out_of_a_call_that_waits_for_a_stopped_holder(stopped, spawn, tmp_path, raised_by, call):
     (holder, failpoint), waiter = stopped, spawn()
     waiter.call("open_writer", "x", str(tmp_path / "j"), {})
@@ -96,7 +100,7 @@ def test_a_stopped_process_that_holds_no_lock_holds_nobody_up(spawn, tmp_path):
     idle.call("open_writer", "w", str(path), {"precommit": 4 << 10})
     idle.call("append", "w", 3)
     busy.call("open_writer", "x", str(path), {"lock_timeout": 30.0})
-    idle.process.send_signal(19)
+    idle.process.send_signal(signal.SIGSTOP)
     idle.is_stopped()
     busy.call("work", "x", 10)
     with jlog.Writer(path) as writer:

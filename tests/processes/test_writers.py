@@ -79,7 +79,9 @@ def test_calls_of_all_sorts_mix(spawn, tmp_path):
 def test_a_value_larger_than_the_buffer_and_the_segment_goes_between_the_others(spawn, tmp_path):
     children = [spawn() for _ in range(3)]
     for i, child in enumerate(children):
-        child.call("open_writer", f"w{i}", str(tmp_path / "j"), {"precommit": 4 << 10, "segment_bytes": 16 << 10})
+        child.call(
+            "open_writer", f"w{i}", str(tmp_path / "j"), {"precommit": 4 << 10, "segment_bytes": 16 << 10}
+        )
     for i, child in enumerate(children):
         child.start("append", f"w{i}", 60, 5_000 * i * i)
     for child in children:

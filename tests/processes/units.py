@@ -31,7 +31,9 @@ class Unit(NamedTuple):
     sequence: int
 
 
-def values_of(writer: str, unit: int, parts: int = 1, size: int = 0, *, has_state: bool = False) -> list[bytes]:
+def values_of(
+    writer: str, unit: int, parts: int = 1, size: int = 0, *, has_state: bool = False
+) -> list[bytes]:
     flag = "state" if has_state else "plain"
     return [f"{writer} {unit} {part} {parts} {flag} ".encode().ljust(size, b".") for part in range(parts)]
 
@@ -51,11 +53,10 @@ def read_all(path: str | os.PathLike[str], start: str | int = "begin") -> list[t
 def check_units(
     path: str | os.PathLike[str], acknowledged: Iterable[Unit], *, lost: int = 0, first_sequence: int = 0
 ) -> list[tuple[int, bytes]]:
-    """Every acknowledged unit is there once, at its sequence, but for up to `lost` at the end of the journal that a power
-    loss took; of the others each is there as a whole or not at all; each writer's are in its order; numbers jump only over
-    stated holes. Returns the records."""
+    """Every acknowledged unit is there once, at its sequence, but for up to `lost` records that a power loss took; the
+    others are there as a whole or not at all; each writer's are in its order; numbers jump only over stated holes.
+    Returns the records."""
     import jlog
-
     import oracle
 
     journal = jlog.Journal(path)
@@ -66,8 +67,8 @@ def check_units(
     check_state(records, journal.state())
     report = journal.verify()
     assert report.ok, report
-    # A direct block that its killed writer could not publish counts for the oracle; a reader sees it as soon as the next
-    # one to take the lock has published it.
+    # A direct block that its killed writer could not publish counts for the oracle; a reader sees it as soon as the
+    # next one to take the lock has published it.
     beyond = [(record.sequence, record.value) for record in oracle.read_journal(path).records]
     assert beyond[: len(records)] == records
     assert len(check_whole(beyond[len(records) :], cut=False)) <= 1
@@ -103,7 +104,10 @@ def check_whole(records: list[tuple[int, bytes]], *, cut: bool) -> dict[tuple[st
 
 
 def check_acknowledged(
-    found: dict[tuple[str, int], tuple[int, int]], acknowledged: Iterable[Unit], lost: int, first_sequence: int
+    found: dict[tuple[str, int], tuple[int, int]],
+    acknowledged: Iterable[Unit],
+    lost: int,
+    first_sequence: int,
 ) -> None:
     missing = []
     for unit in acknowledged:

@@ -15,9 +15,10 @@ import threading
 from itertools import count, islice
 from typing import Any
 
+from units import Unit, values_of
+
 import jlog
 from jlog import retention
-from units import Unit, values_of
 
 writers: dict[str, jlog.Writer] = {}
 readers: dict[str, jlog.Reader] = {}
@@ -163,7 +164,9 @@ def look_backward(path: str, found: dict[str, Any]) -> None:
 
 def look_at_journal(path: str, found: dict[str, Any]) -> None:
     journal = jlog.Journal(path)
-    found["state"] = {key.decode("latin-1"): value.decode("latin-1") for key, value in journal.state().items()}
+    found["state"] = {
+        key.decode("latin-1"): value.decode("latin-1") for key, value in journal.state().items()
+    }
     found["ok"] = journal.verify().ok
     _ = [(segment.first_timestamp, segment.last_timestamp) for segment in journal.segments()]
     _ = journal.info()
@@ -319,7 +322,13 @@ def main() -> None:
         try:
             tell("done", verbs[verb](*arguments))
         except BaseException as error:  # noqa: BLE001
-            tell("raised", type(error).__name__, str(error), getattr(error, "errno", None), getattr(error, "filename", None))
+            tell(
+                "raised",
+                type(error).__name__,
+                str(error),
+                getattr(error, "errno", None),
+                getattr(error, "filename", None),
+            )
 
 
 if __name__ == "__main__":

@@ -11,10 +11,9 @@ import lz4.block
 import pytest
 
 import oracle
-
-pytestmark = pytest.mark.damage  # what it makes, it hands to the oracle itself
 from oracle import NO_TIME, NONE, Hole, OracleError, Record, check_journal, read_journal
 
+pytestmark = pytest.mark.damage  # what it makes, it hands to the oracle itself
 DOCUMENT = Path(__file__).parents[2] / "docs" / "format.md"
 UUID = bytes.fromhex("00112233445566778899aabbccddeeff")
 EPOCH = 0x1122334455667788
