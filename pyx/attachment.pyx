@@ -1,28 +1,27 @@
 """A process's part in a journal that it writes to: opened once, shared by all its Writer objects and threads."""
 
-import errno
+
 import os
 import threading
-import time
+
 import warnings
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN
-from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from jlog._core.append cimport attempt, step
 from jlog._core.encode cimport Body
-from jlog._core.file cimport jlog_allocate, jlog_file_bytes, jlog_start_writeback, jlog_sync_data, jlog_sync_directory
+from jlog._core.file cimport jlog_allocate, jlog_start_writeback, jlog_sync_data, jlog_sync_directory
 from jlog._core.file cimport jlog_write_at
-from jlog._core.format cimport JLOG_LEASE_STRIDE, JLOG_NONE, jlog_block_header, jlog_crc32c, jlog_segment_header
+from jlog._core.format cimport JLOG_LEASE_STRIDE, jlog_block_header
 from jlog._core.lock cimport OPEN_BYTE, OWNERS_BYTE, WRITERS_BYTE, LockFile
 from jlog._core.member cimport (
     APPEND,
     DAMAGED,
     DONE,
-    FAILED,
     FLUSH,
     NEEDS_BODY,
     NEEDS_LEASE,
@@ -59,7 +58,7 @@ from jlog._core.copies import BoundsFile
 from jlog._core.index import write_index
 from jlog._core.recovery import only_processes_died, recover_after_power_loss, rewrite_unsynced, segment_start
 from jlog._core.segment import SEGMENT_HEADER_BYTES, index_name, list_segments, segment_name
-from jlog.errors import CorruptJournal, JournalClosed, JournalError, JournalLocked, UnsupportedFormat
+from jlog.errors import CorruptJournal, JournalClosed, JournalError, JournalLocked
 from jlog.filesystem import share
 from jlog.meta import read_meta, write_meta
 

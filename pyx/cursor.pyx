@@ -5,19 +5,16 @@ closed is read from the buffer, and the generation, looked at again, tells wheth
 """
 
 import os
-import time
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport errno
-from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from jlog._core.file cimport jlog_read_at, jlog_write_at
 from jlog._core.format cimport (
     JLOG_CODEC_LZ4,
-    JLOG_CODEC_NONE,
     JLOG_NONE,
     JLOG_SHORT_BYTES,
     JLOG_SHORT_VALUE_MAX,
@@ -30,20 +27,17 @@ from jlog._core.format cimport (
     jlog_load32,
     jlog_load64,
     jlog_record,
-    jlog_record_bytes,
-    jlog_segment_header,
 )
-from jlog._core.lock cimport OWNERS_BYTE, LockFile, process_token
+from jlog._core.lock cimport process_token
 from jlog._core.page cimport (
     JLOG_BASE_BYTES,
-    JLOG_OWNERS_MAX,
     JLOG_PAGE_BYTES,
     JLOG_WAKE_COUNTER_OFFSET,
     JLOG_WAKE_FLAG_OFFSET,
     jlog_clock_us,
     jlog_futex_wait,
 )
-from jlog._core.precommit cimport PAGE_VALID, Precommit, Snapshot
+from jlog._core.precommit cimport PAGE_VALID, Precommit
 from jlog._core.record cimport RecordBatch, make_record
 from jlog._core.segment cimport BLOCK_VALID, SegmentFile, block_problem, read_block_header
 
@@ -52,7 +46,6 @@ from jlog._core.index import build_index, locate, segment_end
 from jlog._core.recovery import scan, stored_body_at
 from jlog._core.segment import SEGMENT_HEADER_BYTES, decompress, list_segments, segment_name
 from jlog.errors import CorruptJournal, JournalClosed, PositionLost
-
 
 cdef extern from "<sys/mman.h>" nogil:
     enum:
@@ -251,15 +244,14 @@ cdef class Cursor:
         been switched away from: then it stands in the segment."""
         cdef uint32_t start = 0, crc = 0
         cdef size_t consumed = self.at - self.records if self.records != NULL else 0
-        cdef int status
-        cdef int turn
+        cdef int status, _turn
         if self.records != NULL and self.size != 0:
             return False
         if self.live:
             self.make_room(self.stop.used)
             if self.records != NULL and self.body_generation == self.stop.slot.generation:
                 start, crc = self.verified, self.verified_crc
-            for turn in range(TEARS_MAX):
+            for _turn in range(TEARS_MAX):
                 status = self.precommit.read_body(&self.stop, self.body, start)
                 if status < 0:
                     raise OSError(-status, os.strerror(-status), self.precommit.path)
@@ -322,7 +314,6 @@ cdef class Cursor:
         """The header at self.offset, its body behind it; NULL where no block stands. Raises where one is damaged."""
         cdef const jlog_block_header *header = NULL
         cdef uint64_t needed = sizeof(jlog_block_header), inside
-        cdef int64_t got
         cdef int error = 0, status
         cdef jlog_block_header found
         while True:
@@ -440,7 +431,6 @@ cdef class Cursor:
 
     def seek_end(self) -> None:
         """To the end as it is now."""
-        cdef jlog_record record
         while True:
             self.begin()
             self.enter(self.segment_file(self.stop.slot.segment), self.stop.slot.offset, self.stop.slot.first_sequence)

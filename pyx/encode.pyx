@@ -5,7 +5,7 @@ from operator import index
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
@@ -108,8 +108,8 @@ cdef class Body:
         cdef uint32_t tag = JLOG_TAG_LONG
         cdef int64_t time_us = 0
         if value_size > JLOG_VALUE_BYTES_MAX or key_size > JLOG_VALUE_BYTES_MAX or len(headers_bytes) > JLOG_VALUE_BYTES_MAX:
-            raise RecordTooLarge(f"a value, a key or the headers of a record have at most {JLOG_VALUE_BYTES_MAX} bytes (1 GiB), "
-                                 f"not {max(value_size, key_size, <size_t> len(headers_bytes))}")
+            raise RecordTooLarge(f"a value, a key and the headers of a record have at most {JLOG_VALUE_BYTES_MAX} bytes (1 GiB)"
+                                 f", not {max(value_size, key_size, <size_t> len(headers_bytes))}")
         if value is None:
             tag |= JLOG_TAG_NULL
         if key is not None:

@@ -9,7 +9,7 @@ import time
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EINTR
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport uint64_t
 
 from jlog._core.file cimport jlog_ofd_lock, jlog_range_is_held, jlog_try_lock_range, jlog_unlock_range
 

@@ -4,10 +4,8 @@ from a dead owner too.
 Everything here but the class's making runs without the interpreter. No lock word is held while the GIL is waited for.
 """
 
-import os
-
 from libc.errno cimport EIO, ENOENT
-from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from jlog._core.file cimport jlog_open_at, jlog_sync_directory, jlog_unlink_at
@@ -20,7 +18,7 @@ from jlog._core.format cimport (
     jlog_walk,
     jlog_walk_records,
 )
-from jlog._core.lock cimport OWNERS_BYTE, LockFile
+from jlog._core.lock cimport OWNERS_BYTE
 from jlog._core.page cimport (
     JLOG_BASE_BYTES,
     JLOG_FAILPOINT,
@@ -38,7 +36,7 @@ from jlog._core.page cimport (
     jlog_wake,
     jlog_word_used,
 )
-from jlog._core.precommit cimport Precommit
+
 from jlog._core.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, check_block
 
 

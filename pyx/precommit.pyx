@@ -145,8 +145,8 @@ cdef class Precommit:
         """The open block's place and word. PAGE_VALID, PAGE_INVALID, or -errno."""
         cdef jlog_page page
         cdef int64_t got
-        cdef int turn
-        for turn in range(TEARS_MAX):
+        cdef int _turn
+        for _turn in range(TEARS_MAX):
             got = jlog_read_at(self.fd, &page, JLOG_SNAPSHOT_BYTES, 0)
             if got < 0:
                 return <int> got

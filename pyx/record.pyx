@@ -96,7 +96,7 @@ cdef class RecordBatch:
         cdef const uint8_t *at
         cdef size_t left, size
         cdef list found = []
-        for data, base_time_us, _, _ in self.chunks:
+        for data, _, _, _ in self.chunks:
             at = <const uint8_t *> <bytes> data
             left = len(<bytes> data)
             while left:

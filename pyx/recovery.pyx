@@ -9,7 +9,7 @@ import time
 from collections import namedtuple
 
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memset
 
 from jlog._core.copies import NONE
 from jlog._core.format cimport (
@@ -48,7 +48,7 @@ from jlog._core.page cimport (
     jlog_word_crc,
     jlog_word_used,
 )
-from jlog._core.precommit cimport PAGE_VALID, Precommit, Snapshot
+from jlog._core.precommit cimport PAGE_VALID, Precommit
 from jlog._core.segment cimport BLOCK_VALID, SegmentFile, fill_segment_header
 
 from jlog._core.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES, index_name, list_segments, segment_name, walk_body
@@ -221,7 +221,7 @@ def encode_block(bytes uuid not None, uint64_t segment, uint64_t offset, bytes r
         raise ValueError("these are no records")
     memset(&header, 0, sizeof(header))
     jlog_fill_block_header(&header, JLOG_KIND_STATE if snapshot else JLOG_KIND_RECORDS, walk.has_state, walk.record_count,
-                      len(raw), first_sequence)
+                           len(raw), first_sequence)
     header.stored_crc = header.raw_crc = jlog_crc32c(0, <const uint8_t *> raw, len(raw))
     header.base_time_us = base_time_us
     header.max_timestamp_us = max(walk.clock_max_us, walk.explicit_max_us)

@@ -4,7 +4,7 @@ import os
 from collections import namedtuple
 
 from libc.errno cimport ENOMEM
-from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
 

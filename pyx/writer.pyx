@@ -3,13 +3,13 @@
 import os
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
 from jlog._core.attachment cimport Attachment
 from jlog._core.encode cimport Body, as_bytes
 from jlog._core.format cimport JLOG_SHORT_BYTES, JLOG_STATE_BYTES_MAX, JLOG_VALUE_BYTES_MAX
-from jlog._core.lock cimport WRITERS_BYTE
+
 from jlog._core.member cimport APPEND, Call
 from jlog._core.page cimport (
     JLOG_BASE_BYTES,
@@ -24,7 +24,7 @@ from jlog._core.page cimport (
 )
 
 from jlog._core.attachment import attach, closed_error, detach
-from jlog.errors import JournalLocked, RecordTooLarge
+from jlog.errors import RecordTooLarge
 from jlog.options import writer_options
 
 cdef enum:
