@@ -71,6 +71,15 @@ def read_meta(path: str) -> Meta:
         raise CorruptJournal(name, first.end(), f"it lacks what a journal has: {error!r}") from None
 
 
+def is_a_copy(path: str, meta: Meta) -> bool:
+    """Whether the file that `meta` was read from is another one than was written: the directory was copied or restored."""
+    fd = os.open(os.path.join(path, NAME), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return (os.fstat(fd).st_ino, birth_us(fd)) != (meta.inode, meta.birth_us)
+    finally:
+        os.close(fd)
+
+
 def write_meta(path: str, meta: Meta) -> None:
     """Replaces it; on return it has survived a power loss. Under the open lock."""
     name, temporary = os.path.join(path, NAME), os.path.join(path, f".{NAME}")

@@ -2,6 +2,7 @@
 
 
 import os
+import secrets
 import threading
 
 import warnings
@@ -60,7 +61,7 @@ from jlog._core.recovery import only_processes_died, recover_after_power_loss, r
 from jlog._core.segment import SEGMENT_HEADER_BYTES, index_name, list_segments, segment_name
 from jlog.errors import CorruptJournal, JournalClosed, JournalError, JournalLocked
 from jlog.filesystem import share
-from jlog.meta import read_meta, write_meta
+from jlog.meta import is_a_copy, read_meta, write_meta
 
 
 cdef extern from "<fcntl.h>" nogil:
@@ -171,6 +172,11 @@ cdef class Attachment(Member):
             elif self.precommit.identify(self.buffer.page) != PAGE_VALID:
                 raise JournalError(f"{self.precommit.path} is not the page that the journal's writers share; close them "
                                    "all and open it again")
+            if alone and is_a_copy(self.path, self.meta):
+                # From here on it goes another way than the journal it was copied from.
+                self.meta.epochs.append((secrets.randbits(63), self.next_sequence))
+                write_meta(self.path, self.meta)
+                self.epoch = self.meta.epoch
             self.take_slot()
             self.attached = True
 

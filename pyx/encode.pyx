@@ -43,6 +43,9 @@ cdef bytes as_bytes(value):
         raise TypeError("a value, key or header value is bytes, not str; encode it, for example with .encode()")
     if not PyObject_GetBuffer(value, &view, PyBUF_SIMPLE):
         try:
+            if view.len > JLOG_VALUE_BYTES_MAX:
+                raise RecordTooLarge(f"a value, a key or a header value has at most {JLOG_VALUE_BYTES_MAX} bytes (1 GiB), "
+                                     f"not {view.len}")
             return PyBytes_FromStringAndSize(<char *> view.buf, view.len)
         finally:
             PyBuffer_Release(&view)

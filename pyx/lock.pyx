@@ -30,6 +30,17 @@ cdef extern from "fork.h" nogil:
 
 RANGES = {"open": OPEN_BYTE, "bounds": BOUNDS_BYTE, "table": TABLE_BYTE, "writers": WRITERS_BYTE}
 POLL_SECONDS = 0.005
+_opening = 0  # open bytes that this process holds now
+_deferred = []  # calls that wait for such a byte, of whom the collector called
+
+
+def when_nothing_opens(call) -> None:
+    """Now, or as soon as no thread of this process holds an open byte any more: for what the garbage collector may set
+    off anywhere, under that very lock too."""
+    if _opening:
+        _deferred.append(call)
+    else:
+        call()
 
 
 cdef const uint64_t *process_token() noexcept:
@@ -130,9 +141,15 @@ class _Held:
     def __enter__(self):
         if not self._lock_file.acquire(self._start, self._size, timeout=self._timeout):
             raise TimeoutError(errno.ETIMEDOUT, f"the lock was held for {self._timeout} s", self._lock_file.path)
+        global _opening
+        _opening += self._start == OPEN_BYTE
 
     def __exit__(self, *_):
+        global _opening
         self._lock_file.release(self._start, self._size)
+        _opening -= self._start == OPEN_BYTE
+        while _deferred and not _opening:
+            _deferred.pop()()
 
 
 cdef int _error = jlog_process_start()

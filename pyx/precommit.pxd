@@ -23,6 +23,7 @@ cdef class Precommit:
     cdef uint64_t inode
 
     cdef int identify(self, const jlog_page *page) noexcept nogil
+    cdef int check_layout(self) except -1
     cdef void release(self) noexcept
     cdef void imprint(self) noexcept nogil
     cdef int snapshot(self, Snapshot *found) noexcept nogil

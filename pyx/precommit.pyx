@@ -26,7 +26,7 @@ from jlog._core.page cimport (
     jlog_word_used,
 )
 
-from jlog.errors import CorruptJournal
+from jlog.errors import CorruptJournal, UnsupportedFormat
 
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -74,6 +74,7 @@ cdef class Precommit:
         memcpy(self.uuid, <const uint8_t *> uuid, 16)
         flags = os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0)
         self.fd = os.open(self.path, flags, 0o666)
+        self.check_layout()
         found = os.fstat(self.fd)
         self.device, self.inode = found.st_dev, found.st_ino
 
@@ -90,6 +91,16 @@ cdef class Precommit:
         if self.fd >= 0:
             close(self.fd)
             self.fd = -1
+
+    cdef int check_layout(self) except -1:
+        """UnsupportedFormat for a page of a newer jlog, which would be taken for damage."""
+        head = os.pread(self.fd, 12, 0)
+        if len(head) == 12 and head[:8] == <bytes> JLOG_PAGE_MAGIC:
+            layout = int.from_bytes(head[8:], "little")
+            if layout > JLOG_PAGE_LAYOUT:
+                raise UnsupportedFormat(f"{self.path} has layout {layout}, this jlog knows up to {JLOG_PAGE_LAYOUT}: upgrade "
+                                        "pyjlog")
+        return 0
 
     def grow(self, uint64_t capacity) -> None:
         """Makes the body at least this large. The file is written, not only allocated: a mapping of a sparse file

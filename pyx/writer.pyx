@@ -1,6 +1,7 @@
 """The writer: appends records to a journal."""
 
 import os
+from functools import partial
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
@@ -24,6 +25,7 @@ from jlog._core.page cimport (
 )
 
 from jlog._core.attachment import attach, closed_error, detach
+from jlog._core.lock import when_nothing_opens
 from jlog.errors import RecordTooLarge
 from jlog.options import writer_options
 
@@ -248,7 +250,12 @@ cdef class Writer:
 
     def __del__(self):
         if self.attachment is not None:
-            self.close()
+            # Not self.close: what waits must not keep an object alive that is being collected.
+            attachment, self.attachment, in_child = self.attachment, None, self.process[0] != self.token
+            self.token = CLOSED
+            if not in_child:
+                attachment.give_writers(self.exclusive)
+                when_nothing_opens(partial(detach, attachment))
 
     @property
     def next_sequence(self):

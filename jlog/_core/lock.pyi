@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from typing_extensions import disjoint_base
@@ -5,6 +6,7 @@ from typing_extensions import disjoint_base
 POLL_SECONDS: float
 RANGES: dict[str, int]
 
+def when_nothing_opens(call: Callable[[], object]) -> None: ...
 def owned_by_this_process(token: int) -> bool: ...
 def current_process_token() -> int: ...
 

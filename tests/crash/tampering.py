@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from pathlib import Path
 
 BOOT_ID_AT = 32
-HEADER_BYTES = 96  # of a segment
+DEVICE_AT = 48
 QUARANTINE = "quarantine"
 
 
@@ -33,8 +34,19 @@ def flip(path: Path, offset: int, bit: int) -> None:
 
 
 def copy(journal: Path, target: Path) -> Path:
+    """Of another inode, and so as after a power loss."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(journal, target)
+    return target
+
+
+def copy_of_killed(journal: Path, target: Path) -> Path:
+    """As if its writers had just been killed: the control page of the copy is current."""
+    copy(journal, target)
+    with open(target / "precommit", "r+b") as file:
+        found = os.fstat(file.fileno())
+        file.seek(DEVICE_AT)
+        file.write(struct.pack("<QQ", found.st_dev, found.st_ino))
     return target
 
 

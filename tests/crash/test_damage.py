@@ -7,14 +7,14 @@ import random
 import pytest
 
 import jlog
-from crash.tampering import copy, flip
+from crash.tampering import copy, copy_of_killed, flip
 from processes.units import read_all, values_of
 
 pytestmark = pytest.mark.damage
 
 SEED = 7
 FLUSHED = 21  # records that stand in segments
-FLIPS = 40  # of each file, for each of the two journals
+FLIPS = 30  # of each file, for each of the three journals
 
 
 def build(path):
@@ -42,14 +42,15 @@ def build(path):
 
 @pytest.fixture(scope="module")
 def journals(tmp_path_factory):
-    """One that was synced and closed, and one that is still open: its last records are in the buffer."""
+    """One that was synced and closed, and one that is still open: its last records are in the buffer. A copy of it is as
+    after a power loss, or after a kill."""
     closed, live = tmp_path_factory.mktemp("closed") / "j", tmp_path_factory.mktemp("live") / "j"
     with build(closed) as writer:
         writer.sync()
     writer = build(live)
     writer.sync()
     writer.extend([values_of("w", 100 + i, size=50)[0] for i in range(4)])
-    yield {"closed": closed, "live": live}
+    yield {"closed": closed, "lost power": live, "killed": live}
     writer.close()
 
 
@@ -103,12 +104,12 @@ def check_look(found, expected, flushed, where):
         assert begins == 8, where
 
 
-def damaged_in_turn(journal, tmp_path, spawn, name, places):
+def damaged_in_turn(journal, tmp_path, spawn, name, places, which="closed"):
     """`places`: functions that damage the file. A process looks at it then, and once a writer has opened it."""
     expected = expected_of(journal)
     child = spawn()
     for where, damage in places:
-        path = copy(journal, tmp_path / "j")
+        path = (copy_of_killed if which == "killed" else copy)(journal, tmp_path / "j")
         damage(path / name)
         check_look(child.call("look", str(path)), expected, FLUSHED, where)
         appended = child.call("write_on", str(path))
@@ -143,18 +144,18 @@ def flips_of(path, seed):
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("which", ["closed", "live"])
+@pytest.mark.parametrize("which", ["closed", "lost power", "killed"])
 def test_a_flipped_bit_is_never_returned_as_data(journals, spawn, tmp_path, which, name):
     journal = journals[which]
     places = [
         (f"byte {offset} bit {bit} of {name}", lambda file, offset=offset, bit=bit: flip(file, offset, bit))
         for offset, bit in flips_of(journal / name, f"{SEED} {which} {name}")
     ]
-    damaged_in_turn(journal, tmp_path, spawn, name, places)
+    damaged_in_turn(journal, tmp_path, spawn, name, places, which)
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("which", ["closed", "live"])
+@pytest.mark.parametrize("which", ["closed", "lost power", "killed"])
 def test_a_truncated_file_is_never_returned_as_data(journals, spawn, tmp_path, which, name):
     journal = journals[which]
     size = os.path.getsize(journal / name)
@@ -168,7 +169,7 @@ def test_a_truncated_file_is_never_returned_as_data(journals, spawn, tmp_path, w
         (f"{name} cut to {length}", lambda file, length=length: cut(file, length))
         for length in sorted(lengths)
     ]
-    damaged_in_turn(journal, tmp_path, spawn, name, places)
+    damaged_in_turn(journal, tmp_path, spawn, name, places, which)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -130,7 +130,7 @@ class JournalMachine(RuleBasedStateMachine):
                 for value in reader.values():
                     found.append(value)  # noqa: PERF402
             except jlog.PositionLost as error:
-                assert error.first_sequence == first
+                assert error.first_sequence == first  # noqa: PT017
             assert found == [value for value, _, _ in self.records[start : start + len(found)]]
             reader.seek("begin")
             self.positions[name] = first
