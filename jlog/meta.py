@@ -19,6 +19,7 @@ from jlog.filesystem import share
 FORMAT_VERSION = 1
 NAME = "journal.meta"
 LEASE_STRIDE = 1 << 24
+NEW_SEGMENT_BYTES_MAX = 512  # its header, and a block without state
 DIRECTORIES = ("subscribers", "checkpoints")
 _FIRST_LINE = re.compile(rb"jlog (\d{1,9}) crc32c=([0-9a-f]{8})\n")
 
@@ -119,10 +120,21 @@ def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool) -> boo
                 if not exist_ok:
                     raise JournalExists(f"{path} is a journal already; open it, or choose another path")
                 return False
+            _refuse_remains(path)
             _fill(path, options)
             return True
     finally:
         with_lock.close()
+
+
+def _refuse_remains(path: str) -> None:
+    """A creation that was killed has made no record yet. What holds more has lost its `journal.meta`."""
+    segments = [entry for entry in os.listdir(path) if entry.endswith(".seg")]
+    used = any(os.path.getsize(os.path.join(path, name)) > NEW_SEGMENT_BYTES_MAX for name in segments)
+    if used or len(segments) > 1 or os.path.exists(os.path.join(path, "precommit")):
+        raise CorruptJournal(
+            os.path.join(path, NAME), 0, "it is missing, and records are there; restore it from a backup of the journal"
+        )
 
 
 def _fill(path: str, options: dict[str, Any]) -> None:

@@ -143,12 +143,21 @@ class Reader:
             before = self._holes.step_back(end, max_records - len(found), self._cursor.first_sequence)
             if before == end:
                 break
-            self._cursor.seek(before)
-            batch = [record for record in self._cursor.read(end - before, 1 << 62) if record.sequence < end]
-            found += reversed(batch)
+            found += reversed(self._read_between(before, end))
             end = before
         self._cursor.seek(end)
         return found
+
+    def _read_between(self, start: int, end: int) -> list[Record]:
+        """All of them: damage in between raises, however much stands before it."""
+        records: list[Record] = []
+        self._cursor.seek(start)
+        while self.position < end:
+            batch = self._cursor.read(end - self.position, 64 << 20)
+            if not len(batch):
+                break
+            records += batch
+        return [record for record in records if start <= record.sequence < end]
 
     def skip_damage(self) -> Damage:
         """After CorruptJournal: goes on behind the damage, in this iterator or another, and says what was lost."""

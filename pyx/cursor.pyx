@@ -8,6 +8,7 @@ import os
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport ENODATA
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -253,6 +254,9 @@ cdef class Cursor:
                 start, crc = self.verified, self.verified_crc
             for _turn in range(TEARS_MAX):
                 status = self.precommit.read_body(&self.stop, self.body, start)
+                if status == -ENODATA:
+                    raise CorruptJournal(self.precommit.path, os.fstat(self.precommit.fd).st_size,
+                                         "the pre-commit buffer is cut off")
                 if status < 0:
                     raise OSError(-status, os.strerror(-status), self.precommit.path)
                 if status == 0:
@@ -401,8 +405,7 @@ cdef class Cursor:
     @property
     def first_sequence(self) -> int:
         """Of the first record that is kept."""
-        first = self.bounds_file.read().first_sequence
-        return max(first, min(list_segments(self.path), default=first))
+        return self.bounds_file.read().first_sequence
 
     def seek_first(self) -> None:
         """To the first record that is kept."""
@@ -471,6 +474,9 @@ cdef class Cursor:
             segments = segments[:segments.index(self.stop.slot.segment) + 1]
         at = max((s for s in segments if s <= sequence), default=segments[0])
         file = self.segment_file(at)
+        if at > sequence:  # the segment is missing: reading raises
+            self.enter(file, SEGMENT_HEADER_BYTES, sequence)
+            return
         if at == self.stop.slot.segment and sequence >= self.stop.slot.first_sequence:
             self.enter(file, self.stop.slot.offset, self.stop.slot.first_sequence)
         elif at == self.stop.slot.segment:

@@ -6,7 +6,7 @@ slot against its CRC and the generation, the body against the running CRC in the
 
 import os
 
-from libc.errno cimport errno
+from libc.errno cimport ENODATA, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
@@ -181,8 +181,10 @@ cdef class Precommit:
 
     cdef int read_body(self, const Snapshot *found, uint8_t *target, uint32_t start) noexcept nogil:
         """body[start, used) to target + start. 1 when it is that block's, 0 when the block has been switched away from
-        meanwhile, or -errno. The caller checks the CRC."""
+        meanwhile, or -errno: ENODATA where the file is cut off. The caller checks the CRC."""
         cdef int64_t got = jlog_read_at(self.fd, target + start, found.used - start, JLOG_PAGE_BYTES + start)
         if got < 0:
             return <int> got
-        return got == found.used - start and self.generation() == found.slot.generation
+        if self.generation() != found.slot.generation:
+            return 0
+        return 1 if got == found.used - start else -ENODATA

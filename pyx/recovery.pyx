@@ -67,6 +67,9 @@ def scan(directory, bytes uuid not None, bounds) -> End:
     listed and gone past; what has not been synced and does not check ends the journal."""
     segments = list_segments(directory)
     kept = [s for s in segments if s >= bounds.mark_segment] or segments
+    if bounds.mark_sequence and bounds.mark_segment not in segments:
+        raise CorruptJournal(os.path.join(directory, segment_name(bounds.mark_segment)), 0,
+                             "the segment is missing though it was synced; restore it from a backup")
     if not kept:
         raise CorruptJournal(os.fspath(directory), 0, "there is no segment file; restore one from a backup")
     segment, offset, sequence = kept[0], SEGMENT_HEADER_BYTES, kept[0]

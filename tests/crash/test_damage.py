@@ -3,6 +3,7 @@ says where the damage is. Nothing crashes or hangs: every look is taken in anoth
 
 import os
 import random
+import struct
 
 import pytest
 
@@ -13,6 +14,7 @@ from processes.units import read_all, values_of
 pytestmark = pytest.mark.damage
 
 SEED = 7
+GENERATION_AT = 320
 FLUSHED = 21  # records that stand in segments
 FLIPS = 30  # of each file, for each of the three journals
 
@@ -170,6 +172,19 @@ def test_a_truncated_file_is_never_returned_as_data(journals, spawn, tmp_path, w
         for length in sorted(lengths)
     ]
     damaged_in_turn(journal, tmp_path, spawn, name, places, which)
+
+
+@pytest.mark.parametrize("moved", [-2, -1, 1, 2, 1 << 40])
+def test_a_generation_that_is_not_the_open_blocks_leads_to_no_other_record(journals, spawn, tmp_path, moved):
+    def move(file):
+        with open(file, "r+b") as page:
+            page.seek(GENERATION_AT)
+            (generation,) = struct.unpack("<Q", page.read(8))
+            page.seek(GENERATION_AT)
+            page.write(struct.pack("<Q", generation + moved))
+
+    places = [(f"the generation moved by {moved}", move)]
+    damaged_in_turn(journals["killed"], tmp_path, spawn, "precommit", places, "killed")
 
 
 @pytest.mark.parametrize("name", FILES)
