@@ -71,6 +71,9 @@ from jlog._core.page cimport (
 from jlog._core.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, check_block, fill_segment_header
 
 
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
 cdef extern from "Python.h" nogil:
     PyObject *tuple_item "PyTuple_GET_ITEM" (PyObject *values, Py_ssize_t index)
     char *bytes_data "PyBytes_AS_STRING" (PyObject *value)
@@ -384,6 +387,8 @@ cdef int roll(Member member, Call *call) noexcept nogil:
         # It must not come back after a power loss under numbers given out again.
         if jlog_unlink_at(member.directory, name) != 0 or jlog_sync_directory(member.directory) != 0:
             page.sync_error = error
+        close(prepared.fd)
+        prepared.fd = -1
         return failed(call, error, b"rolling")
     call.sealed_segment = slot.segment
     call.sealed_end = slot.offset

@@ -38,7 +38,7 @@ from jlog._core.page cimport (
     jlog_clock_us,
     jlog_futex_wait,
 )
-from jlog._core.precommit cimport PAGE_VALID, Precommit
+from jlog._core.precommit cimport PAGE_VALID, Precommit, Snapshot
 from jlog._core.record cimport RecordBatch, make_record
 from jlog._core.segment cimport BLOCK_VALID, SegmentFile, block_problem, read_block_header
 
@@ -130,15 +130,17 @@ cdef class Cursor:
     cdef int begin(self) except -1:
         """Notes the end as it is now: how far reading goes until the next begin()."""
         cdef int status = 0
+        cdef Snapshot now
         self.check_open()
         if self.precommit is None:
             self.open_shared()
         if self.precommit is not None:
-            status = self.precommit.snapshot(&self.stop)
+            status = self.precommit.snapshot(&now)
             if status < 0:
                 raise OSError(-status, os.strerror(-status), self.precommit.path)
         if status == PAGE_VALID:
             self.live = True
+            self.stop = now
             self.stop_sequence = self.stop.durable_end if self.durable_only else JLOG_NONE
         else:
             self.compute_end()
