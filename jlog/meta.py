@@ -107,15 +107,13 @@ def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool) -> boo
     """Makes an empty journal; False where one is there already and may be. A creation that was killed is done again."""
     if os.path.lexists(path) and not os.path.isdir(path):
         raise JournalExists(f"{path} is a file; choose another path for the journal, or remove it")
-    if not os.path.exists(os.path.join(path, "lock")):
-        if os.path.isdir(path) and os.listdir(path):
-            raise JournalExists(
-                f"{path} is a directory with other files; choose another path for the journal"
-            )
-        os.makedirs(path, exist_ok=True)
-    with_lock = LockFile(os.path.join(path, "lock"), create=True)
+    os.makedirs(path, exist_ok=True)
+    there = os.listdir(path)
+    if there and "lock" not in there:  # which is the first file of a journal that another process makes just now
+        raise JournalExists(f"{path} is a directory with other files; choose another path for the journal")
+    lock_file = LockFile(os.path.join(path, "lock"), create=True)
     try:
-        with with_lock.held(RANGES["open"]):
+        with lock_file.held(RANGES["open"]):
             if os.path.exists(os.path.join(path, NAME)):
                 if not exist_ok:
                     raise JournalExists(f"{path} is a journal already; open it, or choose another path")
@@ -124,7 +122,7 @@ def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool) -> boo
             _fill(path, options)
             return True
     finally:
-        with_lock.close()
+        lock_file.close()
 
 
 def _refuse_remains(path: str) -> None:
