@@ -11,7 +11,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport ENODATA
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 from jlog._core.file cimport jlog_read_at, jlog_write_at
 from jlog._core.format cimport (
@@ -62,7 +62,7 @@ cdef extern from * nogil:
 cdef enum:
     CLOCK_MONOTONIC = 1
     TEARS_MAX = 10000  # reads beside stores that may tear before it is called damage
-    WINDOW_BYTES = 256 << 10
+    WINDOW_BYTES = 264 << 10  # two blocks of the default buffer, and a little
     PREFETCH_BYTES = 1024  # walking records with a cold cache is bound by memory latency
     SPIN_TURNS = 20  # some 10 us: a busy writer's next record comes sooner than a sleep would end
     SLICE_US = 1_000_000  # a writer may die between publishing and waking
@@ -291,7 +291,11 @@ cdef class Cursor:
         if consumed == 0 and header.first_sequence != self.sequence:
             raise self.damage(f"the block begins with sequence {header.first_sequence} instead of {self.sequence}")
         if jlog_crc32c(0, stored, header.stored_bytes) != header.stored_crc:
-            raise self.damage("the block's body fails its checksum")
+            self.window_bytes = 0
+            header = self.block_in_window()
+            stored = <const uint8_t *> (header + 1)
+            if header == NULL or jlog_crc32c(0, stored, header.stored_bytes) != header.stored_crc:
+                raise self.damage("the block's body fails its checksum")
         self.records = stored
         if header.codec == JLOG_CODEC_LZ4:
             try:
@@ -321,6 +325,7 @@ cdef class Cursor:
         cdef const jlog_block_header *header = NULL
         cdef uint64_t needed = sizeof(jlog_block_header), inside
         cdef int error = 0, status
+        cdef bint fresh = False
         cdef jlog_block_header found
         while True:
             inside = self.offset - self.window_offset
@@ -328,11 +333,15 @@ cdef class Cursor:
                     or inside + needed > self.window_bytes:
                 self.read_window(needed)
                 inside = 0
-            if self.window_bytes < inside + sizeof(jlog_block_header):
-                break
             header = <const jlog_block_header *> (self.window + inside)
-            if not jlog_block_header_valid(header, self.file.uuid, self.file.segment, self.offset):
-                break
+            if self.window_bytes < inside + sizeof(jlog_block_header) \
+                    or not jlog_block_header_valid(header, self.file.uuid, self.file.segment, self.offset):
+                if fresh:
+                    break
+                self.window_bytes = 0  # before it is called damage it is read anew
+                fresh = True
+                needed = sizeof(jlog_block_header)
+                continue
             needed = sizeof(jlog_block_header) + header.stored_bytes
             if inside + needed <= self.window_bytes:
                 return header
@@ -347,23 +356,32 @@ cdef class Cursor:
 
     cdef int read_window(self, uint64_t needed) except -1:
         """Of the segment, from self.offset: bytes behind the open place may change, and are left out."""
-        cdef uint64_t size = max(needed, WINDOW_BYTES)
+        cdef uint64_t size = max(needed, WINDOW_BYTES), kept = 0
         cdef int64_t got
+        cdef uint8_t *larger
         if self.file.segment == self.stop.slot.segment and self.offset + size > self.stop.slot.offset:
             size = max(needed, self.stop.slot.offset - self.offset if self.stop.slot.offset > self.offset else 0)
+        if self.window_segment == self.file.segment and self.window_offset <= self.offset \
+                and self.offset < self.window_offset + self.window_bytes:
+            kept = self.window_offset + self.window_bytes - self.offset  # closed blocks never change
         if size > self.window_room:
-            free(self.window)
-            self.window_bytes = self.window_room = 0
-            self.window = <uint8_t *> malloc(size)
-            if self.window == NULL:
+            larger = <uint8_t *> malloc(size)
+            if larger == NULL:
                 raise MemoryError
+            if kept:
+                memcpy(larger, self.window + (self.offset - self.window_offset), kept)
+            free(self.window)
+            self.window = larger
             self.window_room = size
-        self.window_bytes = 0
-        with nogil:
-            got = jlog_read_at(self.file.fd, self.window, size, self.offset)
-        if got < 0:
-            raise OSError(-got, os.strerror(-got), self.file.path)
-        self.window_segment, self.window_offset, self.window_bytes = self.file.segment, self.offset, got
+        elif kept:
+            memmove(self.window, self.window + (self.offset - self.window_offset), kept)
+        self.window_segment, self.window_offset, self.window_bytes = self.file.segment, self.offset, kept
+        if kept < size:
+            with nogil:
+                got = jlog_read_at(self.file.fd, self.window + kept, size - kept, self.offset + kept)
+            if got < 0:
+                raise OSError(-got, os.strerror(-got), self.file.path)
+            self.window_bytes = kept + got
         return 0
 
     cdef bint next_segment(self) except -1:
