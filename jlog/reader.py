@@ -161,6 +161,7 @@ class Reader:
 
     def skip_damage(self) -> Damage:
         """After CorruptJournal: goes on behind the damage, in this iterator or another, and says what was lost."""
+        self._check_lost()
         return skip_damage(self._cursor)
 
     # --- Where it stands --------------------------------------------------------------------------------------------

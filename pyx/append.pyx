@@ -274,6 +274,7 @@ cdef int put_direct(Member member, Call *call) noexcept nogil:
                     return NEEDS_SEGMENT
                 return roll(member, call)
             if slot.offset + bytes_needed > page.segment_bytes:
+                call.wants_block = False  # segment_bytes may have grown since the records were written to a file
                 status = roll(member, call)
                 if status != DONE:
                     return status
@@ -369,6 +370,7 @@ cdef int roll(Member member, Call *call) noexcept nogil:
     if error == 0:
         error = jlog_write_at(prepared.fd, prepared.start, prepared.start_bytes, 0)
     if error != 0:
+        prepared.spoiled = True
         return failed(call, error, b"writing the next segment's header")
     JLOG_FAILPOINT(b"roll.completed")
     jlog_segment_name(name, first)
@@ -381,6 +383,7 @@ cdef int roll(Member member, Call *call) noexcept nogil:
         if error == 0:
             error = jlog_rename_new(member.directory, prepared.name, name)
     if error != 0:
+        prepared.spoiled = True
         return failed(call, error, b"giving the next segment its name")
     error = JLOG_FAILPOINT(b"roll.renamed")
     if error != 0:

@@ -1,6 +1,7 @@
 """A process's part in a journal that it writes to: opened once, shared by all its Writer objects and threads."""
 
 
+import logging
 import os
 import secrets
 import threading
@@ -8,7 +9,7 @@ import threading
 import warnings
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EAGAIN
+from libc.errno cimport EAGAIN, EIO
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
@@ -105,6 +106,9 @@ def attach(path, *, capacity=0) -> Attachment:
         found = os.stat(path)
         key = found.st_dev, found.st_ino
         attachment = _registry.get(key)
+        if attachment is not None and attachment.uuid != meta.uuid:
+            raise JournalError(f"{path} was removed and made again while this process has a Writer of the old journal open; "
+                               "close that one first")
         if attachment is None:
             attachment = Attachment(path, meta)
             attachment.open(capacity)
@@ -226,6 +230,8 @@ cdef class Attachment(Member):
         memset(&call, 0, sizeof(call))
         if (page.append_lock & ~JLOG_WAITERS) == self.buffer.owner:
             status = self.repair(&call)
+            if status != DONE:
+                page.sync_error = call.error or EIO  # nobody may append behind what could not be looked at
             self.release(&page.append_lock)
             self.raise_unless_done(status, &call)
         if (page.sync_lock & ~JLOG_WAITERS) == self.buffer.owner:
@@ -348,8 +354,10 @@ cdef class Attachment(Member):
                     self.raise_unless_done(status, call)
             return call.sequence
         finally:
-            self.tidy_up(call)
-            self.unpin()
+            try:
+                self.tidy_up(call)
+            finally:
+                self.unpin()
 
     cdef int tidy_up(self, Call *call) except -1:
         """What a call leaves to do outside the lock. Its records are published: no failure here may be taken for theirs."""
@@ -362,9 +370,9 @@ cdef class Attachment(Member):
                     _after_roll(self.path)
             if call.switched and page.lease_limit < page.next_sequence + JLOG_LEASE_STRIDE // 2:
                 self.lease(0)
-        except (OSError, JournalError) as error:
+        except Exception as error:  # noqa: BLE001
             # Another process does it, or the next roll, or the append that cannot do without a lease: then it raises.
-            warnings.warn(f"{self.path}: left for later: {error}", RuntimeWarning, stacklevel=2)
+            logging.getLogger("jlog").warning("%s: left for later: %s", self.path, error)
         return 0
 
     cdef unpin(self):
@@ -457,7 +465,8 @@ cdef class Attachment(Member):
         """A file that was prepared and not needed serves the next roll, unless it holds this call's records."""
         if call.prepared == NULL:
             return 0
-        if self.spare == NULL and call.prepared.fd >= 0 and not call.prepared.has_block and self.usable():
+        if self.spare == NULL and call.prepared.fd >= 0 and self.usable() and not (
+                call.prepared.has_block or call.prepared.spoiled):
             self.spare = call.prepared
         else:
             self.drop(call.prepared)

@@ -151,7 +151,8 @@ cdef class BoundsFile:
                 self.read()
             bounds.first_sequence = max(bounds.first_sequence, first_sequence)
             bounds.lease_limit = max(bounds.lease_limit, lease_limit)
-            if mark is not None and mark[2] >= bounds.mark_sequence:
+            # By sequence, then by segment: at the beginning of one the mark has left the one before, which may be gone.
+            if mark is not None and (mark[2], mark[0]) >= (bounds.mark_sequence, bounds.mark_segment):
                 bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence = mark
             if closed is None:
                 bounds.closed_segment = bounds.closed_offset = bounds.closed_sequence = JLOG_NONE

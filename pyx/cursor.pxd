@@ -50,6 +50,7 @@ cdef class Cursor:
     cdef int load_closed(self, uint64_t consumed) except -1
     cdef const jlog_block_header *block_in_window(self) except? NULL
     cdef bint next_segment(self) except -1
+    cdef bint ends_here(self) except -1
     cdef int clip(self) except -1
     cdef int make_room(self, size_t size) except -1
     cdef void forget_block(self) noexcept

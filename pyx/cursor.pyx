@@ -199,7 +199,13 @@ cdef class Cursor:
             raw = self.stop.used - JLOG_BASE_BYTES if self.stop.used else 0
             if self.records + raw < self.end:
                 self.end = self.records + raw
+            if self.end < self.at:
+                self.end = self.at
+                raise CorruptJournal(self.stop_path(), JLOG_PAGE_BYTES, "the open block is shorter than what was read of it")
         return 0
+
+    def stop_path(self) -> str:
+        return self.path if self.precommit is None else self.precommit.path
 
     @property
     def next_sequence(self) -> int:
@@ -288,6 +294,8 @@ cdef class Cursor:
                 raise self.damage("no block stands here")
             return 0
         stored = <const uint8_t *> (header + 1)
+        if consumed == 0 and header.first_sequence != self.sequence and self.ends_here():
+            return 0
         if consumed == 0 and header.first_sequence != self.sequence:
             raise self.damage(f"the block begins with sequence {header.first_sequence} instead of {self.sequence}")
         if jlog_crc32c(0, stored, header.stored_bytes) != header.stored_crc:
@@ -295,6 +303,8 @@ cdef class Cursor:
             header = self.block_in_window()
             stored = <const uint8_t *> (header + 1)
             if header == NULL or jlog_crc32c(0, stored, header.stored_bytes) != header.stored_crc:
+                if consumed == 0 and self.ends_here():
+                    return 0  # torn by a writer that was killed, and rolled away from before anybody cut it off
                 raise self.damage("the block's body fails its checksum")
         self.records = stored
         if header.codec == JLOG_CODEC_LZ4:
@@ -346,6 +356,8 @@ cdef class Cursor:
             if inside + needed <= self.window_bytes:
                 return header
             if self.offset + needed > self.file.file_bytes:
+                if self.ends_here():
+                    return NULL
                 raise self.damage("the file ends within the block")
         status = read_block_header(self.file.fd, self.file.uuid, self.file.segment, self.offset, &found, &error)
         if status == BLOCK_VALID:
@@ -383,6 +395,15 @@ cdef class Cursor:
                 raise OSError(-got, os.strerror(-got), self.file.path)
             self.window_bytes = kept + got
         return 0
+
+    cdef bint ends_here(self) except -1:
+        """Whether the next segment's header says that this one's blocks end at this place."""
+        if self.file.segment == self.stop.slot.segment:
+            return False
+        following = min((s for s in list_segments(self.path) if s > self.file.segment), default=None)
+        if following is None:
+            return False
+        return segment_end(self.path, self.file.segment, following, self.uuid) == (self.offset, self.sequence, True)
 
     cdef bint next_segment(self) except -1:
         """Goes on in the segment whose header says that it follows here."""
@@ -456,7 +477,13 @@ cdef class Cursor:
         """To the end as it is now."""
         while True:
             self.begin()
-            self.enter(self.segment_file(self.stop.slot.segment), self.stop.slot.offset, self.stop.slot.first_sequence)
+            try:
+                file = self.segment_file(self.stop.slot.segment)
+            except FileNotFoundError:
+                if self.stop.slot.segment < self.first_sequence:
+                    continue  # rolled away from and cleaned since
+                raise
+            self.enter(file, self.stop.slot.offset, self.stop.slot.first_sequence)
             if self.stop_sequence != JLOG_NONE:
                 return self.seek(max(min(self.stop_sequence, self.sequence), self.first_sequence))
             if self.stop.used == 0 or self.load_open():
@@ -492,6 +519,8 @@ cdef class Cursor:
         segments = list_segments(self.path)
         if self.stop.slot.segment in segments:  # a file behind it was left by a roll that died
             segments = segments[:segments.index(self.stop.slot.segment) + 1]
+        if not segments:
+            raise CorruptJournal(self.path, 0, "there is no segment file; restore one from a backup")
         at = max((s for s in segments if s <= sequence), default=segments[0])
         file = self.segment_file(at)
         if at > sequence:  # the segment is missing: reading raises
@@ -596,10 +625,10 @@ cdef class Cursor:
             try:
                 if not self.advance():
                     break
-            except CorruptJournal:
+            except BaseException:
                 if batch.count == 0:
                     raise
-                break  # what stands before the damage first
+                break  # what was read already first: the next call meets it again
             start, first, count = self.at, self.sequence, 0
             while self.at < self.end and batch.count + count < max_records:
                 size = self.decode(&record)
@@ -611,7 +640,13 @@ cdef class Cursor:
                     count += 1
                 self.at += size
             if self.at != start:
-                batch.add(start, self.at - start, self.base_time_us, first, count)
+                try:
+                    batch.add(start, self.at - start, self.base_time_us, first, count)
+                except BaseException:
+                    self.at = start
+                    if batch.count == 0:
+                        raise
+                    break
                 self.sequence = first + count
         return batch
 
@@ -645,16 +680,19 @@ cdef class ValueIterator:
                 tag = jlog_load32(at)
                 size = tag & JLOG_SHORT_VALUE_MAX
                 if not tag & JLOG_TAG_LONG and JLOG_SHORT_BYTES + size <= <size_t> (cursor.end - at):
-                    cursor.at = at + JLOG_SHORT_BYTES + size
+                    value = PyBytes_FromStringAndSize(<const char *> at + JLOG_SHORT_BYTES, size)
+                    cursor.at = at + JLOG_SHORT_BYTES + size  # once there is the object: without memory nothing is skipped
                     cursor.sequence += 1
-                    return PyBytes_FromStringAndSize(<const char *> at + JLOG_SHORT_BYTES, size)
+                    return value
             size = cursor.decode(&record)
+            if record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE:
+                cursor.at += size
+                continue
+            value = None if record.value == NULL else PyBytes_FromStringAndSize(
+                <const char *> record.value, record.value_bytes)
             cursor.at += size
-            if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
-                cursor.sequence += 1
-                if record.value == NULL:
-                    return None
-                return PyBytes_FromStringAndSize(<const char *> record.value, record.value_bytes)
+            cursor.sequence += 1
+            return value
 
 
 cdef class RecordIterator:
@@ -678,7 +716,10 @@ cdef class RecordIterator:
                 raise StopIteration
             __builtin_prefetch(cursor.at + PREFETCH_BYTES)
             size = cursor.decode(&record)
-            cursor.at += size
-            if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
-                cursor.sequence += 1
-                return make_record(&record, cursor.sequence - 1)
+            if record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE:
+                cursor.at += size
+                continue
+            made = make_record(&record, cursor.sequence)
+            cursor.at += size  # once there is the object: without memory nothing is skipped
+            cursor.sequence += 1
+            return made

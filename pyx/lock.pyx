@@ -31,13 +31,14 @@ cdef extern from "fork.h" nogil:
 RANGES = {"open": OPEN_BYTE, "bounds": BOUNDS_BYTE, "table": TABLE_BYTE, "writers": WRITERS_BYTE}
 POLL_SECONDS = 0.005
 _opening = 0  # open bytes that this process holds now
+_opening_process = 0  # whose count that is: not a child's
 _deferred = []  # calls that wait for such a byte, of whom the collector called
 
 
 def when_nothing_opens(call) -> None:
     """Now, or as soon as no thread of this process holds an open byte any more: for what the garbage collector may set
     off anywhere, under that very lock too."""
-    if _opening:
+    if _opening and _opening_process == jlog_process_token()[0]:
         _deferred.append(call)
     else:
         call()
@@ -141,7 +142,10 @@ class _Held:
     def __enter__(self):
         if not self._lock_file.acquire(self._start, self._size, timeout=self._timeout):
             raise TimeoutError(errno.ETIMEDOUT, f"the lock was held for {self._timeout} s", self._lock_file.path)
-        global _opening
+        global _opening, _opening_process
+        if _opening_process != jlog_process_token()[0]:
+            _opening, _opening_process = 0, jlog_process_token()[0]
+            _deferred.clear()
         _opening += self._start == OPEN_BYTE
 
     def __exit__(self, *_):

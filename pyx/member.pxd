@@ -28,6 +28,7 @@ cdef struct Prepared:
     size_t start_bytes
     uint64_t state_generation  # the state is that of this generation
     uint64_t reserved_end
+    bint spoiled  # a roll with it failed: it is of no use to the next
     bint has_block  # the call's records stand behind `start` already
 
 # One call that needs the append lock: what it wants, how far it is, what came of it.

@@ -373,15 +373,20 @@ def quarantine_what_follows(directory, uint64_t segment, uint64_t offset) -> Non
             os.unlink(os.path.join(directory, index_name(later)))  # it speaks of blocks that are gone
     with open(path, "rb") as file:
         file.seek(offset)
-        tail = file.read()
-    kept = tail.rstrip(b"\0")
-    if kept:
+        end = offset  # of what is not zero
+        while piece := file.read(1 << 20):
+            if piece.strip(b"\0"):
+                end = file.tell() - len(piece) + len(piece.rstrip(b"\0"))
+        if end == offset:
+            return
         os.makedirs(target, exist_ok=True)
-        with open(os.path.join(target, f"{segment_name(segment)}.{offset}.{stamp}"), "wb") as file:
-            file.write(kept)
-            file.flush()
-            os.fsync(file.fileno())
-        sync_directory(target)
+        with open(os.path.join(target, f"{segment_name(segment)}.{offset}.{stamp}"), "wb") as kept:
+            file.seek(offset)
+            while file.tell() < end:
+                kept.write(file.read(min(1 << 20, end - file.tell())))
+            kept.flush()
+            os.fsync(kept.fileno())
+    sync_directory(target)
 
 
 cdef int _check(int error, path) except -1:

@@ -88,7 +88,11 @@ cdef class Writer:
         self.lock_timeout = lock_timeout
         try:
             self.attachment.take_writers(exclusive)
-            self.attachment.change_options(options)
+            try:
+                self.attachment.change_options(options)
+            except BaseException:
+                self.attachment.give_writers(exclusive)
+                raise
         except BaseException:
             attachment, self.attachment = self.attachment, None
             detach(attachment)
@@ -197,18 +201,27 @@ cdef class Writer:
 
     cdef object extend_body(self, Body body, state):
         """Records that are encoded already: copied into the buffer, or a block of their own."""
-        cdef Call call
+        cdef Attachment attachment = self.attachment
         self.raise_if_closed()
-        if state:
-            add_state(self.attachment, body, state)
-        elif body.count == 0:
+        if not state and body.count == 0:
             return self.next_sequence
+        # Pinned: what follows lets other threads run, and one of them may close this writer.
+        attachment.pins += 1
+        try:
+            return self.extend_pinned(attachment, body, state)
+        finally:
+            attachment.unpin()
+
+    cdef object extend_pinned(self, Attachment attachment, Body body, state):
+        cdef Call call
+        if state:
+            add_state(attachment, body, state)
         memset(&call, 0, sizeof(call))
         call.operation = APPEND
         body.describe(&call)
         # State goes into a block of its own, so that a roll finds it by its header.
-        call.direct = not self.buffered or body.has_state or body.size + JLOG_BASE_BYTES > self.buffer.page.capacity
-        return self.attachment.run(&call, self.lock_timeout)
+        call.direct = not self.buffered or body.has_state or body.size + JLOG_BASE_BYTES > attachment.buffer.page.capacity
+        return attachment.run(&call, self.lock_timeout)
 
     # --- The rest -----------------------------------------------------------------------------------------------
 
