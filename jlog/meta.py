@@ -109,7 +109,9 @@ def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool) -> boo
         raise JournalExists(f"{path} is a file; choose another path for the journal, or remove it")
     os.makedirs(path, exist_ok=True)
     there = os.listdir(path)
-    if there and "lock" not in there:  # which is the first file of a journal that another process makes just now
+    if (
+        there and "lock" not in there
+    ):  # which is the first file of a journal that another process makes just now
         raise JournalExists(f"{path} is a directory with other files; choose another path for the journal")
     lock_file = LockFile(os.path.join(path, "lock"), create=True)
     try:
@@ -131,7 +133,9 @@ def _refuse_remains(path: str) -> None:
     used = any(os.path.getsize(os.path.join(path, name)) > NEW_SEGMENT_BYTES_MAX for name in segments)
     if used or len(segments) > 1 or os.path.exists(os.path.join(path, "precommit")):
         raise CorruptJournal(
-            os.path.join(path, NAME), 0, "it is missing, and records are there; restore it from a backup of the journal"
+            os.path.join(path, NAME),
+            0,
+            "it is missing, and records are there; restore it from a backup of the journal",
         )
 
 

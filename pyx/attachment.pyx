@@ -6,7 +6,6 @@ import os
 import secrets
 import threading
 
-import warnings
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EIO
