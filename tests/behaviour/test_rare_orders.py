@@ -1,0 +1,113 @@
+"""Orders of events that are rare, and must be harmless all the same."""
+
+import os
+
+import pytest
+
+import jlog
+from jlog._core import attachment
+from jlog._core.copies import BoundsFile
+from jlog._core.lock import LockFile
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "j"
+
+
+def test_a_slow_sync_does_not_put_the_mark_back_into_a_segment_that_may_be_gone(path):
+    journal = jlog.Journal.create(path)
+    lock_file = LockFile(str(path / "lock"))
+    bounds = BoundsFile(str(path / "bounds"), bytes.fromhex(journal.uuid), lock_file)
+    bounds.update(mark=(10, 168, 10))
+    assert bounds.update(mark=(0, 4000, 10)).mark_segment == 10
+    assert bounds.update(mark=(10, 300, 12)).mark_sequence == 12
+    jlog.Journal.delete(path)
+
+
+def test_a_journal_that_was_made_again_under_an_open_writer_is_not_written_through_it(path):
+    with jlog.Writer(path) as writer:
+        writer.append(b"old")
+        writer.flush()
+        for name in os.listdir(path):
+            if (path / name).is_dir():
+                (path / name).rmdir()
+            else:
+                (path / name).unlink()
+        jlog.Journal.create(path)
+        with pytest.raises(jlog.JournalError, match="made again"):
+            jlog.Writer(path)
+    with jlog.Writer(path) as writer:
+        assert writer.append(b"new") == 0
+
+
+def test_a_writer_that_could_not_be_made_exclusive_with_its_options_lets_others_in(
+    path, monkeypatch, failpoints
+):
+    with jlog.Writer(path) as first:
+        monkeypatch.setenv("JLOG_FAILPOINTS", "file.sync_directory=28@0")
+        with pytest.raises(OSError, match="No space"):
+            jlog.Writer(path, exclusive=True, segment_bytes=1 << 20)
+        monkeypatch.delenv("JLOG_FAILPOINTS")
+        probe = LockFile(str(path / "lock"))
+        assert probe.acquire(3, shared=True, timeout=0)
+        probe.close()
+        first.append(b"x")
+
+
+def test_a_roll_whose_prepared_file_is_gone_fails_once(path):
+    with jlog.Writer(path) as writer:
+        writer.append(b"a")
+        writer.roll()
+        writer.append(b"b")
+        writer.roll()  # by now a file is kept ready, or is made when needed
+        for name in os.listdir(path):
+            if name.startswith("next."):
+                os.unlink(path / name)
+        for value in (b"c", b"d", b"e"):
+            writer.append(value)
+            try:
+                writer.roll()
+            except FileNotFoundError:
+                writer.roll()
+        assert list(jlog.Reader(path).values()) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_an_append_succeeds_though_what_follows_a_roll_fails(path):
+    def fail(_path):
+        raise RuntimeError("the hook is broken")
+
+    kept = jlog.retention.clean_if_free
+    attachment.set_after_roll(fail)
+    try:
+        with jlog.Writer(path, segment_bytes=4096, precommit=4096) as writer:
+            assert [writer.append(b"x" * 500) for _ in range(40)] == list(range(40))
+    finally:
+        attachment.set_after_roll(kept)
+    assert len(jlog.Journal(path)) == 40
+
+
+def test_a_lost_subscriber_is_told_so_when_it_asks_to_skip_damage(path):
+    with jlog.Writer(path, segment_bytes=4096, precommit=4096) as writer:
+        jlog.Journal(path).add_subscriber("late")
+        os.rename(path / "subscribers" / "late", path / "subscribers" / ".late")
+        with jlog.Reader(path, "billing") as reader:
+            for _ in range(40):
+                writer.append(b"x" * 500)
+            list(reader)
+            reader.commit()
+        os.rename(path / "subscribers" / ".late", path / "subscribers" / "late")
+    with jlog.Reader(path, "late") as reader, pytest.raises(jlog.PositionLost):
+        reader.skip_damage()
+
+
+def test_a_writer_that_is_closed_while_it_takes_its_arguments_finishes_the_call(path):
+    writer = jlog.Writer(path)
+
+    class State(dict):
+        def items(self):
+            writer.close()
+            return super().items()
+
+    assert writer.extend([b"a"], state=State({b"k": b"v"})) == 0
+    assert jlog.Journal(path).state() == {b"k": b"v"}
