@@ -620,15 +620,20 @@ cdef class Cursor:
         cdef uint64_t first
         cdef Py_ssize_t left = max_bytes, count
         cdef size_t size
+        cdef uint64_t began = self.sequence
         self.begin()
         while batch.count < max_records and (left > 0 or batch.count == 0):
             try:
                 if not self.advance():
                     break
-            except BaseException:
+            except Exception:
                 if batch.count == 0:
                     raise
                 break  # what was read already first: the next call meets it again
+            except BaseException:  # Ctrl-C: nothing of this call has been handed out
+                if batch.count:
+                    self.seek(began)
+                raise
             start, first, count = self.at, self.sequence, 0
             while self.at < self.end and batch.count + count < max_records:
                 size = self.decode(&record)
