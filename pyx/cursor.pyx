@@ -635,24 +635,24 @@ cdef class Cursor:
                     self.seek(began)
                 raise
             start, first, count = self.at, self.sequence, 0
-            while self.at < self.end and batch.count + count < max_records:
-                size = self.decode(&record)
-                if batch.count + count and <Py_ssize_t> size > left:
-                    left = 0
-                    break
-                left -= size
-                if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
-                    count += 1
-                self.at += size
-            if self.at != start:
-                try:
+            try:
+                while self.at < self.end and batch.count + count < max_records:
+                    size = self.decode(&record)
+                    if batch.count + count and <Py_ssize_t> size > left:
+                        left = 0
+                        break
+                    left -= size
+                    if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
+                        count += 1
+                    self.at += size
+                if self.at != start:
                     batch.add(start, self.at - start, self.base_time_us, first, count)
-                except BaseException:
-                    self.at = start
-                    if batch.count == 0:
-                        raise
-                    break
-                self.sequence = first + count
+            except (CorruptJournal, MemoryError):
+                self.at = start  # place and sequence move together or not at all
+                if batch.count == 0:
+                    raise
+                break
+            self.sequence = first + count
         return batch
 
 

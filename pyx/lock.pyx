@@ -49,10 +49,6 @@ cdef const uint64_t *process_token() noexcept:
     return jlog_process_token()
 
 
-def owned_by_this_process(uint64_t token) -> bool:
-    return jlog_process_token()[0] == token
-
-
 def current_process_token() -> int:
     """A number that no other process on this side of a fork has: compare it to learn of a fork."""
     return jlog_process_token()[0]
