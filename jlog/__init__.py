@@ -1,6 +1,6 @@
 """jlog: a journal of records that many processes write and many subscribers read."""
 
-from jlog._core.attachment import set_after_roll
+from jlog._core.calls import set_hooks
 from jlog._core.record import Record, RecordBatch
 from jlog._core.writer import Writer
 from jlog.damage import Damage
@@ -28,7 +28,7 @@ from jlog.retention import clean_if_free
 from jlog.segments import Segment
 from jlog.verify import Report
 
-set_after_roll(clean_if_free)
+set_hooks(clean_if_free, clean_if_free)
 
 __version__ = "0.1.0"
 __all__ = [

@@ -14,9 +14,9 @@ PRECOMMIT_MIN = 4 << 10
 PRECOMMIT_MAX = 1 << 30
 SEGMENT_BYTES_MIN = 4 << 10
 SEGMENT_BYTES_MAX = 1 << 40
-COMPRESSIONS = ("none",)
-ROLLS = ("never",)
-SYNCS = ("none",)
+COMPRESSIONS = ("none", "lz4")
+ROLLS = ("never", "minutely", "hourly", "daily", "weekly")
+SYNCS = ("none", "interval", "append")
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,11 @@ from jlog._core.file cimport (
     jlog_write_two_at,
 )
 from jlog._core.format cimport (
+    JLOG_CODEC_LZ4,
+    JLOG_CODEC_NONE,
     JLOG_KIND_RECORDS,
     JLOG_NAME_BYTES,
+    JLOG_PACKED_BYTES_MIN,
     JLOG_SHORT_BYTES,
     JLOG_TAG_EXPLICIT,
     jlog_block_header,
@@ -39,29 +42,40 @@ from jlog._core.format cimport (
 )
 from jlog._core.member cimport (
     APPEND,
+    COUNT,
     DONE,
     FAILED,
     FLUSH,
     NEEDS_BODY,
     NEEDS_LEASE,
+    NEEDS_PACKING,
+    NEEDS_PATIENCE,
+    NEEDS_ROOM,
     NEEDS_SEGMENT,
+    NEEDS_STATE,
+    OPTIONS,
     SYNC_FAILED,
     Call,
     Member,
+    Options,
     Prepared,
 )
 from jlog._core.page cimport (
     JLOG_BASE_BYTES,
     JLOG_FAILPOINT,
+    jlog_begin_period,
     jlog_block_base,
     jlog_block_crc,
     jlog_block_capacity,
     jlog_block_room,
     jlog_clamped_now_us,
+    jlog_clock_us,
+    jlog_is_full,
     jlog_may_append,
     jlog_now_us,
     jlog_open_slot,
     jlog_page,
+    jlog_period_is_over,
     jlog_publish,
     jlog_slot,
     jlog_switch,
@@ -78,6 +92,10 @@ cdef extern from "Python.h" nogil:
     PyObject *tuple_item "PyTuple_GET_ITEM" (PyObject *values, Py_ssize_t index)
     char *bytes_data "PyBytes_AS_STRING" (PyObject *value)
     Py_ssize_t bytes_size "PyBytes_GET_SIZE" (PyObject *value)
+
+
+cdef enum:
+    CLOCK_REALTIME = 0
 
 
 cdef int attempt(Member member, Call *call) noexcept nogil:
@@ -99,10 +117,41 @@ cdef int step(Member member, Call *call) noexcept nogil:
         return SYNC_FAILED
     if call.operation == APPEND:
         return put_direct(member, call) if call.direct else put(member, call)
+    if call.operation == OPTIONS:
+        apply_options(member.buffer.page, call.options)
+        return DONE
+    if call.operation == COUNT:
+        return count_sealed(member.buffer.page, call)
+    if call.operation == FLUSH:
+        # The block that was open when the call began: other writers could go on filling the next one for ever.
+        if call.flushed_generation == 0:
+            call.flushed_generation = member.buffer.page.generation
+        return DONE if member.buffer.page.generation != call.flushed_generation else close_block(member, call)
     status = close_block(member, call)
-    if status != DONE or call.operation == FLUSH:
+    if status != DONE:
         return status
     return roll(member, call) if has_records(member.buffer.page) else DONE
+
+
+cdef void apply_options(jlog_page *page, const Options *options) noexcept nogil:
+    """Also without the lock, where nobody else is there."""
+    page.segment_bytes = options.segment_bytes
+    page.limit_bytes = options.limit_bytes
+    page.sync_interval_us = options.sync_interval_us
+    page.codec = options.codec
+    page.sync_mode = options.sync_mode
+    if page.roll_us != options.roll_us:
+        page.roll_us = options.roll_us
+        if page.period_us != 0:
+            jlog_begin_period(page, jlog_clock_us(CLOCK_REALTIME))
+
+
+cdef int count_sealed(jlog_page *page, Call *call) noexcept nogil:
+    """What was counted outside the lock holds unless a segment was sealed meanwhile."""
+    call.count = jlog_open_slot(page).segment == call.segment
+    if call.count:
+        page.sealed_bytes = call.sealed_bytes
+    return DONE
 
 
 cdef bint has_records(jlog_page *page) noexcept nogil:
@@ -126,6 +175,9 @@ cdef int put(Member member, Call *call) noexcept nogil:
     cdef uint32_t start
     cdef int status
     while True:
+        status = turn_period(member, call)
+        if status != DONE:
+            return status
         slot = jlog_open_slot(page)
         start = jlog_block_room(page, slot, call.record_bytes)
         if start != 0:
@@ -139,10 +191,31 @@ cdef int put(Member member, Call *call) noexcept nogil:
             if slot.capacity == page.capacity or not has_records(page):
                 return put_direct(member, call)
             status = roll(member, call)
+        elif jlog_is_full(page, slot.offset):
+            return NEEDS_ROOM
         else:
             status = reserve(member, call, slot.offset + sizeof(jlog_block_header) + slot.capacity)
         if status != DONE:
             return status
+
+
+cdef int turn_period(Member member, Call *call) noexcept nogil:
+    """Rolls where the clock has left the period that the open segment's records come from."""
+    cdef jlog_page *page = member.buffer.page
+    cdef int64_t now_us = jlog_now_us(&member.buffer.clock)
+    cdef int status
+    if not jlog_period_is_over(page, now_us):
+        return DONE
+    if page.period_us != 0:
+        status = close_block(member, call)
+        if status != DONE:
+            return status
+        if has_records(page):
+            status = roll(member, call)
+            if status != DONE:
+                return status
+    jlog_begin_period(page, now_us)
+    return DONE
 
 
 cdef bint encode(Member member, Call *call, jlog_slot *slot, uint32_t start) noexcept nogil:
@@ -193,15 +266,24 @@ cdef int64_t latest_us(jlog_page *page, uint64_t records) noexcept nogil:
 
 
 cdef int close_block(Member member, Call *call) noexcept nogil:
-    """The open block goes to its place in the segment, and the next one is open. Nothing to do when it is empty."""
+    """The open block goes to its place in the segment, and the next one is open. Nothing to do when it is empty. To be
+    compressed it is first closed, and written by whoever comes back with it."""
     cdef jlog_page *page = member.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
     cdef uint32_t used = jlog_word_used(slot.word)
     cdef uint64_t raw_bytes = used - JLOG_BASE_BYTES, records = page.next_sequence - slot.first_sequence, end
+    cdef const uint8_t *stored = member.buffer.body + JLOG_BASE_BYTES
     cdef jlog_block_header header
     cdef int error, fd
     if used == 0:
         return DONE
+    if page.codec != JLOG_CODEC_NONE and raw_bytes >= JLOG_PACKED_BYTES_MIN and not call.plain \
+            and call.packed.generation != page.generation:
+        if page.closed == page.generation and call.closed_generation != page.generation:
+            return NEEDS_PATIENCE
+        page.closed = call.closed_generation = page.generation
+        JLOG_FAILPOINT(b"close.noted")
+        return NEEDS_PACKING
     fd = member.descriptor(slot.segment)
     if fd < 0:
         return failed(call, -fd, b"opening the newest segment")
@@ -210,21 +292,31 @@ cdef int close_block(Member member, Call *call) noexcept nogil:
     header.raw_crc = jlog_word_crc(slot.word) ^ jlog_crc32c_shift(
         jlog_crc32c(0, member.buffer.body, JLOG_BASE_BYTES), raw_bytes)
     header.stored_crc = header.raw_crc
+    if call.packed.generation == page.generation and call.packed.data != NULL:
+        header.codec = JLOG_CODEC_LZ4
+        stored, header.stored_bytes, header.stored_crc = call.packed.data, call.packed.size, call.packed.crc
     header.base_time_us = jlog_load64(member.buffer.body)
     header.max_timestamp_us = latest_us(page, records)
     header.clock_us = jlog_clamped_now_us(&member.buffer)
     header.durable_end = page.durable_end
     header.header_crc = jlog_block_header_crc(&header, page.uuid, slot.segment, slot.offset)
     JLOG_FAILPOINT(b"close.before_write")
-    error = jlog_write_two_at(fd, &header, sizeof(header), member.buffer.body + JLOG_BASE_BYTES, raw_bytes, slot.offset)
+    error = jlog_write_two_at(fd, &header, sizeof(header), stored, header.stored_bytes, slot.offset)
     if error != 0:
         return failed(call, error, b"writing a block")  # it stays open, and is written again
     JLOG_FAILPOINT(b"close.written")
-    end = slot.offset + sizeof(header) + raw_bytes
+    end = slot.offset + sizeof(header) + header.stored_bytes
     page.counters.blocks += 1
+    count_block(page, records, raw_bytes, header.stored_bytes)
     call.switched = True
     jlog_switch(page, slot.segment, end, page.next_sequence, slot.offset, jlog_block_capacity(page, end))
     return DONE
+
+
+cdef void count_block(jlog_page *page, uint64_t records, uint64_t raw_bytes, uint64_t stored_bytes) noexcept nogil:
+    page.counters.records += records
+    page.counters.raw_bytes += raw_bytes
+    page.counters.stored_bytes += stored_bytes
 
 
 cdef int reserve(Member member, Call *call, uint64_t end) noexcept nogil:
@@ -255,10 +347,11 @@ cdef int put_direct(Member member, Call *call) noexcept nogil:
     """Records that do not fit into the buffer, or that must be in the segment before they are published."""
     cdef jlog_page *page = member.buffer.page
     cdef jlog_slot *slot
-    cdef uint64_t bytes_needed = sizeof(jlog_block_header) + call.record_bytes
+    cdef uint64_t bytes_needed
     cdef int status
-    if call.items != NULL:
+    if call.stored == NULL:
         return NEEDS_BODY
+    bytes_needed = sizeof(jlog_block_header) + call.stored_bytes
     while True:
         # A switch of its own for the open block: a takeover knows one place only.
         status = close_block(member, call)
@@ -266,21 +359,34 @@ cdef int put_direct(Member member, Call *call) noexcept nogil:
             return status
         if not jlog_may_append(page, call.count):
             return NEEDS_LEASE
+        if call.has_state and state_is_newer(page, call.state_generation):
+            return NEEDS_STATE
         slot = jlog_open_slot(page)
-        if has_records(page):
-            if bytes_needed > page.segment_bytes // 4:
-                call.wants_block = True
-                if call.prepared == NULL or not call.prepared.has_block:
-                    return NEEDS_SEGMENT
-                return roll(member, call)
-            if slot.offset + bytes_needed > page.segment_bytes:
-                call.wants_block = False  # segment_bytes may have grown since the records were written to a file
-                status = roll(member, call)
-                if status != DONE:
-                    return status
-                continue
+        if page.limit_bytes != 0 and page.sealed_bytes + slot.offset + bytes_needed > page.limit_bytes:
+            return NEEDS_ROOM
+        if has_records(page) and bytes_needed > page.segment_bytes // 4:
+            call.wants_block = True
+            if call.prepared == NULL or not call.prepared.has_block:
+                return NEEDS_SEGMENT
+            return roll(member, call)
+        call.wants_block = False  # segment_bytes may have grown since the records were written to a file
+        status = turn_period(member, call)
+        if status != DONE:
+            return status
+        slot = jlog_open_slot(page)
+        if has_records(page) and slot.offset + bytes_needed > page.segment_bytes:
+            status = roll(member, call)
+            if status != DONE:
+                return status
+            continue
         status = reserve(member, call, slot.offset + bytes_needed)
         return write_direct(member, call, slot) if status == DONE else status
+
+
+cdef bint state_is_newer(jlog_page *page, uint64_t generation) noexcept nogil:
+    """Whether a block with state came since this generation was open. (A note of that generation itself, while it is
+    open, is that of a block that was never published.)"""
+    return generation <= page.state and generation < page.generation
 
 
 cdef int64_t fill_direct_header(Member member, Call *call, jlog_block_header *header, uint64_t segment,
@@ -289,7 +395,8 @@ cdef int64_t fill_direct_header(Member member, Call *call, jlog_block_header *he
     cdef jlog_page *page = member.buffer.page
     cdef int64_t now_us = jlog_clamped_now_us(&member.buffer)
     jlog_fill_block_header(header, JLOG_KIND_RECORDS, call.has_state, call.count, call.record_bytes, page.next_sequence)
-    header.raw_crc = header.stored_crc = call.records_crc
+    header.raw_crc = call.records_crc
+    header.codec, header.stored_bytes, header.stored_crc = call.codec, <uint32_t> call.stored_bytes, call.stored_crc
     header.base_time_us = now_us
     if call.count != 0:
         header.max_timestamp_us = max(now_us if call.explicit_count < call.count else INT64_MIN, call.explicit_max_us)
@@ -306,7 +413,7 @@ cdef int write_direct(Member member, Call *call, jlog_slot *slot) noexcept nogil
     cdef size_t room = 0
     cdef int64_t now_us
     cdef int error, status, look_error = 0, fd = member.descriptor(slot.segment)
-    cdef uint64_t end = slot.offset + sizeof(header) + call.record_bytes
+    cdef uint64_t end = slot.offset + sizeof(header) + call.stored_bytes
     if fd < 0:
         return failed(call, -fd, b"opening the newest segment")
     now_us = fill_direct_header(member, call, &header, slot.segment, slot.offset)
@@ -314,7 +421,7 @@ cdef int write_direct(Member member, Call *call, jlog_slot *slot) noexcept nogil
     if call.has_state:
         page.state = page.generation
     JLOG_FAILPOINT(b"direct.noted")
-    error = jlog_write_two_at(fd, &header, sizeof(header), call.records, call.record_bytes, slot.offset)
+    error = jlog_write_two_at(fd, &header, sizeof(header), call.stored, call.stored_bytes, slot.offset)
     JLOG_FAILPOINT(b"direct.written")
     if error != 0:
         # Whole at its place it has not failed, since its numbers could not be given out again; torn it never becomes
@@ -336,6 +443,7 @@ cdef void publish_direct(Member member, Call *call, uint64_t segment, uint64_t e
     cdef jlog_page *page = member.buffer.page
     call.sequence = page.next_sequence
     page.counters.direct_blocks += 1
+    count_block(page, call.count, call.record_bytes, call.stored_bytes)
     call.switched = True
     jlog_switch(page, segment, end, page.next_sequence + call.count, offset, jlog_block_capacity(page, end))
     if call.explicit_count < call.count:
@@ -356,15 +464,13 @@ cdef int roll(Member member, Call *call) noexcept nogil:
     cdef int error
     if prepared == NULL or prepared.has_block != call.wants_block:
         return NEEDS_SEGMENT
-    # A block with state that came since the file was prepared would be lost to the next segment. (A note of the generation
-    # at which it was prepared, and which is still open, is that of a block that was never published.)
-    if prepared.state_generation <= page.state and prepared.state_generation < page.generation:
+    if state_is_newer(page, prepared.state_generation):  # it would be lost to the next segment
         return NEEDS_SEGMENT
     complete_start(prepared, page, slot, jlog_clamped_now_us(&member.buffer))
     if prepared.has_block:
         offset = end
         now_us = write_block_header(member, call, prepared, first, offset, &error)
-        end = offset + sizeof(jlog_block_header) + call.record_bytes
+        end = offset + sizeof(jlog_block_header) + call.stored_bytes
     else:
         error = 0
     if error == 0:
@@ -397,16 +503,18 @@ cdef int roll(Member member, Call *call) noexcept nogil:
     call.sealed_end = slot.offset
     call.rolled = True
     page.reserved_end = prepared.reserved_end
-    page.rolled_us = jlog_now_us(&member.buffer.clock)
+    page.sealed_bytes += slot.offset
+    page.period_us = 0
     page.counters.rolls += 1
     if prepared.has_block:
         if call.has_state:
             page.state = page.generation
+        jlog_begin_period(page, jlog_now_us(&member.buffer.clock))
         publish_direct(member, call, first, end, offset, now_us)
     else:
         jlog_switch(page, first, end, first, 0, jlog_block_capacity(page, end))
         call.switched = True
-    member.adopt_descriptor(first, prepared.fd)
+    member.adopt_descriptor(first, prepared.fd, prepared.opened_us)
     prepared.fd = -1
     return DONE
 

@@ -10,9 +10,12 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from jlog._core.format cimport (
+    JLOG_CODEC_LZ4,
+    JLOG_CODEC_NONE,
     JLOG_HEADERS_MAX,
     JLOG_LONG_BYTES,
     JLOG_NULL_BYTES,
+    JLOG_PACKED_BYTES_MIN,
     JLOG_RAW_BYTES_MAX,
     JLOG_SHORT_BYTES,
     JLOG_SHORT_VALUE_MAX,
@@ -32,6 +35,9 @@ from jlog._core.format cimport (
 from jlog._core.member cimport Call
 
 from jlog.errors import RecordTooLarge
+
+
+_compress = None  # of the package lz4, which a journal without compression does not import
 
 
 cdef bytes as_bytes(value):
@@ -156,16 +162,44 @@ cdef class Body:
 
     cdef int describe(self, Call *call) except -1:
         """Makes it the call's records. It must outlive the call."""
-        call.items = NULL
         call.records = self.data
         call.record_bytes = self.size
         call.count = self.count
         call.explicit_count = self.explicit_count
         call.explicit_max_us = self.explicit_max_us
         call.has_state = self.has_state
+        call.body = <void *> self
+        return 0
+
+    cdef int describe_direct(self, Call *call, int codec) except -1:
+        """Makes it the block of its own that the call writes: compressed, where that makes it smaller."""
+        self.describe(call)
+        call.direct = True
+        call.items = NULL
         with nogil:
             call.records_crc = jlog_crc32c(0, self.data, self.size)
+        self.packed = None
+        if codec == JLOG_CODEC_LZ4 and self.size >= JLOG_PACKED_BYTES_MIN:
+            self.packed = pack(<const uint8_t[:self.size]> self.data)
+        if self.packed is None:
+            call.codec, call.stored, call.stored_bytes, call.stored_crc = (
+                JLOG_CODEC_NONE, self.data, self.size, call.records_crc)
+            return 0
+        call.codec, call.stored, call.stored_bytes = (
+            JLOG_CODEC_LZ4, <const uint8_t *> PyBytes_AS_STRING(self.packed), PyBytes_GET_SIZE(self.packed))
+        with nogil:
+            call.stored_crc = jlog_crc32c(0, call.stored, call.stored_bytes)
         return 0
+
+
+cdef bytes pack(raw):
+    """Compressed for a block; None where that is not smaller. The GIL is released meanwhile."""
+    global _compress
+    if _compress is None:
+        from lz4.block import compress
+        _compress = compress
+    cdef bytes packed = _compress(raw, store_size=False)
+    return packed if PyBytes_GET_SIZE(packed) < len(raw) else None
 
 
 cdef bytes encode_headers(headers):

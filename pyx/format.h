@@ -23,6 +23,7 @@
 #define JLOG_STATE_BYTES_MAX (64u << 10)                 /* the live state with its keys */
 #define JLOG_EXPANSION_MAX 255u                          /* raw bytes for each stored byte: no LZ4 block holds more */
 #define JLOG_HEADERS_MAX 65535u                          /* headers of one record */
+#define JLOG_PACKED_BYTES_MIN 128u                       /* of a body: a smaller one is not worth compressing */
 #define JLOG_COPY_BYTES 4096u                            /* between the two copies of a bounds or position record */
 #define JLOG_LEASE_STRIDE (1ull << 24)                   /* sequences that one durable write of bounds makes usable */
 

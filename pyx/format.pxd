@@ -14,6 +14,7 @@ cdef extern from "format.h" nogil:
         JLOG_STATE_BYTES_MAX
         JLOG_HEADERS_MAX
         JLOG_COPY_BYTES
+        JLOG_PACKED_BYTES_MIN
         JLOG_KIND_RECORDS
         JLOG_KIND_STATE
         JLOG_CODEC_NONE

@@ -13,12 +13,42 @@ cdef enum:
     NEEDS_LEASE = 5  # lease more numbers, and come again
     SYNC_FAILED = 6  # an fdatasync failed before: nobody appends until all have closed
     DAMAGED = 7  # call.what says what
-    NEEDS_BODY = 8  # encode the items outside the lock, for a direct block, and come again
+    NEEDS_BODY = 8  # encode and compress outside the lock, for a direct block, and come again
+    NEEDS_PACKING = 9  # compress the open block, which this call has closed, outside the lock, and come again
+    NEEDS_PATIENCE = 10  # another call has closed the open block and compresses it: come again when it is gone
+    NEEDS_STATE = 11  # other state was stored meanwhile: look whether there is still room for this, and come again
+    NEEDS_ROOM = 12  # the journal is at its limit: clean outside the lock, and come again
 
 cdef enum:
     APPEND = 1
     FLUSH = 2
     ROLL = 3
+    OPTIONS = 4
+    COUNT = 5
+
+# What journal.meta says, as the page has it.
+cdef struct Options:
+    uint64_t segment_bytes
+    uint64_t limit_bytes
+    uint64_t sync_interval_us
+    uint64_t roll_us
+    uint32_t codec
+    uint32_t sync_mode
+
+# The open block, compressed; of no use once the generation has gone.
+cdef struct Packed:
+    uint64_t generation
+    const uint8_t *data  # NULL: it stays as it is
+    uint32_t size
+    uint32_t crc
+
+cdef enum:
+    RETAINED_MAX = 32  # twice what the mark may stay behind
+
+cdef struct Descriptor:
+    uint64_t segment
+    int fd
+    int64_t opened_us  # it tells of every write-back that has failed since
 
 # A segment file of one's own, about to be renamed to its place.
 cdef struct Prepared:
@@ -28,6 +58,7 @@ cdef struct Prepared:
     size_t start_bytes
     uint64_t state_generation  # the state is that of this generation
     uint64_t reserved_end
+    int64_t opened_us
     bint spoiled  # a roll with it failed: it is of no use to the next
     bint has_block  # the call's records stand behind `start` already
 
@@ -35,14 +66,29 @@ cdef struct Prepared:
 cdef struct Call:
     int operation
     void *items  # a tuple of bytes, encoded under the lock; or NULL, and:
+    void *body  # a Body, of which:
     const uint8_t *records  # encoded; those with the clock's time have it at 0 microseconds from the base
     uint64_t record_bytes
     uint64_t count
     uint64_t explicit_count
     int64_t explicit_max_us
-    uint32_t records_crc  # of a direct block
+    const uint8_t *stored  # of a direct block: as it goes into the file; NULL until it is known to become one
+    uint64_t stored_bytes
+    uint32_t stored_crc
+    uint32_t records_crc
+    uint8_t codec
     bint has_state
+    void *state  # a dict: what this call stores
+    uint64_t state_generation  # there is room for it, as of this generation
     bint direct  # into a block of its own, not into the buffer
+    Options *options
+    uint64_t segment  # COUNT: the open one then,
+    uint64_t sealed_bytes  # and what was counted; `count` says whether it was taken
+    bint made_room
+    uint64_t closed_generation  # which this call has closed, or has waited for long enough
+    uint64_t flushed_generation  # FLUSH: done when it has gone
+    Packed packed
+    bint plain  # the open block is not compressed: it was tried once, and other writers came first
     int64_t deadline_us  # of the monotonic clock; -1 without
     int64_t waited_us
     Prepared *prepared
@@ -66,16 +112,17 @@ cdef class Member:
     cdef jlog_buffer buffer
     cdef readonly int slot
     cdef bint attached
-    # Descriptors of segments that this process writes to: the open one, and older ones that are not synced yet.
-    cdef uint64_t open_segment
-    cdef int open_fd
-    cdef int retained[16]
-    cdef uint64_t retained_segments[16]
+    # Descriptors of segments that this process writes to: the open one, and older ones that are not synced yet. Changed
+    # under the append lock and the leaf mutex.
+    cdef Descriptor open
+    cdef Descriptor retained[RETAINED_MAX]
     cdef int retained_count
 
     cdef bint usable(self) noexcept nogil
     cdef int descriptor(self, uint64_t segment) noexcept nogil
-    cdef void adopt_descriptor(self, uint64_t segment, int fd) noexcept nogil
+    cdef void adopt_descriptor(self, uint64_t segment, int fd, int64_t opened_us) noexcept nogil
+    cdef int borrow_descriptor(self, uint64_t segment, int64_t *opened_us) noexcept nogil
+    cdef void forget_descriptors(self, uint64_t segment) noexcept nogil
     cdef int take_over(self, uint32_t *word, uint32_t dead) noexcept nogil
     cdef int complete_direct(self, Call *call) noexcept nogil
     cdef int acquire(self, uint32_t *word, Call *call) noexcept nogil

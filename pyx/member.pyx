@@ -7,6 +7,7 @@ Everything here but the class's making runs without the interpreter. No lock wor
 from libc.errno cimport EIO, ENOENT
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
+from libc.string cimport memmove
 
 from jlog._core.file cimport jlog_open_at, jlog_sync_directory, jlog_unlink_at
 from jlog._core.format cimport (
@@ -41,7 +42,9 @@ from jlog._core.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, check_block
 
 
 cdef extern from "<fcntl.h>" nogil:
+    int fcntl(int fd, int command, ...)
     enum:
+        F_DUPFD_CLOEXEC
         F_WRLCK
         O_RDWR
 
@@ -51,74 +54,107 @@ cdef extern from "<unistd.h>" nogil:
 cdef extern from * nogil:
     """
     #include <pthread.h>
-    static pthread_mutex_t jlog_takeover_mutex = PTHREAD_MUTEX_INITIALIZER;
-    static void jlog_takeover_lock(void) { pthread_mutex_lock(&jlog_takeover_mutex); }
-    static void jlog_takeover_unlock(void) { pthread_mutex_unlock(&jlog_takeover_mutex); }
+    static pthread_mutex_t jlog_leaf_mutex = PTHREAD_MUTEX_INITIALIZER;
+    static void jlog_leaf_lock(void) { pthread_mutex_lock(&jlog_leaf_mutex); }
+    static void jlog_leaf_unlock(void) { pthread_mutex_unlock(&jlog_leaf_mutex); }
     /* Held across a fork: a child must not find it taken by a thread that it does not have. */
-    static int jlog_takeover_start(void)
+    static int jlog_leaf_start(void)
     {
-        return pthread_atfork(jlog_takeover_lock, jlog_takeover_unlock, jlog_takeover_unlock);
+        return pthread_atfork(jlog_leaf_lock, jlog_leaf_unlock, jlog_leaf_unlock);
     }
     """
-    int jlog_takeover_start()
+    int jlog_leaf_start()
     ctypedef struct pthread_mutex_t:
         pass
-    pthread_mutex_t jlog_takeover_mutex
+    pthread_mutex_t jlog_leaf_mutex
     int pthread_mutex_lock(pthread_mutex_t *mutex)
     int pthread_mutex_unlock(pthread_mutex_t *mutex)
 
 cdef enum:
+    CLOCK_REALTIME = 0
     CLOCK_MONOTONIC = 1
     SPIN_TURNS = 400  # some 20 us: longer than an append, shorter than a sleep
     FIRST_SLICE_US = 1000  # after this a waiter asks whether the owner lives
     LONGEST_SLICE_US = 4000
     SIGNALS_EVERY_US = 50000
 
-# jlog_takeover_mutex: an OFD lock does not exclude threads of one process; this does, from taking a dead owner's byte to
-# letting it go. A leaf: nothing blocks under it.
+# jlog_leaf_mutex: an OFD lock does not exclude threads of one process; this does, from taking a dead owner's byte to
+# letting it go. It also keeps the list of descriptors together. A leaf: nothing blocks under it.
 
 
-if jlog_takeover_start() != 0:
+if jlog_leaf_start() != 0:
     raise MemoryError
 
 
 cdef class Member:
     def __cinit__(self):
-        self.directory = self.open_fd = self.slot = -1
-        self.open_segment = JLOG_NONE
+        self.directory = self.open.fd = self.slot = -1
+        self.open.segment = JLOG_NONE
+
+    def __dealloc__(self):
+        cdef int i
+        if self.open.fd >= 0:
+            close(self.open.fd)
+        for i in range(self.retained_count):
+            close(self.retained[i].fd)
+        if self.directory >= 0:
+            close(self.directory)
 
     cdef bint usable(self) noexcept nogil:
         """False in a child of the process that made it, and once it is closed."""
         return self.attached and self.lock_file.is_open()
 
     cdef int descriptor(self, uint64_t segment) noexcept nogil:
-        """Of the open segment, or -errno. Under the append lock, which is what protects the list."""
+        """Of the open segment, or -errno. Under the append lock."""
         cdef char name[JLOG_NAME_BYTES]
+        cdef int64_t opened_us = jlog_clock_us(CLOCK_REALTIME)
         cdef int fd
-        if segment == self.open_segment:
-            return self.open_fd
+        if segment == self.open.segment:
+            return self.open.fd
         jlog_segment_name(name, segment)
         fd = jlog_open_at(self.directory, name, O_RDWR, 0)
         if fd >= 0:
-            self.adopt_descriptor(segment, fd)
+            self.adopt_descriptor(segment, fd, opened_us)
         return fd
 
-    cdef void adopt_descriptor(self, uint64_t segment, int fd) noexcept nogil:
+    cdef void adopt_descriptor(self, uint64_t segment, int fd, int64_t opened_us) noexcept nogil:
         """It is the open segment's. The one before is kept until a sync has passed it: Linux tells of a failed write-back
         through descriptors that were open then."""
-        cdef int i
-        if self.open_fd >= 0:
-            if self.retained_count == 16:
-                close(self.retained[0])
+        pthread_mutex_lock(&jlog_leaf_mutex)
+        if self.open.fd >= 0:
+            if self.retained_count == RETAINED_MAX:
+                close(self.retained[0].fd)
                 self.retained_count -= 1
-                for i in range(self.retained_count):
-                    self.retained[i] = self.retained[i + 1]
-                    self.retained_segments[i] = self.retained_segments[i + 1]
-            self.retained[self.retained_count] = self.open_fd
-            self.retained_segments[self.retained_count] = self.open_segment
+                memmove(self.retained, self.retained + 1, self.retained_count * sizeof(Descriptor))
+            self.retained[self.retained_count] = self.open
             self.retained_count += 1
-        self.open_segment = segment
-        self.open_fd = fd
+        self.open.segment, self.open.fd, self.open.opened_us = segment, fd, opened_us
+        pthread_mutex_unlock(&jlog_leaf_mutex)
+
+    cdef int borrow_descriptor(self, uint64_t segment, int64_t *opened_us) noexcept nogil:
+        """A descriptor of one's own that tells what the kept one would tell; -1 where none is kept."""
+        cdef int i, fd = -1
+        pthread_mutex_lock(&jlog_leaf_mutex)
+        if self.open.segment == segment:
+            fd, opened_us[0] = fcntl(self.open.fd, F_DUPFD_CLOEXEC, 0), self.open.opened_us
+        for i in range(self.retained_count):
+            if self.retained[i].segment == segment:
+                fd, opened_us[0] = fcntl(self.retained[i].fd, F_DUPFD_CLOEXEC, 0), self.retained[i].opened_us
+        pthread_mutex_unlock(&jlog_leaf_mutex)
+        return fd
+
+    cdef void forget_descriptors(self, uint64_t segment) noexcept nogil:
+        """Those of segments before this one, which are synced."""
+        cdef int i, kept = 0
+        pthread_mutex_lock(&jlog_leaf_mutex)
+        for i in range(self.retained_count):
+            if self.retained[i].segment < segment:
+                close(self.retained[i].fd)
+            else:
+                self.retained[kept] = self.retained[i]
+                kept += 1
+        self.retained_count = kept
+        pthread_mutex_unlock(&jlog_leaf_mutex)
 
     cdef int acquire(self, uint32_t *word, Call *call) noexcept nogil:
         """Takes a lock word. DONE; or SIGNALS, TIMED_OUT, DAMAGED, FAILED with the word not taken."""
@@ -155,13 +191,13 @@ cdef class Member:
         """The word from an owner whose byte nobody holds. The byte is held until the word is ours: it is the proof of
         death, and keeps the slot from being taken meanwhile."""
         cdef bint won = False
-        pthread_mutex_lock(&jlog_takeover_mutex)
+        pthread_mutex_lock(&jlog_leaf_mutex)
         if self.lock_file.try_lock(F_WRLCK, OWNERS_BYTE + dead - 1, 1) == 0:
             JLOG_FAILPOINT(b"takeover.proved")
             won = jlog_take_word(word, dead, self.buffer.owner)
             JLOG_FAILPOINT(b"takeover.taken")
             self.lock_file.unlock(OWNERS_BYTE + dead - 1, 1)
-        pthread_mutex_unlock(&jlog_takeover_mutex)
+        pthread_mutex_unlock(&jlog_leaf_mutex)
         return DONE if won else FAILED
 
     cdef int repair(self, Call *call) noexcept nogil:

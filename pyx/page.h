@@ -28,6 +28,7 @@
 #define JLOG_OWNERS_MAX 1024u                            /* processes that write to a journal at once */
 
 enum { JLOG_PAGE_RECOVERING = 0, JLOG_PAGE_READY = 1 };
+enum { JLOG_SYNC_NONE = 0, JLOG_SYNC_INTERVAL = 1, JLOG_SYNC_APPEND = 2 };
 
 /* Where a block lies, and its word: bytes used (low half) and running CRC32C (high half) of the body. One cache line,
  * so that a power loss finds all of it as it was at one moment. */
@@ -43,12 +44,16 @@ struct jlog_slot {
     uint64_t reserved;
 } __attribute__((aligned(64)));
 
-/* Counted by whoever holds the append lock; only ever shown. */
+/* Since the page was made. Counted by whoever holds the append lock, but for those of sync; only ever shown. */
 struct jlog_counters {
+    uint64_t records;                                    /* in blocks that are written: those of the open one not yet */
+    uint64_t raw_bytes;                                  /* of these blocks' bodies */
+    uint64_t stored_bytes;                               /* the same, compressed where they are */
     uint64_t blocks;
     uint64_t direct_blocks;
     uint64_t flushes;
     uint64_t syncs;
+    uint64_t sync_waits;                                 /* calls that another one's fdatasync served */
     uint64_t rolls;
     uint64_t waits;
     uint64_t takeovers;
@@ -56,7 +61,7 @@ struct jlog_counters {
 };
 
 struct jlog_page {
-    /* Written by recovery alone. */
+    /* Written by recovery, and the options by whoever changes them. */
     uint8_t magic[8];
     uint32_t layout;
     uint32_t status;
@@ -67,23 +72,38 @@ struct jlog_page {
     uint64_t capacity;                                   /* bytes of the body */
     uint64_t options_generation;                         /* grows when journal.meta changes */
     uint64_t segment_bytes;                              /* a segment that holds records takes no block beyond this */
+    uint64_t limit_bytes;                                /* of all segments: at it nothing is appended; 0: no limit */
+    uint64_t sync_interval_us;
+    uint64_t roll_us;                                    /* length of the periods at whose end a segment ends; 0: none */
+    uint32_t codec;                                      /* of blocks from now on */
+    uint32_t sync_mode;
+
+    /* Alone in its cache line: who waits for it reads it over and over, beside whoever holds it and writes the next. */
+    uint32_t append_lock __attribute__((aligned(64)));
 
     /* Under the append lock. Derived but for the notes, which name the generation that they belong to. */
-    uint32_t append_lock __attribute__((aligned(64)));
-    uint32_t sync_error;                                 /* errno of a failed fdatasync: sticks until all have closed */
+    uint32_t sync_error __attribute__((aligned(64)));    /* errno of a failed fdatasync: sticks until all have closed */
     uint64_t next_sequence;
     int64_t clamp_us;                                    /* no clock's timestamp may be earlier */
     uint64_t lease_limit;
     uint64_t closed;                                     /* note: takes no more records */
-    uint64_t direct;                                     /* note: a block may stand at its place that nobody published */
-    uint64_t state;                                      /* note: the newest generation that carried state */
+    int64_t period_begin_us;                             /* the open segment's records come from [begin, begin + period) */
+    uint64_t period_us;                                  /* 0: it has no record yet; UINT64_MAX: whenever */
     uint64_t reserved_end;                               /* how far the open segment is allocated */
 
+    uint64_t direct __attribute__((aligned(64)));        /* note: a block may stand at its place that nobody published */
+    uint64_t state;                                      /* note: the newest generation that carried state */
+    uint64_t sealed_bytes;                               /* of the segments before the open one; counted where limited */
+
     uint32_t sync_lock __attribute__((aligned(64)));
-    uint32_t syncing;
+    uint32_t sync_counter;                               /* futex of those that wait for the durable end */
+    uint32_t sync_arrivals;                              /* calls that wanted it, ever; futex of who gathers them */
+    uint32_t sync_served;                                /* of these, when the last fdatasync began */
+    uint32_t sync_group;                                 /* so many came for the last one and during it */
+    int64_t syncing_us;                                  /* when whoever has the sync lock began its fdatasync; 0: none */
+    uint64_t durable_generation;                         /* the blocks of all generations before it are synced */
     uint64_t durable_end;
     uint64_t durable_segment;                            /* files up to this one are in the directory for certain */
-    int64_t rolled_us;                                   /* when the open segment began */
 
     uint32_t wake_counter __attribute__((aligned(64)));  /* futex of waiting readers */
     uint32_t wake_flag;
@@ -98,6 +118,7 @@ struct jlog_page {
 };
 
 _Static_assert(sizeof(struct jlog_slot) == 64, "a slot is one cache line");
+_Static_assert(offsetof(struct jlog_page, append_lock) == 128, "what recovery clears begins here");
 _Static_assert(sizeof(struct jlog_page) <= JLOG_PAGE_BYTES, "the control page");
 
 #define JLOG_SNAPSHOT_BYTES offsetof(struct jlog_page, explicit_max_us) /* what a reader needs of the page */
@@ -252,13 +273,19 @@ static inline int jlog_block_reserved(const struct jlog_page *page, const struct
     return slot->offset + sizeof(struct jlog_block_header) + slot->capacity <= page->reserved_end + JLOG_BASE_BYTES;
 }
 
+/* Whether the segments with blocks up to `end` in the open one are at their limit. */
+static inline int jlog_is_full(const struct jlog_page *page, uint64_t end)
+{
+    return page->limit_bytes != 0 && page->sealed_bytes + end >= page->limit_bytes;
+}
+
 /* Where the open block's next record goes, or 0 where `bytes` more do not fit or it takes no more. */
 static inline uint32_t jlog_block_room(const struct jlog_page *page, const struct jlog_slot *slot, uint64_t bytes)
 {
     uint32_t start = jlog_word_used(slot->word);
 
     if (start == 0) {
-        if (!jlog_block_reserved(page, slot))
+        if (!jlog_block_reserved(page, slot) || jlog_is_full(page, slot->offset))
             return 0;
         start = JLOG_BASE_BYTES;
     }
@@ -269,6 +296,31 @@ static inline uint32_t jlog_block_room(const struct jlog_page *page, const struc
 static inline int jlog_may_append(const struct jlog_page *page, uint64_t count)
 {
     return page->sync_error == 0 && page->next_sequence + count <= page->lease_limit;
+}
+
+/* --- Rolling by time: periods of UTC, a week begins on Monday --- */
+
+#define JLOG_DAY_US (86400ull * 1000000)
+
+/* Whether the clock, right or wrong, has left the period of the open segment. */
+static inline int jlog_period_is_over(const struct jlog_page *page, int64_t now_us)
+{
+    return (uint64_t)now_us - (uint64_t)page->period_begin_us >= page->period_us;
+}
+
+/* The open segment's first record comes now. 1970 began on a Thursday: four days later is a Monday, and 0:00. */
+static inline void jlog_begin_period(struct jlog_page *page, int64_t now_us)
+{
+    const int64_t monday_us = 4 * (int64_t)JLOG_DAY_US, length_us = (int64_t)page->roll_us;
+    int64_t since_us;
+
+    page->period_us = UINT64_MAX;
+    page->period_begin_us = 0;
+    if (length_us == 0)
+        return;
+    since_us = (now_us - monday_us) % length_us;
+    page->period_begin_us = now_us - (since_us < 0 ? since_us + length_us : since_us);
+    page->period_us = page->roll_us;
 }
 
 /* A record's time: the clock's, but never before another one of the clock's. */
@@ -316,7 +368,7 @@ static inline uint64_t jlog_publish(struct jlog_buffer *buffer, struct jlog_slot
 
 /* Appends a value with the clock's time, which may be read before the lock is taken: the processor then reads its counter
  * while it waits for the lock's cache line. Returns its sequence, or -1 where only the slow way can go on: no room, no
- * lease, a failed sync, or a time too far from the base for the short form. */
+ * lease, a failed sync, another period, or a time too far from the base for the short form. */
 static inline int64_t jlog_put_value(struct jlog_buffer *buffer, const uint8_t *value, size_t bytes, int64_t now_us)
 {
     struct jlog_page *page = buffer->page;
@@ -326,7 +378,7 @@ static inline int64_t jlog_put_value(struct jlog_buffer *buffer, const uint8_t *
     uint64_t head;
     uint32_t crc;
 
-    if (start == 0 || !jlog_may_append(page, 1))
+    if (start == 0 || !jlog_may_append(page, 1) || jlog_period_is_over(page, now_us))
         return -1;
     now_us = jlog_clamp_us(page, now_us);
     delta_us = now_us - jlog_block_base(buffer, slot, now_us);
@@ -339,6 +391,20 @@ static inline int64_t jlog_put_value(struct jlog_buffer *buffer, const uint8_t *
     crc = jlog_crc32c(jlog_crc32c(jlog_block_crc(buffer, slot), &head, sizeof head), value, bytes);
     page->clamp_us = now_us;
     return (int64_t)jlog_publish(buffer, slot, start + JLOG_SHORT_BYTES + (uint32_t)bytes, crc, 1);
+}
+
+/* --- Waiting for the durable end ---------------------------------------------------------------------------------- */
+
+static inline void jlog_tell(uint32_t *futex) { jlog_futex(futex, FUTEX_WAKE, INT_MAX, NULL); }
+
+static inline uint32_t jlog_add32(uint32_t *at, int32_t change)
+{
+    return __atomic_add_fetch(at, (uint32_t)change, __ATOMIC_SEQ_CST);
+}
+
+static inline void jlog_add64(uint64_t *at, uint64_t change)
+{
+    __atomic_add_fetch(at, change, __ATOMIC_RELAXED);
 }
 
 /* --- The switch ------------------------------------------------------------------------------------------------

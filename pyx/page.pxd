@@ -1,6 +1,6 @@
 """What page.h and clock.h declare, for the Cython sources."""
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 
 cdef extern from "clock.h" nogil:
@@ -28,11 +28,15 @@ cdef extern from "page.h" nogil:
         JLOG_OWNERS_MAX
         JLOG_PAGE_RECOVERING
         JLOG_PAGE_READY
+        JLOG_SYNC_NONE
+        JLOG_SYNC_INTERVAL
+        JLOG_SYNC_APPEND
         JLOG_SNAPSHOT_BYTES
         JLOG_GENERATION_OFFSET
         JLOG_WAKE_COUNTER_OFFSET
         JLOG_WAKE_FLAG_OFFSET
     const uint32_t JLOG_WAITERS
+    const uint64_t JLOG_DAY_US
     const char *JLOG_PAGE_MAGIC
 
     struct jlog_slot:
@@ -46,10 +50,14 @@ cdef extern from "page.h" nogil:
         uint64_t word
 
     struct jlog_counters:
+        uint64_t records
+        uint64_t raw_bytes
+        uint64_t stored_bytes
         uint64_t blocks
         uint64_t direct_blocks
         uint64_t flushes
         uint64_t syncs
+        uint64_t sync_waits
         uint64_t rolls
         uint64_t waits
         uint64_t takeovers
@@ -66,20 +74,32 @@ cdef extern from "page.h" nogil:
         uint64_t capacity
         uint64_t options_generation
         uint64_t segment_bytes
+        uint64_t limit_bytes
+        uint64_t sync_interval_us
+        uint64_t roll_us
+        uint32_t codec
+        uint32_t sync_mode
         uint32_t append_lock
         uint32_t sync_error
         uint64_t next_sequence
         int64_t clamp_us
         uint64_t lease_limit
         uint64_t closed
+        int64_t period_begin_us
+        uint64_t period_us
+        uint64_t reserved_end
         uint64_t direct
         uint64_t state
-        uint64_t reserved_end
+        uint64_t sealed_bytes
         uint32_t sync_lock
-        uint32_t syncing
+        uint32_t sync_counter
+        uint32_t sync_arrivals
+        uint32_t sync_served
+        uint32_t sync_group
+        int64_t syncing_us
+        uint64_t durable_generation
         uint64_t durable_end
         uint64_t durable_segment
-        int64_t rolled_us
         uint32_t wake_counter
         uint32_t wake_flag
         uint64_t generation
@@ -113,6 +133,12 @@ cdef extern from "page.h" nogil:
     uint32_t jlog_block_capacity(const jlog_page *page, uint64_t offset)
     bint jlog_block_reserved(const jlog_page *page, const jlog_slot *slot)
     uint32_t jlog_block_room(const jlog_page *page, const jlog_slot *slot, uint64_t bytes)
+    bint jlog_is_full(const jlog_page *page, uint64_t end)
+    bint jlog_period_is_over(const jlog_page *page, int64_t now_us)
+    void jlog_begin_period(jlog_page *page, int64_t now_us)
+    void jlog_tell(uint32_t *futex)
+    uint32_t jlog_add32(uint32_t *at, int32_t change)
+    void jlog_add64(uint64_t *at, uint64_t change)
     bint jlog_may_append(const jlog_page *page, uint64_t count)
     int64_t jlog_clamped_now_us(jlog_buffer *buffer)
     int64_t jlog_block_base(jlog_buffer *buffer, const jlog_slot *slot, int64_t first_us)

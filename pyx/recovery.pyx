@@ -49,7 +49,7 @@ from jlog._core.page cimport (
     jlog_word_used,
 )
 from jlog._core.precommit cimport PAGE_VALID, Precommit
-from jlog._core.segment cimport BLOCK_VALID, SegmentFile, fill_segment_header
+from jlog._core.segment cimport BLOCK_VALID, SegmentFile, block_problem, fill_segment_header
 
 from jlog._core.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES, index_name, list_segments, segment_name, walk_body
 from jlog.errors import CorruptJournal
@@ -185,9 +185,12 @@ def only_processes_died(directory, bytes uuid not None, Precommit precommit not 
         return True
     if used == 0:
         return page.direct == page.generation
-    # A write-out that was killed or failed: it is the body as it was then.
-    return (file.header.first_sequence == slot.first_sequence and file.header.codec == JLOG_CODEC_NONE
-            and file.header.raw_bytes <= raw and memcmp(file.body, body + JLOG_BASE_BYTES, file.header.raw_bytes) == 0)
+    # A write-out that was killed or failed: it is the body as it was then; compressed, all of it, for it was closed first.
+    if file.header.codec != JLOG_CODEC_NONE:
+        return (file.header.first_sequence == slot.first_sequence and file.header.raw_bytes == raw
+                and file.header.raw_crc == jlog_crc32c(0, body + JLOG_BASE_BYTES, raw))
+    return (file.header.first_sequence == slot.first_sequence and file.header.raw_bytes <= raw
+            and memcmp(file.body, body + JLOG_BASE_BYTES, file.header.raw_bytes) == 0)
 
 
 def body_at(Precommit precommit not None, segment, offset, sequence):
@@ -353,6 +356,7 @@ def make_page(Precommit precommit not None, uint64_t generation, uint64_t segmen
     page.clamp_us = clamp_us if clamp_us > INT64_MIN else 0
     page.durable_end = first_sequence
     page.durable_segment = segment
+    page.durable_generation = generation
     page.generation = generation - 1
     jlog_switch(page, segment, offset, first_sequence, 0, jlog_block_capacity(page, offset))
     jlog_full_fence()
@@ -399,24 +403,58 @@ cdef int _visit(const char *failpoint) except -1:
     return _check(JLOG_FAILPOINT(failpoint), "failpoint")
 
 
-def rewrite_unsynced(directory, bytes uuid not None, bounds) -> None:
-    """After a failed fdatasync the kernel may have dropped pages that it could not write, and calls them clean: the same
-    bytes, checked, are written from the synced mark on once more, which makes their fate this descriptor's."""
-    for segment in [s for s in list_segments(directory) if s >= bounds.mark_segment]:
-        file = SegmentFile(directory, segment, uuid)
-        fd = os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
+# --- After a failed fdatasync -----------------------------------------------------------------------------------
+
+
+def copy_unsynced(directory, bytes uuid not None, bounds, open_segment, open_offset) -> bool:
+    """The kernel may have dropped pages that it could not write, and calls them clean: what follows the synced mark is
+    copied to new files, checked, synced and renamed over. False where a block cannot be read any more."""
+    names = [s for s in list_segments(directory) if bounds.mark_segment <= s <= open_segment]
+    for segment, following in zip(names, [*names[1:], None]):
         try:
-            _rewrite(fd, 0, SEGMENT_HEADER_BYTES)
-            for block in file.blocks(with_body=True):
-                _rewrite(fd, block.offset, BLOCK_HEADER_BYTES + block.stored_bytes)
-            _check(jlog_sync_data(fd), file.path)
-        finally:
-            os.close(fd)
+            end = open_offset if following is None else SegmentFile(directory, following, uuid).previous_end_offset
+            copy_segment(SegmentFile(directory, segment, uuid), end)
+        except CorruptJournal:
+            return False
     sync_directory(directory)
+    return True
 
 
-def _rewrite(fd, offset, size) -> None:
-    os.pwrite(fd, os.pread(fd, size, offset), offset)
+def copy_segment(SegmentFile file not None, uint64_t end) -> None:
+    """Replaces the file by a copy of its blocks up to `end`. CorruptJournal where they do not reach that far."""
+    directory = os.path.dirname(file.path)
+    temporary = os.path.join(directory, "next.recovery")
+    fd = os.open(temporary, os.O_CLOEXEC | os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
+    try:
+        write_blocks(file, end, fd)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    share(temporary, directory)
+    os.rename(temporary, file.path)
+
+
+def write_again(directory, segment, bytes uuid not None, end, fd) -> None:
+    """The same bytes through this descriptor, which makes them dirty, and their fate its own. `end`: 0 for a sealed one."""
+    file = SegmentFile(directory, segment, uuid)
+    if end == 0:
+        following = min(name for name in list_segments(directory) if name > segment)
+        end = SegmentFile(directory, following, uuid).previous_end_offset
+    write_blocks(file, end, fd)
+
+
+def write_blocks(SegmentFile file not None, uint64_t end, int fd) -> None:
+    """Its header and its blocks up to `end`, each checked, at the same places of another descriptor."""
+    cdef uint64_t offset = SEGMENT_HEADER_BYTES
+    cdef bytes header = os.pread(file.fd, SEGMENT_HEADER_BYTES, 0)
+    _check(jlog_write_at(fd, <const uint8_t *> header, len(header), 0), file.path)
+    while offset < end:
+        status = file.read_block(offset, True)
+        if status != BLOCK_VALID:
+            raise CorruptJournal(file.path, offset, block_problem(status).decode())
+        _check(jlog_write_at(fd, &file.header, sizeof(file.header), offset), file.path)
+        _check(jlog_write_at(fd, file.body, file.header.stored_bytes, offset + sizeof(file.header)), file.path)
+        offset += sizeof(file.header) + file.header.stored_bytes
 
 
 def stored_body_at(Precommit precommit not None, segment, offset, sequence):

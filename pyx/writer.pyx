@@ -9,11 +9,12 @@ from libc.string cimport memset
 
 from jlog._core.attachment cimport Attachment
 from jlog._core.encode cimport Body, as_bytes
-from jlog._core.format cimport JLOG_SHORT_BYTES, JLOG_STATE_BYTES_MAX, JLOG_VALUE_BYTES_MAX
+from jlog._core.format cimport JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
 
 from jlog._core.member cimport APPEND, Call
 from jlog._core.page cimport (
     JLOG_BASE_BYTES,
+    JLOG_SYNC_APPEND,
     jlog_buffer,
     jlog_clock,
     jlog_now_us,
@@ -24,7 +25,8 @@ from jlog._core.page cimport (
     jlog_wake,
 )
 
-from jlog._core.attachment import attach, closed_error, detach
+from jlog._core.attachment import attach, detach
+from jlog._core.calls import closed_error
 from jlog._core.lock import when_nothing_opens
 from jlog.errors import RecordTooLarge
 from jlog.options import writer_options
@@ -43,15 +45,21 @@ cdef class Writer:
     total, and one writer's records keep theirs. Objects are thread-safe; after a fork the child's raise JournalClosed and
     the parent's go on. A writer pickles as its path and options and opens the journal anew where it is unpickled.
 
-    What an acknowledged record survives: the death of any process, at any instruction; a power loss once sync() has
-    returned.
+    What an acknowledged record survives: the death of any process, at any instruction; a power loss with sync="append";
+    with sync="interval" once sync_interval has passed, while a writing process lives; always once sync() has returned.
 
     path: the journal's directory.
     precommit: bytes of the shared pre-commit buffer, 4 KiB to 1 GiB, default 128 KiB. The buffer is the journal's: as
         large as its creator asked for, grown by a writer that asks for more while it is alone. 0: this writer bypasses
         it, every append is in the segment file before it returns.
     compression, segment_bytes, roll, sync, sync_interval, retention: the journal's options. None: as the journal has
-        them; a value changes them for what is written from then on.
+        them; a value changes them for what is written from then on, by every process.
+    compression: "none" or "lz4", block by block: a block that would not become smaller stays as it is.
+    segment_bytes: size at which a segment ends, 4 KiB to 1 TiB, default 64 MiB.
+    roll: "never", "minutely", "hourly", "daily" or "weekly" (on Monday): a segment also ends with the period of UTC that
+        its first record was appended in, by the clock at append.
+    sync: "none", "interval" (each sync_interval seconds, default 1.0) or "append": an append returns after an fdatasync,
+        which all who append at that time share.
     exclusive: the only writing process; JournalLocked while another one writes, and for others as long as this lives.
     lock_timeout: seconds to wait for another process's append before JournalLocked; None: for ever. Ctrl-C gets through.
     create: False raises JournalNotFound instead of making the journal.
@@ -90,6 +98,7 @@ cdef class Writer:
             self.attachment.take_writers(exclusive)
             try:
                 self.attachment.change_options(options)
+                self.attachment.start_upkeep()
             except BaseException:
                 self.attachment.give_writers(exclusive)
                 raise
@@ -140,8 +149,13 @@ cdef class Writer:
                 jlog_unlock(&page.append_lock)
                 jlog_wake(page)
                 if sequence >= 0:
-                    return sequence
+                    return sequence if page.sync_mode != JLOG_SYNC_APPEND else self.durable(sequence)
         return self.append_slowly(value, key, headers, timestamp_us)
+
+    cdef object durable(self, sequence):
+        """With sync="append" an append returns when it survives a power loss."""
+        self.attachment.sync(self.lock_timeout)
+        return sequence
 
     cdef object append_slowly(self, value, key, headers, timestamp_us):
         if key is None and headers is None and timestamp_us is None and value is not None:
@@ -178,6 +192,7 @@ cdef class Writer:
 
     cdef object extend_values(self, tuple items, state):
         """Values without key, headers or time: encoded under the lock, straight into the buffer."""
+        cdef Attachment attachment = self.attachment
         cdef Call call
         cdef uint64_t total = 0
         if state:
@@ -197,7 +212,18 @@ cdef class Writer:
         call.record_bytes = total
         call.count = len(items)
         call.explicit_max_us = INT64_MIN
-        return self.attachment.run(&call, self.lock_timeout)
+        # Pinned: what follows lets other threads run, and one of them may close this writer.
+        attachment.pins += 1
+        try:
+            return self.carry_through(attachment, &call)
+        finally:
+            attachment.unpin()
+
+    cdef object carry_through(self, Attachment attachment, Call *call):
+        cdef uint64_t sequence = attachment.run(call, self.lock_timeout)
+        if attachment.buffer.page.sync_mode == JLOG_SYNC_APPEND:
+            attachment.make_durable(self.lock_timeout)
+        return sequence
 
     cdef object extend_body(self, Body body, state):
         """Records that are encoded already: copied into the buffer, or a block of their own."""
@@ -214,14 +240,18 @@ cdef class Writer:
 
     cdef object extend_pinned(self, Attachment attachment, Body body, state):
         cdef Call call
-        if state:
-            add_state(attachment, body, state)
         memset(&call, 0, sizeof(call))
         call.operation = APPEND
-        body.describe(&call)
+        if state:
+            state = add_state(body, state)
+            call.state = <void *> state
+            attachment.check_state(&call)
         # State goes into a block of its own, so that a roll finds it by its header.
-        call.direct = not self.buffered or body.has_state or body.size + JLOG_BASE_BYTES > attachment.buffer.page.capacity
-        return attachment.run(&call, self.lock_timeout)
+        if not self.buffered or body.has_state or body.size + JLOG_BASE_BYTES > attachment.buffer.page.capacity:
+            body.describe_direct(&call, attachment.buffer.page.codec)
+        else:
+            body.describe(&call)
+        return self.carry_through(attachment, &call)
 
     # --- The rest -----------------------------------------------------------------------------------------------
 
@@ -244,13 +274,20 @@ cdef class Writer:
 
     def close(self):
         """Flushes, and gives the journal back; the last writer of all processes cuts the preallocated end off. A second
-        close does nothing."""
+        close does nothing. JournalLocked where the flush could not be done within lock_timeout: the writer is closed all
+        the same, and nothing is lost."""
         if self.token == CLOSED:
             return
+        cdef Attachment attachment
         in_child = self.process[0] != self.token
         self.token = CLOSED
         attachment, self.attachment = self.attachment, None
-        if not in_child:
+        if in_child:
+            return
+        try:
+            if attachment.buffer.page.sync_error == 0:
+                attachment.flush(self.lock_timeout)
+        finally:
             attachment.give_writers(self.exclusive)
             detach(attachment)
 
@@ -307,17 +344,12 @@ cdef tuple plain_items(tuple items):
     return items if exact else tuple([as_bytes(value) for value in items])
 
 
-cdef int add_state(Attachment attachment, Body body, state) except -1:
-    live = {}
+cdef dict add_state(Body body, state):
+    """Its entries as bytes."""
+    entries = {}
     for key, value in state.items():
         key = as_bytes(key)
         value = None if value is None else as_bytes(value)
         body.add_state(key, value)
-        live[key] = value
-    attachment.read_state()
-    live = {**attachment.state, **live}
-    size = sum(len(key) + len(value) for key, value in live.items() if value is not None)
-    if size > JLOG_STATE_BYTES_MAX:
-        raise RecordTooLarge(f"the live state would have {size} bytes with its keys, at most {JLOG_STATE_BYTES_MAX} may "
-                             "live; delete keys by storing None")
-    return 0
+        entries[key] = value
+    return entries

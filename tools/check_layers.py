@@ -15,7 +15,10 @@ ROOT = Path(__file__).resolve().parent.parent
 ROWS = """
 writer
 attachment
-append encode cursor
+sync
+calls
+append cursor
+encode
 member recovery index record
 segment precommit
 copies

@@ -5,7 +5,7 @@ import os
 import pytest
 
 import jlog
-from jlog._core import attachment
+from jlog._core import calls
 from jlog._core.copies import BoundsFile
 from jlog._core.lock import LockFile
 
@@ -78,12 +78,12 @@ def test_an_append_succeeds_though_what_follows_a_roll_fails(path):
         raise RuntimeError("the hook is broken")
 
     kept = jlog.retention.clean_if_free
-    attachment.set_after_roll(fail)
+    calls.set_hooks(fail, kept)
     try:
         with jlog.Writer(path, segment_bytes=4096, precommit=4096) as writer:
             assert [writer.append(b"x" * 500) for _ in range(40)] == list(range(40))
     finally:
-        attachment.set_after_roll(kept)
+        calls.set_hooks(kept, kept)
     assert len(jlog.Journal(path)) == 40
 
 

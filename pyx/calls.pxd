@@ -1,0 +1,29 @@
+from libc.stdint cimport int64_t, uint64_t
+
+from jlog._core.encode cimport Body
+from jlog._core.member cimport Call, Member, Prepared
+
+cdef class Caller(Member):
+    cdef readonly object meta
+    cdef int users
+    cdef int pins
+    cdef Prepared *spare
+    cdef uint64_t prepared_count
+    cdef object state
+    cdef object state_end
+    cdef uint64_t state_generation
+
+    cdef uint64_t run(self, Call *call, timeout) except? 0xFFFFFFFFFFFFFFFF
+    cdef int serve(self, int status, Call *call) except -1
+    cdef object pack_open_block(self, Call *call)
+    cdef int wait_for_generation(self, Call *call) except -1
+    cdef int check_state(self, Call *call) except -1
+    cdef int make_room(self, Call *call) except -1
+    cdef int tidy_up(self, Call *call) except -1
+    cdef unpin(self)
+    cdef close(self)
+    cdef lease(self, uint64_t count)
+    cdef prepare(self, Call *call)
+    cdef int keep_or_drop(self, Call *call) except -1
+    cdef void drop(self, Prepared *prepared) noexcept
+    cdef int raise_unless_done(self, int status, Call *call) except -1

@@ -1,0 +1,431 @@
+"""One call that needs the append lock, carried through: what can only be done outside the lock is done in between."""
+
+import logging
+import os
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+from jlog._core.append cimport attempt, has_records, step
+from jlog._core.encode cimport Body, pack
+from jlog._core.file cimport jlog_allocate, jlog_start_writeback, jlog_write_at
+from jlog._core.format cimport JLOG_LEASE_STRIDE, JLOG_STATE_BYTES_MAX, jlog_block_header, jlog_crc32c
+from jlog._core.member cimport (
+    APPEND,
+    COUNT,
+    DAMAGED,
+    DONE,
+    FLUSH,
+    NEEDS_BODY,
+    NEEDS_LEASE,
+    NEEDS_PACKING,
+    NEEDS_PATIENCE,
+    NEEDS_ROOM,
+    NEEDS_SEGMENT,
+    NEEDS_STATE,
+    ROLL,
+    SIGNALS,
+    SYNC_FAILED,
+    TIMED_OUT,
+    Call,
+    Member,
+    Prepared,
+)
+from jlog._core.page cimport (
+    JLOG_BASE_BYTES,
+    jlog_clock_us,
+    jlog_full_fence,
+    jlog_futex_wait,
+    jlog_load_acquire,
+    jlog_page,
+    jlog_raise_to,
+    jlog_slot,
+    jlog_spin_lock,
+    jlog_word_used,
+)
+from jlog._core.segment cimport SegmentFile
+
+from jlog._core.index import segment_end, write_index
+from jlog._core.recovery import segment_start
+from jlog._core.segment import SEGMENT_HEADER_BYTES, index_name, list_segments, segment_name
+from jlog.errors import CorruptJournal, JournalClosed, JournalFull, JournalLocked, RecordTooLarge
+from jlog.filesystem import share
+
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
+cdef enum:
+    CLOCK_REALTIME = 0
+    CLOCK_MONOTONIC = 1
+    QUICK_TURNS = 200  # what may be spun away with the GIL held
+    HOLD_GIL_BYTES = 256 << 10  # writing less into the page cache is over before another thread has the GIL
+    PATIENCE_BYTES_PER_US = 100  # so much at least is compressed by whoever is at it, if it is not stopped
+    PATIENCE_MIN_US = 200
+    PATIENCE_SLICE_US = 50
+
+_hooks = {"after_roll": None, "make_room": None}
+
+
+def set_hooks(after_roll, make_room) -> None:
+    """What lies above this layer: both are called with the journal's path and without locks. `after_roll` when this process
+    has rolled; `make_room` when the journal is at its limit."""
+    _hooks.update(after_roll=after_roll, make_room=make_room)
+
+
+cdef class Caller(Member):
+    def __dealloc__(self):
+        self.drop(self.spare)
+
+    cdef uint64_t run(self, Call *call, timeout) except? 0xFFFFFFFFFFFFFFFF:
+        """Carries the call through. Returns its first sequence, for an append. Raises with nothing of it published."""
+        cdef jlog_page *page
+        cdef int status
+        if not self.usable():
+            raise closed_error(self.path)
+        page = self.buffer.page
+        call.deadline_us = -1
+        if timeout is not None:
+            call.deadline_us = jlog_clock_us(CLOCK_MONOTONIC) + <int64_t> (timeout * 1e6)
+        self.pins += 1
+        kept = []  # what the call points into
+        try:
+            while True:
+                if call.prepared == NULL and self.spare != NULL:
+                    call.prepared, self.spare = self.spare, NULL
+                if call.record_bytes <= HOLD_GIL_BYTES and jlog_spin_lock(&page.append_lock, self.buffer.owner, QUICK_TURNS):
+                    status = step(self, call)
+                    self.release(&page.append_lock)
+                else:
+                    page.counters.waits += 1
+                    with nogil:
+                        status = attempt(self, call)
+                if status == DONE:
+                    return call.sequence
+                if status == NEEDS_BODY:
+                    if call.body == NULL:
+                        body = Body.of_values(<tuple> call.items)
+                        kept.append(body)
+                        call.body = <void *> body
+                    (<Body> call.body).describe_direct(call, page.codec)
+                elif status == NEEDS_PACKING:
+                    kept.append(self.pack_open_block(call))
+                else:
+                    self.serve(status, call)
+        finally:
+            try:
+                self.tidy_up(call)
+            finally:
+                self.unpin()
+
+    cdef int serve(self, int status, Call *call) except -1:
+        if status == SIGNALS:
+            PyErr_CheckSignals()
+        elif status == NEEDS_SEGMENT:
+            if call.rolled:  # for the second time
+                self.seal(call.sealed_segment, call.sealed_end)
+                call.rolled = False
+            self.prepare(call)
+        elif status == NEEDS_LEASE:
+            self.lease(call.count)
+        elif status == NEEDS_PATIENCE:
+            self.wait_for_generation(call)
+        elif status == NEEDS_STATE:
+            self.check_state(call)
+        elif status == NEEDS_ROOM:
+            self.make_room(call)
+        else:
+            self.raise_unless_done(status, call)
+        return 0
+
+    # --- Compressing the open block -----------------------------------------------------------------------------
+
+    cdef object pack_open_block(self, Call *call):
+        """Of a copy: whoever loses patience may switch meanwhile, and then the body is used anew."""
+        cdef jlog_page *page = self.buffer.page
+        cdef uint64_t generation = jlog_load_acquire(&page.generation)
+        cdef jlog_slot *slot = &page.slots[generation & 1]
+        cdef uint32_t used = jlog_word_used(jlog_load_acquire(&slot.word))
+        cdef bytes raw, stored
+        if generation != call.closed_generation or used < JLOG_BASE_BYTES:
+            return None
+        raw = PyBytes_FromStringAndSize(<const char *> self.buffer.body + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES)
+        jlog_full_fence()
+        if jlog_load_acquire(&page.generation) != generation:
+            return None
+        stored = pack(raw)
+        call.packed.generation = generation
+        call.packed.data = NULL
+        if stored is not None:
+            call.packed.data = <const uint8_t *> PyBytes_AS_STRING(stored)
+            call.packed.size = len(stored)
+            call.packed.crc = jlog_crc32c(0, call.packed.data, call.packed.size)
+        # What must find the next block empty does not come round again: other writers could be first for ever.
+        call.plain = call.operation == ROLL or call.direct
+        return stored
+
+    cdef int wait_for_generation(self, Call *call) except -1:
+        """While another call compresses the block that it has closed; after a while this one does the same."""
+        cdef jlog_page *page = self.buffer.page
+        cdef uint64_t generation = jlog_load_acquire(&page.generation)
+        cdef int64_t until_us = jlog_clock_us(CLOCK_MONOTONIC) + PATIENCE_MIN_US + (
+            <int64_t> page.slots[generation & 1].capacity // PATIENCE_BYTES_PER_US)
+        with nogil:
+            while jlog_load_acquire(&page.generation) == generation and jlog_clock_us(CLOCK_MONOTONIC) < until_us:
+                jlog_futex_wait(NULL, 0, PATIENCE_SLICE_US)
+        PyErr_CheckSignals()
+        call.closed_generation = generation
+        return 0
+
+    # --- What may refuse it -------------------------------------------------------------------------------------
+
+    cdef int check_state(self, Call *call) except -1:
+        """Whether the state may grow by what the call stores, as of a generation that is noted."""
+        call.state_generation = self.read_state()
+        live = {**self.state, **<dict> call.state}
+        size = sum(len(key) + len(value) for key, value in live.items() if value is not None)
+        if size > JLOG_STATE_BYTES_MAX:
+            raise RecordTooLarge(f"the live state would have {size} bytes with its keys, at most {JLOG_STATE_BYTES_MAX} may "
+                                 "live; delete keys by storing None")
+        return 0
+
+    cdef int make_room(self, Call *call) except -1:
+        """Once: cleaning, of the open segment too if all of it is read. JournalFull where that is not enough."""
+        limit = self.buffer.page.limit_bytes
+        if call.made_room:
+            raise JournalFull(f"{self.path}: its segments have reached the limit of {limit} bytes, and what they hold is still "
+                              "wanted; let its subscribers read and commit, remove dead ones, or raise limit_bytes")
+        call.made_room = True
+        if has_records(self.buffer.page):
+            self.roll()
+        if _hooks["make_room"] is not None:
+            _hooks["make_room"](self.path)
+        self.count_sealed()
+        return 0
+
+    def count_sealed(self) -> None:
+        """Tells the page how much the sealed segments hold: for limit_bytes."""
+        cdef Call call
+        while True:
+            memset(&call, 0, sizeof(call))
+            call.operation = COUNT
+            call.segment = self.open_place[0]
+            try:
+                call.sealed_bytes = sealed_bytes(self.path, self.uuid, call.segment)
+            except FileNotFoundError:
+                continue  # cleaned in this moment
+            self.run(&call, None)
+            if call.count:
+                return
+
+    cdef int raise_unless_done(self, int status, Call *call) except -1:
+        what = call.what.decode() if call.what != NULL else ""
+        if status == DONE:
+            return 0
+        if status == TIMED_OUT:
+            raise JournalLocked(f"{self.path}: another process held the append lock for the whole lock_timeout; it may be "
+                                "stopped: continue or end it")
+        if status == DAMAGED:
+            raise CorruptJournal(self.precommit.path, 0, what)
+        if status == SYNC_FAILED:
+            raise OSError(call.error, f"{os.strerror(call.error)}: an fdatasync of the journal failed, so that nobody "
+                                      "appends any more; close all its writers and open it again", self.path)
+        raise OSError(call.error, f"{os.strerror(call.error)}, {what}; nothing of this call is readable, and it can be made "
+                                  "again", self.path)
+
+    cdef lease(self, uint64_t count):
+        """Makes more numbers usable: durably in `bounds` before the page says so."""
+        limit = self.buffer.page.next_sequence + count + JLOG_LEASE_STRIDE
+        self.bounds_file.update(lease_limit=limit, closed=None, durable=True)
+        # To what this fdatasync has made durable, not to what another process may have written since.
+        jlog_raise_to(&self.buffer.page.lease_limit, limit)
+
+    # --- Afterwards ---------------------------------------------------------------------------------------------
+
+    cdef int tidy_up(self, Call *call) except -1:
+        """What a call leaves to do outside the lock. Its records are published: no failure here may be taken for theirs."""
+        cdef jlog_page *page = self.buffer.page
+        self.keep_or_drop(call)
+        try:
+            if call.rolled:
+                self.seal(call.sealed_segment, call.sealed_end)
+                if _hooks["after_roll"] is not None:
+                    _hooks["after_roll"](self.path)
+            if call.switched and page.lease_limit < page.next_sequence + JLOG_LEASE_STRIDE // 2:
+                self.lease(0)
+        except Exception as error:  # noqa: BLE001
+            # Another process does it, or the next roll, or the append that cannot do without a lease: then it raises.
+            logging.getLogger("jlog").warning("%s: left for later: %s", self.path, error)
+        return 0
+
+    cdef unpin(self):
+        """The mapping stays while any call is under way; the last one closes what was given back meanwhile."""
+        self.pins -= 1
+        if self.pins == 0 and self.users == 0 and self.attached:
+            self.close()
+
+    cdef close(self):
+        raise AssertionError("an Attachment knows how")
+
+    def flush(self, timeout=None) -> None:
+        """Every record appended before is in its segment file when this returns."""
+        cdef Call call
+        memset(&call, 0, sizeof(call))
+        call.operation = FLUSH
+        self.run(&call, timeout)
+        self.buffer.page.counters.flushes += 1
+
+    def roll(self, timeout=None) -> None:
+        """Closes the open segment, if it has a record, and opens the next."""
+        cdef Call call
+        memset(&call, 0, sizeof(call))
+        call.operation = ROLL
+        self.run(&call, timeout)
+
+    @property
+    def open_place(self) -> tuple:
+        """(segment, offset, first sequence) of the open block."""
+        cdef jlog_page *page = self.buffer.page
+        while True:
+            generation = jlog_load_acquire(&page.generation)
+            slot = &page.slots[generation & 1]
+            place = slot.segment, slot.offset, slot.first_sequence
+            if jlog_load_acquire(&page.generation) == generation:
+                return place
+
+    @property
+    def next_sequence(self) -> int:
+        return self.buffer.page.next_sequence
+
+    @property
+    def capacity(self) -> int:
+        return self.buffer.page.capacity
+
+    @property
+    def counters(self) -> dict:
+        return self.buffer.page.counters
+
+    # --- Segments -----------------------------------------------------------------------------------------------
+
+    cdef prepare(self, Call *call):
+        """The next segment in a file of one's own: allocated, and all but what only the lock can tell is filled in."""
+        cdef Prepared *prepared
+        cdef uint64_t needed
+        cdef int error = 0
+        cdef bytes name, start
+        if call.prepared != NULL:
+            self.drop(call.prepared)
+            call.prepared = NULL
+        generation = self.read_state()
+        start = segment_start(self.uuid, self.epoch, 0, None, self.state)
+        self.prepared_count += 1
+        name = f"next.{self.slot}.{self.prepared_count}".encode()
+        prepared = <Prepared *> calloc(1, sizeof(Prepared))
+        if prepared == NULL:
+            raise MemoryError
+        prepared.fd = -1
+        try:
+            prepared.opened_us = jlog_clock_us(CLOCK_REALTIME)
+            prepared.fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=self.directory)
+            memcpy(prepared.name, <const char *> name, len(name) + 1)
+            share(os.path.join(self.path, name.decode()), self.path)
+            prepared.start = <uint8_t *> malloc(len(start))
+            if prepared.start == NULL:
+                raise MemoryError
+            memcpy(prepared.start, <const uint8_t *> start, len(start))
+            prepared.start_bytes = len(start)
+            prepared.state_generation = generation
+            needed = prepared.start_bytes
+            if call.operation == APPEND:
+                needed += sizeof(jlog_block_header) + max(call.record_bytes, call.stored_bytes)
+            prepared.reserved_end = max(needed, self.buffer.page.segment_bytes)
+            with nogil:
+                error = jlog_allocate(prepared.fd, 0, prepared.reserved_end)
+                if error != 0 and prepared.reserved_end > needed:  # the rule is a whole segment; this much must be
+                    prepared.reserved_end = needed
+                    error = jlog_allocate(prepared.fd, 0, needed)
+                if error == 0 and call.wants_block:
+                    error = jlog_write_at(prepared.fd, call.stored, call.stored_bytes,
+                                          prepared.start_bytes + sizeof(jlog_block_header))
+            prepared.has_block = call.wants_block
+            if error != 0:
+                raise OSError(error, f"{os.strerror(error)}, preparing the next segment; nothing of this call is readable, "
+                                     "and it can be made again", self.path)
+        except BaseException:
+            self.drop(prepared)
+            raise
+        call.prepared = prepared
+
+    cdef int keep_or_drop(self, Call *call) except -1:
+        """A file that was prepared and not needed serves the next roll, unless it holds this call's records."""
+        if call.prepared == NULL:
+            return 0
+        if self.spare == NULL and call.prepared.fd >= 0 and self.usable() and not (
+                call.prepared.has_block or call.prepared.spoiled):
+            self.spare = call.prepared
+        else:
+            self.drop(call.prepared)
+        call.prepared = NULL
+        return 0
+
+    cdef void drop(self, Prepared *prepared) noexcept:
+        if prepared == NULL:
+            return
+        if prepared.fd >= 0:
+            close(prepared.fd)
+            if self.lock_file is not None and self.lock_file.is_open():
+                try:
+                    os.unlink(prepared.name, dir_fd=self.directory)
+                except OSError:
+                    pass  # whoever takes the slot next removes it
+        free(prepared.start)
+        free(prepared)
+
+    def read_state(self) -> int:
+        """Makes self.state the live state as of a generation, which is returned: of every block before that one."""
+        cdef jlog_page *page = self.buffer.page
+        while True:
+            generation = jlog_load_acquire(&page.generation)
+            if self.state is not None and page.state < self.state_generation:
+                self.state_generation = generation
+                return generation
+            segment, offset, _ = self.open_place
+            if jlog_load_acquire(&page.generation) != generation:
+                continue
+            state, start = {}, SEGMENT_HEADER_BYTES
+            if self.state is not None and self.state_end[0] == segment:
+                state, start = self.state, self.state_end[1]  # only what came since
+            self.state = SegmentFile(self.path, segment, self.uuid).state_between(start, offset, state)
+            self.state_end = segment, offset
+            self.state_generation = generation
+            return generation
+
+    def seal(self, uint64_t segment, uint64_t end) -> None:
+        """What is left to do for a segment that was rolled away from, outside the lock; whoever finds it undone can do
+        without: the index is derived, and the next segment's header says where this one ends."""
+        path = os.path.join(self.path, segment_name(segment))
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return  # cleaned already
+        try:
+            os.ftruncate(fd, end)
+            jlog_start_writeback(fd, end)
+        finally:
+            os.close(fd)
+        write_index(self.path, segment, self.uuid, end, f"next.{self.slot}.{segment}.idx")
+        share(os.path.join(self.path, index_name(segment)), self.path)
+
+
+def sealed_bytes(path, bytes uuid not None, open_segment) -> int:
+    """Content of the segments before the open one."""
+    names = [name for name in list_segments(path) if name <= open_segment]
+    return sum(segment_end(path, name, following, uuid)[0] for name, following in zip(names, names[1:], strict=False))
+
+
+def closed_error(path):
+    return JournalClosed(f"{path}: this object is closed, or belongs to the process that this one was forked from; open a "
+                         "new one")

@@ -1,0 +1,324 @@
+"""Making records survive a power loss: one fdatasync for all who wait for it, of all threads and processes; and the thread
+that does it from time to time."""
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EIO
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from jlog._core.file cimport jlog_sync_data, jlog_sync_directory
+from jlog._core.member cimport DONE, Call
+from jlog._core.page cimport (
+    JLOG_SYNC_INTERVAL,
+    jlog_add32,
+    jlog_add64,
+    jlog_clock_us,
+    jlog_futex_wait,
+    jlog_load32_acquire,
+    jlog_load_acquire,
+    jlog_page,
+    jlog_raise_to,
+    jlog_slot,
+    jlog_tell,
+    jlog_try_lock,
+)
+
+from jlog._core.calls import closed_error
+from jlog._core.recovery import write_again
+from jlog._core.segment import list_segments, segment_name
+from jlog.errors import JournalError
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
+cdef enum:
+    CLOCK_REALTIME = 0
+    CLOCK_MONOTONIC = 1
+    ALONE_AFTER_US = 1_000_000  # without any sync being done: whoever has the word may be stopped
+    SLICE_US = 20_000
+    GATHER_MAX_US = 500
+    YOUNGER_US = 1_000_000  # clocks of one machine agree better than this
+    UPKEEP_US = 30_000_000
+    UPKEEP_SEGMENTS = 16
+    UPKEEP_BYTES = 1 << 30
+    UPKEEP_PAUSE_US = 1_000_000
+
+
+cdef void tell_synced(jlog_page *page) noexcept nogil:
+    jlog_add32(&page.sync_counter, 1)
+    jlog_tell(&page.sync_counter)
+
+
+cdef class Syncer(Caller):
+    def sync(self, timeout=None) -> int:
+        """Every record appended before survives a power loss when this returns. Returns the durable end."""
+        if not self.usable():
+            raise closed_error(self.path)
+        self.pins += 1
+        try:
+            self.make_durable(timeout)
+            return self.durable_end
+        finally:
+            self.unpin()
+
+    cdef int make_durable(self, timeout) except -1:
+        """All that is published now. Pinned."""
+        cdef jlog_page *page = self.buffer.page
+        cdef uint64_t generation
+        if page.sync_error != 0:
+            self.fail_sync(page.sync_error)
+        while True:
+            generation = jlog_load_acquire(&page.generation)
+            empty = jlog_load_acquire(&page.slots[generation & 1].word) == 0
+            if jlog_load_acquire(&page.generation) == generation:
+                break
+        return self.wait_durable(generation if empty else generation + 1, timeout)
+
+    cdef int wait_durable(self, uint64_t wanted, timeout) except -1:
+        """Until the blocks of all generations before `wanted` are synced, by whoever is first to have the sync word."""
+        cdef jlog_page *page = self.buffer.page
+        cdef Call call
+        cdef uint32_t counter, last
+        cdef int64_t began_us
+        cdef int status
+        if jlog_load_acquire(&page.durable_generation) >= wanted:
+            return 0
+        memset(&call, 0, sizeof(call))
+        if jlog_add32(&page.sync_arrivals, 1) - page.sync_served == page.sync_group:
+            jlog_tell(&page.sync_arrivals)
+        last, began_us = jlog_load32_acquire(&page.sync_counter), jlog_clock_us(CLOCK_MONOTONIC)
+        while True:
+            counter = jlog_load32_acquire(&page.sync_counter)
+            if jlog_load_acquire(&page.durable_generation) >= wanted:
+                jlog_add64(&page.counters.sync_waits, 1)
+                return 0
+            if jlog_try_lock(&page.sync_lock, self.buffer.owner):
+                return self.lead(wanted, timeout)
+            if page.sync_error != 0:
+                self.fail_sync(page.sync_error)
+            if counter != last:
+                last, began_us = counter, jlog_clock_us(CLOCK_MONOTONIC)
+            with nogil:
+                jlog_futex_wait(&page.sync_counter, counter, SLICE_US)
+            if jlog_load32_acquire(&page.sync_counter) != counter:
+                continue
+            PyErr_CheckSignals()
+            call.deadline_us = jlog_clock_us(CLOCK_MONOTONIC)
+            with nogil:
+                status = self.acquire(&page.sync_lock, &call)  # its owner may be dead
+            if status == DONE:
+                return self.lead(wanted, timeout)
+            if jlog_clock_us(CLOCK_MONOTONIC) - began_us > ALONE_AFTER_US:
+                return self.sync_alone(timeout)
+
+    cdef int lead(self, uint64_t wanted, timeout) except -1:
+        """With the sync word: writes out the open block, and syncs for all who wait."""
+        cdef jlog_page *page = self.buffer.page
+        cdef uint32_t served = page.sync_served
+        try:
+            if jlog_load_acquire(&page.durable_generation) < wanted:
+                if page.sync_group > 1:
+                    with nogil:
+                        self.gather()
+                page.sync_served = jlog_load32_acquire(&page.sync_arrivals)
+                self.flush(timeout)
+                self.sync_written(False)
+                page.sync_group = jlog_load32_acquire(&page.sync_arrivals) - served
+        finally:
+            self.release(&page.sync_lock)
+            tell_synced(page)
+        return 0
+
+    cdef void gather(self) noexcept nogil:
+        """Those that the last sync served are about to come again: a moment's wait serves them all at once."""
+        cdef jlog_page *page = self.buffer.page
+        cdef int64_t now_us = jlog_clock_us(CLOCK_MONOTONIC), until_us = now_us + min(self.sync_us, GATHER_MAX_US)
+        cdef uint32_t arrivals = jlog_load32_acquire(&page.sync_arrivals)
+        while arrivals - page.sync_served < page.sync_group and now_us < until_us:
+            jlog_futex_wait(&page.sync_arrivals, arrivals, until_us - now_us)
+            arrivals, now_us = jlog_load32_acquire(&page.sync_arrivals), jlog_clock_us(CLOCK_MONOTONIC)
+
+    cdef int sync_alone(self, timeout) except -1:
+        """Beside whoever has the word, which may be stopped and know of a failure."""
+        self.flush(timeout)
+        self.sync_written(True)
+        tell_synced(self.buffer.page)
+        return 0
+
+    cdef int sync_written(self, bint alone) except -1:
+        """Every block that is written now. The end is read before the fdatasync."""
+        cdef jlog_page *page = self.buffer.page
+        cdef jlog_slot *slot
+        cdef int error = 0
+        cdef int64_t began_us
+        # Whoever had the word before and died in its fdatasync may have been told of a failure, and told nobody.
+        cdef bint suspect = alone or page.syncing_us != 0
+        if page.sync_error != 0:
+            self.fail_sync(page.sync_error)
+        while True:
+            generation = jlog_load_acquire(&page.generation)
+            slot = &page.slots[generation & 1]
+            segment, offset, end = slot.segment, slot.offset, slot.first_sequence
+            if jlog_load_acquire(&page.generation) == generation:
+                break
+        began_us = jlog_clock_us(CLOCK_MONOTONIC)
+        if not suspect:
+            page.syncing_us = jlog_clock_us(CLOCK_REALTIME)
+        first = page.durable_segment
+        for name in [segment] if first == segment else [s for s in list_segments(self.path) if first <= s <= segment]:
+            self.sync_segment(name, offset if name == segment else 0, suspect)
+        if first != segment:
+            with nogil:
+                error = jlog_sync_directory(self.directory)
+            if error != 0:
+                self.fail_sync(error)
+        if not alone:
+            page.syncing_us = 0
+        self.sync_us = jlog_clock_us(CLOCK_MONOTONIC) - began_us
+        jlog_add64(&page.counters.syncs, 1)
+        jlog_raise_to(&page.durable_segment, segment)
+        jlog_raise_to(&page.durable_end, end)
+        jlog_raise_to(&page.durable_generation, generation)
+        self.forget_descriptors(segment)
+        self.bounds_file.update(mark=(segment, offset, end))
+        return 0
+
+    cdef int sync_segment(self, uint64_t segment, uint64_t end, bint suspect) except -1:
+        """Through the descriptor that was open when the segment was written, if this process has it. One that is younger
+        than a sync which may have failed does not tell: then its blocks are written once more, and are its own."""
+        cdef jlog_page *page = self.buffer.page
+        cdef int64_t opened_us = jlog_clock_us(CLOCK_REALTIME)
+        cdef int error, fd = self.borrow_descriptor(segment, &opened_us)
+        if fd < 0:
+            try:
+                fd = os.open(os.path.join(self.path, segment_name(segment)), os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return 0  # cleaned: nobody needs it
+        try:
+            if suspect and opened_us > page.syncing_us - YOUNGER_US:
+                write_again(self.path, segment, self.uuid, end, fd)
+            with nogil:
+                error = jlog_sync_data(fd)
+        except OSError as failure:
+            error = failure.errno
+        except JournalError:
+            error = EIO  # what was written is not there any more
+        finally:
+            close(fd)
+        if error != 0:
+            self.fail_sync(error)
+        return 0
+
+    cdef int fail_sync(self, int error) except -1:
+        """In the page before anybody is told: what the kernel failed to write it may have dropped, and no later sync would
+        know."""
+        self.buffer.page.sync_error = error
+        raise OSError(error, f"{os.strerror(error)}: fdatasync failed; what was not durable before may be lost in a power loss; "
+                             "close all writers and open the journal again", self.path)
+
+    @property
+    def durable_end(self) -> int:
+        return self.buffer.page.durable_end
+
+    # --- From time to time --------------------------------------------------------------------------------------
+
+    def start_upkeep(self) -> None:
+        if self.upkeep is None:
+            self.upkeep = Upkeep(self)
+
+    def stop_upkeep(self) -> bool:
+        """Returns when the thread touches nothing any more; False where there was none."""
+        upkeep, self.upkeep = self.upkeep, None
+        if upkeep is not None:
+            upkeep.stop()
+        return upkeep is not None
+
+    def upkeep_pause(self):
+        """Seconds until keep_up() is called next, None once it is closed. Twice in the interval: a record that comes right
+        after one sync is in the next, and that takes its time."""
+        cdef jlog_page *page = self.buffer.page
+        cdef int64_t pause_us = UPKEEP_PAUSE_US
+        if not self.usable():
+            return None
+        if page.sync_mode == JLOG_SYNC_INTERVAL:
+            pause_us = min(pause_us, <int64_t> page.sync_interval_us // 2)
+        return max(pause_us, 1000) / 1e6
+
+    def keep_up(self) -> None:
+        """Syncs by interval; and what is written, from time to time, so that a recovery has little to read."""
+        if not self.usable():
+            return
+        self.pins += 1
+        try:
+            if self.buffer.page.sync_error == 0:
+                self.keep_up_pinned()
+        finally:
+            self.unpin()
+
+    cdef int keep_up_pinned(self) except -1:
+        cdef jlog_page *page = self.buffer.page
+        cdef int64_t now_us = jlog_clock_us(CLOCK_MONOTONIC)
+        if page.sync_mode == JLOG_SYNC_INTERVAL:
+            self.make_durable(None)
+        elif self.is_due(now_us) and jlog_try_lock(&page.sync_lock, self.buffer.owner):
+            self.kept_up_us = now_us
+            try:
+                self.sync_written(False)
+            finally:
+                self.release(&page.sync_lock)
+                tell_synced(page)
+        return 0
+
+    cdef bint is_due(self, int64_t now_us) except -1:
+        cdef jlog_page *page = self.buffer.page
+        segment, first = self.open_place[0], page.durable_segment
+        if segment == first:
+            return False
+        if self.kept_up_us == 0:
+            self.kept_up_us = now_us
+        if now_us - self.kept_up_us >= UPKEEP_US or self.retained_count * page.segment_bytes >= UPKEEP_BYTES:
+            return True
+        return self.retained_count >= UPKEEP_SEGMENTS
+
+
+_running = weakref.WeakSet()
+
+
+class Upkeep:
+    """The thread of one writing process and journal."""
+
+    def __init__(self, syncer):
+        self._syncer = syncer
+        self._process = os.getpid()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"jlog {syncer.path}", daemon=True)
+        self._thread.start()
+        _running.add(self)
+
+    def _run(self):
+        while (pause := self._syncer.upkeep_pause()) is not None and not self._stop.wait(pause):
+            try:
+                self._syncer.keep_up()
+            except (JournalError, OSError) as error:
+                logging.getLogger("jlog").warning("%s: the sync in the background: %s", self._syncer.path, error)
+
+    def stop(self):
+        if os.getpid() != self._process:
+            return  # in a child the thread does not exist, and its locks may be taken for ever
+        self._stop.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+
+def _stop_all():
+    for upkeep in list(_running):
+        upkeep.stop()
+
+
+atexit.register(_stop_all)
