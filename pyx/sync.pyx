@@ -15,6 +15,7 @@ from libc.string cimport memset
 from jlog._core.file cimport jlog_sync_data, jlog_sync_directory
 from jlog._core.member cimport DONE, Call
 from jlog._core.page cimport (
+    JLOG_FAILPOINT,
     JLOG_SYNC_INTERVAL,
     jlog_add32,
     jlog_add64,
@@ -170,6 +171,7 @@ cdef class Syncer(Caller):
         began_us = jlog_clock_us(CLOCK_MONOTONIC)
         if not suspect:
             page.syncing_us = jlog_clock_us(CLOCK_REALTIME)
+        JLOG_FAILPOINT(b"sync.begun")
         first = page.durable_segment
         for name in [segment] if first == segment else [s for s in list_segments(self.path) if first <= s <= segment]:
             self.sync_segment(name, offset if name == segment else 0, suspect)
@@ -178,6 +180,7 @@ cdef class Syncer(Caller):
                 error = jlog_sync_directory(self.directory)
             if error != 0:
                 self.fail_sync(error)
+        JLOG_FAILPOINT(b"sync.done")
         if not alone:
             page.syncing_us = 0
         self.sync_us = jlog_clock_us(CLOCK_MONOTONIC) - began_us

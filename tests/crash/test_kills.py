@@ -19,6 +19,7 @@ END = values_of("end", 0)[0]
 WRITING = {
     "append.encoded": (1, 2, 30),
     "append.published": (1, 2, 30),
+    "close.noted": (1, 2, 9),
     "close.before_write": (1, 2, 9),
     "close.written": (1, 2, 9),
     "switch.before": (1, 2, 9),
@@ -27,6 +28,8 @@ WRITING = {
     "switch.turned": (1, 2, 9),
     "direct.noted": (1, 2, 3),
     "direct.written": (1, 2, 3),
+    "sync.begun": (1, 2, 4),
+    "sync.done": (1, 2, 4),
     "roll.completed": (1, 2, 3),
     "roll.renamed": (1, 2, 3),
     "file.read": (1, 2, 20),
