@@ -116,6 +116,7 @@ def test_a_flush_that_failed_can_be_made_again(child, tmp_path, raised_by, call)
 
 def test_a_close_that_cannot_write_loses_nothing(child, tmp_path, raised_by):
     child.call("close", "direct")
+    child.call("append", "w", 3, 100)
     error = fails(child, raised_by, "file.write_block=28@1", "close", "w")
     assert error.errno == errno.ENOSPC
     check_units(tmp_path / "j", child.acknowledged)

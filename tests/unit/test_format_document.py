@@ -246,9 +246,9 @@ def write_page(
     )
     struct.pack_into("<8sII16s16sQQQQQ", page, 0, *head)
     slot = struct.pack("<QQQQQI", 4, *place, 0, 4096)
-    struct.pack_into("<Q", page, 168, direct)
-    struct.pack_into("<Q", page, 320, 4)
-    page[384:448] = slot + struct.pack("<IQQ", crc32c(UUID + slot), crc32c(body) << 32 | len(body), 0)
+    struct.pack_into("<Q", page, 256, direct)
+    struct.pack_into("<Q", page, 448, 4)
+    page[512:576] = slot + struct.pack("<IQQ", crc32c(UUID + slot), crc32c(body) << 32 | len(body), 0)
     name.write_bytes(page + body.ljust(4096, b"\0"))
 
 
