@@ -6,5 +6,6 @@ cdef class Attachment(Syncer):
     cdef bint mended  # files after a failed sync
 
     cdef recover(self)
+    cdef forget_derived(self, bounds)
     cdef take_slot(self)
     cdef note_end(self)

@@ -29,12 +29,13 @@ from jlog._core.page cimport (
     jlog_unlock,
 )
 from jlog._core.precommit cimport PAGE_VALID, Precommit
+from jlog._core.segment cimport SegmentFile
 from jlog._core.sync cimport Syncer
 
 from jlog import filesystem
 from jlog._core.copies import BoundsFile
 from jlog._core.recovery import copy_unsynced, only_processes_died, recover_after_power_loss
-from jlog._core.segment import segment_name
+from jlog._core.segment import SEGMENT_HEADER_BYTES, segment_name
 from jlog.errors import JournalError, JournalLocked
 from jlog.filesystem import share
 from jlog.meta import is_a_copy, read_meta, write_meta
@@ -170,8 +171,7 @@ cdef class Attachment(Syncer):
         died = only_processes_died(self.path, self.uuid, self.precommit, bounds)
         if died:
             memset(&call, 0, sizeof(call))
-            page.append_lock = page.sync_lock = page.sync_group = 0
-            page.capacity = self.precommit.mapped_bytes - JLOG_PAGE_BYTES
+            self.forget_derived(bounds)
             self.raise_unless_done(self.repair(&call), &call)
             if page.sync_error != 0:
                 slot = jlog_open_slot(page)
@@ -187,6 +187,20 @@ cdef class Attachment(Syncer):
         # Synced whatever stands there: who came before may have been killed between writing it and its fdatasync, and a
         # note of a closed end that a power loss brings back would let numbers be given out twice.
         self.lease(0)
+
+    cdef forget_derived(self, bounds):
+        """What generation, slot and word do not say is had from elsewhere: nobody has looked at the page meanwhile, and
+        no checksum is over the rest of it."""
+        cdef jlog_page *page = self.buffer.page
+        cdef jlog_slot *slot = jlog_open_slot(page)
+        file = SegmentFile(self.path, slot.segment, self.uuid)
+        page.append_lock = page.sync_lock = page.sync_group = page.sync_arrivals = page.sync_served = 0
+        page.capacity = self.precommit.mapped_bytes - JLOG_PAGE_BYTES
+        previous, _ = file.block_at(slot.previous_offset or SEGMENT_HEADER_BYTES)
+        page.clamp_us = file.created_us if previous is None else previous.clock_us
+        page.lease_limit = page.closed = page.durable_generation = 0
+        page.state = page.generation - 1
+        page.durable_segment, page.durable_end = bounds.mark_segment, bounds.mark_sequence
 
     cdef take_slot(self):
         """The byte first: from then on the slot is ours, and with it every word that names it, for nobody else can ever

@@ -181,6 +181,7 @@ cdef class Syncer(Caller):
             if error != 0:
                 self.fail_sync(error)
         JLOG_FAILPOINT(b"sync.done")
+        self.bounds_file.update(mark=(segment, offset, end))
         if not alone:
             page.syncing_us = 0
         self.sync_us = jlog_clock_us(CLOCK_MONOTONIC) - began_us
@@ -189,7 +190,6 @@ cdef class Syncer(Caller):
         jlog_raise_to(&page.durable_end, end)
         jlog_raise_to(&page.durable_generation, generation)
         self.forget_descriptors(segment)
-        self.bounds_file.update(mark=(segment, offset, end))
         return 0
 
     cdef int sync_segment(self, uint64_t segment, uint64_t end, bint suspect) except -1:

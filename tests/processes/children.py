@@ -17,7 +17,7 @@ from processes.units import Unit
 
 WORKER = Path(__file__).with_name("worker.py")
 HUNG_SECONDS = 20.0  # guards against hanging only
-LOCK_WORDS = {"append": 128, "sync": 192}  # where they lie in the control page
+LOCK_WORDS = {"append": 128, "sync": 320}  # where they lie in the control page
 SLEEPERS = 1 << 31
 
 
