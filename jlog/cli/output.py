@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from jlog.errors import JournalError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -27,7 +29,7 @@ def complain(error: BaseException | str) -> None:
 
 
 def describe(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror:
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, JournalError):
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
         return f"{where}{error.strerror}"
     return str(error) or type(error).__name__
