@@ -26,49 +26,21 @@ _TIME = re.compile(
 )
 
 
-class PositionType(click.ParamType[Position]):
-    name = "POSITION"
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # it takes one only since click 8.4
+    """What `parse` makes of the text. Its ValueError is an error of usage."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Position:
-        if not isinstance(value, str):
-            return value  # type: ignore[no-any-return]
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):  # a default
+            return value
         try:
-            return parse_position(value)
+            return self._parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
-
-class SizeType(click.ParamType[int]):
-    name = "BYTES"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_size(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-class PatternType(click.ParamType[re.Pattern[bytes]]):
-    """A regular expression on bytes."""
-
-    name = "REGEX"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> re.Pattern[bytes]:
-        if isinstance(value, re.Pattern):
-            return value
-        try:
-            return re.compile(os.fsencode(value))
-        except re.error as error:
-            self.fail(f"{value!r} is no regular expression: {error}", param, ctx)
-
-
-POSITION = PositionType()
-SIZE = SizeType()
-PATTERN = PatternType()
 
 # Whether it exists is not asked here: a path that does not exist is no error of usage.
 PATH = click.Path()
@@ -98,12 +70,25 @@ def parse_time(text: str) -> datetime:
         raise ValueError(f"{text!r} is no time: {error}") from None
 
 
+def parse_pattern(text: str) -> re.Pattern[bytes]:
+    """A regular expression on bytes."""
+    try:
+        return re.compile(os.fsencode(text))
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+
+
 def parse_size(text: str) -> int:
     """Bytes: 4096, 128K, 64MiB. Units are powers of 1024."""
     found = _SIZE.match(text.strip())
     if found is None:
         raise ValueError(f"{text!r} is no number of bytes; write 131072, 128K or 64MiB")
     return int(found[1]) << (10 * (" KMGT".index((found[2] or " ").upper())))
+
+
+POSITION = Parsed("POSITION", parse_position)
+SIZE = Parsed("BYTES", parse_size)
+PATTERN = Parsed("REGEX", parse_pattern)
 
 
 @contextmanager

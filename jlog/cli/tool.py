@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import shell_complete
 
+import jlog
 from jlog.cli.exits import DAMAGED, DONE, FAILED, INTERRUPTED
 from jlog.cli.output import complain, say_no_more
 from jlog.errors import CorruptJournal, JournalError
@@ -78,7 +79,7 @@ class Tool(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="`jlogtool COMMAND --help` describes a command, with examples.",
 )
-@click.version_option(package_name="pyjlog", prog_name=NAME, message="%(prog)s %(version)s")
+@click.version_option(jlog.__version__, prog_name=NAME, message="%(prog)s %(version)s")
 def tool() -> None:
     """Journals: append to them, read them, look after them.
 
