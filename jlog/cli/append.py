@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import jlog
 from jlog.cli.framing import SPLITTERS, chunks
+from jlog.cli.options import journal_options
 from jlog.cli.output import json_option, print_json
-from jlog.cli.parameters import PATH, SIZE, checked, journal_argument
+from jlog.cli.parameters import PATH, SIZE, checked, journal_or_topic_argument
 from jlog.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ PRECOMMIT_BYTES = 128 << 10
 
 
 @click.command(short_help="Append lines or binary records.")
-@journal_argument
+@journal_or_topic_argument
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=PATH)
 @click.option(
     "--framing",
@@ -40,14 +41,15 @@ PRECOMMIT_BYTES = 128 << 10
     help="Size of the shared pre-commit buffer; 0: each append is in the segment file before the next one.  "
     "[default: 128K]",
 )
-@click.option(
-    "--compression",
-    type=click.Choice(["none", "lz4"]),
-    help="Of the journal, from now on. Without it: as the journal has it.",
-)
+@journal_options
 @json_option
 def append(
-    journal: str, files: tuple[str, ...], framing: str, precommit: int, compression: str | None, as_json: bool
+    journal: str,
+    files: tuple[str, ...],
+    framing: str,
+    precommit: int,
+    options: dict[str, Any],
+    as_json: bool,
 ) -> None:
     """Append the records of each FILE, or of stdin, to JOURNAL, which is made if there is none.
 
@@ -69,7 +71,7 @@ def append(
         # Opened before the journal is: what cannot be read makes none.
         opened = [(name, stack.enter_context(_opened(name))) for name in sources]
         with checked():
-            writer = stack.enter_context(jlog.Writer(journal, precommit=precommit, compression=compression))
+            writer = stack.enter_context(jlog.open_writer(journal, precommit=precommit, **options))
         first, records = writer.next_sequence, 0
         with progress_bar("Appending", _total_bytes(fd for _, fd in opened)) as advance:
             for name, fd in opened:

@@ -136,3 +136,20 @@ def human_bytes(size: int) -> str:
         return f"{size} B"
     power = min((size.bit_length() - 1) // 10, 4)
     return f"{size / (1 << 10 * power):.1f} {' KMGT'[power]}iB"
+
+
+def in_words(name: str, value: Any) -> str:
+    """A field of a journal, by its name."""
+    if name.endswith("_bytes") or name == "precommit":
+        return human_bytes(value)
+    if name == "sync_interval":
+        return f"{value:g} s"
+    if name in ("subscribers", "checkpoints"):
+        return ", ".join(f"{at['name']} at {at['sequence']} (lag {at['lag']})" for at in value) or "none"
+    if name == "skipped":
+        return (
+            ", ".join(f"{hole['first_sequence']} to {hole['next_sequence'] - 1}" for hole in value) or "none"
+        )
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={setting}" for key, setting in value.items())
+    return str(value)

@@ -9,8 +9,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from jlog.errors import JournalError
+from jlog.urls import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,12 +44,48 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]  # it takes one only si
             self.fail(str(error), param, ctx)
 
 
-# Whether it exists is not asked here: a path that does not exist is no error of usage.
+class JournalType(click.ParamType):  # type: ignore[type-arg]
+    """A path, or a file: URL, becomes a path; where a Kafka topic will do too, its URL stays as it is. Whether it exists
+    is not asked here: a path that does not exist is no error of usage."""
+
+    name = "JOURNAL"
+
+    def __init__(self, or_topic: bool) -> None:
+        self._or_topic = or_topic
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            path = path_of(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if path is None:
+            if not self._or_topic:
+                self.fail(f"{value} is a Kafka topic, and this command is for journals", param, ctx)
+            return value
+        text = os.fspath(path)
+        return f"./{text}" if ":" in text.partition("/")[0] else text  # not to be taken for a URL further on
+
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="dir")]
+
+
+DIRECTORY = JournalType(or_topic=False)
 PATH = click.Path()
 
 
 def journal_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.argument("journal", type=PATH)(function)
+    return click.argument("journal", type=DIRECTORY)(function)
+
+
+def journal_or_topic_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What such a command does it does through jlog.open_writer and jlog.open_reader alone."""
+    return click.argument("journal", type=JournalType(or_topic=True))(function)
+
+
+def is_topic(journal: str) -> bool:
+    return path_of(journal) is None
 
 
 def parse_position(text: str) -> Position:

@@ -24,6 +24,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "create": "journals:create",
         "info": "journals:info",
         "ls": "journals:list_journals",
+        "options": "options:change_options",
         "rm": "journals:remove",
     },
     "Records": {
@@ -39,6 +40,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Care": {
         "verify": "care:verify",
         "clean": "care:clean",
+        "roll": "journals:roll",
     },
     "More": {
         "demo": "demo:demo",
@@ -123,7 +125,7 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         say_no_more()
         return INTERRUPTED
-    except (JournalError, OSError) as error:
+    except (JournalError, OSError, ImportError) as error:  # ImportError: of an extra that is not installed
         complain(error)
         say_no_more()
         return DAMAGED if isinstance(error, CorruptJournal) else FAILED

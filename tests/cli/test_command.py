@@ -114,6 +114,33 @@ def test_a_full_disk_under_the_output_is_one_line_and_1(numbers: Path) -> None:
             assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
 
 
+def test_a_file_url_is_a_journals_path_wherever_one_is_meant(tmp_path: Path) -> None:
+    journal, url = tmp_path / "a b", f"file://{tmp_path}/a%20b"
+    do("append", url, stdin=b"one\n")
+    assert do("dump", url).out == do("tail", url).out == b"one\n"
+    do("subscriber", "add", url, "billing")
+    do("checkpoint", "set", url, "mark", 1)
+    for command in ("info", "verify", "clean", "options", "ls", "subscriber ls", "checkpoint ls"):
+        assert do(*command.split(), url, "--json").json == do(*command.split(), journal, "--json").json
+    do("rm", "--yes", url)
+    assert not journal.exists()
+
+
+def test_a_relative_path_with_a_colon_is_a_path(tmp_path: Path) -> None:
+    assert run("append", "file:kafka%3Ax", cwd=tmp_path, stdin=b"one\n").code == 0
+    assert run("dump", "./kafka:x", cwd=tmp_path).out == b"one\n"
+    assert run("append", "a:b", cwd=tmp_path, stdin=b"two\n").code == 0
+    assert run("dump", "a:b", cwd=tmp_path).out == b"two\n"
+
+
+@pytest.mark.parametrize(
+    "url", ["file://elsewhere/x", "s3://bucket/x", "kafka:orders", "kafka://host:9092/x"]
+)
+def test_a_url_that_a_command_cannot_take_is_an_error_of_usage(url: str) -> None:
+    result = run("verify", url)
+    assert (result.code, "Invalid value for 'JOURNAL'" in result.err) == (2, True)
+
+
 def test_a_path_need_not_be_utf8(tmp_path: Path) -> None:
     journal = os.fsencode(tmp_path) + b"/\xff"
     do("append", journal, stdin=b"one\n")
