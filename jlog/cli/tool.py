@@ -43,6 +43,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "roll": "journals:roll",
     },
     "More": {
+        "bench": "bench:bench",
         "demo": "demo:demo",
     },
 }
