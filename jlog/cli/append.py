@@ -73,7 +73,8 @@ def append(
         with checked():
             writer = stack.enter_context(jlog.open_writer(journal, precommit=precommit, **options))
         first, records = writer.next_sequence, 0
-        with progress_bar("Appending", _total_bytes(fd for _, fd in opened)) as advance:
+        total = _total_bytes(fd for _, fd in opened)
+        with progress_bar("Appending", total, shown=total is not None) as advance:
             for name, fd in opened:
                 for values in SPLITTERS[framing](_counted(chunks(fd), advance), name):
                     at = writer.extend(values)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import struct
-import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -14,7 +13,7 @@ from typing import Any, TypeAlias
 import click
 
 from jlog import Record, RecordBatch
-from jlog.cli.output import printable
+from jlog.cli.output import in_colour, printable
 
 Records: TypeAlias = "Sequence[Record] | RecordBatch"
 Formatter = Callable[[Records], bytes]
@@ -25,6 +24,7 @@ FRAMINGS = ("lines", "length32")
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC, which is written behind it
 
 _BYTES_PER_LINE = 16
+_AS_TEXT = bytes(byte if 32 <= byte < 127 else ord(".") for byte in range(256))
 
 
 def formatter(name: str, framing: str) -> Formatter:
@@ -134,7 +134,7 @@ def _hex_lines(value: bytes) -> list[str]:
     lines = []
     for offset in range(0, len(value), _BYTES_PER_LINE):
         part = value[offset : offset + _BYTES_PER_LINE]
-        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        text = part.translate(_AS_TEXT).decode()
         lines.append(f"  {offset:08x}  {part.hex(' '):<{_BYTES_PER_LINE * 3}} |{text}|\n")
     return lines
 
@@ -148,8 +148,8 @@ def _text(value: bytes | None) -> str:
 
 
 def _styles() -> Callable[..., str]:
-    """click.style on a terminal, elsewhere the bare text."""
-    if sys.stdout.isatty():
+    """click.style where there are colours, elsewhere the bare text."""
+    if in_colour():
         return click.style
 
     def bare(text: str, **_: Any) -> str:

@@ -35,6 +35,12 @@ def describe(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
+def in_colour() -> bool:
+    """Whether stdout takes colours, and its user wants them."""
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in ("dumb", "unknown")
+    return wanted and sys.stdout is not None and sys.stdout.isatty()
+
+
 def say_no_more() -> None:
     """Lets go what stdout still has: it would fail once more when the interpreter ends."""
     if sys.stdout is None:
@@ -109,9 +115,9 @@ def _print(table: Any) -> None:
 
     binary_stdout()
     if sys.stdout.isatty():
-        Console(highlight=False).print(table)
+        Console(highlight=False, color_system="auto" if in_colour() else None).print(table)
         return
-    console = Console(width=WIDTH_WITHOUT_TERMINAL, highlight=False)
+    console = Console(width=WIDTH_WITHOUT_TERMINAL, highlight=False, color_system=None)
     with console.capture() as capture:
         console.print(table)
     for line in capture.get().splitlines():
