@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+import jlog
 from jlog.errors import JournalError
 from jlog.urls import path_of
 
@@ -42,6 +43,42 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]  # it takes one only si
             return self._parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class PositionType(Parsed):
+    def shell_complete(
+        self, ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return _beginning_with(incomplete, ["begin", "end", *_names(ctx, "checkpoints")])
+
+
+class NameType(click.ParamType):  # type: ignore[type-arg]
+    """Of a subscriber or a checkpoint that is there: `kind` is `subscribers` or `checkpoints`."""
+
+    name = "NAME"
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def shell_complete(
+        self, ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return _beginning_with(incomplete, _names(ctx, self._kind))
+
+
+def _names(ctx: click.Context, kind: str) -> list[str]:
+    """None where the journal cannot be read: whoever types is told that when the command runs."""
+    # Behind an option whose value is being typed, click has not told arguments apart yet.
+    given = ctx.params.get("journal") or next(iter(ctx.args), "")
+    try:
+        path = path_of(given)
+        return [] if path is None else list(getattr(jlog.Journal(path), kind)())
+    except (JournalError, OSError, ValueError):
+        return []
+
+
+def _beginning_with(incomplete: str, values: list[str]) -> list[CompletionItem]:
+    return [CompletionItem(value) for value in values if value.startswith(incomplete)]
 
 
 class JournalType(click.ParamType):  # type: ignore[type-arg]
@@ -124,7 +161,9 @@ def parse_size(text: str) -> int:
     return int(found[1]) << (10 * (" KMGT".index((found[2] or " ").upper())))
 
 
-POSITION = Parsed("POSITION", parse_position)
+SUBSCRIBER = NameType("subscribers")
+CHECKPOINT = NameType("checkpoints")
+POSITION = PositionType("POSITION", parse_position)
 SIZE = Parsed("BYTES", parse_size)
 PATTERN = Parsed("REGEX", parse_pattern)
 

@@ -8,7 +8,7 @@ import click
 
 import jlog
 from jlog.cli.output import json_option, print_json, print_table
-from jlog.cli.parameters import POSITION, Position, checked, journal_argument
+from jlog.cli.parameters import CHECKPOINT, POSITION, SUBSCRIBER, Position, checked, journal_argument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +76,7 @@ def add_subscriber(journal: str, name: str, start: Position) -> None:
 
 @subscriber.command("rm", short_help="Remove a subscriber.")
 @journal_argument
-@click.argument("name")
+@click.argument("name", type=SUBSCRIBER)
 def remove_subscriber(journal: str, name: str) -> None:
     """Remove the subscriber NAME, which nobody may be reading. What only it still wanted may be cleaned.
 
@@ -90,7 +90,7 @@ def remove_subscriber(journal: str, name: str) -> None:
 
 @subscriber.command("set", short_help="Move a subscriber.")
 @journal_argument
-@click.argument("name")
+@click.argument("name", type=SUBSCRIBER)
 @click.argument("position", type=POSITION)
 def set_subscriber(journal: str, name: str, position: Position) -> None:
     """Move the subscriber NAME, which nobody may be reading, to POSITION, the next record that it reads.
@@ -106,7 +106,7 @@ def set_subscriber(journal: str, name: str, position: Position) -> None:
 
 @subscriber.command("copy", short_help="Make a subscriber that stands where another does.")
 @journal_argument
-@click.argument("source", metavar="FROM")
+@click.argument("source", type=SUBSCRIBER, metavar="FROM")
 @click.argument("target", metavar="TO")
 def copy_subscriber(journal: str, source: str, target: str) -> None:
     """Make the subscriber TO, which begins where the subscriber FROM stands now.
@@ -121,8 +121,8 @@ def copy_subscriber(journal: str, source: str, target: str) -> None:
 
 @click.command(short_help="Set a subscriber back to a checkpoint.")
 @journal_argument
-@click.argument("name", metavar="SUBSCRIBER")
-@click.argument("checkpoint")
+@click.argument("name", type=SUBSCRIBER, metavar="SUBSCRIBER")
+@click.argument("checkpoint", type=CHECKPOINT)
 def rewind(journal: str, name: str, checkpoint: str) -> None:
     """Set SUBSCRIBER, which nobody may be reading, back to CHECKPOINT, to read again from there.
 

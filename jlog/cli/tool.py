@@ -9,7 +9,6 @@ import warnings
 from typing import Any, NoReturn
 
 import click
-from click.shell_completion import shell_complete
 
 import jlog
 from jlog.cli.exits import DAMAGED, DONE, FAILED, INTERRUPTED
@@ -17,6 +16,7 @@ from jlog.cli.output import complain, say_no_more
 from jlog.errors import CorruptJournal, JournalError
 
 NAME = "jlogtool"
+COMPLETE = "_JLOGTOOL_COMPLETE"  # set by the scripts that `completion` prints
 
 # Where each command is: a file below jlog.cli, and a name in it. The order is that of --help.
 SECTIONS: dict[str, dict[str, str]] = {
@@ -44,6 +44,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "More": {
         "bench": "bench:bench",
+        "completion": "completion:completion",
         "demo": "demo:demo",
     },
 }
@@ -133,9 +134,10 @@ def run(arguments: list[str]) -> int:
 
 
 def _invoke(arguments: list[str]) -> int:
-    instruction = os.environ.get(f"_{NAME.upper()}_COMPLETE")
+    instruction = os.environ.get(COMPLETE)
     if instruction:
-        return shell_complete(tool, {}, NAME, f"_{NAME.upper()}_COMPLETE", instruction)
+        code: int = importlib.import_module("jlog.cli.completion").answer(tool, NAME, instruction)
+        return code
     try:
         with tool.make_context(NAME, list(arguments)) as context:
             tool.invoke(context)

@@ -1,4 +1,4 @@
-"""Runs the real `jlogtool` at a real terminal, and looks at its screen."""
+"""Runs the real `jlogtool`, or a shell, at a real terminal, and looks at its screen."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from cli.command import COMMAND, HUNG_SECONDS, arguments_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
 
 class Terminal:
@@ -30,9 +31,9 @@ class Terminal:
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self._its = its
 
-    def start(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def start(self, command: list[Any], options: dict[str, Any]) -> None:
         self.process = subprocess.Popen(
-            [*COMMAND, *arguments_of(arguments)],
+            command,
             **{"stdin": self._its, "stdout": self._its, "stderr": self._its, **options},
             start_new_session=True,
             preexec_fn=self._control,  # noqa: PLW1509 - one system call, and no thread of pytest's holds a lock of it
@@ -78,11 +79,16 @@ class Terminal:
         os.close(self._ours)
 
 
+def terminal(*arguments: Any, **options: Any) -> AbstractContextManager[Terminal]:
+    """Of jlogtool."""
+    return terminal_of([*COMMAND, *arguments_of(arguments)], **options)
+
+
 @contextmanager
-def terminal(*arguments: Any, columns: int = 80, lines: int = 24, **options: Any) -> Iterator[Terminal]:
+def terminal_of(command: list[Any], columns: int = 80, lines: int = 24, **options: Any) -> Iterator[Terminal]:
     """`options` are Popen's: stdout=... is no terminal then."""
     found = Terminal(columns, lines)
-    found.start(arguments, options)
+    found.start(command, options)
     try:
         yield found
     finally:
