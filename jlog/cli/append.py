@@ -11,9 +11,10 @@ import click
 
 import jlog
 from jlog.cli.framing import SPLITTERS, chunks
+from jlog.cli.jsonl import Columns, split_jsonl
 from jlog.cli.options import journal_options
 from jlog.cli.output import json_option, print_json
-from jlog.cli.parameters import PATH, SIZE, checked, journal_or_topic_argument
+from jlog.cli.parameters import PATH, SIZE, checked, is_topic, journal_or_topic_argument, refuse_beside
 from jlog.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -27,25 +28,35 @@ PRECOMMIT_BYTES = 128 << 10
 @journal_or_topic_argument
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=PATH)
 @click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["raw", "jsonl"]),
+    default="raw",
+    show_default=True,
+    help="raw: each record is a value; jsonl: each line is a JSON object as dump prints them, with the key, the headers and "
+    "the time of the record.",
+)
+@click.option(
     "--framing",
     type=click.Choice(list(SPLITTERS)),
     default="lines",
     show_default=True,
-    help="Where a record ends: `lines` at a newline, which is not part of it; `length32` after as many bytes as a "
+    help="Of raw, where a record ends. lines: at a newline, which is not part of it; length32: after as many bytes as a "
     "little-endian 4-byte number before it says.",
 )
 @click.option(
     "--precommit",
     type=SIZE,
     default=PRECOMMIT_BYTES,
-    help="Size of the shared pre-commit buffer; 0: each append is in the segment file before the next one.  "
-    "[default: 128K]",
+    help="Size of the shared pre-commit buffer, 4K to 1G; 0: each append is in the segment file before the next one. "
+    "Units are of 1024.  [default: 128K]",
 )
 @journal_options
 @json_option
 def append(
     journal: str,
     files: tuple[str, ...],
+    format_name: str,
     framing: str,
     precommit: int,
     options: dict[str, Any],
@@ -63,25 +74,37 @@ def append(
     Examples:
       jlogtool append /var/lib/events < events.log
       journalctl -f -o json | jlogtool append /var/lib/events
-      jlogtool dump --framing length32 /tmp/a | jlogtool append --framing length32 /tmp/b
+      jlogtool append --framing length32 /var/lib/images < images.bin
+      jlogtool dump --json /tmp/a | jlogtool append --format jsonl /tmp/b
       jlogtool append --json /var/lib/events a.log b.log
     """
+    if format_name == "jsonl":
+        refuse_beside("--format jsonl", "framing")
+    split = split_jsonl if format_name == "jsonl" else SPLITTERS[framing]
     sources = files or (STDIN,)
     with ExitStack() as stack:
         # Opened before the journal is: what cannot be read makes none.
         opened = [(name, stack.enter_context(_opened(name))) for name in sources]
         with checked():
             writer = stack.enter_context(jlog.open_writer(journal, precommit=precommit, **options))
-        first, records = writer.next_sequence, 0
+        first = None if is_topic(journal) else writer.next_sequence
+        records = 0
         total = _total_bytes(fd for _, fd in opened)
         with progress_bar("Appending", total, shown=total is not None) as advance:
             for name, fd in opened:
-                for values in SPLITTERS[framing](_counted(chunks(fd), advance), name):
-                    at = writer.extend(values)
+                for found in split(_counted(chunks(fd), advance), name):
+                    at = _extend(writer, found)
                     first = first if records else at
-                    records += len(values)
+                    records += len(found)
+        writer.flush()
     if as_json:
         print_json({"first_sequence": first, "records": records})
+
+
+def _extend(writer: jlog.Writer, found: list[bytes] | Columns) -> int:
+    if isinstance(found, Columns):
+        return writer.extend(found.values, found.keys, found.headers, found.timestamps_us)
+    return writer.extend(found)
 
 
 @contextmanager

@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import jlog
 from jlog.cli.blocks import dump_blocks
-from jlog.cli.formats import FORMATS, FRAMINGS, formatter
+from jlog.cli.formats import Format, format_options
 from jlog.cli.matching import Match, grep_options
 from jlog.cli.output import binary_stdout
-from jlog.cli.parameters import POSITION, Position, checked, is_topic, journal_or_topic_argument
+from jlog.cli.parameters import (
+    POSITION,
+    Position,
+    checked,
+    is_topic,
+    journal_or_topic_argument,
+    refuse_beside,
+)
 from jlog.cli.progress import progress_bar
 from jlog.cli.reading import Reading, holes_of
 from jlog.errors import CorruptJournal
@@ -36,34 +43,9 @@ if TYPE_CHECKING:
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Print at most N records.")
 @click.option("--reverse", is_flag=True, help="Newest first.")
 @grep_options
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(FORMATS),
-    default="raw",
-    show_default=True,
-    help="raw: the value alone; jsonl: a JSON object on each line; hex: bytes in hexadecimal; pretty: for people.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")
-@click.option(
-    "--framing",
-    type=click.Choice(FRAMINGS),
-    default="lines",
-    show_default=True,
-    help="Of raw: a newline behind each value, or its length in 4 bytes, little-endian, before it.",
-)
+@format_options
 @click.option("--blocks", is_flag=True, help="Print the blocks of the segments instead of records.")
-@click.pass_context
-def dump(
-    ctx: click.Context,
-    /,
-    journal: str,
-    format_name: str,
-    as_json: bool,
-    framing: str,
-    blocks: bool,
-    **selection: Any,
-) -> None:
+def dump(journal: str, output: Format, blocks: bool, **selection: Any) -> None:
     """Print the records of JOURNAL, oldest first, up to its end as it is now.
 
     --from and --to are positions: `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after
@@ -77,31 +59,19 @@ def dump(
     \b
     Examples:
       jlogtool dump /var/lib/events
-      jlogtool dump --from 1000 --to 2000 --format jsonl /var/lib/events | jq .value
-      jlogtool dump --from 2026-11-20T12:00:00Z --limit 10 --format pretty /var/lib/events
+      jlogtool dump --from 1000 --to 2000 --json /var/lib/events | jq .value
+      jlogtool dump --from 2026-11-20T12:00:00Z --limit 10 /var/lib/events
       jlogtool dump --reverse --limit 5 --grep 'error|fatal' -i /var/lib/events
       jlogtool dump --framing length32 /var/lib/images > images.bin
       jlogtool dump --blocks /var/lib/events
     """
-    if as_json:
-        _refuse_beside(ctx, "--json", "format_name")
-        format_name = "jsonl"
     if blocks:
-        _refuse_beside(ctx, "--blocks", "framing", *selection)
+        refuse_beside("--blocks", "framing", "value", "key", *(f.name for f in fields(Selection)))
         if is_topic(journal):
-            raise click.UsageError("--blocks is for journals: a topic's blocks are its broker's", ctx)
-        dump_blocks(journal, format_name == "jsonl")
+            raise click.UsageError("--blocks is for journals: a topic's blocks are its broker's")
+        dump_blocks(journal, output.name == "jsonl")
         return
-    if format_name != "raw":
-        _refuse_beside(ctx, f"--format {format_name}", "framing")
-    dump_records(journal, formatter(format_name, framing), Selection(**selection))
-
-
-def _refuse_beside(ctx: click.Context, option: str, *others: str) -> None:
-    for parameter in ctx.command.params:
-        given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
-        if parameter.name in others and given:
-            raise click.UsageError(f"{option} and {parameter.opts[-1]} do not go together", ctx)
+    dump_records(journal, output.to_bytes, Selection(**selection))
 
 
 @dataclass(frozen=True)

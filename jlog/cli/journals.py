@@ -39,6 +39,7 @@ def create(journal: str, options: dict[str, Any], precommit: int | None, keep_re
 
     Without `create` the first writer makes the journal. By default a segment is removed once every subscriber and every
     checkpoint has passed it; a journal without subscribers keeps everything. Sizes have units of 1024: 128K, 64MiB.
+    Exits with 1, and changes nothing, where something is at that path already.
 
     \b
     Examples:
@@ -81,7 +82,7 @@ def info(journal: str, as_json: bool) -> None:
 def list_journals(directory: str, as_json: bool) -> None:
     """List the journals below DIR (the current directory), with their subscribers and how far these lag.
 
-    `lag` is that of the slowest subscriber.
+    `lag` is that of the slowest subscriber. A journal that cannot be read has a line on stderr, and the exit code is 1.
 
     \b
     Examples:
@@ -176,7 +177,7 @@ def remove(journal: str, yes: bool) -> None:
     """Delete JOURNAL with all its records, subscribers and checkpoints.
 
     Asks first, on a terminal; elsewhere it needs --yes. A journal that somebody writes to or reads from as a
-    subscriber is not deleted.
+    subscriber is not deleted, and neither is one about which the answer is no: the exit code is 1.
 
     \b
     Examples:

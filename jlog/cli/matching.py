@@ -20,12 +20,10 @@ Match = Callable[["Record"], bool]
 def grep_options(command: Callable[..., None]) -> Callable[..., None]:
     """Gives the command `match`: whether a record is to be printed; None where all are."""
 
-    @click.option("--grep", "value", type=PATTERN, help="Only records whose value contains a match of REGEX.")
-    @click.option("--grep-key", "key", type=PATTERN, help="Only records whose key contains a match of REGEX.")
+    @click.option("--grep", "value", type=PATTERN, help="Only records in whose value REGEX is found.")
+    @click.option("--grep-key", "key", type=PATTERN, help="Only records in whose key REGEX is found.")
     @click.option("-i", "--ignore-case", is_flag=True, help="Of --grep and --grep-key: a and A are the same.")
-    @click.option(
-        "-v", "--invert-match", is_flag=True, help="Only the records that --grep and --grep-key leave out."
-    )
+    @click.option("-v", "--invert-match", is_flag=True, help="Only what --grep and --grep-key leave out.")
     @functools.wraps(command)
     def with_match(
         *arguments: Any,

@@ -121,6 +121,15 @@ def journal_or_topic_argument(function: Callable[..., Any]) -> Callable[..., Any
     return click.argument("journal", type=JournalType(or_topic=True))(function)
 
 
+def refuse_beside(option: str, *others: str) -> None:
+    """Options, by their parameters' names, that do not go together with this one."""
+    ctx = click.get_current_context()
+    for parameter in ctx.command.params:
+        given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        if parameter.name in others and given:
+            raise click.UsageError(f"{option} and {parameter.opts[-1]} do not go together", ctx)
+
+
 def is_topic(journal: str) -> bool:
     return path_of(journal) is None
 

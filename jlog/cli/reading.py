@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 BATCH_RECORDS = 10_000
 BATCH_BYTES = 8 << 20
+LOOK_EVERY = 1.0  # seconds: a closed pipe is noticed without a record that is written to it
 PIECE_BYTES = 64 << 20  # reading backward, what is held at once, unless one record is larger
 
 

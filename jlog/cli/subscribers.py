@@ -21,9 +21,6 @@ def subscriber() -> None:
     Retention keeps every record that some subscriber has not committed. A name is 1 to 200 bytes of UTF-8 without `/`
     and control characters; it does not start with a dot, is not `begin` or `end`, and reads neither as a sequence nor
     as a time.
-
-    A POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
-    of a checkpoint.
     """
 
 
@@ -36,7 +33,7 @@ def list_subscribers(journal: str, as_json: bool) -> None:
     \b
     Examples:
       jlogtool subscriber ls /var/lib/events
-      jlogtool subscriber ls --json /var/lib/events | jq '.[] | select(.busy | not) | .name'
+      jlogtool subscriber ls --json /var/lib/events | jq '.[] | select(.lag > 0)'
     """
     print_positions(jlog.Journal(journal).subscribers(), ("sequence", "lag", "busy"), as_json)
 
@@ -62,7 +59,10 @@ def _cell(value: Any) -> str:
 @click.argument("name")
 @click.option("--start", type=POSITION, default="begin", show_default=True, help="Where it begins to read.")
 def add_subscriber(journal: str, name: str, start: Position) -> None:
-    """Make the subscriber NAME. From now on JOURNAL keeps what it has not read.
+    """Make the subscriber NAME. From now on JOURNAL keeps what it has not committed.
+
+    POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
+    of a checkpoint.
 
     \b
     Examples:
@@ -94,6 +94,9 @@ def remove_subscriber(journal: str, name: str) -> None:
 @click.argument("position", type=POSITION)
 def set_subscriber(journal: str, name: str, position: Position) -> None:
     """Move the subscriber NAME, which nobody may be reading, to POSITION, the next record that it reads.
+
+    POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
+    of a checkpoint.
 
     \b
     Examples:
@@ -127,7 +130,7 @@ def rewind(journal: str, name: str, checkpoint: str) -> None:
     """Set SUBSCRIBER, which nobody may be reading, back to CHECKPOINT, to read again from there.
 
     \b
-    Example:
+    Examples:
       jlogtool checkpoint set /var/lib/events before-upgrade end
       jlogtool rewind /var/lib/events billing before-upgrade
     """

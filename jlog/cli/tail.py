@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 import jlog
-from jlog.cli.formats import FORMATS, FRAMINGS, Formatter, formatter
+from jlog.cli.formats import Format, Formatter, format_options
 from jlog.cli.matching import Match, grep_options
 from jlog.cli.output import binary_stdout, complain, stdout_is_gone
 from jlog.cli.parameters import journal_or_topic_argument
-from jlog.cli.reading import Reading, holes_of, seek_kept, sequence_before
+from jlog.cli.reading import LOOK_EVERY, Reading, holes_of, seek_kept, sequence_before
 from jlog.errors import PositionLost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-LOOK_EVERY = 1.0  # seconds: a closed pipe is noticed without a record that is written to it
 
 
 @click.command(short_help="Print the last records, and follow.")
@@ -33,31 +31,14 @@ LOOK_EVERY = 1.0  # seconds: a closed pipe is noticed without a record that is w
     help="How many of the last.",
 )
 @grep_options
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(FORMATS),
-    default="raw",
-    show_default=True,
-    help="As of dump.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")
-@click.option(
-    "--framing", type=click.Choice(FRAMINGS), default="lines", show_default=True, help="Of raw, as of dump."
-)
-def tail(
-    journal: str,
-    follow: bool,
-    records: int,
-    match: Match | None,
-    format_name: str,
-    as_json: bool,
-    framing: str,
-) -> None:
+@format_options
+def tail(journal: str, follow: bool, records: int, match: Match | None, output: Format) -> None:
     """Print the last records of JOURNAL.
 
     With --follow it waits for more, without using CPU, and prints each as soon as it is appended, until Ctrl-C or until
     nobody reads the output any more. It holds nothing back from retention: to miss nothing, read as a subscriber.
+
+    What is damaged is left out: each damaged place has a line on stderr, and the exit code is 3.
 
     With --grep or --grep-key, N counts the records that are printed: it looks back as far as it must to find so many.
     REGEX is one of Python's, and looks at bytes, as of dump.
@@ -69,9 +50,7 @@ def tail(
       jlogtool tail -f --grep 'error|fatal' -i /var/lib/events
       jlogtool tail -f --json /var/lib/events | jq --unbuffered .value
     """
-    if framing != "lines" and (as_json or format_name != "raw"):
-        raise click.UsageError("--framing is one of --format raw")
-    to_bytes = formatter("jsonl" if as_json else format_name, framing)
+    to_bytes = output.to_bytes
     out = binary_stdout()
     with jlog.open_reader(journal, start="end") as reader:
         reading = Reading(reader)

@@ -31,6 +31,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "append": "append:append",
         "dump": "dump:dump",
         "tail": "tail:tail",
+        "read": "read:read",
     },
     "Positions": {
         "subscriber": "subscribers:subscriber",
@@ -88,14 +89,15 @@ def tool() -> None:
     """Journals: append to them, read them, look after them.
 
     A journal is a directory that many processes append records to, and that named subscribers read, each at its own
-    pace. JOURNAL is the path of that directory.
+    pace. JOURNAL is the path of that directory, or its file: URL.
 
     \b
     Exit codes:
-      0  done
-      1  the journal or the operating system refused; a line on stderr says why
-      2  usage: also a name or a value that is not allowed
-      3  damage was found
+      0    done
+      1    the journal or the operating system refused; a line on stderr says why
+      2    usage: also a name or a value that is not allowed
+      3    damage was found
+      130  interrupted by Ctrl-C
 
     \b
     Examples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
@@ -50,13 +51,53 @@ def test_version_is_that_of_the_package() -> None:
     assert do("--version").out == f"jlogtool {version}\n".encode()
 
 
+LEAVES = {path: command for path, command in COMMANDS.items() if not isinstance(command, click.Group)}
+EACH_LEAF = pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+
+
+def shown_help(path: tuple[str, ...]) -> str:
+    """As at a terminal of 80 columns."""
+    context = click.Context(tool, info_name="jlogtool")
+    for number in range(1, len(path) + 1):
+        command = COMMANDS[path[:number]]
+        context = click.Context(command, context, info_name=path[number - 1], terminal_width=80)
+    return context.get_help()
+
+
 @EACH
-def test_help_has_examples_that_name_the_command(path: tuple[str, ...]) -> None:
+def test_help_begins_with_a_sentence_and_the_list_of_commands_has_a_shorter_one(
+    path: tuple[str, ...],
+) -> None:
     command = COMMANDS[path]
-    if isinstance(command, click.Group):
-        return
-    text = command.help or ""
-    assert f"jlogtool {' '.join(path)}" in text.partition("Example")[2]
+    first = inspect.cleandoc(command.help or "").partition("\n\n")[0].replace("\n", " ")
+    assert re.match(r"[A-Z].*[.:]\Z", first), first
+    short = command.short_help or ""
+    assert re.match(r"[A-Z].*\.\Z", short), short
+    assert len(short) <= 60
+
+
+@EACH
+def test_help_fits_a_terminal_of_80_columns(path: tuple[str, ...]) -> None:
+    assert [line for line in shown_help(path).splitlines() if len(line) > 80] == []
+
+
+@EACH_LEAF
+def test_every_option_says_what_it_does(path: tuple[str, ...]) -> None:
+    for parameter in LEAVES[path].params:
+        if isinstance(parameter, click.Option):
+            text = re.sub(r"  \[.*\]\Z", "", parameter.help or "")
+            assert re.match(r"[A-Za-z].*\.\Z", text), (parameter.opts, text)
+
+
+@EACH_LEAF
+def test_help_has_examples_that_name_the_command(path: tuple[str, ...]) -> None:
+    text = LEAVES[path].help or ""
+    assert f"jlogtool {' '.join(path)}" in text.partition(" Example")[2]
+
+
+@pytest.mark.parametrize("command", ["dump", "tail", "verify"])
+def test_a_command_that_finds_damage_says_that_it_exits_with_3(command: str) -> None:
+    assert re.search(r"[Ee]xit(s with| code is) 3\b", " ".join(shown_help((command,)).split()))
 
 
 @EACH
