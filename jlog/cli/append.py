@@ -70,6 +70,9 @@ def append(
     Records that have been appended survive the death of this process, however it dies. Interrupted, it has appended
     the records up to some point, and each of them whole.
 
+    With --format jsonl, `value`, `key`, `headers` and `timestamp` are as dump prints them; so are `value_base64`,
+    `key_base64` and `timestamp_us`. Each may be missing. `sequence` is not looked at: JOURNAL gives its own.
+
     \b
     Examples:
       jlogtool append /var/lib/events < events.log
