@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+import sys
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +97,7 @@ def append(
         total = _total_bytes(fd for _, fd in opened)
         with progress_bar("Appending", total, shown=total is not None) as advance:
             for name, fd in opened:
-                for found in split(_counted(chunks(fd), advance), name):
+                for found in split(_counted(chunks(fd, name), advance), name):
                     at = _extend(writer, found)
                     first = first if records else at
                     records += len(found)
@@ -113,10 +115,14 @@ def _extend(writer: jlog.Writer, found: list[bytes] | Columns) -> int:
 @contextmanager
 def _opened(name: str) -> Iterator[int]:
     if name == STDIN:
+        if sys.stdin is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), "stdin")
         yield 0
         return
     fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
         yield fd
     finally:
         os.close(fd)

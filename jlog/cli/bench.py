@@ -162,7 +162,8 @@ def _fields(result: Result, load: Load) -> dict[str, Any]:
 
 def _rows(result: Result, load: Load) -> Iterator[tuple[str, ...]]:
     def megabytes(spread: Spread) -> str:
-        return f"{spread.median * load.value_bytes / 1e6:.1f}"
+        rate = spread.median * load.value_bytes / 1e6
+        return f"{rate:.1f}" if rate >= 1 else f"{rate:.3f}"
 
     ratio = result.ratio
     yield result.ours_name, _rates(result.ours), megabytes(result.ours), _spread(ratio) if ratio else ""

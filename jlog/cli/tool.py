@@ -109,11 +109,20 @@ def tool() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Runs the command line and exits with its code."""
+    _fill_standard_streams()
     warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # a path need not be UTF-8, and a terminal need not have every character
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def _fill_standard_streams() -> None:
+    """Where the caller has closed one, a file of the journal would get its number, and what the system writes there."""
+    fd = os.open(os.devnull, os.O_RDWR)
+    while fd <= 2:
+        fd = os.dup(fd)
+    os.close(fd)
 
 
 def run(arguments: list[str]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
+import jlog
 from cli.command import COMMAND, HUNG_SECONDS, do, run, start
 from jlog.cli.tool import tool
 
@@ -153,6 +155,22 @@ def test_a_full_disk_under_the_output_is_one_line_and_1(numbers: Path) -> None:
                 timeout=HUNG_SECONDS,
             )
             assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "command", ["dump", "info", "verify", "tail", "read", "ls", "subscriber ls", "options"]
+)
+def test_a_stdout_that_the_caller_has_closed_is_one_line_and_1(numbers: Path, command: str) -> None:
+    name = ["billing"] if command == "read" else []
+    line = shlex.join([*COMMAND, *command.split(), str(numbers), *name])
+    done = subprocess.run(["sh", "-c", f"{line} >&-"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "jlogtool: stdout: Bad file descriptor\n")
+
+
+def test_all_streams_may_be_closed(numbers: Path) -> None:
+    line = shlex.join([*COMMAND, "roll", str(numbers)])
+    assert subprocess.run(["sh", "-c", f"{line} <&- >&- 2>&-"]).returncode == 0
+    assert len(jlog.Journal(numbers).segments()) == 2
 
 
 def test_a_file_url_is_a_journals_path_wherever_one_is_meant(tmp_path: Path) -> None:
