@@ -15,16 +15,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import reading
 import reopening
-import writing
-from contest import Result, Settings, Spread, hold
-from machine import has_failpoints, machine
+from contests import CONTESTS
 from memory import Memory, memory
 from rich.console import Console
 from rich.table import Table
+from sizes import Sizes
 
-CONTESTS = [*writing.CONTESTS, *reading.CONTESTS]
+from jlog.bench.contest import Result, Spread, hold
+from jlog.bench.load import CHUNK_RECORDS, Load
+from jlog.bench.machine import has_failpoints, machine
+
 REOPENINGS = {"reopen": 64 << 20, "reopen-one-segment": 4 << 30}  # bytes of a segment
 MEMORY = "memory"
 NAMES = [contest.name for contest in CONTESTS] + [*REOPENINGS, MEMORY]
@@ -51,18 +52,17 @@ def arguments() -> argparse.Namespace:
     if unknown:
         parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(NAMES)}")
     if (found.rounds is not None and found.rounds < 1) or (
-        found.records is not None and found.records < writing.CHUNK
+        found.records is not None and found.records < CHUNK_RECORDS
     ):
-        parser.error(f"at least 1 round, and {writing.CHUNK:,} records")
+        parser.error(f"at least 1 round, and {CHUNK_RECORDS:,} records")
     return found
 
 
-def settings_of(options: argparse.Namespace, directory: Path) -> Settings:
-    chunk = 2 * writing.CHUNK  # two processes get whole chunks
+def settings_of(options: argparse.Namespace, directory: Path) -> Sizes:
     records = options.records or (100_000 if options.quick else 1_000_000)
-    return Settings(
+    return Sizes(
         directory=directory,
-        records=max(records // chunk, 1) * chunk,
+        load=Load(records).whole(processes=2),
         rounds=options.rounds or (3 if options.quick else 7),
         reopen_bytes=100_000_000 if options.quick else 1_000_000_000,
         memory_bytes=200_000_000 if options.quick else 2_000_000_000,
@@ -87,11 +87,15 @@ def main() -> None:
             console.print("built with fail points, for the tests: these numbers are not jlog's", style="red")
         report = measure(set(options.only or NAMES), settings, console)
     if options.json:
-        shown = {"records": settings.records, "rounds": settings.rounds, "value_bytes": writing.VALUE_BYTES}
+        shown = {
+            "records": settings.load.records,
+            "rounds": settings.rounds,
+            "value_bytes": settings.load.value_bytes,
+        }
         options.json.write_text(json.dumps({"machine": about, "settings": shown, **report}, indent=2) + "\n")
 
 
-def measure(wanted: set[str], settings: Settings, console: Console) -> dict[str, Any]:
+def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, Any]:
     results: list[Result] = []
     reopenings: dict[str, Spread] = {}
     memories: dict[str, Memory] = {}
@@ -130,9 +134,9 @@ def spread(found: Spread, scale: float = 1, digits: int = 2) -> str:
     return f"{median} ({low}–{high})"
 
 
-def rates_table(results: list[Result], settings: Settings) -> Table:
+def rates_table(results: list[Result], settings: Sizes) -> Table:
     table = Table(
-        title=f"Million records/s of {writing.VALUE_BYTES} bytes, {settings.records:,} a round: "
+        title=f"Million records/s of {settings.load.value_bytes} bytes, {settings.load.records:,} a round: "
         f"median (min–max) of {settings.rounds} rounds",
         title_justify="left",
         show_lines=True,
@@ -151,7 +155,7 @@ def rates_table(results: list[Result], settings: Settings) -> Table:
     return table
 
 
-def reopenings_table(found: dict[str, Spread], settings: Settings) -> Table:
+def reopenings_table(found: dict[str, Spread], settings: Sizes) -> Table:
     table = Table(
         title=f"Milliseconds to open {settings.reopen_bytes / 1e9:.1f} GB whose writer was killed, and append",
         title_justify="left",
@@ -165,7 +169,7 @@ def reopenings_table(found: dict[str, Spread], settings: Settings) -> Table:
     return table
 
 
-def memory_table(found: dict[str, Memory], settings: Settings) -> Table:
+def memory_table(found: dict[str, Memory], settings: Sizes) -> Table:
     table = Table(
         title=f"Resident memory in MB over {settings.memory_bytes / 1e9:.1f} GB; its own: without mapped files",
         title_justify="left",

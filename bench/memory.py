@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contest import Settings, empty_directory
-from crew import process
-from writing import CHUNK, VALUE_BYTES, chunk_of_values
-
 import jlog
+from jlog.bench.contest import empty_directory
+from jlog.bench.crew import process
+from jlog.bench.load import CHUNK_RECORDS, Load
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+
+    from sizes import Sizes
 
 SAMPLES = 20
 
@@ -43,11 +44,11 @@ def summary(samples: list[tuple[int, int]]) -> Memory:
 
 
 def write(line: Connection, path: str, records: int) -> None:
-    values = chunk_of_values()
+    values = Load(CHUNK_RECORDS).chunk()
     samples = []
     with jlog.Writer(path) as writer:
         for _ in range(SAMPLES):
-            for _ in range(records // SAMPLES // CHUNK):
+            for _ in range(records // SAMPLES // CHUNK_RECORDS):
                 writer.extend(values)
             samples.append(resident())
     line.send(summary(samples))
@@ -65,9 +66,9 @@ def read(line: Connection, path: str, records: int) -> None:
     line.send(summary(samples))
 
 
-def memory(settings: Settings) -> dict[str, Memory]:
-    step = SAMPLES * CHUNK
-    records = max(settings.memory_bytes // VALUE_BYTES // step, 1) * step
+def memory(settings: Sizes) -> dict[str, Memory]:
+    step = SAMPLES * CHUNK_RECORDS
+    records = max(settings.memory_bytes // Load.value_bytes // step, 1) * step
     found = {}
     with empty_directory(settings.directory) as directory:
         for name, work in (("writing", write), ("reading", read)):

@@ -5,14 +5,15 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from contest import Settings, Spread, empty_directory
-from crew import process
-from writing import CHUNK, VALUE_BYTES, chunk_of_values
-
 import jlog
+from jlog.bench.contest import Spread, empty_directory
+from jlog.bench.crew import process
+from jlog.bench.load import CHUNK_RECORDS, Load
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+
+    from sizes import Sizes
 
 TARGET = "≤ 50 ms"
 CHUNKS_MORE = 3  # so that the buffer is neither empty nor new when the writer is killed
@@ -20,9 +21,9 @@ CHUNKS_MORE = 3  # so that the buffer is neither empty nor new when the writer i
 
 def write(line: Connection, path: str, size_bytes: int, segment_bytes: int) -> None:
     """So many bytes of values, and then waits to be killed."""
-    values = chunk_of_values()
+    values = Load(CHUNK_RECORDS).chunk()
     writer = jlog.Writer(path, segment_bytes=segment_bytes)
-    for _ in range(size_bytes // (CHUNK * VALUE_BYTES)):
+    for _ in range(size_bytes // (CHUNK_RECORDS * Load.value_bytes)):
         writer.extend(values)
     for _ in range(CHUNKS_MORE):
         for value in values:
@@ -31,7 +32,7 @@ def write(line: Connection, path: str, size_bytes: int, segment_bytes: int) -> N
     line.recv()
 
 
-def reopening(settings: Settings, segment_bytes: int) -> Spread:
+def reopening(settings: Sizes, segment_bytes: int) -> Spread:
     """Milliseconds from jlog.Writer() to the return of its first append, of each round."""
     found = Spread()
     with empty_directory(settings.directory) as directory:
@@ -45,7 +46,7 @@ def reopening(settings: Settings, segment_bytes: int) -> Spread:
             writer = jlog.Writer(path)
             sequence = writer.append(b"first")
             found.rounds.append((perf_counter() - begin) * 1000)
-            assert sequence >= settings.reopen_bytes // VALUE_BYTES
+            assert sequence >= settings.reopen_bytes // Load.value_bytes
             writer.close()
             size_bytes = 0  # it is large enough now
     return found

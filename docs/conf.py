@@ -1,6 +1,9 @@
 """Sphinx's settings: `make docs`."""
 
+import re
 from importlib.metadata import version as installed_version
+
+ARGUMENT = re.compile(r"([a-z_]+(?:, [a-z_]+)*): ")
 
 project = "jlog"
 author = "The jlog authors"
@@ -11,7 +14,28 @@ extensions = ["myst_parser", "sphinx.ext.autodoc"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
+autodoc_typehints = "signature"
 
 html_theme = "furo"
 html_title = f"jlog {release}"
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", list_arguments)
+
+
+def list_arguments(*event):
+    """Docstrings describe an argument as `name: text`, with what follows indented. Here that becomes a list."""
+    lines = event[-1]
+    found, inside = [], False
+    for line in lines:
+        argument = ARGUMENT.match(line)
+        goes_on = inside and line.startswith(" ")
+        if (argument is not None) != inside and not goes_on and found and found[-1]:
+            found.append("")
+        if argument:
+            found.append(f"* ``{argument[1]}``: {line[argument.end() :]}")
+        else:
+            found.append(f"  {line.strip()}" if goes_on else line)
+        inside = argument is not None or goes_on
+    lines[:] = found

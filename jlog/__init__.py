@@ -26,6 +26,7 @@ from jlog.positions import Position
 from jlog.reader import Reader
 from jlog.retention import clean_if_free
 from jlog.segments import Segment
+from jlog.urls import open_reader, open_writer
 from jlog.verify import Report
 
 set_hooks(clean_if_free, clean_if_free)
@@ -57,4 +58,6 @@ __all__ = [
     "SubscriberNotFound",
     "UnsupportedFormat",
     "Writer",
+    "open_reader",
+    "open_writer",
 ]

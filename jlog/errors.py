@@ -5,6 +5,9 @@ Each message says what happened, where, and what to do next.
 
 from __future__ import annotations
 
+import errno
+from typing import Any
+
 __all__ = [
     "CheckpointNotFound",
     "CorruptJournal",
@@ -27,12 +30,31 @@ class JournalError(Exception):
     """The root of jlog's own errors."""
 
 
-class JournalNotFound(JournalError, FileNotFoundError):
-    """No journal is at this path."""
+class _AtPath(JournalError, OSError):
+    """Has errno and filename as the operating system's own errors do, and a message that says more than theirs."""
+
+    _errno = 0
+
+    def __init__(self, message: str, path: str | None = None) -> None:
+        super().__init__(self._errno, message, path)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.strerror, self.filename)
 
 
-class JournalExists(JournalError, FileExistsError):
-    """A journal, or something else, is at this path already."""
+class JournalNotFound(_AtPath, FileNotFoundError):
+    """No journal is at this path, `filename`."""
+
+    _errno = errno.ENOENT
+
+
+class JournalExists(_AtPath, FileExistsError):
+    """A journal, or something else, is at this path already, `filename`."""
+
+    _errno = errno.EEXIST
 
 
 class JournalClosed(JournalError, ValueError):

@@ -48,10 +48,10 @@ def read_meta(path: str) -> Meta:
     except FileNotFoundError:
         what = "does not exist" if not os.path.lexists(path) else f"has no {NAME}"
         message = f"{path} {what}: no journal is there; `jlogtool create` or jlog.Writer makes one"
-        raise JournalNotFound(message) from None
+        raise JournalNotFound(message, path) from None
     except NotADirectoryError:
         message = f"{path} is a file, a journal is a directory; name the journal's directory"
-        raise JournalNotFound(message) from None
+        raise JournalNotFound(message, path) from None
     first = _FIRST_LINE.match(text)
     if first is None:
         raise CorruptJournal(name, 0, "the first line is not that of a journal")
@@ -106,19 +106,21 @@ def write_meta(path: str, meta: Meta) -> None:
 def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool) -> bool:
     """Makes an empty journal; False where one is there already and may be. A creation that was killed is done again."""
     if os.path.lexists(path) and not os.path.isdir(path):
-        raise JournalExists(f"{path} is a file; choose another path for the journal, or remove it")
+        raise JournalExists(f"{path} is a file; choose another path for the journal, or remove it", path)
     os.makedirs(path, exist_ok=True)
     there = os.listdir(path)
     if (
         there and "lock" not in there
     ):  # which is the first file of a journal that another process makes just now
-        raise JournalExists(f"{path} is a directory with other files; choose another path for the journal")
+        message = f"{path} is a directory with other files; choose another path for the journal"
+        raise JournalExists(message, path)
     lock_file = LockFile(os.path.join(path, "lock"), create=True)
     try:
         with lock_file.held(RANGES["open"]):
             if os.path.exists(os.path.join(path, NAME)):
                 if not exist_ok:
-                    raise JournalExists(f"{path} is a journal already; open it, or choose another path")
+                    message = f"{path} is a journal already; open it, or choose another path"
+                    raise JournalExists(message, path)
                 return False
             _refuse_remains(path)
             _fill(path, options)

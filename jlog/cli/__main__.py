@@ -2,4 +2,5 @@
 
 from jlog.cli.tool import main
 
-main()
+if __name__ == "__main__":  # a process that `bench` starts imports this file too
+    main()

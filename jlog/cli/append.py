@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+import sys
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import jlog
 from jlog.cli.framing import SPLITTERS, chunks
+from jlog.cli.jsonl import Columns, split_jsonl
+from jlog.cli.options import journal_options
 from jlog.cli.output import json_option, print_json
-from jlog.cli.parameters import PATH, SIZE, checked, journal_argument
+from jlog.cli.parameters import PATH, SIZE, checked, is_topic, journal_or_topic_argument, refuse_beside
 from jlog.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -23,31 +27,42 @@ PRECOMMIT_BYTES = 128 << 10
 
 
 @click.command(short_help="Append lines or binary records.")
-@journal_argument
+@journal_or_topic_argument
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=PATH)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["raw", "jsonl"]),
+    default="raw",
+    show_default=True,
+    help="raw: each record is a value; jsonl: each line is a JSON object as dump prints them, with the key, the headers and "
+    "the time of the record.",
+)
 @click.option(
     "--framing",
     type=click.Choice(list(SPLITTERS)),
     default="lines",
     show_default=True,
-    help="Where a record ends: `lines` at a newline, which is not part of it; `length32` after as many bytes as a "
+    help="Of raw, where a record ends. lines: at a newline, which is not part of it; length32: after as many bytes as a "
     "little-endian 4-byte number before it says.",
 )
 @click.option(
     "--precommit",
     type=SIZE,
     default=PRECOMMIT_BYTES,
-    help="Size of the shared pre-commit buffer; 0: each append is in the segment file before the next one.  "
-    "[default: 128K]",
+    help="Size of the shared pre-commit buffer, 4K to 1G; 0: each append is in the segment file before the next one. "
+    "Units are of 1024.  [default: 128K]",
 )
-@click.option(
-    "--compression",
-    type=click.Choice(["none", "lz4"]),
-    help="Of the journal, from now on. Without it: as the journal has it.",
-)
+@journal_options
 @json_option
 def append(
-    journal: str, files: tuple[str, ...], framing: str, precommit: int, compression: str | None, as_json: bool
+    journal: str,
+    files: tuple[str, ...],
+    format_name: str,
+    framing: str,
+    precommit: int,
+    options: dict[str, Any],
+    as_json: bool,
 ) -> None:
     """Append the records of each FILE, or of stdin, to JOURNAL, which is made if there is none.
 
@@ -57,37 +72,57 @@ def append(
     Records that have been appended survive the death of this process, however it dies. Interrupted, it has appended
     the records up to some point, and each of them whole.
 
+    With --format jsonl, `value`, `key`, `headers` and `timestamp` are as dump prints them; so are `value_base64`,
+    `key_base64` and `timestamp_us`. Each may be missing. `sequence` is not looked at: JOURNAL gives its own.
+
     \b
     Examples:
       jlogtool append /var/lib/events < events.log
       journalctl -f -o json | jlogtool append /var/lib/events
-      jlogtool dump --framing length32 /tmp/a | jlogtool append --framing length32 /tmp/b
+      jlogtool append --framing length32 /var/lib/images < images.bin
+      jlogtool dump --json /tmp/a | jlogtool append --format jsonl /tmp/b
       jlogtool append --json /var/lib/events a.log b.log
     """
+    if format_name == "jsonl":
+        refuse_beside("--format jsonl", "framing")
+    split = split_jsonl if format_name == "jsonl" else SPLITTERS[framing]
     sources = files or (STDIN,)
     with ExitStack() as stack:
         # Opened before the journal is: what cannot be read makes none.
         opened = [(name, stack.enter_context(_opened(name))) for name in sources]
         with checked():
-            writer = stack.enter_context(jlog.Writer(journal, precommit=precommit, compression=compression))
-        first, records = writer.next_sequence, 0
-        with progress_bar("Appending", _total_bytes(fd for _, fd in opened)) as advance:
+            writer = stack.enter_context(jlog.open_writer(journal, precommit=precommit, **options))
+        first = None if is_topic(journal) else writer.next_sequence
+        records = 0
+        total = _total_bytes(fd for _, fd in opened)
+        with progress_bar("Appending", total, shown=total is not None) as advance:
             for name, fd in opened:
-                for values in SPLITTERS[framing](_counted(chunks(fd), advance), name):
-                    at = writer.extend(values)
+                for found in split(_counted(chunks(fd, name), advance), name):
+                    at = _extend(writer, found)
                     first = first if records else at
-                    records += len(values)
+                    records += len(found)
+        writer.flush()
     if as_json:
         print_json({"first_sequence": first, "records": records})
+
+
+def _extend(writer: jlog.Writer, found: list[bytes] | Columns) -> int:
+    if isinstance(found, Columns):
+        return writer.extend(found.values, found.keys, found.headers, found.timestamps_us)
+    return writer.extend(found)
 
 
 @contextmanager
 def _opened(name: str) -> Iterator[int]:
     if name == STDIN:
+        if sys.stdin is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), "stdin")
         yield 0
         return
     fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
         yield fd
     finally:
         os.close(fd)

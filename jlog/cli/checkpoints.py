@@ -6,7 +6,7 @@ import click
 
 import jlog
 from jlog.cli.output import json_option
-from jlog.cli.parameters import POSITION, Position, checked, journal_argument
+from jlog.cli.parameters import CHECKPOINT, POSITION, Position, checked, journal_argument
 from jlog.cli.subscribers import print_positions
 
 
@@ -34,7 +34,7 @@ def list_checkpoints(journal: str, as_json: bool) -> None:
 
 @checkpoint.command("set", short_help="Make or move a checkpoint.")
 @journal_argument
-@click.argument("name")
+@click.argument("name", type=CHECKPOINT)
 @click.argument("position", type=POSITION)
 def set_checkpoint(journal: str, name: str, position: Position) -> None:
     """Make the checkpoint NAME at POSITION, or move it there.
@@ -53,7 +53,7 @@ def set_checkpoint(journal: str, name: str, position: Position) -> None:
 
 @checkpoint.command("rm", short_help="Remove a checkpoint.")
 @journal_argument
-@click.argument("name")
+@click.argument("name", type=CHECKPOINT)
 def remove_checkpoint(journal: str, name: str) -> None:
     """Remove the checkpoint NAME. What only it held may be cleaned.
 

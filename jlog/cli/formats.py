@@ -1,21 +1,23 @@
-"""Records as bytes for stdout: one function for each `--format`."""
+"""Records as bytes for stdout: `--format`, and one function for each."""
 
 from __future__ import annotations
 
 import base64
+import functools
 import struct
-import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any, TypeAlias
 
 import click
 
 from jlog import Record, RecordBatch
-from jlog.cli.output import printable
+from jlog.cli.output import in_colour, printable
+from jlog.cli.parameters import refuse_beside
 
+Command = Callable[..., None]
 Records: TypeAlias = "Sequence[Record] | RecordBatch"
 Formatter = Callable[[Records], bytes]
 
@@ -25,6 +27,45 @@ FRAMINGS = ("lines", "length32")
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC, which is written behind it
 
 _BYTES_PER_LINE = 16
+_AS_TEXT = bytes(byte if 32 <= byte < 127 else ord(".") for byte in range(256))
+
+
+@dataclass(frozen=True)
+class Format:
+    name: str
+    to_bytes: Formatter
+
+
+def format_options(command: Command) -> Command:
+    """Gives the command `output`, a Format."""
+
+    @click.option(
+        "--format",
+        "format_name",
+        type=click.Choice(FORMATS),
+        default="raw",
+        show_default=True,
+        help="raw: the value alone; jsonl: a JSON object on each line; hex: bytes in hexadecimal; pretty: for people.",
+    )
+    @click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")
+    @click.option(
+        "--framing",
+        type=click.Choice(FRAMINGS),
+        default="lines",
+        show_default=True,
+        help="Of raw: a newline behind each value, or its length in 4 bytes, little-endian, before it.",
+    )
+    @functools.wraps(command)
+    def with_output(*arguments: Any, format_name: str, as_json: bool, framing: str, **options: Any) -> None:
+        if as_json:
+            refuse_beside("--json", "format_name")
+            format_name = "jsonl"
+        if format_name != "raw":
+            refuse_beside(f"--format {format_name}", "framing")
+        output = Format(format_name, formatter(format_name, framing))
+        command(*arguments, output=output, **options)
+
+    return with_output
 
 
 def formatter(name: str, framing: str) -> Formatter:
@@ -92,7 +133,7 @@ def _time(timestamp_us: int) -> str | None:
     return text and f"{text}.{microsecond:06d}Z"
 
 
-@lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=1024)
 def _second(second: int) -> str | None:
     """Many records share it, and a datetime for each costs more than all the rest."""
     try:
@@ -134,7 +175,7 @@ def _hex_lines(value: bytes) -> list[str]:
     lines = []
     for offset in range(0, len(value), _BYTES_PER_LINE):
         part = value[offset : offset + _BYTES_PER_LINE]
-        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        text = part.translate(_AS_TEXT).decode()
         lines.append(f"  {offset:08x}  {part.hex(' '):<{_BYTES_PER_LINE * 3}} |{text}|\n")
     return lines
 
@@ -148,8 +189,8 @@ def _text(value: bytes | None) -> str:
 
 
 def _styles() -> Callable[..., str]:
-    """click.style on a terminal, elsewhere the bare text."""
-    if sys.stdout.isatty():
+    """click.style where there are colours, elsewhere the bare text."""
+    if in_colour():
         return click.style
 
     def bare(text: str, **_: Any) -> str:

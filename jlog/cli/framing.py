@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import struct
 from collections.abc import Callable, Iterator
 
@@ -17,9 +18,18 @@ _LENGTH = struct.Struct("<I")
 Splitter = Callable[[Iterator[bytes], str], Iterator[list[bytes]]]
 
 
-def chunks(fd: int) -> Iterator[bytes]:
+def chunks(fd: int, name: str) -> Iterator[bytes]:
     """What there is, without waiting for more: a pipe that is written slowly gives small pieces."""
-    while chunk := os.read(fd, CHUNK_BYTES):
+    while True:
+        try:
+            chunk = os.read(fd, CHUNK_BYTES)
+        except BlockingIOError:  # whoever else has this pipe made it so
+            select.select([fd], [], [])
+            continue
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, name) from None
+        if not chunk:
+            return
         yield chunk
 
 

@@ -10,8 +10,17 @@ import click
 
 import jlog
 from jlog.cli.exits import FAILED
-from jlog.cli.output import complain, human_bytes, json_option, print_fields, print_json, print_table
-from jlog.cli.parameters import PATH, SIZE, checked, journal_argument
+from jlog.cli.options import journal_options
+from jlog.cli.output import (
+    complain,
+    human_bytes,
+    in_words,
+    json_option,
+    print_fields,
+    print_json,
+    print_table,
+)
+from jlog.cli.parameters import DIRECTORY, SIZE, checked, journal_argument
 from jlog.errors import JournalError, JournalNotFound
 
 if TYPE_CHECKING:
@@ -21,28 +30,16 @@ if TYPE_CHECKING:
 @click.command(short_help="Make a journal.")
 @journal_argument
 @click.option(
-    "--precommit", type=SIZE, help="Size of the shared pre-commit buffer, at least 4K.  [default: 128K]"
+    "--precommit", type=SIZE, help="Size of the shared pre-commit buffer, 4K to 1G.  [default: 128K]"
 )
-@click.option("--compression", type=click.Choice(["none", "lz4"]), help="Of the blocks.  [default: none]")
-@click.option("--segment-bytes", type=SIZE, help="Size at which the next segment is begun.  [default: 64M]")
-@click.option(
-    "--roll",
-    type=click.Choice(["never", "minutely", "hourly", "daily", "weekly"]),
-    help="Begin the next segment at these times too, in UTC.  [default: never]",
-)
-@click.option(
-    "--sync",
-    type=click.Choice(["none", "interval", "append"]),
-    help="What survives a power loss: what the system has written back; all but the last --sync-interval; each record "
-    "whose append has returned.  [default: none]",
-)
-@click.option("--sync-interval", type=float, metavar="SECONDS", help="Of --sync interval.  [default: 1]")
+@journal_options
 @click.option("--keep-read", is_flag=True, help="Keep the records that every subscriber has read.")
-def create(journal: str, keep_read: bool, **options: Any) -> None:
+def create(journal: str, options: dict[str, Any], precommit: int | None, keep_read: bool) -> None:
     """Make JOURNAL, empty, with options that hold for everybody who writes to it.
 
     Without `create` the first writer makes the journal. By default a segment is removed once every subscriber and every
     checkpoint has passed it; a journal without subscribers keeps everything. Sizes have units of 1024: 128K, 64MiB.
+    Exits with 1, and changes nothing, where something is at that path already.
 
     \b
     Examples:
@@ -50,11 +47,12 @@ def create(journal: str, keep_read: bool, **options: Any) -> None:
       jlogtool create --sync append --keep-read /var/lib/orders
       jlogtool create --segment-bytes 1G --precommit 1M /var/lib/clicks
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    if precommit is not None:
+        options["precommit"] = precommit
     if keep_read:
-        given["retention"] = jlog.Retention(delete_read=False)
+        options["retention"] = jlog.Retention(delete_read=False)
     with checked():
-        jlog.Journal.create(journal, **given)
+        jlog.Journal.create(journal, **options)
 
 
 @click.command(short_help="Show what a journal is and holds.")
@@ -75,30 +73,16 @@ def info(journal: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    print_fields((name, _in_words(name, value)) for name, value in found.items())
-
-
-def _in_words(name: str, value: Any) -> str:
-    if name.endswith("_bytes") or name == "precommit":
-        return human_bytes(value)
-    if name in ("subscribers", "checkpoints"):
-        return ", ".join(f"{at['name']} at {at['sequence']} (lag {at['lag']})" for at in value) or "none"
-    if name == "skipped":
-        return (
-            ", ".join(f"{hole['first_sequence']} to {hole['next_sequence'] - 1}" for hole in value) or "none"
-        )
-    if isinstance(value, dict):
-        return ", ".join(f"{key}={setting}" for key, setting in value.items())
-    return str(value)
+    print_fields((name, in_words(name, value)) for name, value in found.items())
 
 
 @click.command("ls", short_help="List the journals below a directory.")
-@click.argument("directory", metavar="[DIR]", type=PATH, default=".")
+@click.argument("directory", metavar="[DIR]", type=DIRECTORY, default=".")
 @json_option
 def list_journals(directory: str, as_json: bool) -> None:
     """List the journals below DIR (the current directory), with their subscribers and how far these lag.
 
-    `lag` is that of the slowest subscriber.
+    `lag` is that of the slowest subscriber. A journal that cannot be read has a line on stderr, and the exit code is 1.
 
     \b
     Examples:
@@ -170,6 +154,22 @@ def _summary_row(summary: dict[str, Any]) -> list[str]:
     ]
 
 
+@click.command(short_help="Begin the next segment.")
+@journal_argument
+def roll(journal: str) -> None:
+    """Close the newest segment of JOURNAL and begin the next one, if it has a record.
+
+    Others may write meanwhile. A closed segment is complete and changes no more: it may be copied, and it may be cleaned
+    once nobody needs it.
+
+    \b
+    Example:
+      jlogtool roll /var/lib/events
+    """
+    with jlog.Writer(journal, precommit=0, create=False) as writer:
+        writer.roll()
+
+
 @click.command("rm", short_help="Delete a journal.")
 @journal_argument
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -177,7 +177,7 @@ def remove(journal: str, yes: bool) -> None:
     """Delete JOURNAL with all its records, subscribers and checkpoints.
 
     Asks first, on a terminal; elsewhere it needs --yes. A journal that somebody writes to or reads from as a
-    subscriber is not deleted.
+    subscriber is not deleted, and neither is one about which the answer is no: the exit code is 1.
 
     \b
     Examples:

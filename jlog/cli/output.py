@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from jlog.errors import JournalError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -27,10 +29,16 @@ def complain(error: BaseException | str) -> None:
 
 
 def describe(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror:
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, JournalError):
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
         return f"{where}{error.strerror}"
     return str(error) or type(error).__name__
+
+
+def in_colour() -> bool:
+    """Whether stdout takes colours, and its user wants them."""
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in ("dumb", "unknown")
+    return wanted and sys.stdout is not None and sys.stdout.isatty()
 
 
 def say_no_more() -> None:
@@ -107,9 +115,9 @@ def _print(table: Any) -> None:
 
     binary_stdout()
     if sys.stdout.isatty():
-        Console(highlight=False).print(table)
+        Console(highlight=False, color_system="auto" if in_colour() else None).print(table)
         return
-    console = Console(width=WIDTH_WITHOUT_TERMINAL, highlight=False)
+    console = Console(width=WIDTH_WITHOUT_TERMINAL, highlight=False, color_system=None)
     with console.capture() as capture:
         console.print(table)
     for line in capture.get().splitlines():
@@ -134,3 +142,20 @@ def human_bytes(size: int) -> str:
         return f"{size} B"
     power = min((size.bit_length() - 1) // 10, 4)
     return f"{size / (1 << 10 * power):.1f} {' KMGT'[power]}iB"
+
+
+def in_words(name: str, value: Any) -> str:
+    """A field of a journal, by its name."""
+    if name.endswith("_bytes") or name == "precommit":
+        return human_bytes(value)
+    if name == "sync_interval":
+        return f"{value:g} s"
+    if name in ("subscribers", "checkpoints"):
+        return ", ".join(f"{at['name']} at {at['sequence']} (lag {at['lag']})" for at in value) or "none"
+    if name == "skipped":
+        return (
+            ", ".join(f"{hole['first_sequence']} to {hole['next_sequence'] - 1}" for hole in value) or "none"
+        )
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={setting}" for key, setting in value.items())
+    return str(value)

@@ -9,8 +9,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
+import jlog
 from jlog.errors import JournalError
+from jlog.urls import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,56 +29,109 @@ _TIME = re.compile(
 )
 
 
-class PositionType(click.ParamType[Position]):
-    name = "POSITION"
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # it takes one only since click 8.4
+    """What `parse` makes of the text. Its ValueError is an error of usage."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Position:
-        if not isinstance(value, str):
-            return value  # type: ignore[no-any-return]
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):  # a default
+            return value
         try:
-            return parse_position(value)
+            return self._parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-class SizeType(click.ParamType[int]):
-    name = "BYTES"
+class PositionType(Parsed):
+    def shell_complete(
+        self, ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return _beginning_with(incomplete, ["begin", "end", *_names(ctx, "checkpoints")])
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
+
+class NameType(click.ParamType):  # type: ignore[type-arg]
+    """Of a subscriber or a checkpoint that is there: `kind` is `subscribers` or `checkpoints`."""
+
+    name = "NAME"
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def shell_complete(
+        self, ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return _beginning_with(incomplete, _names(ctx, self._kind))
+
+
+def _names(ctx: click.Context, kind: str) -> list[str]:
+    """None where the journal cannot be read: whoever types is told that when the command runs."""
+    # Behind an option whose value is being typed, click has not told arguments apart yet.
+    given = ctx.params.get("journal") or next(iter(ctx.args), "")
+    try:
+        path = path_of(given)
+        return [] if path is None else list(getattr(jlog.Journal(path), kind)())
+    except (JournalError, OSError, ValueError):
+        return []
+
+
+def _beginning_with(incomplete: str, values: list[str]) -> list[CompletionItem]:
+    return [CompletionItem(value) for value in values if value.startswith(incomplete)]
+
+
+class JournalType(click.ParamType):  # type: ignore[type-arg]
+    """A path, or a file: URL, becomes a path; where a Kafka topic will do too, its URL stays as it is. Whether it exists
+    is not asked here: a path that does not exist is no error of usage."""
+
+    name = "JOURNAL"
+
+    def __init__(self, or_topic: bool) -> None:
+        self._or_topic = or_topic
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
-            return parse_size(value)
+            path = path_of(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-
-
-class PatternType(click.ParamType[re.Pattern[bytes]]):
-    """A regular expression on bytes."""
-
-    name = "REGEX"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> re.Pattern[bytes]:
-        if isinstance(value, re.Pattern):
+        if path is None:
+            if not self._or_topic:
+                self.fail(f"{value} is a Kafka topic, and this command is for journals", param, ctx)
             return value
-        try:
-            return re.compile(os.fsencode(value))
-        except re.error as error:
-            self.fail(f"{value!r} is no regular expression: {error}", param, ctx)
+        text = os.fspath(path)
+        return f"./{text}" if ":" in text.partition("/")[0] else text  # not to be taken for a URL further on
+
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="dir")]
 
 
-POSITION = PositionType()
-SIZE = SizeType()
-PATTERN = PatternType()
-
-# Whether it exists is not asked here: a path that does not exist is no error of usage.
+DIRECTORY = JournalType(or_topic=False)
 PATH = click.Path()
 
 
 def journal_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.argument("journal", type=PATH)(function)
+    return click.argument("journal", type=DIRECTORY)(function)
+
+
+def journal_or_topic_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What such a command does it does through jlog.open_writer and jlog.open_reader alone."""
+    return click.argument("journal", type=JournalType(or_topic=True))(function)
+
+
+def refuse_beside(option: str, *others: str) -> None:
+    """Options, by their parameters' names, that do not go together with this one."""
+    ctx = click.get_current_context()
+    for parameter in ctx.command.params:
+        given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        if parameter.name in others and given:
+            raise click.UsageError(f"{option} and {parameter.opts[-1]} do not go together", ctx)
+
+
+def is_topic(journal: str) -> bool:
+    return path_of(journal) is None
 
 
 def parse_position(text: str) -> Position:
@@ -98,12 +154,27 @@ def parse_time(text: str) -> datetime:
         raise ValueError(f"{text!r} is no time: {error}") from None
 
 
+def parse_pattern(text: str) -> re.Pattern[bytes]:
+    """A regular expression on bytes."""
+    try:
+        return re.compile(os.fsencode(text))
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+
+
 def parse_size(text: str) -> int:
     """Bytes: 4096, 128K, 64MiB. Units are powers of 1024."""
     found = _SIZE.match(text.strip())
     if found is None:
         raise ValueError(f"{text!r} is no number of bytes; write 131072, 128K or 64MiB")
     return int(found[1]) << (10 * (" KMGT".index((found[2] or " ").upper())))
+
+
+SUBSCRIBER = NameType("subscribers")
+CHECKPOINT = NameType("checkpoints")
+POSITION = PositionType("POSITION", parse_position)
+SIZE = Parsed("BYTES", parse_size)
+PATTERN = Parsed("REGEX", parse_pattern)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import click
 
 import jlog
 from jlog.cli.output import json_option, print_json, print_table
-from jlog.cli.parameters import POSITION, Position, checked, journal_argument
+from jlog.cli.parameters import CHECKPOINT, POSITION, SUBSCRIBER, Position, checked, journal_argument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,9 +21,6 @@ def subscriber() -> None:
     Retention keeps every record that some subscriber has not committed. A name is 1 to 200 bytes of UTF-8 without `/`
     and control characters; it does not start with a dot, is not `begin` or `end`, and reads neither as a sequence nor
     as a time.
-
-    A POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
-    of a checkpoint.
     """
 
 
@@ -36,7 +33,7 @@ def list_subscribers(journal: str, as_json: bool) -> None:
     \b
     Examples:
       jlogtool subscriber ls /var/lib/events
-      jlogtool subscriber ls --json /var/lib/events | jq '.[] | select(.busy | not) | .name'
+      jlogtool subscriber ls --json /var/lib/events | jq '.[] | select(.lag > 0)'
     """
     print_positions(jlog.Journal(journal).subscribers(), ("sequence", "lag", "busy"), as_json)
 
@@ -62,7 +59,10 @@ def _cell(value: Any) -> str:
 @click.argument("name")
 @click.option("--start", type=POSITION, default="begin", show_default=True, help="Where it begins to read.")
 def add_subscriber(journal: str, name: str, start: Position) -> None:
-    """Make the subscriber NAME. From now on JOURNAL keeps what it has not read.
+    """Make the subscriber NAME. From now on JOURNAL keeps what it has not committed.
+
+    POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
+    of a checkpoint.
 
     \b
     Examples:
@@ -76,7 +76,7 @@ def add_subscriber(journal: str, name: str, start: Position) -> None:
 
 @subscriber.command("rm", short_help="Remove a subscriber.")
 @journal_argument
-@click.argument("name")
+@click.argument("name", type=SUBSCRIBER)
 def remove_subscriber(journal: str, name: str) -> None:
     """Remove the subscriber NAME, which nobody may be reading. What only it still wanted may be cleaned.
 
@@ -90,10 +90,13 @@ def remove_subscriber(journal: str, name: str) -> None:
 
 @subscriber.command("set", short_help="Move a subscriber.")
 @journal_argument
-@click.argument("name")
+@click.argument("name", type=SUBSCRIBER)
 @click.argument("position", type=POSITION)
 def set_subscriber(journal: str, name: str, position: Position) -> None:
     """Move the subscriber NAME, which nobody may be reading, to POSITION, the next record that it reads.
+
+    POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
+    of a checkpoint.
 
     \b
     Examples:
@@ -106,7 +109,7 @@ def set_subscriber(journal: str, name: str, position: Position) -> None:
 
 @subscriber.command("copy", short_help="Make a subscriber that stands where another does.")
 @journal_argument
-@click.argument("source", metavar="FROM")
+@click.argument("source", type=SUBSCRIBER, metavar="FROM")
 @click.argument("target", metavar="TO")
 def copy_subscriber(journal: str, source: str, target: str) -> None:
     """Make the subscriber TO, which begins where the subscriber FROM stands now.
@@ -121,13 +124,13 @@ def copy_subscriber(journal: str, source: str, target: str) -> None:
 
 @click.command(short_help="Set a subscriber back to a checkpoint.")
 @journal_argument
-@click.argument("name", metavar="SUBSCRIBER")
-@click.argument("checkpoint")
+@click.argument("name", type=SUBSCRIBER, metavar="SUBSCRIBER")
+@click.argument("checkpoint", type=CHECKPOINT)
 def rewind(journal: str, name: str, checkpoint: str) -> None:
     """Set SUBSCRIBER, which nobody may be reading, back to CHECKPOINT, to read again from there.
 
     \b
-    Example:
+    Examples:
       jlogtool checkpoint set /var/lib/events before-upgrade end
       jlogtool rewind /var/lib/events billing before-upgrade
     """

@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 import jlog
-from jlog.cli.formats import FORMATS, FRAMINGS, Formatter, formatter
+from jlog.cli.formats import Format, Formatter, format_options
+from jlog.cli.matching import Match, grep_options
 from jlog.cli.output import binary_stdout, complain, stdout_is_gone
-from jlog.cli.parameters import journal_argument
-from jlog.cli.reading import Reading
+from jlog.cli.parameters import journal_or_topic_argument
+from jlog.cli.reading import LOOK_EVERY, Reading, holes_of, seek_kept, sequence_before
 from jlog.errors import PositionLost
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-LOOK_EVERY = 1.0  # seconds: a closed pipe is noticed without a record that is written to it
+    from collections.abc import Iterator, Sequence
 
 
 @click.command(short_help="Print the last records, and follow.")
-@journal_argument
+@journal_or_topic_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on with new records as they are appended.")
 @click.option(
     "-n",
@@ -31,77 +30,69 @@ LOOK_EVERY = 1.0  # seconds: a closed pipe is noticed without a record that is w
     metavar="N",
     help="How many of the last.",
 )
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(FORMATS),
-    default="raw",
-    show_default=True,
-    help="As of dump.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")
-@click.option(
-    "--framing", type=click.Choice(FRAMINGS), default="lines", show_default=True, help="Of raw, as of dump."
-)
-def tail(journal: str, follow: bool, records: int, format_name: str, as_json: bool, framing: str) -> None:
+@grep_options
+@format_options
+def tail(journal: str, follow: bool, records: int, match: Match | None, output: Format) -> None:
     """Print the last records of JOURNAL.
 
     With --follow it waits for more, without using CPU, and prints each as soon as it is appended, until Ctrl-C or until
     nobody reads the output any more. It holds nothing back from retention: to miss nothing, read as a subscriber.
 
+    What is damaged is left out: each damaged place has a line on stderr, and the exit code is 3.
+
+    With --grep or --grep-key, N counts the records that are printed: it looks back as far as it must to find so many.
+    REGEX is one of Python's, and looks at bytes, as of dump.
+
     \b
     Examples:
       jlogtool tail /var/lib/events
       jlogtool tail -f -n 0 --format pretty /var/lib/events
+      jlogtool tail -f --grep 'error|fatal' -i /var/lib/events
       jlogtool tail -f --json /var/lib/events | jq --unbuffered .value
     """
-    if framing != "lines" and (as_json or format_name != "raw"):
-        raise click.UsageError("--framing is one of --format raw")
-    to_bytes = formatter("jsonl" if as_json else format_name, framing)
+    to_bytes = output.to_bytes
     out = binary_stdout()
-    with jlog.Reader(journal, start="end") as reader:
-        _step_back(jlog.Journal(journal), reader, records)
+    with jlog.open_reader(journal, start="end") as reader:
         reading = Reading(reader)
-        _print_to_the_end(reading, to_bytes, out)
+        end = reader.position
+        for piece in _last(journal, reading, end, records, match):
+            out.write(to_bytes(piece))
+        out.flush()
+        seek_kept(reader, end)
         while follow and not stdout_is_gone():
-            _print_next(reading, to_bytes, out)
+            _print_next(reading, to_bytes, out, match)
         reading.finish()
 
 
-def _step_back(journal: jlog.Journal, reader: jlog.Reader, records: int) -> None:
-    end = reader.position
-    while records:
-        start = sequence_before(end, records, journal.holes())
-        try:
-            reader.seek(max(start, journal.first_sequence))
-        except PositionLost:
-            continue  # removed in this moment
-        break
+def _last(
+    journal: str, reading: Reading, end: int, records: int, match: Match | None
+) -> Iterator[Sequence[jlog.Record] | jlog.RecordBatch]:
+    """The last so many records before `end`, oldest first, in pieces."""
+    if not records:
+        return
+    reader, holes = reading.reader, holes_of(journal)
+    if match is None:
+        seek_kept(reader, sequence_before(end, records, holes))
+        while reader.position < end and len(batch := reading.batch(end - reader.position)):
+            yield batch
+        return
+    seek_kept(reader, 0)
+    found: list[jlog.Record] = []
+    for piece in reading.backward(reader.position, end, holes):
+        found += [record for record in piece if match(record)][: records - len(found)]
+        if len(found) == records:
+            break
+    yield found[::-1]
 
 
-def sequence_before(end: int, records: int, holes: Sequence[tuple[int, int]]) -> int:
-    """Where the last so many records before `end` begin. Negative where there are fewer."""
-    start = end - records
-    for first, following in reversed(holes):
-        if start < following <= end:
-            start -= following - first
-    return start
-
-
-def _print_to_the_end(reading: Reading, to_bytes: Formatter, out: BinaryIO) -> None:
-    end = reading.reader.position + reading.reader.lag
-    while reading.reader.position < end and len(batch := reading.batch()):
-        out.write(to_bytes(batch))
-    out.flush()
-
-
-def _print_next(reading: Reading, to_bytes: Formatter, out: BinaryIO) -> None:
+def _print_next(reading: Reading, to_bytes: Formatter, out: BinaryIO, match: Match | None) -> None:
     try:
         batch = reading.batch(timeout=LOOK_EVERY)
     except PositionLost as lost:
         complain(lost)
         reading.reader.seek(lost.first_sequence)
         return
-    if len(batch):
-        out.write(to_bytes(batch))
+    records = batch if match is None else [record for record in batch if match(record)]
+    if len(records):
+        out.write(to_bytes(records))
         out.flush()

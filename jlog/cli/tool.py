@@ -9,13 +9,14 @@ import warnings
 from typing import Any, NoReturn
 
 import click
-from click.shell_completion import shell_complete
 
+import jlog
 from jlog.cli.exits import DAMAGED, DONE, FAILED, INTERRUPTED
 from jlog.cli.output import complain, say_no_more
 from jlog.errors import CorruptJournal, JournalError
 
 NAME = "jlogtool"
+COMPLETE = "_JLOGTOOL_COMPLETE"  # set by the scripts that `completion` prints
 
 # Where each command is: a file below jlog.cli, and a name in it. The order is that of --help.
 SECTIONS: dict[str, dict[str, str]] = {
@@ -23,12 +24,14 @@ SECTIONS: dict[str, dict[str, str]] = {
         "create": "journals:create",
         "info": "journals:info",
         "ls": "journals:list_journals",
+        "options": "options:change_options",
         "rm": "journals:remove",
     },
     "Records": {
         "append": "append:append",
         "dump": "dump:dump",
         "tail": "tail:tail",
+        "read": "read:read",
     },
     "Positions": {
         "subscriber": "subscribers:subscriber",
@@ -38,8 +41,11 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Care": {
         "verify": "care:verify",
         "clean": "care:clean",
+        "roll": "journals:roll",
     },
     "More": {
+        "bench": "bench:bench",
+        "completion": "completion:completion",
         "demo": "demo:demo",
     },
 }
@@ -78,19 +84,20 @@ class Tool(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="`jlogtool COMMAND --help` describes a command, with examples.",
 )
-@click.version_option(package_name="pyjlog", prog_name=NAME, message="%(prog)s %(version)s")
+@click.version_option(jlog.__version__, prog_name=NAME, message="%(prog)s %(version)s")
 def tool() -> None:
     """Journals: append to them, read them, look after them.
 
     A journal is a directory that many processes append records to, and that named subscribers read, each at its own
-    pace. JOURNAL is the path of that directory.
+    pace. JOURNAL is the path of that directory, or its file: URL.
 
     \b
     Exit codes:
-      0  done
-      1  the journal or the operating system refused; a line on stderr says why
-      2  usage: also a name or a value that is not allowed
-      3  damage was found
+      0    done
+      1    the journal or the operating system refused; a line on stderr says why
+      2    usage: also a name or a value that is not allowed
+      3    damage was found
+      130  interrupted by Ctrl-C
 
     \b
     Examples:
@@ -102,11 +109,20 @@ def tool() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Runs the command line and exits with its code."""
+    _fill_standard_streams()
     warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # a path need not be UTF-8, and a terminal need not have every character
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def _fill_standard_streams() -> None:
+    """Where the caller has closed one, a file of the journal would get its number, and what the system writes there."""
+    fd = os.open(os.devnull, os.O_RDWR)
+    while fd <= 2:
+        fd = os.dup(fd)
+    os.close(fd)
 
 
 def run(arguments: list[str]) -> int:
@@ -122,16 +138,17 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         say_no_more()
         return INTERRUPTED
-    except (JournalError, OSError) as error:
+    except (JournalError, OSError, ImportError) as error:  # ImportError: of an extra that is not installed
         complain(error)
         say_no_more()
         return DAMAGED if isinstance(error, CorruptJournal) else FAILED
 
 
 def _invoke(arguments: list[str]) -> int:
-    instruction = os.environ.get(f"_{NAME.upper()}_COMPLETE")
+    instruction = os.environ.get(COMPLETE)
     if instruction:
-        return shell_complete(tool, {}, NAME, f"_{NAME.upper()}_COMPLETE", instruction)
+        code: int = importlib.import_module("jlog.cli.completion").answer(tool, NAME, instruction)
+        return code
     try:
         with tool.make_context(NAME, list(arguments)) as context:
             tool.invoke(context)

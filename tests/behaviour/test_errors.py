@@ -1,6 +1,7 @@
 """Errors: of the right kinds, with what happened, where, and what to do next."""
 
 import copy
+import errno
 import inspect
 import pickle
 
@@ -45,7 +46,8 @@ def test_there_are_no_others():
 @pytest.mark.parametrize(
     "error",
     [
-        jlog.JournalNotFound("there is none"),
+        jlog.JournalNotFound("there is none", "/path"),
+        jlog.JournalExists("there is one"),
         jlog.SubscriberBusy("it is read"),
         jlog.CorruptJournal("/path/file.seg", 96, "the block fails"),
         jlog.PositionLost("it is gone", 50),
@@ -57,6 +59,20 @@ def test_an_error_survives_the_way_to_another_process(error):
         assert type(again) is type(error)
         assert str(again) == str(error)
         assert vars(again) == vars(error)
+        for name in ("errno", "strerror", "filename"):
+            assert getattr(again, name, None) == getattr(error, name, None)
+
+
+def test_a_journal_that_is_missing_or_there_tells_errno_filename_and_its_own_message(path):
+    with pytest.raises(jlog.JournalNotFound) as missing:
+        jlog.Journal(path)
+    assert (missing.value.errno, missing.value.filename) == (errno.ENOENT, str(path))
+    assert str(missing.value) == missing.value.strerror
+    jlog.Journal.create(path)
+    with pytest.raises(jlog.JournalExists) as there:
+        jlog.Journal.create(path)
+    assert (there.value.errno, there.value.filename) == (errno.EEXIST, str(path))
+    assert str(there.value).startswith(f"{path} is a journal already")
 
 
 def test_corrupt_journal_tells_path_offset_and_reason():

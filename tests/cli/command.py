@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-COMMAND = [os.path.join(os.path.dirname(sys.executable), "jlogtool")]
+INSTALLED = os.path.join(os.path.dirname(sys.executable), "jlogtool")
+COMMAND = [INSTALLED] if os.path.exists(INSTALLED) else [sys.executable, "-m", "jlog.cli"]
 HUNG_SECONDS = 60.0  # guards against hanging only
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import signal
 import struct
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 import jlog
-from cli.command import HUNG_SECONDS, do, run, start
+from cli.command import COMMAND, HUNG_SECONDS, do, run, start
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,3 +127,30 @@ def test_a_value_that_the_writer_does_not_allow_is_an_error_of_usage(journal: Pa
     assert run("append", journal, "--precommit", "5").code == 2
     assert run("append", journal, "--precommit", "many").code == 2
     assert run("append", journal, "--compression", "zip").code == 2
+
+
+def test_a_directory_is_no_input_and_makes_no_journal(journal: Path, tmp_path: Path) -> None:
+    result = run("append", journal, tmp_path)
+    assert (result.code, result.err) == (1, f"jlogtool: {tmp_path}: Is a directory\n")
+    assert not journal.exists()
+
+
+def test_a_stdin_that_the_caller_has_closed_is_one_line_and_1(journal: Path) -> None:
+    """And not whatever file has got its number since."""
+    line = shlex.join([*COMMAND, "append", str(journal)])
+    done = subprocess.run(["sh", "-c", f"{line} <&-"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "jlogtool: stdin: Bad file descriptor\n")
+    assert not journal.exists()
+
+
+def test_a_pipe_that_does_not_block_is_waited_for(journal: Path) -> None:
+    do("create", journal)
+    its, ours = os.pipe()
+    os.set_blocking(its, False)
+    with start("append", journal, stdin=its) as tool, jlog.Reader(journal) as reader:
+        os.close(its)
+        for value in (b"first", b"second"):
+            os.write(ours, value + b"\n")
+            assert reader.read(timeout=HUNG_SECONDS).values() == [value]
+        os.close(ours)
+        assert tool.wait(HUNG_SECONDS) == 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
+import shlex
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +19,6 @@ from jlog.cli.tool import tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 def commands(
@@ -31,6 +33,7 @@ def commands(
                 yield from commands(command, (*above, name))
 
 
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 COMMANDS = dict(commands(tool))
 EACH = pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 READ_A_JOURNAL = [
@@ -46,16 +49,57 @@ READ_A_JOURNAL = [
 
 
 def test_version_is_that_of_the_package() -> None:
-    assert do("--version").out == f"jlogtool {jlog.__version__}\n".encode()
+    (version,) = re.findall(r'^version = "(.+)"$', PYPROJECT.read_text(), re.MULTILINE)
+    assert do("--version").out == f"jlogtool {version}\n".encode()
+
+
+LEAVES = {path: command for path, command in COMMANDS.items() if not isinstance(command, click.Group)}
+EACH_LEAF = pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+
+
+def shown_help(path: tuple[str, ...]) -> str:
+    """As at a terminal of 80 columns."""
+    context = click.Context(tool, info_name="jlogtool")
+    for number in range(1, len(path) + 1):
+        command = COMMANDS[path[:number]]
+        context = click.Context(command, context, info_name=path[number - 1], terminal_width=80)
+    return context.get_help()
 
 
 @EACH
-def test_help_has_examples_that_name_the_command(path: tuple[str, ...]) -> None:
+def test_help_begins_with_a_sentence_and_the_list_of_commands_has_a_shorter_one(
+    path: tuple[str, ...],
+) -> None:
     command = COMMANDS[path]
-    if isinstance(command, click.Group):
-        return
-    text = command.help or ""
-    assert f"jlogtool {' '.join(path)}" in text.partition("Example")[2]
+    first = inspect.cleandoc(command.help or "").partition("\n\n")[0].replace("\n", " ")
+    assert re.match(r"[A-Z].*[.:]\Z", first), first
+    short = command.short_help or ""
+    assert re.match(r"[A-Z].*\.\Z", short), short
+    assert len(short) <= 60
+
+
+@EACH
+def test_help_fits_a_terminal_of_80_columns(path: tuple[str, ...]) -> None:
+    assert [line for line in shown_help(path).splitlines() if len(line) > 80] == []
+
+
+@EACH_LEAF
+def test_every_option_says_what_it_does(path: tuple[str, ...]) -> None:
+    for parameter in LEAVES[path].params:
+        if isinstance(parameter, click.Option):
+            text = re.sub(r"  \[.*\]\Z", "", parameter.help or "")
+            assert re.match(r"[A-Za-z].*\.\Z", text), (parameter.opts, text)
+
+
+@EACH_LEAF
+def test_help_has_examples_that_name_the_command(path: tuple[str, ...]) -> None:
+    text = LEAVES[path].help or ""
+    assert f"jlogtool {' '.join(path)}" in text.partition(" Example")[2]
+
+
+@pytest.mark.parametrize("command", ["dump", "tail", "verify"])
+def test_a_command_that_finds_damage_says_that_it_exits_with_3(command: str) -> None:
+    assert re.search(r"[Ee]xit(s with| code is) 3\b", " ".join(shown_help((command,)).split()))
 
 
 @EACH
@@ -111,6 +155,49 @@ def test_a_full_disk_under_the_output_is_one_line_and_1(numbers: Path) -> None:
                 timeout=HUNG_SECONDS,
             )
             assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "command", ["dump", "info", "verify", "tail", "read", "ls", "subscriber ls", "options"]
+)
+def test_a_stdout_that_the_caller_has_closed_is_one_line_and_1(numbers: Path, command: str) -> None:
+    name = ["billing"] if command == "read" else []
+    line = shlex.join([*COMMAND, *command.split(), str(numbers), *name])
+    done = subprocess.run(["sh", "-c", f"{line} >&-"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "jlogtool: stdout: Bad file descriptor\n")
+
+
+def test_all_streams_may_be_closed(numbers: Path) -> None:
+    line = shlex.join([*COMMAND, "roll", str(numbers)])
+    assert subprocess.run(["sh", "-c", f"{line} <&- >&- 2>&-"]).returncode == 0
+    assert len(jlog.Journal(numbers).segments()) == 2
+
+
+def test_a_file_url_is_a_journals_path_wherever_one_is_meant(tmp_path: Path) -> None:
+    journal, url = tmp_path / "a b", f"file://{tmp_path}/a%20b"
+    do("append", url, stdin=b"one\n")
+    assert do("dump", url).out == do("tail", url).out == b"one\n"
+    do("subscriber", "add", url, "billing")
+    do("checkpoint", "set", url, "mark", 1)
+    for command in ("info", "verify", "clean", "options", "ls", "subscriber ls", "checkpoint ls"):
+        assert do(*command.split(), url, "--json").json == do(*command.split(), journal, "--json").json
+    do("rm", "--yes", url)
+    assert not journal.exists()
+
+
+def test_a_relative_path_with_a_colon_is_a_path(tmp_path: Path) -> None:
+    assert run("append", "file:kafka%3Ax", cwd=tmp_path, stdin=b"one\n").code == 0
+    assert run("dump", "./kafka:x", cwd=tmp_path).out == b"one\n"
+    assert run("append", "a:b", cwd=tmp_path, stdin=b"two\n").code == 0
+    assert run("dump", "a:b", cwd=tmp_path).out == b"two\n"
+
+
+@pytest.mark.parametrize(
+    "url", ["file://elsewhere/x", "s3://bucket/x", "kafka:orders", "kafka://host:9092/x"]
+)
+def test_a_url_that_a_command_cannot_take_is_an_error_of_usage(url: str) -> None:
+    result = run("verify", url)
+    assert (result.code, "Invalid value for 'JOURNAL'" in result.err) == (2, True)
 
 
 def test_a_path_need_not_be_utf8(tmp_path: Path) -> None:

@@ -160,6 +160,55 @@ def test_limit_counts_what_grep_finds(numbers: Path) -> None:
     assert do("dump", numbers, "--grep", "7$", "--limit", 2).lines == [b"7", b"17"]
 
 
+def test_grep_in_keys_and_values_finds_records_that_have_both(journal: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.append(b"paid", key=b"alice")
+        writer.append(b"paid", key=b"bob")
+        writer.append(b"open", key=b"bob")
+        writer.append(b"paid")
+    assert do("dump", journal, "--grep-key", "^b").lines == [b"paid", b"open"]
+    assert do("dump", journal, "--grep-key", "^b", "--grep", "paid", "--json").json["sequence"] == 1
+
+
+def test_invert_match_prints_what_is_left_out_otherwise(journal: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.extend([b"one", None, b"two", b"three"])
+    assert do("dump", journal, "-v", "--grep", "^t").lines == [b"one", b""]
+    assert run("dump", journal, "-v").code == 2
+
+
+def test_ignore_case_knows_the_letters_of_ascii(journal: Path) -> None:
+    do("append", journal, stdin="Error\nERROR\nÄ\nä\n".encode())
+    assert do("dump", journal, "-i", "--grep", "error").lines == [b"Error", b"ERROR"]
+    assert do("dump", journal, "-i", "--grep", "ä").lines == ["ä".encode()]
+    assert run("dump", journal, "-i").code == 2
+
+
+def test_reverse_prints_the_same_records_newest_first(numbers: Path) -> None:
+    assert do("dump", numbers, "--reverse").lines == do("dump", numbers).lines[::-1]
+    assert do("dump", numbers, "--reverse", "--from", 5, "--to", 8).lines == [b"7", b"6", b"5"]
+    assert do("dump", numbers, "--reverse", "--from", 8, "--to", 5).lines == []
+    assert do("dump", numbers, "--reverse", "--to", 1000, "--limit", 2).lines == [b"99", b"98"]
+    assert do("dump", numbers, "--reverse", "--grep", "7$", "--limit", 2).lines == [b"97", b"87"]
+
+
+def test_reverse_goes_over_records_of_every_size(journal: Path) -> None:
+    values = [b"%d" % number + b"." * size for number, size in enumerate([0, 3 << 20, 7] * 30)]
+    with jlog.Writer(journal) as writer:
+        writer.extend(values)
+    assert do("dump", journal, "--reverse").out == b"".join(value + b"\n" for value in values[::-1])
+
+
+@pytest.mark.damage
+def test_reverse_writes_what_is_intact_and_each_damaged_place_has_one_line(segments: Path) -> None:
+    for segment in jlog.Journal(segments).segments()[1:3]:
+        damage(segment, 0.5)
+    forward, backward = run("dump", segments), run("dump", segments, "--reverse")
+    assert backward.lines == forward.lines[::-1]
+    assert sorted(backward.err.splitlines()) == sorted(forward.err.splitlines())
+    assert backward.code == forward.code == 3
+
+
 def test_a_bad_regular_expression_is_an_error_of_usage(numbers: Path) -> None:
     assert run("dump", numbers, "--grep", "(").code == 2
 

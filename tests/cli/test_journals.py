@@ -55,6 +55,18 @@ def test_info_for_people_has_the_same_names(numbers: Path) -> None:
     assert {line.split()[0].decode() for line in do("info", numbers).lines} >= INFO
 
 
+def test_roll_begins_a_segment_and_needs_a_record_for_it(numbers: Path) -> None:
+    for _ in range(2):
+        do("roll", numbers)
+        sealed, begun = jlog.Journal(numbers).segments()
+        assert (sealed.sealed, sealed.records, begun.records) == (True, 100, 0)
+
+
+def test_roll_makes_no_journal(journal: Path) -> None:
+    assert run("roll", journal).code == 1
+    assert not journal.exists()
+
+
 def test_ls_finds_every_journal_below(tmp_path: Path) -> None:
     for name in ("a", "deep/er/b"):
         do("append", tmp_path / name, stdin=b"1\n2\n")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import jlog
 from cli.command import HUNG_SECONDS, do, run, start
-from jlog.cli.tail import sequence_before
+from jlog.cli.reading import sequence_before
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +30,22 @@ def test_n_counts_no_number_that_was_never_given_out() -> None:
     assert sequence_before(203, 4, holes) == 104
     assert sequence_before(203, 8, holes) == 100
     assert sequence_before(203, 9, holes) == 9
+
+
+def test_n_counts_what_grep_finds(numbers: Path) -> None:
+    assert do("tail", "-n", 2, "--grep", "1$", numbers).lines == [b"81", b"91"]
+    assert do("tail", "-n", 50, "--grep", "^[34]$", numbers).lines == [b"3", b"4"]
+    assert do("tail", "-n", 1, "--grep", "9", "-v", numbers).lines == [b"88"]
+    assert do("tail", "-n", 0, "--grep", "9", numbers).lines == []
+
+
+def test_following_it_prints_what_grep_finds(numbers: Path) -> None:
+    with start("tail", "-f", "-n", 1, "--grep", "^99|^new", numbers) as tool:
+        assert tool.stdout.readline() == b"99\n"
+        do("append", numbers, stdin=b"old\nnew\nnot new\nnewer\n")
+        assert tool.stdout.readline() == b"new\n"
+        assert tool.stdout.readline() == b"newer\n"
+        tool.terminate()
 
 
 def test_it_has_the_formats_of_dump(numbers: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 from pathlib import Path
 
 import jlog
-import jlog._core.recovery
+from jlog.filesystem import type_of
 
 
 def machine(directory: Path) -> dict[str, str]:
@@ -18,14 +19,15 @@ def machine(directory: Path) -> dict[str, str]:
         "kernel": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "jlog": f"{jlog.__version__}{', built with fail points' if has_failpoints() else ''}",
-        "file system": file_system(directory),
+        "file system": type_of(str(directory)) or "unknown",
         "load": " ".join(f"{load:.2f}" for load in os.getloadavg()),
     }
 
 
 def has_failpoints() -> bool:
     """A build for the tests, which is slower: only in it stands the name of the variable that arms them."""
-    return b"JLOG_FAILPOINTS" in Path(jlog._core.recovery.__file__).read_bytes()
+    found = importlib.util.find_spec("jlog._core.recovery")
+    return found is not None and b"JLOG_FAILPOINTS" in Path(str(found.origin)).read_bytes()
 
 
 def cpu_model() -> str:
@@ -33,14 +35,3 @@ def cpu_model() -> str:
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.machine()
-
-
-def file_system(directory: Path) -> str:
-    """Its type, by the device that the directory lies on."""
-    device = os.stat(directory).st_dev
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        before, after = line.split(" - ", 1)
-        if before.split()[2] == wanted:
-            return after.split()[0]
-    return "unknown"

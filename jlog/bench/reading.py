@@ -1,20 +1,19 @@
-"""Reading a journal in the page cache, beside a loop over a plain file of the same values."""
+"""Reading a journal in the page cache, and a plain file of the same values."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
-
-from contest import Contest, Settings, Way, empty_directory
-from writing import CHUNK, ours, plain_joined
 
 import jlog
+from jlog.bench.contest import Settings, Way, empty_directory
+from jlog.bench.load import CHUNK_RECORDS, Load
+from jlog.bench.writing import ours, plain_joined
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+Read = Callable[[jlog.Reader], int]
 
 
 def read_plain(path: Path, records: int, _directory: Path) -> tuple[int, float]:
@@ -52,9 +51,7 @@ def read_batches(reader: jlog.Reader) -> int:
     return done
 
 
-def read_journal(
-    path: Path, records: int, read: Callable[[jlog.Reader], int], _directory: Path
-) -> tuple[int, float]:
+def read_journal(path: Path, records: int, read: Read, _directory: Path) -> tuple[int, float]:
     begin = perf_counter()
     with jlog.Reader(path) as reader:
         done = read(reader)
@@ -64,18 +61,13 @@ def read_journal(
 
 
 @contextmanager
-def reading(name: str, read: Callable[[jlog.Reader], int], settings: Settings) -> Iterator[tuple[Way, Way]]:
+def reading(name: str, read: Read, settings: Settings) -> Iterator[tuple[Way, Way]]:
+    load: Load = settings.load
+    records = load.chunks * load.chunk_records
     with empty_directory(settings.directory) as directory:
-        ours(settings.records, CHUNK)(directory)
-        plain_joined(settings.records)(directory)
+        ours(load, CHUNK_RECORDS)(directory)
+        plain_joined(load)(directory)
         yield (
-            Way(name, partial(read_journal, directory / "journal", settings.records, read)),
-            Way("read(4), read(n) loop", partial(read_plain, directory / "plain", settings.records)),
+            Way(name, partial(read_journal, directory / "journal", records, read)),
+            Way("read(4), read(n) loop", partial(read_plain, directory / "plain", records)),
         )
-
-
-CONTESTS = [
-    Contest("values", partial(reading, "reader.values()", read_values), "≥ 6×"),
-    Contest("records", partial(reading, "for record in reader", read_records)),
-    Contest("batches", partial(reading, "reader.read(), values()", read_batches)),
-]

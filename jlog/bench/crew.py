@@ -21,7 +21,8 @@ def process(work: Callable[..., None], *arguments: Any) -> Iterator[tuple[Connec
     """(line to a process that runs work(line, *arguments), what kills it with SIGKILL)."""
     ours, theirs = SPAWN.Pipe()
     child = SPAWN.Process(target=work, args=(theirs, *arguments), daemon=True)
-    child.start()
+    with _interrupts_ignored():
+        child.start()
     theirs.close()
 
     def kill() -> None:
@@ -37,6 +38,16 @@ def process(work: Callable[..., None], *arguments: Any) -> Iterator[tuple[Connec
         child.join()
 
 
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """A child that begins in here ignores Ctrl-C for ever: this process ends it."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def serve(line: Connection, opens: Callable[..., Any], works: Callable[..., None], *arguments: Any) -> None:
     """For each path told: opens, says so, and at the next word works; says from when to when."""
     try:
@@ -48,7 +59,7 @@ def serve(line: Connection, opens: Callable[..., Any], works: Callable[..., None
                 works(opened, *arguments)
                 end = perf_counter()
             line.send((begin, end))
-    except EOFError:
+    except (EOFError, BrokenPipeError):  # who asked has gone
         return
 
 
@@ -61,4 +72,5 @@ def run_together(lines: list[Connection], path: Path) -> float:
     for line in lines:
         line.send("go")
     times = [line.recv() for line in lines]
-    return max(end for _, end in times) - min(begin for begin, _ in times)
+    seconds: float = max(end for _, end in times) - min(begin for begin, _ in times)
+    return seconds

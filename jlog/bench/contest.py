@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jlog.bench.load import Load
+
 # Given an empty directory, does the work and returns (records done, seconds it took).
 Run = Callable[[Path], tuple[int, float]]
 
@@ -18,10 +20,9 @@ Run = Callable[[Path], tuple[int, float]]
 @dataclass(frozen=True)
 class Settings:
     directory: Path
-    records: int  # of a run; slow contestants do a fraction of them
+    load: Load
     rounds: int
-    reopen_bytes: int
-    memory_bytes: int
+    processes: int = 2
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,14 @@ class Way:
     run: Run
 
 
+# Makes what both need, and yields (ours, the rival; None where nothing compares).
+Prepare = Callable[[Settings], AbstractContextManager["tuple[Way, Way | None]"]]
+
+
 @dataclass(frozen=True)
 class Contest:
-    """`prepare` makes what both need, and yields (ours, the rival; None where nothing compares)."""
-
     name: str
-    prepare: Callable[[Settings], AbstractContextManager[tuple[Way, Way | None]]]
+    prepare: Prepare
     target: str = ""  # of the ratio
 
 

@@ -1,0 +1,119 @@
+"""What `jlogtool bench` measures: the contests by name."""
+
+from __future__ import annotations
+
+import importlib.util
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import jlog
+from jlog.bench.contest import Contest, Prepare, Settings, Way
+from jlog.bench.load import CHUNK_RECORDS
+from jlog.bench.reading import read_batches, read_records, read_values, reading
+from jlog.bench.writing import (
+    append_and_sync,
+    ours,
+    ours_together,
+    plain_durable,
+    plain_joined,
+    plain_loop,
+)
+from jlog.options import COMPRESSIONS, SYNCS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DURABLE_PART, DURABLE_LEAST = 1 / 2000, 100  # a disk syncs a hundred to ten thousands of times a second
+UNBUFFERED_PART = 1 / 10
+
+
+@contextmanager
+def append(settings: Settings) -> Iterator[tuple[Way, Way]]:
+    yield Way("append", ours(settings.load)), Way("write each", plain_loop(settings.load))
+
+
+@contextmanager
+def extend(settings: Settings) -> Iterator[tuple[Way, Way]]:
+    yield (
+        Way(f"extend, {CHUNK_RECORDS:,} at a time", ours(settings.load, CHUNK_RECORDS)),
+        Way(f"write {CHUNK_RECORDS:,} joined", plain_joined(settings.load)),
+    )
+
+
+@contextmanager
+def processes(settings: Settings) -> Iterator[tuple[Way, Way]]:
+    with ExitStack() as stack:
+        yield (
+            Way(
+                f"append, {settings.processes} processes",
+                ours_together(stack, settings.processes, settings.load),
+            ),
+            Way("write each, one process", plain_loop(settings.load)),
+        )
+
+
+@contextmanager
+def without_buffer(settings: Settings) -> Iterator[tuple[Way, Way]]:
+    load = settings.load.share(UNBUFFERED_PART)
+    yield (
+        Way("append, precommit=0", ours(load, precommit=0)),
+        Way("write each, unbuffered", plain_loop(load, buffering=0)),
+    )
+
+
+@contextmanager
+def compressed(settings: Settings) -> Iterator[tuple[Way, Way]]:
+    yield (
+        Way("append, compression=lz4", ours(settings.load, compression="lz4")),
+        Way("write each", plain_loop(settings.load)),
+    )
+
+
+@contextmanager
+def durable(settings: Settings) -> Iterator[tuple[Way, Way]]:
+    load = settings.load.share(DURABLE_PART, DURABLE_LEAST)
+    if "append" in SYNCS:
+        way = Way("append, sync=append", ours(load, sync="append"))
+    else:
+        way = Way("append and sync each", ours(load, work=append_and_sync))
+    yield way, Way("write and fdatasync each", plain_durable(load))
+
+
+@contextmanager
+def durable_processes(settings: Settings) -> Iterator[tuple[Way, Way]]:
+    load = settings.load.share(DURABLE_PART, DURABLE_LEAST)
+    with ExitStack() as stack:
+        yield (
+            Way(
+                f"append, sync=append, {settings.processes} processes",
+                ours_together(stack, settings.processes, load, sync="append"),
+            ),
+            Way("write and fdatasync each, one process", plain_durable(load)),
+        )
+
+
+def read_arrow(reader: jlog.Reader) -> int:
+    done = 0
+    while batch := reader.read(100_000):
+        done += batch.to_arrow().num_rows  # type: ignore[attr-defined]
+    return done
+
+
+def contests() -> list[Contest]:
+    """Those that this jlog, with what is installed beside it, can do."""
+    has_arrow = hasattr(jlog.RecordBatch, "to_arrow") and importlib.util.find_spec("pyarrow") is not None
+    found: list[tuple[str, Prepare, bool]] = [
+        ("append", append, True),
+        ("extend", extend, True),
+        ("processes", processes, True),
+        ("precommit-0", without_buffer, True),
+        ("lz4", compressed, "lz4" in COMPRESSIONS),
+        ("durable", durable, True),
+        ("durable-processes", durable_processes, "append" in SYNCS),
+        ("values", partial(reading, "reader.values()", read_values), True),
+        ("records", partial(reading, "for record in reader", read_records), True),
+        ("batches", partial(reading, "reader.read(), batch.values()", read_batches), True),
+        ("arrow", partial(reading, "reader.read(), batch.to_arrow()", read_arrow), has_arrow),
+    ]
+    return [Contest(name, prepare) for name, prepare, possible in found if possible]

@@ -1,0 +1,97 @@
+"""Journals and Kafka topics by URL: one program for both, which of them it is stands in the URL."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from jlog._core.writer import Writer
+from jlog.reader import Reader
+
+FILE, KAFKA = "file", "kafka"
+KNOWN = "file:PATH, kafka://HOST:PORT/TOPIC, or a path without a scheme"
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
+_BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
+
+
+def open_writer(url: str | os.PathLike[str], **options: Any) -> Writer:
+    """A Writer of the journal, or of the Kafka topic, at `url`.
+
+    url: file:/absolute, file:relative, file:///absolute or a plain path for a journal, with what is special in a URL as
+        %XX; kafka://HOST:PORT/TOPIC for a topic, which needs the extra pyjlog[kafka].
+    options: of jlog.Writer; a topic's are those of jlog.kafka.
+
+    A topic's writer has the methods of jlog.Writer; where they differ is in docs/kafka.md. ValueError for a URL that
+    names neither, ImportError where the extra is missing, else as jlog.Writer.
+    """
+    path = path_of(url)
+    if path is not None:
+        return Writer(path, **options)
+    with _kafka() as kafka:
+        return kafka.open_writer(url, **options)  # type: ignore[no-any-return]
+
+
+def open_reader(url: str | os.PathLike[str], subscriber: str | None = None, **options: Any) -> Reader:
+    """A Reader of the journal, or of the Kafka topic, at `url`: of the subscriber, which is a consumer group there, or an
+    anonymous one. As open_writer, with the options of jlog.Reader."""
+    path = path_of(url)
+    if path is not None:
+        return Reader(path, subscriber, **options)
+    with _kafka() as kafka:
+        return kafka.open_reader(url, subscriber, **options)  # type: ignore[no-any-return]
+
+
+def path_of(url: str | os.PathLike[str]) -> str | os.PathLike[str] | None:
+    """A journal's path; None for the URL of a topic. ValueError for any other URL.
+
+    Without a known scheme, and without `//` behind an unknown one, it is a path: file names may have colons.
+    """
+    found = _SCHEME.match(url) if isinstance(url, str) else None
+    if found is None:
+        return url
+    scheme, rest = found[1].lower(), found.string[found.end() :]
+    if scheme == FILE:
+        return _file_path(found.string, rest)
+    if scheme == KAFKA:
+        if not rest.startswith("//"):
+            raise ValueError(f"{url!r} is no URL of a topic; write kafka://HOST:PORT/TOPIC")
+        return None
+    if rest.startswith("//"):
+        raise ValueError(f"{url!r} has the scheme {scheme!r}, which is not known; use {KNOWN}")
+    return url
+
+
+def _file_path(url: str, rest: str) -> str:
+    # Not urllib.parse.urlsplit: that drops tabs and newlines, which a path may have.
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        if host.lower() not in ("", "localhost"):
+            raise ValueError(
+                f"{url!r} names the host {host!r}, and a journal is on this one; "
+                f"write file:///absolute/path or file:relative/path"
+            )
+        rest = slash + path
+    if "?" in rest or "#" in rest:
+        raise ValueError(f"{url!r} has a query or a fragment; in a path, write ? as %3F and # as %23")
+    if _BAD_ESCAPE.search(rest):
+        raise ValueError(f"{url!r} has a % without two hexadecimal digits; write % as %25")
+    path = os.fsdecode(unquote_to_bytes(os.fsencode(rest)))
+    if not path or "\0" in path:
+        raise ValueError(f"{url!r} has {'a zero byte in its' if path else 'no'} path; use {KNOWN}")
+    return path
+
+
+@contextmanager
+def _kafka() -> Iterator[Any]:
+    try:
+        yield importlib.import_module("jlog.kafka")
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"kafka:// URLs need {error.name}, which is not installed: pip install 'pyjlog[kafka]'",
+            name=error.name,
+        ) from error

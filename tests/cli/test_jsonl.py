@@ -1,0 +1,103 @@
+"""`jlogtool append --format jsonl`: what `dump --format jsonl` prints comes back."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jlog
+from cli.command import HUNG_SECONDS, do, run, start
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def records(journal: Path) -> list[jlog.Record]:
+    with jlog.Reader(journal) as reader:
+        return list(reader)
+
+
+def line(**fields: Any) -> bytes:
+    return json.dumps(fields).encode() + b"\n"
+
+
+def append(journal: Path, *lines: bytes) -> list[jlog.Record]:
+    do("append", "--format", "jsonl", journal, stdin=b"".join(lines))
+    return records(journal)
+
+
+def test_a_journal_comes_back_as_it_was_but_for_its_sequences(journal: Path, tmp_path: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.append(b"gone")
+        writer.append(
+            "zwölf\n\0".encode(), key=b"k", headers=[("name", b"text"), ("none", None), ("b", b"\xff")]
+        )
+        writer.append(b"\xff\x00", key=b"\xfe", timestamp_us=-1)
+        writer.append(None, key=b"")
+        writer.append(b"", timestamp_us=1 << 62)
+    lines = do("dump", "--json", "--from", 1, journal).out
+    do("append", "--format", "jsonl", tmp_path / "copy", stdin=lines)
+    copied = do("dump", "--json", tmp_path / "copy").json_lines
+    assert copied == [
+        dict(json.loads(text), sequence=number) for number, text in enumerate(lines.splitlines())
+    ]
+
+
+def test_what_a_record_has_not_is_null_and_its_time_is_now(journal: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.append(b"before")
+    before, only, empty = append(journal, line(value="only"), b"\n", b"{}\n")
+    assert (only.value, only.key, only.headers) == (b"only", None, [])
+    assert (empty.value, empty.key, empty.headers) == (None, None, [])
+    assert only.timestamp_us >= before.timestamp_us
+
+
+def test_the_last_line_needs_no_newline(journal: Path) -> None:
+    (found,) = append(journal, line(value="x").rstrip())
+    assert found.value == b"x"
+
+
+BAD = {
+    "nonsense": "Expecting value",
+    "[1]": "a record is an object",
+    '{"value": 1}': "value is text or null, not 1",
+    '{"key": {}}': "key is text or null",
+    '{"value_base64": "x"}': "value_base64 is no base64",
+    '{"value_base64": 5}': "value_base64 is no base64",
+    '{"headers": [1]}': "a header is",
+    '{"headers": 1}': "headers is a list",
+    '{"headers": [["a"]]}': "a header is",
+    '{"headers": [["a", null, "!"]]}': "no base64",
+    '{"timestamp": 5}': "timestamp is a time",
+    '{"timestamp": "noon"}': "is no time",
+    '{"timestamp_us": 9223372036854775808}': "64 bits",
+    '{"timestamp_us": "1"}': "64 bits",
+    '{"value": "\\ud800"}': "surrogates not allowed",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_a_line_that_is_no_record_ends_it_and_those_before_it_are_appended(journal: Path, text: str) -> None:
+    result = run(
+        "append", "--format", "jsonl", journal, stdin=line(value="good") + f"{text}\n{{}}\n".encode()
+    )
+    assert (result.code, "line 2" in result.err, BAD[text] in result.err) == (1, True, True)
+    assert [record.value for record in records(journal)] == [b"good"]
+
+
+def test_what_a_slow_pipe_brings_is_readable_at_once(journal: Path) -> None:
+    do("create", journal)
+    with start("append", "--format", "jsonl", journal) as tool, jlog.Reader(journal) as reader:
+        tool.stdin.write(line(value="now", key="k"))
+        (record,) = reader.read(timeout=HUNG_SECONDS)
+        assert (record.value, record.key) == (b"now", b"k")
+        tool.send_signal(signal.SIGINT)
+        assert tool.wait(HUNG_SECONDS) == 130
+
+
+def test_framing_is_of_raw_only(journal: Path) -> None:
+    assert run("append", "--format", "jsonl", "--framing", "lines", journal).code == 2
+    assert not journal.exists()
