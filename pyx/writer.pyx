@@ -19,6 +19,7 @@ from jlog._core.page cimport (
     jlog_clock,
     jlog_now_us,
     jlog_page,
+    jlog_put_record,
     jlog_put_value,
     jlog_spin_lock,
     jlog_unlock,
@@ -158,10 +159,23 @@ cdef class Writer:
         return sequence
 
     cdef object append_slowly(self, value, key, headers, timestamp_us):
+        cdef Body body
+        cdef int64_t sequence, now_us
+        cdef jlog_page *page
         if key is None and headers is None and timestamp_us is None and value is not None:
             return self.extend_values((as_bytes(value),), None)
         body = Body()
         body.add(value, key, headers, timestamp_us)
+        self.raise_if_closed()
+        if self.buffered:
+            page = self.buffer.page
+            now_us = jlog_now_us(&self.clock)
+            if jlog_spin_lock(&page.append_lock, self.buffer.owner, QUICK_TURNS):
+                sequence = jlog_put_record(self.buffer, body.data, body.size, now_us)
+                jlog_unlock(&page.append_lock)
+                jlog_wake(page)
+                if sequence >= 0:
+                    return sequence if page.sync_mode != JLOG_SYNC_APPEND else self.durable(sequence)
         return self.extend_body(body, None)
 
     def extend(self, values, /, keys=None, headers=None, timestamps_us=None, state=None):
