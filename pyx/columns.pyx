@@ -105,10 +105,6 @@ cdef class Columns(Batch):
         self.name, self.header_value = Strings(0xFF), Strings(0xFF)
         self.reserve(rows, value_bytes)
 
-    @property
-    def value_bytes(self) -> int:
-        return self.to.value.used
-
     cdef int add(self, const uint8_t *data, size_t size, int64_t base_time_us, uint64_t first_sequence,
                  Py_ssize_t count) except -1:
         cdef const uint8_t *end = data + size

@@ -59,11 +59,12 @@ def check_names(names):
 cdef int add_rows(Body body, dict columns, int64_t count) except -1:
     cdef jlog_rows rows
     cdef jlog_encoded to
-    cdef int64_t row = 0
+    cdef int64_t row = 0, span
     cdef int status = JLOG_ROWS_NO_ROOM
     memset(&rows, 0, sizeof(rows))
     look_at(&rows, columns, count)
-    body.reserve(min(jlog_arrow_span(&rows.value, count) + count * JLOG_SHORT_BYTES, JLOG_RAW_BYTES_MAX - body.size))
+    span = jlog_arrow_span(&rows.value, count) + count * JLOG_SHORT_BYTES
+    body.reserve(span if rows.value.validity == NULL else min(span, JLOG_RAW_BYTES_MAX - body.size))
     while status == JLOG_ROWS_NO_ROOM:
         to.data, to.size, to.room = body.data, body.size, body.room
         to.explicit_count, to.explicit_max_us = body.explicit_count, body.explicit_max_us
@@ -149,7 +150,8 @@ cdef int look_at_times(jlog_arrow_times *to, array) except -1:
     if not import_pyarrow().types.is_timestamp(array.type):
         raise TypeError(f"timestamp is timestamp with a time zone, not {array.type}; cast it")
     if array.type.tz is None:
-        raise ValueError(f"{array.type} says no time zone; cast it to pyarrow.timestamp({array.type.unit!r}, 'UTC') if it is UTC")
+        raise ValueError(f"{array.type} says no time zone; if it is UTC, cast it to pyarrow.timestamp({array.type.unit!r}, "
+                         "'UTC')")
     to.multiply, to.divide = UNITS[array.type.unit]
     to.validity = look_at_validity("timestamp", array)
     to.start = array.offset
