@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from jlog import positions
+from jlog._core.arrow import ArrowIterator
 from jlog._core.cursor import Cursor, RecordIterator, ValueIterator
 from jlog._core.record import Record, RecordBatch
 from jlog.damage import Damage, skip_damage
@@ -18,6 +19,9 @@ from jlog.names import Start, check_name
 from jlog.places import find_start
 from jlog.positions import CHECKPOINT, SUBSCRIBER, PositionFile
 from jlog.retention import clean_if_free
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
 class Reader:
@@ -109,6 +113,22 @@ class Reader:
         self._check_lost()
         return ValueIterator(self._cursor)
 
+    def record_batches(
+        self,
+        *,
+        max_records: int = 32_768,
+        max_bytes: int = 64 << 20,
+        columns: Iterable[str] | None = None,
+        end: int | None = None,
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """The same as pyarrow.RecordBatches with the columns of RecordBatch.to_arrow(), or those of them that are named
+        in `columns`: what is left out costs nothing. Each has at most `max_records` and, beyond the first record,
+        `max_bytes`. With `end` they stop before that sequence. Raises ImportError without pyarrow:
+        pip install 'pyjlog[arrow]'."""
+        check_limits(max_records, max_bytes)
+        self._check_lost()
+        return ArrowIterator(self._cursor, max_records, max_bytes, columns=columns, end=end)
+
     def follow(self, timeout: float | None = None) -> Iterator[Record]:
         """Records as they come, woken at once and without using CPU while there is none. Ends after `timeout` seconds
         without a record; None: never."""
@@ -123,8 +143,7 @@ class Reader:
     ) -> RecordBatch:
         """At least one record, and no more than `max_records` or, beyond the first, `max_bytes`. Empty only if none came
         within `timeout` seconds (None: waits for ever)."""
-        if max_records < 1 or max_bytes < 1:
-            raise ValueError(f"max_records and max_bytes are at least 1, not {max_records} and {max_bytes}")
+        check_limits(max_records, max_bytes)
         self._check_lost()
         while True:
             batch = self._cursor.read(max_records, max_bytes)
@@ -306,3 +325,8 @@ class Reader:
                 f"{sequence}",
                 first,
             )
+
+
+def check_limits(max_records: int, max_bytes: int) -> None:
+    if max_records < 1 or max_bytes < 1:
+        raise ValueError(f"max_records and max_bytes are at least 1, not {max_records} and {max_bytes}")

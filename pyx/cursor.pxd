@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from jlog._core.columns cimport Batch
 from jlog._core.format cimport jlog_block_header, jlog_record
 from jlog._core.precommit cimport Precommit, Snapshot
-from jlog._core.record cimport RecordBatch
 from jlog._core.segment cimport SegmentFile
 
 cdef class Cursor:
@@ -59,3 +59,4 @@ cdef class Cursor:
     cdef bint step_over_damage(self, uint64_t sequence) except -1
     cdef bint can_be_woken(self) except -1
     cdef size_t decode(self, jlog_record *record) except 0
+    cdef int read_into(self, Batch batch, Py_ssize_t max_records, Py_ssize_t max_bytes, uint64_t end) except -1

@@ -9,10 +9,11 @@ import os
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport ENODATA
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
 
+from jlog._core.columns cimport Batch
 from jlog._core.file cimport jlog_read_at, jlog_write_at
 from jlog._core.format cimport (
     JLOG_CODEC_LZ4,
@@ -615,13 +616,18 @@ cdef class Cursor:
     def read(self, Py_ssize_t max_records, Py_ssize_t max_bytes) -> RecordBatch:
         """What there is now, at least one record if there is any."""
         cdef RecordBatch batch = RecordBatch()
+        self.begin()
+        self.read_into(batch, max_records, max_bytes, JLOG_NONE)
+        return batch
+
+    cdef int read_into(self, Batch batch, Py_ssize_t max_records, Py_ssize_t max_bytes, uint64_t end) except -1:
+        """What there was when begin() noted the end, of that what comes before the sequence `end`."""
         cdef jlog_record record
         cdef const uint8_t *start
         cdef uint64_t first
-        cdef Py_ssize_t left = max_bytes, count
+        cdef Py_ssize_t left = min(max_bytes, INT32_MAX), most, count  # more is nothing that a column of Arrow's could hold
         cdef size_t size
         cdef uint64_t began = self.sequence
-        self.begin()
         while batch.count < max_records and (left > 0 or batch.count == 0):
             try:
                 if not self.advance():
@@ -634,9 +640,12 @@ cdef class Cursor:
                 if batch.count:
                     self.seek(began)
                 raise
+            if self.sequence >= end:
+                break
+            most = min(<uint64_t> (max_records - batch.count), end - self.sequence)
             start, first, count = self.at, self.sequence, 0
             try:
-                while self.at < self.end and batch.count + count < max_records:
+                while self.at < self.end and count < most:
                     size = self.decode(&record)
                     if batch.count + count and <Py_ssize_t> size > left:
                         left = 0
@@ -647,13 +656,18 @@ cdef class Cursor:
                     self.at += size
                 if self.at != start:
                     batch.add(start, self.at - start, self.base_time_us, first, count)
-            except (CorruptJournal, MemoryError):
+            except Exception:
                 self.at = start  # place and sequence move together or not at all
                 if batch.count == 0:
                     raise
                 break
+            except BaseException:
+                self.at = start
+                if batch.count:
+                    self.seek(began)
+                raise
             self.sequence = first + count
-        return batch
+        return 0
 
 
 cdef class ValueIterator:

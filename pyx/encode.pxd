@@ -14,9 +14,12 @@ cdef class Body:
     cdef bint has_state
     cdef bytes packed
 
+    cdef int reserve(self, size_t more) except -1
     cdef uint8_t *extend(self, size_t more) except NULL
-    cdef int add_value(self, bytes value) except -1
-    cdef int put_long(self, uint32_t tag, int64_t time_us, bytes value, bytes key, bytes headers) except -1
+    cdef uint32_t append(self, bytes piece) except? 0xFFFFFFFF
+    cdef int add(self, value, key, headers, timestamp_us) except -1
+    cdef int put_long(self, uint32_t tag, int64_t time_us, bytes value, bytes key, headers) except -1
+    cdef uint32_t append_headers(self, headers) except? 0xFFFFFFFF
     cdef int describe(self, Call *call) except -1
     cdef int describe_direct(self, Call *call, int codec) except -1
 

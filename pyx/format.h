@@ -247,6 +247,22 @@ static inline void jlog_encode_short(uint8_t *at, uint64_t head, const uint8_t *
     memcpy(at + JLOG_SHORT_BYTES, value, bytes);
 }
 
+/* The front of a record in the long form with the clock's time, or, where EXPLICIT is in the tag, with this one. The bytes
+ * of key, headers and value follow. */
+static inline void jlog_encode_long(uint8_t *at, uint32_t tag, int64_t time_us, uint32_t value_bytes, uint32_t key_bytes,
+                                    uint32_t headers_bytes)
+{
+    jlog_store32(at, tag | JLOG_TAG_LONG | (tag & JLOG_TAG_EXPLICIT ? JLOG_TAG_ABSOLUTE : 0));
+    jlog_store32(at + 4, 0);
+    jlog_store32(at + 8, value_bytes);
+    jlog_store32(at + 12, key_bytes);
+    jlog_store32(at + 16, headers_bytes);
+    if (tag & JLOG_TAG_EXPLICIT)
+        jlog_store64(at + JLOG_LONG_BYTES, time_us);
+}
+
+static inline size_t jlog_long_bytes(uint32_t tag) { return JLOG_LONG_BYTES + (tag & JLOG_TAG_EXPLICIT ? 8u : 0u); }
+
 /* Bytes of the record at `at`, of which `left` are readable, or 0 where that is no record. */
 static inline size_t jlog_record_bytes(const uint8_t *at, size_t left)
 {

@@ -138,6 +138,9 @@ cdef extern from "format.h" nogil:
     void jlog_store64(uint8_t *at, int64_t value)
     uint64_t jlog_short_head(uint32_t delta_us, size_t bytes)
     void jlog_encode_short(uint8_t *at, uint64_t head, const uint8_t *value, size_t bytes)
+    void jlog_encode_long(uint8_t *at, uint32_t tag, int64_t time_us, uint32_t value_bytes, uint32_t key_bytes,
+                          uint32_t headers_bytes)
+    size_t jlog_long_bytes(uint32_t tag)
     size_t jlog_record_bytes(const uint8_t *at, size_t left)
     size_t jlog_decode_record(const uint8_t *at, size_t left, int64_t base_time_us, jlog_record *record)
     size_t jlog_decode_header(const uint8_t *at, size_t left, const uint8_t **name, uint32_t *name_bytes,

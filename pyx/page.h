@@ -393,6 +393,34 @@ static inline int64_t jlog_put_value(struct jlog_buffer *buffer, const uint8_t *
     return (int64_t)jlog_publish(buffer, slot, start + JLOG_SHORT_BYTES + (uint32_t)bytes, crc, 1);
 }
 
+/* The same for one record that is encoded already, as if at the base time. */
+static inline int64_t jlog_put_record(struct jlog_buffer *buffer, uint8_t *record, size_t bytes, int64_t now_us)
+{
+    struct jlog_page *page = buffer->page;
+    struct jlog_slot *slot = jlog_open_slot(page);
+    const uint32_t start = jlog_block_room(page, slot, bytes);
+    int64_t delta_us, explicit_us;
+
+    if (start == 0 || !jlog_may_append(page, 1) || jlog_period_is_over(page, now_us))
+        return -1;
+    now_us = jlog_clamp_us(page, now_us);
+    delta_us = now_us - jlog_block_base(buffer, slot, now_us);
+    if ((uint64_t)delta_us > UINT32_MAX)
+        return -1;
+    if (jlog_load32(record) & JLOG_TAG_EXPLICIT) {
+        explicit_us = jlog_load64(record + JLOG_LONG_BYTES);
+        page->explicit_count++;
+        if (explicit_us > page->explicit_max_us)
+            page->explicit_max_us = explicit_us;
+    } else {
+        jlog_store32(record + 4, (uint32_t)delta_us);
+        page->clamp_us = now_us;
+    }
+    memcpy(buffer->body + start, record, bytes);
+    return (int64_t)jlog_publish(buffer, slot, start + (uint32_t)bytes,
+                                 jlog_crc32c(jlog_block_crc(buffer, slot), record, bytes), 1);
+}
+
 /* --- Waiting for the durable end ---------------------------------------------------------------------------------- */
 
 static inline void jlog_tell(uint32_t *futex) { jlog_futex(futex, FUTEX_WAKE, INT_MAX, NULL); }

@@ -145,6 +145,7 @@ cdef extern from "page.h" nogil:
     uint64_t jlog_publish(jlog_buffer *buffer, jlog_slot *slot, uint32_t end, uint32_t crc, uint64_t count)
     uint32_t jlog_block_crc(const jlog_buffer *buffer, const jlog_slot *slot)
     int64_t jlog_put_value(jlog_buffer *buffer, const uint8_t *value, size_t bytes, int64_t now_us)
+    int64_t jlog_put_record(jlog_buffer *buffer, uint8_t *record, size_t bytes, int64_t now_us)
     void jlog_switch(jlog_page *page, uint64_t segment, uint64_t offset, uint64_t first_sequence,
                      uint64_t previous_offset, uint32_t capacity)
     void jlog_futex_wait(uint32_t *futex, uint32_t value, int64_t timeout_us)

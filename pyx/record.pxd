@@ -1,5 +1,6 @@
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
+from jlog._core.columns cimport Batch
 from jlog._core.format cimport jlog_record
 
 cdef class Record:
@@ -11,10 +12,6 @@ cdef class Record:
 
 cdef Record make_record(const jlog_record *record, uint64_t sequence)
 
-cdef class RecordBatch:
+cdef class RecordBatch(Batch):
     cdef list chunks  # (records as bytes, base time, first sequence, how many)
-    cdef readonly Py_ssize_t count
     cdef list starts  # of each record: (chunk, offset), made when first needed
-
-    cdef int add(self, const uint8_t *data, size_t size, int64_t base_time_us, uint64_t first_sequence,
-                 Py_ssize_t count) except -1

@@ -6,7 +6,10 @@ from datetime import datetime, timedelta, timezone
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from jlog._core.columns cimport Batch, Columns
 from jlog._core.format cimport JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_decode_header, jlog_decode_record, jlog_record
+
+from jlog._core.columns import check_columns
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -74,7 +77,7 @@ cdef Record make_record(const jlog_record *record, uint64_t sequence):
     return made
 
 
-cdef class RecordBatch:
+cdef class RecordBatch(Batch):
     """Records that were read together: a sequence of Record, made as they are asked for."""
 
     def __cinit__(self):
@@ -107,6 +110,21 @@ cdef class RecordBatch:
                 at += size
                 left -= size
         return found
+
+    def to_arrow(self):
+        """As a pyarrow.RecordBatch, without a Python object for a record: sequence int64, timestamp timestamp[us, UTC], key
+        binary, value binary, headers list<struct<key: string, value: binary>>.
+
+        A null key is null, and so is a null value (a tombstone); headers are null where a record has none. A header's name
+        that is not UTF-8, which no writer of jlog's accepts, has U+FFFD for what is wrong in it. Raises ImportError without
+        pyarrow: pip install 'pyjlog[arrow]'.
+        """
+        cdef Columns columns
+        cdef size_t size = sum(len(data) for data, _, _, _ in self.chunks)
+        columns = Columns(check_columns(None), self.count, size)
+        for data, base_time_us, first_sequence, count in self.chunks:
+            columns.add(<const uint8_t *> <bytes> data, len(data), base_time_us, first_sequence, count)
+        return columns.to_arrow()
 
     def __iter__(self):
         cdef jlog_record record

@@ -19,11 +19,13 @@ from jlog._core.page cimport (
     jlog_clock,
     jlog_now_us,
     jlog_page,
+    jlog_put_record,
     jlog_put_value,
     jlog_spin_lock,
     jlog_unlock,
     jlog_wake,
 )
+from jlog._core.rows cimport body_of_arrow
 
 from jlog._core.attachment import attach, detach
 from jlog._core.calls import closed_error
@@ -158,10 +160,23 @@ cdef class Writer:
         return sequence
 
     cdef object append_slowly(self, value, key, headers, timestamp_us):
+        cdef Body body
+        cdef int64_t sequence, now_us
+        cdef jlog_page *page
         if key is None and headers is None and timestamp_us is None and value is not None:
             return self.extend_values((as_bytes(value),), None)
         body = Body()
         body.add(value, key, headers, timestamp_us)
+        self.raise_if_closed()
+        if self.buffered:
+            page = self.buffer.page
+            now_us = jlog_now_us(&self.clock)
+            if jlog_spin_lock(&page.append_lock, self.buffer.owner, QUICK_TURNS):
+                sequence = jlog_put_record(self.buffer, body.data, body.size, now_us)
+                jlog_unlock(&page.append_lock)
+                jlog_wake(page)
+                if sequence >= 0:
+                    return sequence if page.sync_mode != JLOG_SYNC_APPEND else self.durable(sequence)
         return self.extend_body(body, None)
 
     def extend(self, values, /, keys=None, headers=None, timestamps_us=None, state=None):
@@ -189,6 +204,21 @@ cdef class Writer:
             body.add(value, None if keys is None else keys[i], None if headers is None else headers[i],
                      None if timestamps_us is None else timestamps_us[i])
         return self.extend_body(body, state)
+
+    def extend_arrow(self, data, /, *, state=None):
+        """extend from Arrow, without a Python object for a record: all of it or none. Returns the sequence of the first.
+
+        data: a pyarrow Array or ChunkedArray of values: binary, large_binary, string or large_string, null being None; or a
+            RecordBatch or Table with the columns of RecordBatch.to_arrow(), of which `value` must be there. `key` is of the
+            same types; `headers` list<struct<key: string, value: binary>>, or large ones; `timestamp` has a time zone and
+            any unit, nanoseconds are rounded down, and a null is the clock's time. `sequence` is ignored.
+        state: as extend takes it.
+        Raises as extend does, with nothing of it readable: TypeError for other types; ValueError for a column that records
+        do not have, a timestamp without a time zone or out of range, a header or its key that is null, and an array whose
+        offsets point outside its buffers; RecordTooLarge above 1.5 GiB.
+        """
+        self.raise_if_closed()
+        return self.extend_body(body_of_arrow(data), state)
 
     cdef object extend_values(self, tuple items, state):
         """Values without key, headers or time: encoded under the lock, straight into the buffer."""

@@ -16,15 +16,15 @@ ROWS = """
 writer
 attachment
 sync
-calls
-append cursor
+calls arrow
+append cursor rows
 encode
 member recovery index record
 segment precommit
 copies
-lock page
+lock page columns
 format file
-checksum clock failpoint fork
+checksum clock failpoint fork utf8
 """.strip().splitlines()
 
 USES = (

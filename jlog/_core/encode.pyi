@@ -1,10 +1,7 @@
-from typing import Any
-
 from typing_extensions import disjoint_base
 
 @disjoint_base
 class Body:
     @staticmethod
     def of_values(values: tuple[bytes, ...]) -> Body: ...
-    def add(self, value: Any, key: Any, headers: Any, timestamp_us: int | None) -> None: ...
     def add_state(self, key: bytes, value: bytes | None) -> None: ...

@@ -2,7 +2,10 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import overload
 
+import pyarrow
 from typing_extensions import disjoint_base
+
+from jlog._core.columns import Batch
 
 EPOCH: datetime
 
@@ -23,10 +26,9 @@ class Record:
     def headers(self) -> list[tuple[str, bytes | None]]: ...
 
 @disjoint_base
-class RecordBatch:
-    @property
-    def count(self) -> int: ...
+class RecordBatch(Batch):
     def values(self) -> list[bytes | None]: ...
+    def to_arrow(self) -> pyarrow.RecordBatch: ...
     def find_starts(self) -> list[tuple[int, int, int]]: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Record]: ...

@@ -3,6 +3,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, TypeAlias
 
+import pyarrow
 from typing_extensions import Buffer, Self, disjoint_base
 
 from jlog.options import Retention
@@ -48,6 +49,13 @@ class Writer:
         keys: Iterable[Buffer | None] | None = None,
         headers: Iterable[_Headers | None] | None = None,
         timestamps_us: Iterable[int | None] | None = None,
+        state: Mapping[bytes, Buffer | None] | None = None,
+    ) -> int: ...
+    def extend_arrow(
+        self,
+        data: pyarrow.Array | pyarrow.ChunkedArray | pyarrow.RecordBatch | pyarrow.Table,
+        /,
+        *,
         state: Mapping[bytes, Buffer | None] | None = None,
     ) -> int: ...
     def flush(self) -> None: ...

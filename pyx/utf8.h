@@ -1,0 +1,61 @@
+/* UTF-8, as Arrow wants a string to be: without surrogates and overlong forms. */
+#ifndef JLOG_UTF8_H
+#define JLOG_UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Bytes of the character at `at`, of which `left` are readable; 0 where none stands. Unicode 15, table 3-7. */
+static inline size_t jlog_utf8_character(const uint8_t *at, size_t left)
+{
+    const uint8_t first = at[0];
+    uint8_t low = 0x80, high = 0xBF;
+    size_t bytes;
+
+    if (first < 0x80)
+        return 1;
+    if (first < 0xC2 || first > 0xF4)
+        return 0;
+    bytes = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+    if (first == 0xE0)
+        low = 0xA0;
+    else if (first == 0xED)
+        high = 0x9F;
+    else if (first == 0xF0)
+        low = 0x90;
+    else if (first == 0xF4)
+        high = 0x8F;
+    if (left < bytes || at[1] < low || at[1] > high)
+        return 0;
+    for (size_t i = 2; i < bytes; i++)
+        if ((at[i] & 0xC0) != 0x80)
+            return 0;
+    return bytes;
+}
+
+/* Copies the text to `to`, if that is given, with U+FFFD for each byte that is part of no character. Returns how many
+ * bytes that takes, at most three times `bytes`; as many as there were where nothing was replaced. */
+static inline size_t jlog_utf8_mended(uint8_t *to, const uint8_t *text, size_t bytes)
+{
+    size_t written = 0;
+
+    for (size_t at = 0, size; at < bytes; at += size ? size : 1) {
+        size = jlog_utf8_character(text + at, bytes - at);
+        if (to != NULL)
+            memcpy(to + written, size ? text + at : (const uint8_t *)"\xEF\xBF\xBD", size ? size : 3);
+        written += size ? size : 3;
+    }
+    return written;
+}
+
+static inline int jlog_utf8_valid(const uint8_t *text, size_t bytes)
+{
+    size_t size = 1;
+
+    for (size_t at = 0; at < bytes && size != 0; at += size)
+        size = jlog_utf8_character(text + at, bytes - at);
+    return size != 0;
+}
+
+#endif

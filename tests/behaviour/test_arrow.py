@@ -1,0 +1,334 @@
+"""Records as Arrow: what a batch and a reader give, and what pyarrow makes of it."""
+
+import os
+import struct
+import subprocess
+import sys
+
+import pyarrow
+import pyarrow.dataset
+import pytest
+
+import jlog
+import jlog.arrow
+import oracle
+from behaviour.journals import SMALL, fill, records, value_of
+
+HEADERS = [("trace", b"1"), ("trace", b"2"), ("null", None), ("", b""), ("Größe ✓", b"\xff\x00")]
+# value, key, headers, timestamp_us
+KINDS = [
+    (b"plain", None, None, None),
+    (b"", None, None, None),
+    (b"keyed", b"key", None, None),
+    (b"empty key", b"", None, None),
+    (None, b"tombstone", None, None),
+    (None, None, None, None),
+    (b"headers", None, HEADERS, None),
+    (b"no headers", None, [], None),
+    (b"earliest", None, None, -(2**63)),
+    (b"latest", None, None, 2**63 - 1),
+    (b"all", b"k" * 300, [("h", b"x" * 200)], -1),
+]
+
+
+@pytest.fixture
+def kinds(writer):
+    """Records of every kind, between plain ones, over several blocks and segments."""
+    for kind in KINDS:
+        fill(writer, 17)
+        value, key, headers, timestamp_us = kind
+        writer.append(value, key=key, headers=headers, timestamp_us=timestamp_us)
+        writer.extend([value] * 3, [key] * 3, [headers] * 3, [timestamp_us] * 3)
+
+
+def assert_holds(batch, expected):
+    """That the batch is valid Arrow and holds these records."""
+    batch.validate(full=True)
+    assert batch.schema == jlog.arrow.SCHEMA
+    at = batch.schema.get_field_index("timestamp")  # Python's own type holds the years 1 to 9999 only
+    assert batch.set_column(at, "timestamp", batch.column(at).cast(pyarrow.int64())).to_pydict() == {
+        "sequence": [record.sequence for record in expected],
+        "timestamp": [record.timestamp_us for record in expected],
+        "key": [record.key for record in expected],
+        "value": [record.value for record in expected],
+        "headers": [
+            [{"key": name, "value": value} for name, value in record.headers] if record.headers else None
+            for record in expected
+        ],
+    }
+
+
+def test_it_has_the_columns_of_the_contract():
+    header = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
+    assert (
+        pyarrow.schema(
+            {
+                "sequence": pyarrow.int64(),
+                "timestamp": pyarrow.timestamp("us", "UTC"),
+                "key": pyarrow.binary(),
+                "value": pyarrow.binary(),
+                "headers": pyarrow.list_(header),
+            }
+        )
+        == jlog.arrow.SCHEMA
+    )
+
+
+def test_a_batch_in_arrow_holds_what_iteration_gives(path, kinds):
+    with jlog.Reader(path) as reader:
+        assert_holds(reader.read().to_arrow(), records(path))
+
+
+def test_a_batch_that_holds_nothing_has_the_columns(path, writer):
+    with jlog.Reader(path) as reader:
+        assert_holds(reader.read().to_arrow(), [])
+
+
+def test_a_record_without_key_value_or_headers_has_a_null(path, writer):
+    writer.append(None, headers=[])
+    with jlog.Reader(path) as reader:
+        (row,) = reader.read().to_arrow().to_pylist()
+    assert (row["key"], row["value"], row["headers"]) == (None, None, None)
+
+
+def test_an_empty_key_or_value_is_not_null(path, writer):
+    writer.append(b"", key=b"")
+    with jlog.Reader(path) as reader:
+        (row,) = reader.read().to_arrow().to_pylist()
+    assert (row["key"], row["value"]) == (b"", b"")
+
+
+def test_stored_state_is_no_row(path, writer):
+    writer.extend([b"a", b"b"], state={b"name": b"value"})
+    writer.append(b"c")
+    with jlog.Reader(path) as reader:
+        assert_holds(reader.read().to_arrow(), records(path))
+
+
+def test_a_batch_outlives_its_reader_and_its_journal(path):
+    with jlog.Writer(path, **SMALL) as writer:
+        written = fill(writer, 100)
+        with jlog.Reader(path) as reader:
+            batch = reader.read().to_arrow()
+    jlog.Journal.delete(path)
+    assert batch.column("value").to_pylist() == written
+
+
+def name_in_place(path, name):
+    """Overwrites the only header's name, of as many bytes, in a closed journal; its block stays whole."""
+    file, block = next(found for found in jlog.Journal(path).blocks() if found[1].records)
+    with open(file, "r+b") as opened:
+        image = opened.read()
+        uuid, at = image[16:32], block.offset
+        body = image[at + 72 : at + 72 + block.stored_bytes].replace(b"n" * len(name), name)
+        crc = oracle.crc32c(body)
+        header = struct.pack("<8s12x52s", image[at : at + 8], image[at + 20 : at + 72])
+        header = header[:12] + struct.pack("<II", crc, crc) + header[20:]
+        place = uuid + struct.pack("<QQ", struct.unpack_from("<Q", image, 40)[0], at)
+        opened.seek(at)
+        opened.write(header[:8] + struct.pack("<I", oracle.crc32c(place + header)) + header[12:] + body)
+
+
+@pytest.mark.damage
+@pytest.mark.parametrize(
+    ("name", "mended"),
+    [
+        (b"\xff" * 4, "�" * 4),
+        (b"a\xc3b\xa9", "a�b�"),
+        (b"\xed\xa0\x80.", "���."),  # a surrogate
+        (b"\xf4\x90\x80\x80", "�" * 4),  # beyond Unicode
+        (b"\xc0\xaf\xe2\x82", "�" * 4),  # overlong; cut off
+        ("é€".encode()[:5].ljust(4, b"."), "é€"),
+        ("🦊".encode(), "🦊"),
+    ],
+)
+def test_a_headers_name_that_is_not_utf8_is_mended(path, name, mended):
+    with jlog.Writer(path) as writer:
+        writer.append(b"value", headers=[("n" * len(name), b"x")])
+    name_in_place(path, name)
+    with jlog.Reader(path) as reader:
+        batch = reader.read().to_arrow()
+    batch.validate(full=True)
+    assert batch.column("headers").to_pylist() == [[{"key": mended, "value": b"x"}]]
+
+
+# --- Straight from the reader ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_records", [1, 7, 100, 32_768])
+def test_record_batches_hold_what_iteration_gives(path, kinds, max_records):
+    expected = records(path)
+    with jlog.Reader(path) as reader:
+        batches = list(reader.record_batches(max_records=max_records))
+        assert reader.position == len(expected)
+    assert [batch.num_rows for batch in batches[:-1]] == [max_records] * (len(batches) - 1)
+    for batch in batches:
+        assert_holds(batch, expected[: batch.num_rows])
+        del expected[: batch.num_rows]
+    assert expected == []
+
+
+def test_max_bytes_bounds_a_batch_but_for_its_first_record(path, writer):
+    writer.extend([b"x" * 1000] * 10 + [b"y" * 5000] + [b"x" * 1000] * 10)
+    with jlog.Reader(path) as reader:
+        sizes = [batch.num_rows for batch in reader.record_batches(max_bytes=3500)]
+    assert sizes == [3, 3, 3, 1, 1, 3, 3, 3, 1]
+
+
+def test_the_position_stands_behind_every_batch_that_was_handed_out(path, writer):
+    fill(writer, 100)
+    with jlog.Reader(path, "billing") as reader:
+        batches = reader.record_batches(max_records=30)
+        assert [(next(batches).num_rows, reader.position) for _ in range(4)] == [
+            (30, 30),
+            (30, 60),
+            (30, 90),
+            (10, 100),
+        ]
+        reader.commit()
+        assert next(batches, None) is None
+        fill(writer, 1)
+        assert next(batches, None) is None
+        assert [batch.num_rows for batch in reader.record_batches()] == [1]
+
+
+def test_they_can_end_before_a_sequence(path, writer):
+    fill(writer, 100)
+    with jlog.Reader(path, start=10) as reader:
+        assert [batch.num_rows for batch in reader.record_batches(max_records=25, end=70)] == [25, 25, 10]
+        assert reader.position == 70
+        assert list(reader.record_batches(end=70)) == []
+        assert sum(batch.num_rows for batch in reader.record_batches(end=1000)) == 30
+
+
+def test_only_the_columns_that_are_wanted_are_there(path, kinds):
+    with jlog.Reader(path) as reader:
+        (whole,) = reader.record_batches()
+        for names in (["sequence"], ["headers", "key"], ["value", "timestamp"], ["timestamp", "sequence"]):
+            reader.seek("begin")
+            (batch,) = reader.record_batches(columns=names)
+            batch.validate(full=True)
+            assert batch.equals(whole.select(names))
+
+
+@pytest.mark.parametrize("columns", [[], ["value", "offset"]])
+def test_columns_that_are_not_there_are_refused_with_those_that_are(path, writer, columns):
+    with (
+        jlog.Reader(path) as reader,
+        pytest.raises(ValueError, match="sequence, timestamp, key, value, headers"),
+    ):
+        reader.record_batches(columns=columns)
+
+
+def test_limits_below_one_are_refused(path, writer):
+    with jlog.Reader(path) as reader:
+        with pytest.raises(ValueError, match="at least 1"):
+            reader.record_batches(max_records=0)
+        with pytest.raises(ValueError, match="at least 1"):
+            reader.record_batches(max_bytes=0)
+
+
+@pytest.mark.damage
+def test_what_stands_before_damage_comes_first_and_after_skipping_it_goes_on(path):
+    with jlog.Writer(path, precommit=4 << 10, segment_bytes=64 << 10) as writer:
+        for _ in range(3):
+            fill(writer, 10)
+            writer.roll()
+    file, block = [found for found in jlog.Journal(path).blocks() if found[1].records][1]
+    with open(file, "r+b") as opened:
+        opened.seek(block.offset + 100)
+        opened.write(b"damage")
+    with jlog.Reader(path) as reader:
+        batches = reader.record_batches()
+        assert next(batches).column("sequence").to_pylist() == list(range(10))
+        for _ in range(2):
+            with pytest.raises(jlog.CorruptJournal):
+                next(batches)
+        assert reader.skip_damage().records_lost == 10
+        assert next(batches).column("sequence").to_pylist() == list(range(20, 30))
+
+
+def test_a_closed_reader_gives_none(path, writer):
+    fill(writer, 1)
+    with jlog.Reader(path) as reader:
+        batches = reader.record_batches()
+    with pytest.raises(jlog.JournalClosed):
+        next(batches)
+
+
+# --- jlog.arrow --------------------------------------------------------------------------------------------------
+
+
+def test_a_table_holds_all_up_to_the_end(path, kinds):
+    with jlog.Reader(path) as reader:
+        assert_holds(jlog.arrow.table(reader).combine_chunks().to_batches()[0], records(path))
+        assert jlog.arrow.table(reader).num_rows == 0
+        assert jlog.arrow.table(reader, columns=["key"]).schema.names == ["key"]
+
+
+def test_parquet_files_hold_the_journal_and_go_back_into_one(path, kinds, tmp_path):
+    expected = records(path)
+    with jlog.Reader(path, "lake") as reader:
+        pyarrow.dataset.write_dataset(
+            jlog.arrow.reader_of(reader, max_records=20), tmp_path / "lake", format="parquet"
+        )
+        reader.commit()
+        assert reader.lag == 0
+    table = pyarrow.dataset.dataset(tmp_path / "lake").to_table().sort_by("sequence")
+    with jlog.Writer(tmp_path / "again") as writer:
+        writer.extend_arrow(table)
+    assert records(tmp_path / "again") == expected
+
+
+@pytest.mark.damage
+def test_a_record_batch_reader_raises_what_the_reader_does(path):
+    with jlog.Writer(path, **SMALL) as writer:
+        fill(writer, 10)
+    file, block = next(found for found in jlog.Journal(path).blocks() if found[1].records)
+    with open(file, "r+b") as opened:
+        opened.seek(block.offset + 100)
+        opened.write(b"damage")
+    with jlog.Reader(path) as reader, pytest.raises(jlog.CorruptJournal):
+        jlog.arrow.reader_of(reader).read_all()
+
+
+WITHOUT = """
+import sys
+import jlog
+writer = jlog.Writer(sys.argv[1])
+writer.append(b"value")
+reader = jlog.Reader(sys.argv[1])
+calls = {
+    "to_arrow": lambda: jlog.Reader(sys.argv[1]).read().to_arrow(),
+    "record_batches": lambda: reader.record_batches(),
+    "extend_arrow": lambda: writer.extend_arrow(None),
+    "jlog.arrow": lambda: __import__("jlog.arrow"),
+}
+try:
+    calls[sys.argv[2]]()
+except ImportError as error:
+    print(error)
+print(list(reader.values()))
+"""
+
+
+@pytest.mark.parametrize("call", ["to_arrow", "record_batches", "extend_arrow", "jlog.arrow"])
+def test_without_pyarrow_all_else_works_and_the_error_says_what_to_install(tmp_path, path, call):
+    (tmp_path / "pyarrow.py").write_text("raise ModuleNotFoundError(name='pyarrow')")
+    searched = os.pathsep.join([str(tmp_path), *sys.path])
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT, path, call],
+        env=os.environ | {"PYTHONPATH": searched},
+        capture_output=True,
+        text=True,
+    )
+    assert "pip install 'pyjlog[arrow]'" in run.stdout
+    assert "[b'value']" in run.stdout
+
+
+def test_a_batch_over_many_blocks_keeps_their_order(path, writer):
+    written = [value_of(number) for number in range(3000)]
+    for at in range(0, 3000, 7):
+        writer.extend(written[at : at + 7])
+    with jlog.Reader(path) as reader:
+        assert reader.read().to_arrow().column("value").to_pylist() == written
