@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, NoReturn
 
 from jlog import positions
 from jlog._core.arrow import ArrowIterator
-from jlog._core.cursor import Cursor, RecordIterator, ValueIterator
+from jlog._core.cursor import Cursor
+from jlog._core.follow import Deadline, Following, wait
+from jlog._core.iterate import RecordIterator, ValueIterator
 from jlog._core.record import Record, RecordBatch
 from jlog.damage import Damage, skip_damage
 from jlog.errors import JournalClosed, JournalError, PositionLost
 from jlog.holes import Holes
 from jlog.meta import read_meta
 from jlog.names import Start, check_name
+from jlog.pace import Pace
 from jlog.places import find_start
 from jlog.positions import CHECKPOINT, SUBSCRIBER, PositionFile
 from jlog.retention import clean_if_free
@@ -37,8 +40,9 @@ class Reader:
     create: False raises SubscriberNotFound instead of making the subscriber.
     durable_only: hand out only what has been synced.
 
-    A Reader is used by one thread at a time. After a fork the child's raises JournalClosed and the parent's goes on. It
-    cannot be pickled: open another one where it is needed.
+    A Reader is used by one thread at a time, a second one gets JournalError; but any thread may ask for `position` and
+    `lag`, and close it. After a fork the child's raises JournalClosed and the parent's goes on. It cannot be pickled: open
+    another one where it is needed.
     """
 
     def __init__(
@@ -129,14 +133,18 @@ class Reader:
         self._check_lost()
         return ArrowIterator(self._cursor, max_records, max_bytes, columns=columns, end=end)
 
-    def follow(self, timeout: float | None = None) -> Iterator[Record]:
+    def follow(self, timeout: float | None = None, *, pace: float | None = None) -> Iterator[Record]:
         """Records as they come, woken at once and without using CPU while there is none. Ends after `timeout` seconds
-        without a record; None: never."""
+        without a record; None: never.
+
+        pace: replays them as far apart as their timestamps are, to a few milliseconds: 1.0 as recorded, 2.0 twice as fast.
+            The times count from the first record; one whose time has passed already comes at once. Until its time has come
+            a record is not handed out, and the timeout does not run. ValueError unless it is above 0.
+
+        After CorruptJournal, PositionLost or Ctrl-C the same iterator goes on. Another thread may end it: with close().
+        """
         self._check_lost()
-        while True:
-            yield from RecordIterator(self._cursor)
-            if not self._cursor.wait(timeout):
-                return
+        return Following(self._cursor, timeout, None if pace is None else Pace(pace))
 
     def read(
         self, max_records: int = 10_000, max_bytes: int = 64 << 20, timeout: float | None = 0
@@ -145,12 +153,12 @@ class Reader:
         within `timeout` seconds (None: waits for ever)."""
         check_limits(max_records, max_bytes)
         self._check_lost()
-        while True:
-            batch = self._cursor.read(max_records, max_bytes)
-            if len(batch) or (timeout is not None and timeout <= 0):
-                return batch
-            if not self._cursor.wait(timeout):
-                return batch
+        batch = self._cursor.read(max_records, max_bytes)
+        if not len(batch) and timeout != 0:
+            deadline = Deadline(timeout)
+            while not len(batch) and wait(self._cursor, deadline):
+                batch = self._cursor.read(max_records, max_bytes)
+        return batch
 
     def read_backward(self, max_records: int) -> list[Record]:
         """Up to so many records before the position, newest first; the position moves back behind them."""
@@ -285,7 +293,8 @@ class Reader:
         self._resume(sequence)
 
     def close(self) -> None:
-        """Frees the name. Does not commit. A second close does nothing."""
+        """Frees the name. Does not commit. A second close does nothing. Whoever waits in this reader, in another thread or
+        in an event loop, gets JournalClosed."""
         self._cursor.close()
         if self._file is not None:
             self._file.close()

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint64_t
 
 from jlog._core.columns cimport Columns
-from jlog._core.cursor cimport Cursor
+from jlog._core.cursor cimport Cursor, give, take
 from jlog._core.format cimport JLOG_NONE
 
 from jlog._core.columns import check_columns
@@ -25,7 +25,7 @@ cdef class ArrowIterator:
         self.names = check_columns(columns)
         self.max_records, self.max_bytes = max_records, max_bytes
         self.end = JLOG_NONE if end is None else end
-        cursor.begin()
+        cursor.refresh()
         self.cursor = cursor
 
     def __iter__(self):
@@ -33,7 +33,11 @@ cdef class ArrowIterator:
 
     def __next__(self):
         cdef Columns columns = Columns(self.names, self.rows, self.value_bytes + self.value_bytes // 8)
-        self.cursor.read_into(columns, self.max_records, self.max_bytes, self.end)
+        take(self.cursor)
+        try:
+            self.cursor.read_into(columns, self.max_records, self.max_bytes, self.end)
+        finally:
+            give(self.cursor)
         if columns.count == 0:
             raise StopIteration
         self.rows, self.value_bytes = columns.to.rows, columns.to.value.used

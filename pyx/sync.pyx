@@ -28,6 +28,7 @@ from jlog._core.page cimport (
     jlog_slot,
     jlog_tell,
     jlog_try_lock,
+    jlog_wake,
 )
 
 from jlog._core.calls import closed_error
@@ -188,6 +189,7 @@ cdef class Syncer(Caller):
         jlog_add64(&page.counters.syncs, 1)
         jlog_raise_to(&page.durable_segment, segment)
         jlog_raise_to(&page.durable_end, end)
+        jlog_wake(page)  # readers of what is durable
         jlog_raise_to(&page.durable_generation, generation)
         self.forget_descriptors(segment)
         return 0

@@ -16,10 +16,13 @@ ROWS = """
 writer
 attachment
 sync
-calls arrow
+calls arrow follow
+iterate
 append cursor rows
-encode
-member recovery index record
+encode blocks
+open_block
+end window
+member recovery index record wake
 segment precommit
 copies
 lock page columns

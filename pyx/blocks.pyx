@@ -1,0 +1,222 @@
+"""Reads the blocks of a journal in order, from its segments and from the open block, in any process.
+
+A block that is behind the open one stands in its segment: it was written before the switch. What is not known to be
+closed is read from the buffer, and the generation, looked at again, tells whether it was that block.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport uint8_t, uint64_t
+
+from jlog._core.end cimport JournalEnd
+from jlog._core.format cimport (
+    JLOG_CODEC_LZ4,
+    JLOG_NONE,
+    jlog_block_header,
+    jlog_crc32c,
+    jlog_decode_record,
+    jlog_load64,
+    jlog_record,
+)
+from jlog._core.lock cimport process_token
+from jlog._core.open_block cimport OpenBlock
+from jlog._core.page cimport JLOG_BASE_BYTES, JLOG_PAGE_BYTES
+from jlog._core.segment cimport SegmentFile
+from jlog._core.window cimport Window
+
+from jlog._core.index import segment_end
+from jlog._core.segment import SEGMENT_HEADER_BYTES, decompress, list_segments
+from jlog.errors import CorruptJournal, JournalClosed, PositionLost
+
+
+cdef class Blocks:
+    """Stands in one block, of which the records from `at` to `end` have not been handed out, and goes on to the next."""
+
+    def __init__(self, JournalEnd stop not None):
+        self.path = stop.path
+        self.uuid = stop.uuid
+        self.process = process_token()
+        self.token = self.process[0]
+        self.stop = stop
+        self.window = Window()
+        self.open_block = OpenBlock()
+
+    @property
+    def first_sequence(self) -> int:
+        """Of the first record that is kept."""
+        return self.stop.bounds_file.read().first_sequence
+
+    def check_open(self) -> None:
+        """JournalClosed where it is closed, or the parent's."""
+        if self.token == 0 or self.process[0] != self.token:
+            raise JournalClosed(f"{self.path}: this reader is closed, or belongs to the process that this one was forked "
+                                "from; open a new one")
+
+    cdef int begin(self) except -1:
+        """Notes the end as it is now: how far reading goes until the next begin()."""
+        self.stop.note()
+        return self.clip()
+
+    cdef int clip(self) except -1:
+        """How far the current block may be handed out."""
+        cdef uint64_t raw
+        self.end = self.block_end
+        if self.records != NULL and self.in_open_block():
+            raw = self.stop.now.used - JLOG_BASE_BYTES if self.stop.now.used else 0
+            if self.records + raw < self.end:
+                self.end = self.records + raw
+            if self.end < self.at:
+                self.end = self.at
+                raise CorruptJournal(self.stop.page_path, JLOG_PAGE_BYTES,
+                                     "the open block is shorter than what was read of it")
+        return 0
+
+    cdef bint in_open_block(self) noexcept:
+        return self.file.segment == self.stop.now.slot.segment and self.offset == self.stop.now.slot.offset
+
+    cdef bint advance(self) except -1:
+        """Makes at < end, loading what comes next, without handing it out. False at the end as begin() noted it."""
+        cdef uint64_t raw, consumed
+        while self.at == self.end:
+            if self.token == 0:
+                self.check_open()
+            if self.sequence >= self.stop.limit:
+                return False
+            consumed = self.at - self.records if self.records != NULL else 0
+            if self.in_open_block():
+                raw = self.stop.now.used - JLOG_BASE_BYTES if self.stop.now.used else 0
+                if consumed >= raw:
+                    return False
+                if not self.load_open():
+                    self.load_closed(consumed)
+            elif self.records == NULL:
+                if self.load_closed(0) == 0:
+                    self.next_segment()
+            elif self.size == 0:  # the open block when it was read; it stands in the segment now
+                self.load_closed(consumed)
+            else:
+                self.offset += self.size
+                self.forget_block()
+            self.clip()
+        return True
+
+    cdef void forget_block(self) noexcept:
+        self.records = self.at = self.end = self.block_end = NULL
+        self.size = 0
+
+    cdef bint load_open(self) except -1:
+        """What was published in the open block. False when it has been switched away from."""
+        cdef bint inside = self.records != NULL
+        cdef uint64_t consumed = self.at - self.records if inside else 0
+        if inside and self.size != 0:
+            return False
+        self.open_block.make_room(self.stop.now.used)
+        if inside:  # what is held may lie elsewhere now
+            self.records = self.open_block.body + JLOG_BASE_BYTES
+            self.at = self.end = self.block_end = self.records + consumed
+        if not self.open_block.read(self.stop):
+            return False
+        self.base_time_us = jlog_load64(self.open_block.body)
+        self.records = self.open_block.body + JLOG_BASE_BYTES
+        self.at = self.end = self.records + consumed
+        self.block_end = self.open_block.body + self.stop.now.used
+        self.size = 0
+        return True
+
+    cdef int load_closed(self, uint64_t consumed) except -1:
+        """The block at this place of the segment, reading on behind `consumed` bytes of its records. 0 where none
+        stands, which at the end of a sealed segment is no damage."""
+        cdef bint is_open = self.file.segment == self.stop.now.slot.segment
+        cdef uint64_t open_offset = self.stop.now.slot.offset if is_open else JLOG_NONE
+        cdef const char *problem
+        cdef const jlog_block_header *header = self.window.block(self.file, self.offset, open_offset, &problem)
+        cdef const uint8_t *stored
+        if header == NULL:
+            if problem != NULL and not self.ends_here():
+                raise self.damage(problem.decode())
+            if consumed or is_open:
+                raise self.damage("no block stands here")
+            return 0
+        stored = <const uint8_t *> (header + 1)
+        if consumed == 0 and header.first_sequence != self.sequence:
+            if self.ends_here():
+                return 0
+            raise self.damage(f"the block begins with sequence {header.first_sequence} instead of {self.sequence}")
+        if jlog_crc32c(0, stored, header.stored_bytes) != header.stored_crc:
+            self.window.forget()
+            header = self.window.block(self.file, self.offset, open_offset, &problem)
+            stored = <const uint8_t *> (header + 1)
+            if header == NULL or jlog_crc32c(0, stored, header.stored_bytes) != header.stored_crc:
+                if consumed == 0 and self.ends_here():
+                    return 0  # torn by a writer that was killed, and rolled away from before anybody cut it off
+                raise self.damage("the block's body fails its checksum")
+        if consumed > header.raw_bytes:
+            raise self.damage(f"the block holds {header.raw_bytes} bytes of records, {consumed} were read already")
+        if header.codec == JLOG_CODEC_LZ4:
+            self.decompress_body(stored, header)
+            stored = <const uint8_t *> PyBytes_AS_STRING(self.raw)
+        self.base_time_us = header.base_time_us
+        self.records = stored
+        self.at = self.end = self.records + consumed
+        self.block_end = self.records + header.raw_bytes
+        self.size = sizeof(jlog_block_header) + header.stored_bytes
+        return 1
+
+    cdef int decompress_body(self, const uint8_t *stored, const jlog_block_header *header) except -1:
+        """Into self.raw."""
+        cdef bytes raw
+        try:
+            raw = decompress(PyBytes_FromStringAndSize(<const char *> stored, header.stored_bytes), header.raw_bytes)
+        except ValueError as error:
+            raise self.damage(str(error)) from None
+        if jlog_crc32c(0, <const uint8_t *> raw, header.raw_bytes) != header.raw_crc:
+            raise self.damage("the block's body fails its checksum once decompressed")
+        self.raw = raw
+        return 0
+
+    def damage(self, reason):
+        return CorruptJournal(self.file.path, self.offset, reason)
+
+    cdef bint ends_here(self) except -1:
+        """Whether the next segment's header says that this one's blocks end at this place."""
+        if self.file.segment == self.stop.now.slot.segment:
+            return False
+        following = min((s for s in list_segments(self.path) if s > self.file.segment), default=None)
+        if following is None:
+            return False
+        return segment_end(self.path, self.file.segment, following, self.uuid) == (self.offset, self.sequence, True)
+
+    cdef bint next_segment(self) except -1:
+        """Goes on in the segment whose header says that it follows here."""
+        found = None
+        for name in [s for s in list_segments(self.path) if s > self.file.segment and s >= self.sequence]:
+            try:
+                found = SegmentFile(self.path, name, self.uuid)
+            except FileNotFoundError:
+                continue  # cleaned in this moment
+            break
+        if found is None:
+            raise self.damage("no block stands here, and no segment follows")
+        if (found.previous_segment, found.previous_end_offset, found.previous_end_sequence) != (
+                self.file.segment, self.offset, self.sequence):
+            self.raise_if_lost()
+            raise self.damage(f"no block stands here, and the next segment {found.path} follows another place")
+        self.move_to(found, SEGMENT_HEADER_BYTES, found.segment)
+        return True
+
+    def raise_if_lost(self):
+        first = self.first_sequence
+        if first > self.sequence:
+            raise PositionLost(f"{self.path}: retention has removed the records from {self.sequence} to {first - 1}; seek to "
+                               f"{first} to go on", first)
+
+    cdef void move_to(self, SegmentFile file, uint64_t offset, uint64_t sequence) noexcept:
+        self.file = file
+        self.offset = offset
+        self.sequence = sequence
+        self.forget_block()
+
+    cdef size_t decode(self, jlog_record *record) except 0:
+        cdef size_t size = jlog_decode_record(self.at, self.end - self.at, self.base_time_us, record)
+        if size == 0:
+            raise self.damage("a record of the block does not fit into it")
+        return size

@@ -1,0 +1,20 @@
+from libc.stdint cimport uint64_t
+
+from jlog._core.precommit cimport Precommit, Snapshot
+
+cdef class JournalEnd:
+    cdef readonly str path
+    cdef readonly bytes uuid
+    cdef readonly bint durable_only
+    cdef readonly object bounds_file
+    cdef Precommit precommit
+    cdef bint writable
+    cdef Snapshot now  # where the open block begins, and how far it reaches
+    cdef readonly bint live  # now is the page's; else it was computed
+    cdef uint64_t limit  # durable_only: nothing from here on
+    cdef bytes stored_body  # of the open block, where the end was computed and it is in the buffer
+    cdef object looked_at
+
+    cdef JournalEnd another(self)
+    cdef int note(self) except -1
+    cdef bint can_be_woken(self) noexcept

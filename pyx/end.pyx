@@ -1,0 +1,106 @@
+"""Where a journal ends now: as its control page says, or computed where nobody has it open."""
+
+import os
+
+from libc.string cimport memset
+
+from jlog._core.format cimport JLOG_NONE
+from jlog._core.precommit cimport PAGE_VALID, Precommit, Snapshot
+
+from jlog._core.copies import BoundsFile
+from jlog._core.recovery import scan, stored_body_at
+from jlog._core.segment import list_segments, segment_name
+
+
+cdef class JournalEnd:
+    """The end of the journal as note() found it. Needs no write access."""
+
+    def __init__(self, str path not None, bytes uuid not None, *, bint durable_only=False):
+        self.path = path
+        self.uuid = uuid
+        self.durable_only = durable_only
+        self.open_page()
+        self.bounds_file = BoundsFile(os.path.join(path, "bounds"), uuid, None, writable=False)
+
+    def open_page(self):
+        """For writing where that is allowed: only then can a writer be told to wake this reader."""
+        for writable in (True, False):
+            try:
+                self.precommit = Precommit(self.path, self.uuid, writable=writable)
+                self.writable = writable
+                return
+            except FileNotFoundError:
+                return
+            except OSError:
+                continue
+
+    cdef JournalEnd another(self):
+        """Of the same journal, which notes for itself."""
+        cdef JournalEnd other = JournalEnd.__new__(JournalEnd)
+        other.path, other.uuid, other.durable_only = self.path, self.uuid, self.durable_only
+        other.precommit, other.writable, other.bounds_file = self.precommit, self.writable, self.bounds_file
+        return other
+
+    cdef bint can_be_woken(self) noexcept:
+        return self.live and self.writable
+
+    @property
+    def page_path(self) -> str:
+        """Of what says where the open block ends."""
+        return self.path if self.precommit is None else self.precommit.path
+
+    @property
+    def state(self) -> tuple:
+        """Differs where there is something new to read."""
+        return (self.live, self.now.slot.generation, self.now.slot.segment, self.now.slot.offset, self.now.slot.first_sequence,
+                self.now.used, self.now.crc, self.now.durable_end)
+
+    def refresh(self) -> None:
+        """Notes the end as it is now."""
+        self.note()
+
+    cdef int note(self) except -1:
+        cdef Snapshot found
+        cdef int status = 0
+        gone = None
+        while True:
+            if self.precommit is None:
+                self.open_page()
+            if self.precommit is not None:
+                status = self.precommit.snapshot(&found)
+                if status < 0:
+                    raise OSError(-status, os.strerror(-status), self.precommit.path)
+            if status == PAGE_VALID:
+                self.live = True
+                self.now = found
+                self.limit = found.durable_end if self.durable_only else JLOG_NONE
+                return 0
+            try:
+                self.compute()
+                return 0
+            except FileNotFoundError as error:
+                # Listed, and then gone: a recovery beside this moves segments away, and then says itself where the end is.
+                if error.filename == gone:
+                    raise
+                gone = error.filename
+
+    def compute(self):
+        """Nobody has the journal open in this boot, and perhaps nobody may write here: the same end that a recovery
+        would find, and nothing is changed."""
+        segments = list_segments(self.path)
+        newest = os.path.join(self.path, segment_name(segments[-1])) if segments else self.path
+        looked_at = [(found.st_ino, found.st_size, found.st_mtime_ns) for found in map(os.stat, (
+            self.path, newest, self.bounds_file.path))]
+        if not self.live and looked_at == self.looked_at:
+            return  # as it was computed before: a follower looks again and again
+        end = scan(self.path, self.uuid, self.bounds_file.read())
+        body = None
+        if self.precommit is not None and not self.durable_only:
+            body = stored_body_at(self.precommit, end.segment, end.offset, end.sequence)
+        memset(&self.now, 0, sizeof(self.now))
+        self.live = False
+        self.now.slot.segment, self.now.slot.offset, self.now.slot.first_sequence = end.segment, end.offset, end.sequence
+        self.limit = JLOG_NONE
+        self.stored_body = body
+        self.now.used = len(body) if body is not None else 0
+        self.looked_at = looked_at

@@ -1,0 +1,13 @@
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from jlog._core.end cimport JournalEnd
+
+cdef class OpenBlock:
+    cdef uint8_t *body
+    cdef size_t room
+    cdef uint64_t generation  # whose bytes these are
+    cdef uint32_t verified
+    cdef uint32_t verified_crc
+
+    cdef int make_room(self, size_t size) except -1
+    cdef bint read(self, JournalEnd end) except -1
