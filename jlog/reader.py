@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -25,6 +25,8 @@ from jlog.retention import clean_if_free
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from jlog.watch import Waiter
 
 
 class Reader:
@@ -60,6 +62,7 @@ class Reader:
         self._file: PositionFile | None = None
         self._lost: PositionLost | None = None
         self._clean_at = 0
+        self._waiters: set[Waiter] = set()
         self._cursor = Cursor(self._path, self._meta.uuid, durable_only=durable_only)
         self._holes = Holes(self._path, self._meta.uuid)
         if self._name is None:
@@ -145,6 +148,20 @@ class Reader:
         """
         self._check_lost()
         return Following(self._cursor, timeout, None if pace is None else Pace(pace))
+
+    def follow_async(
+        self, timeout: float | None = None, *, pace: float | None = None
+    ) -> AsyncIterator[Record]:
+        """The same for `async for`, in the running asyncio loop. Hundreds of readers may wait in one loop, or in several:
+        one thread of the process waits for all their journals, while anybody waits.
+
+        A reader that has much to catch up with lets other tasks run every 2 ms; reading itself, a block at a time, is done
+        in the loop. A step that is cancelled loses no record, and the iterator goes on.
+        """
+        from jlog.following import AsyncFollowing  # and asyncio, which most do not need
+
+        self._check_lost()
+        return AsyncFollowing(self._cursor, timeout, None if pace is None else Pace(pace), self._waiters)
 
     def read(
         self, max_records: int = 10_000, max_bytes: int = 64 << 20, timeout: float | None = 0
@@ -296,6 +313,10 @@ class Reader:
         """Frees the name. Does not commit. A second close does nothing. Whoever waits in this reader, in another thread or
         in an event loop, gets JournalClosed."""
         self._cursor.close()
+        if self._waiters:
+            from jlog.watch import wake_all
+
+            wake_all(list(self._waiters))
         if self._file is not None:
             self._file.close()
             self._file = None

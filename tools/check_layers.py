@@ -16,7 +16,7 @@ ROWS = """
 writer
 attachment
 sync
-calls arrow follow
+calls arrow follow watch
 iterate
 append cursor rows
 encode blocks
