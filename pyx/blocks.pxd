@@ -35,6 +35,8 @@ cdef class Blocks:
     cdef void forget_block(self) noexcept
     cdef bint load_open(self) except -1
     cdef int load_closed(self, uint64_t consumed) except -1
+    cdef bint reopen(self) except -1
+    cdef int load_from_file(self, uint64_t consumed) except -1
     cdef int decompress_body(self, const uint8_t *stored, const jlog_block_header *header) except -1
     cdef bint ends_here(self) except -1
     cdef bint next_segment(self) except -1

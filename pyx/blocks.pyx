@@ -4,6 +4,8 @@ A block that is behind the open one stands in its segment: it was written before
 closed is read from the buffer, and the generation, looked at again, tells whether it was that block.
 """
 
+import os
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint64_t
 
@@ -125,6 +127,27 @@ cdef class Blocks:
     cdef int load_closed(self, uint64_t consumed) except -1:
         """The block at this place of the segment, reading on behind `consumed` bytes of its records. 0 where none
         stands, which at the end of a sealed segment is no damage."""
+        try:
+            return self.load_from_file(consumed)
+        except CorruptJournal:
+            if not self.reopen():
+                raise
+        return self.load_from_file(consumed)
+
+    cdef bint reopen(self) except -1:
+        """Whether another file has the segment's name now: after a failed fdatasync the blocks are copied to a new one,
+        and what comes then is in that one only."""
+        try:
+            found = SegmentFile(self.path, self.file.segment, self.uuid, check_header=False)
+        except FileNotFoundError:
+            return False
+        if os.path.sameopenfile(found.fileno(), self.file.fileno()):
+            return False
+        self.file = found
+        self.window.forget()
+        return True
+
+    cdef int load_from_file(self, uint64_t consumed) except -1:
         cdef bint is_open = self.file.segment == self.stop.now.slot.segment
         cdef uint64_t open_offset = self.stop.now.slot.offset if is_open else JLOG_NONE
         cdef const char *problem
@@ -198,6 +221,8 @@ cdef class Blocks:
             raise self.damage("no block stands here, and no segment follows")
         if (found.previous_segment, found.previous_end_offset, found.previous_end_sequence) != (
                 self.file.segment, self.offset, self.sequence):
+            if self.reopen():
+                return False
             self.raise_if_lost()
             raise self.damage(f"no block stands here, and the next segment {found.path} follows another place")
         self.move_to(found, SEGMENT_HEADER_BYTES, found.segment)
