@@ -26,6 +26,7 @@ from jlog.positions import Position
 from jlog.reader import Reader
 from jlog.retention import clean_if_free
 from jlog.segments import Segment
+from jlog.stats import Stats, SubscriberStats
 from jlog.urls import open_reader, open_writer
 from jlog.verify import Report
 
@@ -53,9 +54,11 @@ __all__ = [
     "Report",
     "Retention",
     "Segment",
+    "Stats",
     "SubscriberBusy",
     "SubscriberExists",
     "SubscriberNotFound",
+    "SubscriberStats",
     "UnsupportedFormat",
     "Writer",
     "open_reader",

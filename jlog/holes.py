@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 
 from jlog._core.segment import SegmentFile, list_segments
 from jlog.errors import CorruptJournal
+
+
+def given_out(holes: Iterable[tuple[int, int]], start: int, end: int) -> int:
+    """How many numbers from `start` to `end` lie in no hole."""
+    if end <= start:
+        return 0
+    return end - start - sum(max(0, min(last, end) - max(first, start)) for first, last in holes)
 
 
 class Holes:
@@ -38,10 +46,7 @@ class Holes:
 
     def records_between(self, start: int, end: int) -> int:
         """How many numbers from `start` to `end` were given out."""
-        if end <= start:
-            return 0
-        missing = sum(max(0, min(last, end) - max(first, start)) for first, last in self.all())
-        return end - start - missing
+        return given_out(self.all(), start, end)
 
     def step_back(self, end: int, records: int, first_kept: int) -> int:
         """The sequence so many records before `end`, within one run of numbers."""

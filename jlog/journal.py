@@ -22,9 +22,8 @@ from jlog.places import find_start, find_time
 from jlog.positions import CHECKPOINT, SUBSCRIBER, Position, PositionFile
 from jlog.retention import clean, clean_if_free
 from jlog.segments import Segment, segments_of
+from jlog.stats import OWNERS, Stats, Watch
 from jlog.verify import Report, verify
-
-OWNERS = 64, 1024  # byte range of the processes' slots in the lock file
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,7 @@ class Journal:
         self._path = os.path.abspath(os.fspath(path))
         self._meta = read_meta(self._path)
         self._holes = Holes(self._path, self._meta.uuid)
+        self._watch = Watch(self._path)
 
     @classmethod
     def create(
@@ -285,6 +285,12 @@ class Journal:
     def verify(self) -> Report:
         """Reads and checks every byte that is kept. Changes nothing, and needs no lock."""
         return verify(self._path)
+
+    def stats(self) -> Stats:
+        """What all processes have done, and how the journal and its subscribers stand now. Made to be asked each second of
+        one Journal object, which keeps what never changes; by one thread at a time. A journal that was deleted and made
+        anew meanwhile is looked at anew."""
+        return self._watch.look()
 
     def info(self) -> dict[str, Any]:
         """What `jlogtool info --json` prints."""

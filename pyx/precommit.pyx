@@ -8,7 +8,7 @@ import os
 
 from libc.errno cimport ENODATA, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 from jlog._core.file cimport jlog_allocate, jlog_file_bytes, jlog_read_at, jlog_write_at
 from jlog._core.page cimport (
@@ -188,3 +188,22 @@ cdef class Precommit:
         if self.generation() != found.slot.generation:
             return 0
         return 1 if got == found.used - start else -ENODATA
+
+
+def read_counters(path, bytes uuid not None) -> dict:
+    """What all processes have counted since the control page was made, by the names in struct jlog_counters; zeros where
+    there is no page of this boot. Needs no right to write."""
+    cdef jlog_page page
+    cdef Precommit precommit
+    cdef int64_t got
+    memset(&page, 0, sizeof(page))
+    try:
+        precommit = Precommit(path, uuid, writable=False)
+    except FileNotFoundError:
+        return page.counters
+    got = jlog_read_at(precommit.fd, &page, sizeof(page), 0)
+    if got < 0:
+        raise OSError(-got, os.strerror(-got), precommit.path)
+    if got < <int64_t> sizeof(page) or precommit.identify(&page) != PAGE_VALID:
+        memset(&page, 0, sizeof(page))
+    return page.counters

@@ -24,7 +24,7 @@ from jlog.cli.parameters import DIRECTORY, SIZE, checked, journal_argument
 from jlog.errors import JournalError, JournalNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @click.command(short_help="Make a journal.")
@@ -89,7 +89,7 @@ def list_journals(directory: str, as_json: bool) -> None:
       jlogtool ls /var/lib
       jlogtool ls --json /var/lib | jq '.[] | select(.lag > 1000) | .path'
     """
-    tried = [_try_summary(path) for path in _journals_below(directory)]
+    tried = [_try_summary(path) for path in journals_below(directory)]
     found = [summary for summary in tried if summary]
     if as_json:
         print_json(found)
@@ -100,14 +100,14 @@ def list_journals(directory: str, as_json: bool) -> None:
         raise click.exceptions.Exit(FAILED)
 
 
-def _journals_below(directory: str) -> Iterator[str]:
-    """Raises OSError where `directory` cannot be read; below it, that is a line on stderr."""
+def journals_below(directory: str, tell: Callable[[OSError], None] = complain) -> Iterator[str]:
+    """Raises OSError where `directory` cannot be read; below it, that is told."""
     os.stat(directory)
 
     def cannot_be_read(error: OSError) -> None:
         if error.filename == directory:
             raise error
-        complain(error)
+        tell(error)
 
     for path, directories, files in os.walk(directory, onerror=cannot_be_read):
         directories.sort()

@@ -42,6 +42,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "verify": "care:verify",
         "clean": "care:clean",
         "roll": "journals:roll",
+        "stats": "stats:stats",
+        "top": "top:top",
+        "metrics": "metrics:metrics",
     },
     "More": {
         "bench": "bench:bench",

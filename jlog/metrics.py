@@ -1,0 +1,209 @@
+"""Statistics of journals for Prometheus. Needs the extra pyjlog[metrics]."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any
+from wsgiref.simple_server import WSGIServer
+
+from jlog import Journal, Stats, SubscriberStats
+from jlog.errors import JournalError
+
+try:
+    from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.registry import Collector as _Collector
+except ImportError as error:
+    raise ImportError(
+        f"jlog.metrics needs prometheus-client: pip install 'pyjlog[metrics]' ({error})"
+    ) from error
+
+__all__ = ["Collector", "Server", "exposition", "serve"]
+
+LISTEN = "127.0.0.1:9464"
+_LISTEN = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<address>[^:\[\]]*)):(?P<port>[0-9]{1,5})")
+
+# Of the counters in Stats.counters. One that is not listed is jlog_NAME_total.
+COUNTERS: dict[str, tuple[str, str]] = {
+    "records": ("jlog_records_appended", "Records appended, by all processes."),
+    "raw_bytes": ("jlog_appended_bytes", "Bytes of records appended, before compression."),
+    "stored_bytes": ("jlog_written_bytes", "Bytes of blocks written to segments, after compression."),
+    "blocks": ("jlog_blocks", "Times the pre-commit buffer was written out."),
+    "direct_blocks": ("jlog_direct_blocks", "Blocks that were written past the pre-commit buffer."),
+    "flushes": ("jlog_flushes", "Flushes that were asked for."),
+    "syncs": ("jlog_syncs", "Syncs to the disk, however many callers shared one."),
+    "rolls": ("jlog_rolls", "Segments begun."),
+    "waits": ("jlog_append_waits", "Times a writer waited for another one's append."),
+    "takeovers": ("jlog_takeovers", "Times a writer took over from one that died within an append."),
+    "wakes": ("jlog_reader_wakes", "Times waiting readers were woken."),
+}
+JOURNAL_GAUGES: dict[str, tuple[str, Callable[[Stats], float]]] = {
+    "jlog_first_sequence": ("Sequence of the first record kept.", lambda at: at.first_sequence),
+    "jlog_next_sequence": ("Sequence of the next record.", lambda at: at.next_sequence),
+    "jlog_durable_sequence": ("The records before it survive a power loss.", lambda at: at.durable_end),
+    "jlog_records": ("Records kept.", lambda at: at.records),
+    "jlog_size_bytes": ("Content of the segment files.", lambda at: at.size_bytes),
+    "jlog_open_block_bytes": ("Records in the pre-commit buffer alone.", lambda at: at.open_bytes),
+    "jlog_segments": ("Segment files.", lambda at: at.segments),
+    "jlog_writers": ("Living processes that have it open for writing.", lambda at: at.writers),
+}
+SUBSCRIBER_GAUGES: dict[str, tuple[str, Callable[[SubscriberStats], float | None]]] = {
+    "jlog_subscriber_committed_sequence": ("Where reading resumes after a crash.", lambda at: at.sequence),
+    "jlog_subscriber_lag_records": ("Records it has not committed.", lambda at: at.lag),
+    "jlog_subscriber_oldest_unread_seconds": (
+        "Age of its next record, 0 without one; no sample where that record cannot be read.",
+        lambda at: at.oldest_unread_seconds if at.lag else 0,
+    ),
+    "jlog_subscriber_idle_seconds": ("Since it last committed.", lambda at: at.idle_seconds),
+    "jlog_subscriber_held_bytes": ("Sealed segments that it keeps from going.", lambda at: at.held_bytes),
+    "jlog_subscriber_busy": ("1 while somebody reads it.", lambda at: at.busy),
+    "jlog_subscriber_dead": ("1 with a lag and nobody for an hour.", lambda at: at.dead),
+    "jlog_subscriber_expired": ("1 when it holds nothing back any more.", lambda at: at.expired),
+    "jlog_subscriber_damaged": ("1 when its position cannot be read.", lambda at: at.damaged),
+}
+
+
+class Collector(_Collector):
+    """Looks at journals when Prometheus asks, and keeps nothing open between. One that cannot be read has jlog_up 0, and
+    the reason is logged to `jlog.metrics` when it changes; the others go on.
+
+    journals: paths, which are the label `journal` as they are given here.
+    registry: where it registers itself; None: nowhere.
+    """
+
+    def __init__(
+        self, journals: Iterable[str | os.PathLike[str]], *, registry: CollectorRegistry | None = None
+    ) -> None:
+        self._paths = list(dict.fromkeys(os.fspath(path) for path in journals))
+        self._journals: dict[str, Journal] = {}
+        self._reasons: dict[str, str] = {}
+        self._lock = threading.Lock()  # scrapes may come at once
+        if registry is not None:
+            registry.register(self)
+
+    def describe(self) -> list[Metric]:
+        """Nothing: a registry then does not look at the journals to learn the names."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, Metric] = {}
+        with self._lock:
+            for path in self._paths:
+                found = self._look(path)
+                name = path.encode(
+                    errors="backslashreplace"
+                ).decode()  # a path need not be Unicode, and a label must be
+                _add(
+                    families,
+                    GaugeMetricFamily,
+                    "jlog_up",
+                    "1 when it can be read.",
+                    found is not None,
+                    journal=name,
+                )
+                if found is not None:
+                    _add_journal(families, name, found)
+        yield from families.values()
+
+    def _look(self, path: str) -> Stats | None:
+        try:
+            if path not in self._journals:
+                self._journals[path] = Journal(path)
+            found = self._journals[path].stats()
+        except (JournalError, OSError) as error:
+            if self._reasons.get(path) != str(error):
+                logging.getLogger("jlog.metrics").warning("%s", error)
+            self._reasons[path] = str(error)
+            return None
+        self._reasons.pop(path, None)
+        return found
+
+
+def _add_journal(families: dict[str, Metric], journal: str, found: Stats) -> None:
+    counters = {**found.counters, "records": found.appends, "raw_bytes": found.bytes}  # the open block's too
+    for counter, value in counters.items():
+        name, text = COUNTERS.get(counter, (f"jlog_{counter}", f"Counter {counter} of the control page."))
+        _add(families, CounterMetricFamily, name, text, value, journal=journal)
+    for name, (text, value_of) in JOURNAL_GAUGES.items():
+        _add(families, GaugeMetricFamily, name, text, value_of(found), journal=journal)
+    for subscriber, at in found.subscribers.items():
+        for name, (text, value_of_subscriber) in SUBSCRIBER_GAUGES.items():
+            gauge = value_of_subscriber(at)
+            if gauge is not None:
+                _add(families, GaugeMetricFamily, name, text, gauge, journal=journal, subscriber=subscriber)
+
+
+def _add(families: dict[str, Metric], kind: Any, name: str, text: str, value: float, **labels: str) -> None:
+    family = families.setdefault(name, kind(name, text, labels=list(labels)))
+    family.add_metric(list(labels.values()), float(value))  # type: ignore[attr-defined]
+
+
+def exposition(journals: Iterable[str | os.PathLike[str]]) -> str:
+    """The metrics as they are now, in Prometheus' text format."""
+    registry = CollectorRegistry()
+    Collector(journals, registry=registry)
+    return generate_latest(registry).decode()
+
+
+class Server:
+    """Serves metrics over HTTP, in threads that do not keep the process alive, until close(). Also a context manager."""
+
+    def __init__(
+        self, httpd: WSGIServer, thread: threading.Thread, registry: CollectorRegistry, collector: Collector
+    ) -> None:
+        self._httpd = httpd
+        self._thread = thread
+        self._registry = registry
+        self._collector = collector
+        address, self.port = httpd.server_address[:2]
+        host = address.decode() if isinstance(address, bytes) else str(address)
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}/metrics"
+
+    def close(self) -> None:
+        """Frees the port, and takes the journals out of the registry."""
+        self._httpd.shutdown()
+        self._httpd.server_close()
+        self._thread.join()
+        self._registry.unregister(self._collector)
+
+    def __enter__(self) -> Server:  # noqa: PYI034
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def serve(
+    journals: Iterable[str | os.PathLike[str]],
+    listen: str = LISTEN,
+    *,
+    registry: CollectorRegistry | None = None,
+) -> Server:
+    """Serves the journals' metrics, and what else is in `registry`, at http://ADDRESS:PORT/metrics.
+
+    listen: "ADDRESS:PORT"; port 0: any free one, see Server.port; ":9464": every IPv4 address; "[::1]:9464" for IPv6.
+    ValueError for what is no address, OSError where it cannot be had.
+    """
+    address, port = parse_listen(listen)
+    registry = CollectorRegistry() if registry is None else registry
+    collector = Collector(journals, registry=registry)
+    try:
+        httpd, thread = start_http_server(port, address, registry)
+    except OSError as error:
+        registry.unregister(collector)
+        raise OSError(error.errno, error.strerror or str(error), listen) from error
+    return Server(httpd, thread, registry, collector)
+
+
+def parse_listen(listen: str) -> tuple[str, int]:
+    found = _LISTEN.fullmatch(listen)
+    if found is None or int(found["port"]) > 65535:
+        raise ValueError(f"{listen!r} is no ADDRESS:PORT to listen on; write {LISTEN}, :9464 or [::1]:9464")
+    return found["ipv6"] or found["address"] or "0.0.0.0", int(found["port"])

@@ -1,0 +1,433 @@
+"""`jlogtool top`: what a terminal shows of it, what the keys do, and that the terminal is always given back."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jlog
+from behaviour.journals import SMALL, fill, read_away
+from cli import terminal as terminals
+from cli.command import HUNG_SECONDS, run, start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from cli.terminal import Terminal
+
+COLUMNS = ["REC/S", "BYTES/S", "RECORDS", "SIZE", "SEGS", "FLUSH/S", "SYNC/S", "ROLL/S", "WR"]
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., Terminal]]:
+    """jlogtool on a terminal; all of them are gone before the journals are looked at."""
+    with ExitStack() as stack:
+
+        def start_one(*arguments: Any, environment: dict[str, str] | None = None, **options: Any) -> Terminal:
+            env = {**os.environ, "TERM": "xterm-256color", **(environment or {})}
+            return stack.enter_context(terminals.terminal(*arguments, env=env, **options))
+
+        yield start_one
+
+
+@pytest.fixture
+def top(opened: Callable[..., Terminal]) -> Callable[..., Terminal]:
+    """Looking five times a second."""
+
+    def start_top(*arguments: Any, **options: Any) -> Terminal:
+        found = opened("top", "-i", "0.2", *arguments, **options)
+        found.shows("q quit")
+        return found
+
+    return start_top
+
+
+@pytest.fixture
+def quiet(journal: Path) -> Path:
+    """200 records in several segments, of which `behind` has read 20, `middle` 100 and `done` all."""
+    with jlog.Writer(journal, **SMALL) as writer:
+        fill(writer, 200)
+        for name, position in (("behind", 20), ("middle", 100), ("done", 200)):
+            jlog.Journal(journal).add_subscriber(name, start=position)
+    return journal
+
+
+def order(terminal: Terminal, *names: str) -> list[str]:
+    """The subscribers as they stand on the screen."""
+    return [line.split()[0] for line in terminal.lines if line.split() and line.split()[0] in names]
+
+
+# --- What it shows -----------------------------------------------------------------------------------------------
+
+
+def test_journal_and_subscribers_stand_there_with_their_figures(top, quiet):
+    terminal, found = top(quiet), jlog.Journal(quiet).stats()
+    terminal.shows("done")
+    header, line = (terminal.words_of(text) for text in ("REC/S", "200"))
+    assert header == ["JOURNAL", *COLUMNS]
+    at = dict(zip(header, line, strict=True))
+    assert (at["RECORDS"], at["SEGS"], at["WR"]) == ("200", str(found.segments), "0")
+    assert at["SIZE"] == f"{found.size_bytes / 1024:.1f}KiB"
+    header = terminal.words_of("LAG/S")
+    for name, lag in (("behind", 180), ("middle", 100), ("done", 0)):
+        at = dict(zip(header, terminal.words_of(name), strict=True))
+        held = found.subscribers[name].held_bytes
+        assert (at["LAG"], at["HELD"]) == (str(lag), f"{held / 1024:.1f}KiB" if held else "0B")
+        assert (at["OLDEST"] == "-") == (lag == 0)
+
+
+def test_rates_and_lag_move_with_a_writing_process_and_a_reader(top, quiet):
+    terminal = top(quiet)
+    with start("append", quiet) as writer:
+
+        def column(row: str, title: str) -> str:
+            words = terminal.words_of(row)
+            header = terminal.words_of("LAG/S" if row == "behind" else "REC/S")
+            return dict(zip(header, words, strict=False)).get(title, "")
+
+        def journal(title: str) -> str:
+            (at,) = [n for n, line in enumerate(terminal.lines) if "REC/S" in line]
+            return dict(zip(terminal.lines[at].split(), terminal.lines[at + 1].split(), strict=True))[title]
+
+        def feed() -> None:
+            writer.stdin.write(b"line\n" * 50)
+
+        terminal.until(lambda: journal("WR") == "1", feed)
+        terminal.until(
+            lambda: journal("REC/S") not in ("-", "0") and journal("BYTES/S") not in ("-", "0B"), feed
+        )
+        terminal.until(lambda: column("behind", "LAG/S").startswith("+"), feed)
+        with jlog.Reader(quiet, "behind") as reader:
+
+            def read() -> None:
+                reader.read(20)
+                reader.commit()
+
+            terminal.until(lambda: column("behind", "LAG/S").startswith("-"), read)
+            terminal.until(lambda: column("behind", "READ/S") not in ("-", "0", ""), read)
+            terminal.until(lambda: column("behind", "STATE") == "read")
+        writer.stdin.close()
+        assert writer.wait(HUNG_SECONDS) == 0
+    terminal.until(lambda: journal("WR") == "0")
+    terminal.until(lambda: journal("REC/S") == "0")
+
+
+def test_a_directory_stands_for_the_journals_below_it(top, tmp_path):
+    for name in ("orders", "deep/events"):
+        with jlog.Writer(tmp_path / name) as writer:
+            fill(writer, 3)
+        jlog.Journal(tmp_path / name).add_subscriber("billing")
+    terminal = top(tmp_path, columns=160)
+    terminal.shows("2 of 2")
+    assert terminal.text.count("/orders ") == terminal.text.count("/deep/events ") == 2
+
+
+def test_a_long_path_is_cut_at_its_beginning(top, quiet):
+    terminal = top(quiet)
+    terminal.until(lambda: re.search(r"^~\S+/journal  ", terminal.text, re.MULTILINE))
+
+
+def test_columns_of_names_are_as_wide_as_they_need_to_be(top, quiet, tmp_path):
+    terminal = top(quiet, columns=200)
+    terminal.shows(f"{quiet}       0 ")
+    assert "JOURNAL" not in " ".join(terminal.words_of("LAG/S"))  # there is only one
+    jlog.Journal.create(tmp_path / "other").add_subscriber("there")
+    terminal = top(tmp_path, columns=200)
+    terminal.shows(f"behind     {quiet}       0 ")
+
+
+@pytest.mark.damage
+def test_a_journal_that_cannot_be_read_says_so_in_its_line_and_the_others_go_on(top, quiet, tmp_path):
+    other = tmp_path / "other"
+    jlog.Journal.create(other)
+    terminal = top(quiet, other, columns=200)
+    (other / "journal.meta").write_bytes(b"")
+    terminal.shows("first line is not that of a journal")
+    assert "behind" in terminal.text
+    jlog.Journal(quiet).add_subscriber("new")
+    terminal.shows("new ")
+
+
+def test_many_journals_leave_room_for_the_subscribers(top, tmp_path):
+    for number in range(30):
+        jlog.Journal.create(tmp_path / f"j{number:02}").add_subscriber(f"s{number:02}")
+    terminal = top(tmp_path)
+    terminal.shows("1-14 of 30 by LAG")
+    assert len(re.findall(r"/j\d\d +[-0]", terminal.text)) == 6 + 14
+    assert len(re.findall(r"^s\d\d ", terminal.text, re.MULTILINE)) == 14
+
+
+def test_wide_characters_keep_the_columns_in_line(top, journal):
+    with jlog.Writer(journal) as writer:
+        fill(writer, 5)
+        for name in ("漢字漢字漢字漢字漢字漢字漢字", "plain"):
+            jlog.Journal(journal).add_subscriber(name)
+    terminal = top(journal)
+    terminal.shows("plain")
+    at = next(n for n, line in enumerate(terminal.screen.display) if "LAG/S" in line)
+    buffer = terminal.screen.buffer
+    end_of_lag = terminal.screen.display[at].index("LAG ") + 2
+    assert [buffer[at + row][end_of_lag].data for row in (1, 2)] == ["5", "5"]
+
+
+def test_a_name_cannot_control_the_terminal(top, tmp_path):
+    path = tmp_path / "\x1b[31m\n\x1b[2J"
+    jlog.Journal.create(path)
+    terminal = top(path)
+    terminal.shows("\\x1b[2J")
+
+
+# --- Keys --------------------------------------------------------------------------------------------------------
+
+
+def test_s_sorts_by_the_next_column_and_r_the_other_way_round(top, quiet):
+    terminal, names = top(quiet), ("behind", "middle", "done")
+    terminal.shows("by LAG ")
+    terminal.until(lambda: order(terminal, *names) == ["behind", "middle", "done"])
+    terminal.press("r")
+    terminal.shows("by LAG, reversed")
+    assert order(terminal, *names) == ["done", "middle", "behind"]
+    terminal.press("r", "s")
+    terminal.shows("by LAG/S ")
+    terminal.press(*"s" * 4)  # IDLE has no room here
+    terminal.shows("by SUBSCRIBER ")
+    assert order(terminal, *names) == ["behind", "done", "middle"]
+
+
+def test_a_letter_sorts_by_its_column(top, quiet):
+    terminal = top(quiet)
+    for letter, title in (("h", "HELD"), ("n", "SUBSCRIBER"), ("a", "READ/S"), ("l", "LAG")):
+        terminal.press(letter)
+        terminal.shows(f"by {title} ")
+
+
+def test_tab_gives_the_keys_to_the_other_table(top, tmp_path):
+    for number, name in enumerate(("few", "some", "many")):
+        with jlog.Writer(tmp_path / name) as writer:
+            fill(writer, 10**number)
+    terminal, names = top(tmp_path, columns=200), [str(tmp_path / name) for name in ("few", "some", "many")]
+    terminal.press("\t", "n")
+    terminal.shows("by RECORDS ")
+    assert order(terminal, *names) == names[::-1]
+    terminal.press("r")
+    terminal.shows("by RECORDS, reversed")
+    assert order(terminal, *names) == names
+    terminal.press("\t")
+    terminal.shows("by LAG ")
+
+
+def test_many_subscribers_scroll(top, journal):
+    names = [f"s{number:03}" for number in range(100)]
+    for name in names:
+        jlog.Journal.create(journal, exist_ok=True).add_subscriber(name)
+    terminal = top(journal)
+
+    def shown(first: int, last: int) -> None:
+        terminal.shows(f"{first}-{last} of 100")
+        assert order(terminal, *names) == names[first - 1 : last]
+
+    terminal.press("n")
+    terminal.shows("by SUBSCRIBER")
+    shown(1, 19)
+    terminal.press("page down")
+    shown(20, 38)
+    terminal.press("down", "down", "up")
+    shown(21, 39)
+    terminal.press("end")
+    shown(82, 100)
+    terminal.press("page down")
+    shown(82, 100)
+    terminal.press("page up")
+    shown(63, 81)
+    terminal.press("home")
+    shown(1, 19)
+
+
+def test_plus_and_minus_change_how_often_it_looks(top, quiet):
+    terminal = top(quiet)
+    terminal.shows("every 0.2s")
+    terminal.press("+", "+")
+    terminal.shows("every 1s")
+    terminal.press("-")
+    terminal.shows("every 0.5s")
+    terminal.press("-", "-", "-", "-")
+    terminal.shows("every 0.2s")
+
+
+def test_a_question_mark_explains_it_and_any_key_goes_back(top, quiet):
+    terminal = top(quiet)
+    terminal.shows("behind")
+    terminal.press("?")
+    terminal.shows("WR       processes that have it open for writing")
+    assert "Rates are per second" in terminal.lines[0]
+    terminal.press("x")
+    terminal.shows("behind")
+
+
+def test_keys_that_mean_nothing_change_nothing(top, quiet):
+    terminal = top(quiet)
+    terminal.press("\x1b", "\x00", "ü", "\x1b[15~", "#")
+    terminal.press("?")
+    terminal.shows("Rates are per second")
+
+
+# --- Its size ----------------------------------------------------------------------------------------------------
+
+
+def test_it_follows_the_size_of_the_terminal(top, quiet):
+    terminal = top(quiet)
+    terminal.shows("behind")
+    assert "IDLE" not in terminal.text
+    terminal.resize(120, 30)
+    terminal.until(lambda: "IDLE" in terminal.text)
+    terminal.resize(60, 10)
+    terminal.until(lambda: "IDLE" not in terminal.text and "LAG" in terminal.text)
+    assert "jlogtool top" in terminal.lines[0]
+    terminal.resize(80, 24)
+    terminal.until(lambda: terminal.words_of("done")[-1:] == ["-"])
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 10), (3, 20), (5, 200), (60, 15)])
+def test_a_terminal_that_is_too_small_shows_what_fits(top, quiet, rows, columns):
+    terminal = top(quiet)
+    terminal.resize(columns, rows)
+    terminal.until(lambda: terminal.lines[0].startswith("jlogtool"))
+    terminal.press("?", "x", "page down", "\t")
+    terminal.press("q")
+    assert terminal.wait() == 0
+
+
+def test_what_the_environment_says_of_the_size_is_not_believed(top, quiet):
+    terminal = top(quiet, columns=120, environment={"COLUMNS": "20", "LINES": "5"})
+    terminal.shows("IDLE")
+
+
+def test_a_frame_is_drawn_over_the_one_before_without_clearing(top, quiet):
+    terminal = top(quiet)
+    terminal.shows("behind")
+    drawn = len(terminal.shown)
+    terminal.press("s")
+    terminal.shows("by LAG/S")
+    assert b"\x1b[2J" not in terminal.shown[drawn:]
+    assert b"\x1b[K" not in terminal.shown[drawn:]
+
+
+# --- Its end -----------------------------------------------------------------------------------------------------
+
+
+def test_q_ends_it(top, quiet):
+    terminal = top(quiet)
+    terminal.press("q")
+    assert (terminal.wait(), terminal.is_given_back) == (0, True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_ends_it_and_the_terminal_is_given_back(top, quiet, number):
+    terminal = top(quiet)
+    terminal.process.send_signal(number)
+    assert terminal.wait() == 128 + number
+    assert terminal.is_given_back
+    assert "Traceback" not in terminal.text
+
+
+def test_ctrl_c_ends_it(top, quiet):
+    terminal = top(quiet)
+    terminal.press("\x03")
+    assert (terminal.wait(), terminal.is_given_back) == (130, True)
+
+
+def test_it_ends_with_its_terminal(top, quiet):
+    terminal = top(quiet)
+    terminal.hang_up()
+    assert terminal.wait() == 128 + signal.SIGHUP
+
+
+def test_stopped_by_ctrl_z_it_gives_the_terminal_back_and_takes_it_when_it_goes_on(top, quiet):
+    terminal = top(quiet)
+    terminal.press("\x1a")
+    terminal.is_stopped()
+    assert terminal.is_given_back
+    terminal.screen.reset()
+    terminal.process.send_signal(signal.SIGCONT)
+    terminal.shows("behind")
+    terminal.press("q")
+    assert (terminal.wait(), terminal.is_given_back) == (0, True)
+
+
+BROKEN = """
+from rich.text import Text
+from jlog.cli.screen import Screen
+
+def broken(width, height):
+    raise ZeroDivisionError("within a drawing")
+
+with Screen() as screen:
+    screen.draw(lambda width, height: Text("drawn"))
+    while not screen.wait(60):
+        pass
+    screen.draw(broken)
+"""
+
+
+def test_an_error_within_gives_the_terminal_back_before_it_is_told():
+    with terminals.terminal_of([sys.executable, "-c", BROKEN]) as terminal:
+        terminal.shows("drawn")
+        terminal.press("x")
+        assert terminal.wait() == 1
+        assert terminal.is_given_back
+        assert terminal.shown.rfind(b"ZeroDivisionError") > terminal.shown.rfind(b"\x1b[?1049l")
+
+
+# --- Without a terminal ------------------------------------------------------------------------------------------
+
+
+def test_without_a_terminal_it_prints_everything_once(quiet):
+    with jlog.Writer(quiet):
+        done = run("top", "-i", "0.1", quiet)
+    assert (done.code, done.err) == (0, "")
+    header, journal, blank, columns, *subscribers = (line.decode().split() for line in done.lines)
+    assert header == ["JOURNAL", *COLUMNS]
+    assert (journal[0], dict(zip(header, journal, strict=True))["WR"]) == (str(quiet), "1")
+    assert blank == []
+    found = [dict(zip(columns, line, strict=True)) for line in subscribers]
+    assert [(at["SUBSCRIBER"], at["LAG"], at["READ/S"]) for at in found] == [
+        ("behind", "180", "0"),
+        ("middle", "100", "0"),
+        ("done", "0", "0"),
+    ]
+
+
+def test_on_a_terminal_that_cannot_be_drawn_on_too(opened, quiet):
+    terminal = opened("top", "-i", "0.1", quiet, environment={"TERM": "dumb"})
+    assert terminal.wait() == 0
+    assert b"behind" in terminal.shown
+    assert b"\x1b[?1049h" not in terminal.shown
+
+
+def test_what_is_no_journal_is_said_before_anything_is_drawn(opened, tmp_path):
+    terminal = opened("top", tmp_path / "missing")
+    assert terminal.wait() == 1
+    assert b"\x1b[?1049h" not in terminal.shown
+    done = run("top", tmp_path / "missing")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "missing" in done.err
+
+
+@pytest.mark.damage
+def test_a_snapshot_says_which_journal_could_not_be_read_and_shows_the_rest(quiet, tmp_path):
+    broken = tmp_path / "broken"
+    jlog.Journal.create(broken)
+    os.truncate(broken / "bounds", 0)
+    done = run("top", "-i", "0.1", tmp_path)
+    assert done.code == 1
+    assert b"behind" in done.out
+    assert (done.err.count("\n"), "broken" in done.err) == (1, True)
+    read_away(quiet, "behind")
