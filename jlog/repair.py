@@ -19,7 +19,7 @@ from jlog._core.copies import Bounds, BoundsFile
 from jlog._core.lock import RANGES, LockFile
 from jlog._core.precommit import Precommit
 from jlog._core.rebuild import Page, invalidate_page, look_at_page
-from jlog._core.recovery import only_processes_died, sync_directory
+from jlog._core.recovery import only_processes_died, sync_directory, sync_segments
 from jlog._core.segment import SEGMENT_HEADER_BYTES, list_segments, segment_name
 from jlog.damage import Damage
 from jlog.errors import CorruptJournal, JournalLocked, JournalNotFound
@@ -68,7 +68,7 @@ def repair(path: str, *, dry_run: bool = False, progress: Progress = lambda _: N
             work = _Repair(path, lock_file, dry_run, progress)
             if dry_run or not work.has_unwritten_records():
                 return work.run(progress)
-        # What the buffer holds is written to its segment by who does so every day.
+        # What the buffer holds is written to its segment by who does so every day; so is what a failed sync has left.
         detach(attach(path))
 
 
@@ -154,7 +154,9 @@ class _Repair:
         """Whether segments are to be made anew while a writer that opens the journal now would go on in the buffer."""
         if self.plan.sound or self.page is None or not self.page.current or self.bounds is None:
             return False
-        if not self.has_meta or not (self.page.direct or self.page.bodies):
+        place = self.page.segment, self.page.offset, self.page.first_sequence
+        has_body = any((body.segment, body.offset, body.first_sequence) == place for body in self.page.bodies)
+        if not self.has_meta or not (has_body or self.page.direct or self.page.sync_failed):
             return False
         precommit = Precommit(self.path, self.meta.uuid)
         try:
@@ -208,10 +210,14 @@ class _Repair:
             last.epoch = self.meta.epoch if last.source is None else last.epoch
         self._keep_damaged_bytes()
         self._mend_segment(last)
+        if not self.actions.dry_run:  # what stays is before the mark from now on
+            sync_segments(
+                self.path, 0 if self.bounds is None else self.bounds.mark_segment, last.first_sequence
+            )
         self._mend_bounds(last)
         for target in reversed(targets):
             self._mend_segment(target)
-        if self.page is not None and self.page.current:
+        if self.page is not None and self.page.ready:
             text = "no longer says where the journal ends: all records are in segments"
             self.actions.do("precommit", text, invalidate_page, self.path, self.meta.uuid)
         self._cut_segments()

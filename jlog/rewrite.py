@@ -51,7 +51,7 @@ def _copy_run(path: str, uuid: bytes, target: Target, run: Run, fd: int, offset:
     assert target.source is not None
     file = SegmentFile(path, target.source.segment, uuid, check_header=False)
     try:
-        if target.source.segment == target.first_sequence and run.start == offset:
+        if target.source.segment == target.first_sequence and run.start == offset and not target.doubtful:
             copy_range(file.fileno(), run.start, run.end, fd, offset)
             return
         for block in file.blocks(run.start):  # a block's header says where it stands

@@ -54,6 +54,7 @@ class Target:
     body: Body | None = None
     previous: Place | None = None
     epoch: int = 0
+    doubtful: bool = False  # what is read of it may not be on the disk, and never come there
 
     @property
     def end_sequence(self) -> int:
@@ -95,7 +96,7 @@ class Target:
     def stands(self) -> bool:
         """Whether its file is as it is to be, but for what may stand behind its end."""
         head = self.source.head if self.source is not None else None
-        return self.is_verbatim and head is not None and head.previous == self.previous
+        return self.is_verbatim and not self.doubtful and head is not None and head.previous == self.previous
 
     @property
     def ends_in_gap(self) -> bool:
@@ -146,10 +147,12 @@ def plan(
     if page is not None and bounds is not None and bounds.mark_segment > page.segment:
         # A repair that was killed has begun a segment behind what the page speaks of.
         page = page._replace(current=False, whole=False, direct=False)
+    mark_segment = bounds.mark_segment if bounds is not None else 0
     sources = survey(path, meta.uuid, bounds, page, progress)
-    first_kept = sources[0].segment if sources else 0
     if bounds is not None:
         first_kept = bounds.first_sequence
+    else:  # positions hold back what follows them
+        first_kept = min([source.segment for source in sources] + positions, default=0)
     targets = _assemble(sources, first_kept)
     _complete(path, meta, sources, targets)
     sound = bounds is not None and _is_sound(path, meta, bounds, page, sources, targets)
@@ -169,9 +172,14 @@ def plan(
         last = targets[-1]
         if last.end_sequence > last.first_sequence or last.first_sequence < found.next_sequence:
             targets.append(Target(found.next_sequence, state={}))
+        for target in targets:
+            target.doubtful = page is not None and page.sync_failed and target.first_sequence >= mark_segment
         _complete(path, meta, sources, targets)
         found.lost = _lost(sources, targets, known_end)
         found.damage = _damage(path, sources, _nameless(path, sources, bounds, page), found.lost)
+        if page is not None and page.current and not page.whole:
+            buffer = os.path.join(path, "precommit")
+            found.damage.append(Damage(buffer, 0, "the open block cannot be read", page.first_sequence, 0))
     return found
 
 
@@ -259,8 +267,13 @@ def _is_sound(
         end = scan(path, meta.uuid, bounds)
     except CorruptJournal:
         return False
-    beyond = page is not None and any(body.first_sequence > last.end_sequence for body in page.bodies)
-    return not end.damage and (end.segment, end.offset, end.sequence) == last.end and not beyond
+    place = end.segment, end.offset, end.sequence
+    elsewhere = page is not None and any(
+        body.first_sequence >= last.end_sequence and (body.segment, body.offset, body.first_sequence) != place
+        for body in page.bodies
+    )
+    as_closed = bounds.closed is None or bounds.closed == place
+    return not end.damage and place == last.end and as_closed and not elsewhere
 
 
 # --- What they begin with ----------------------------------------------------------------------------------------

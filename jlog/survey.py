@@ -72,10 +72,10 @@ def survey(
     heads = {name: read_head(path, uuid, name) for name in names}
     names = [name for name in names if heads[name] is not None or _has_block(path, uuid, name)]
     if bounds is not None:
-        behind = [*names[1:], NONE]
-        names = [name for name, after in zip(names, behind, strict=True) if after > bounds.first_sequence]
+        behind = zip(names, [*names[1:], NONE], strict=False)
+        names = [name for name, after in behind if after > bounds.first_sequence]
     found = []
-    for name, following in zip(names, [*names[1:], None], strict=True):
+    for name, following in zip(names, [*names[1:], None], strict=False):
         file = SegmentFile(path, name, uuid, check_header=False)
         end = None
         if following is not None:

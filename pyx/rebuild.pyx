@@ -50,7 +50,7 @@ SIGNATURE_BYTES = max(sizeof(jlog_segment_header), sizeof(jlog_position), sizeof
 COPIES_AT = 0, JLOG_COPY_BYTES
 Signature = namedtuple("Signature", "uuid epoch first_sequence")
 Body = namedtuple("Body", "segment offset first_sequence base_time_us raw records clock_us")
-Page = namedtuple("Page", "current whole direct segment offset first_sequence bodies")
+Page = namedtuple("Page", "ready current whole direct sync_failed segment offset first_sequence bodies")
 
 
 def segment_header(bytes uuid not None, uint64_t epoch, uint64_t first_sequence, previous, int64_t created_us) -> bytes:
@@ -124,9 +124,11 @@ def open_block(directory, bytes uuid not None):
 
 
 def look_at_page(directory, bytes uuid not None):
-    """What the file `precommit` says while nobody writes; None where it is missing or cut off. `current`: it is of this boot
-    and file, and so says where the journal ends: at `segment`, `offset`, `first_sequence`. `whole`: the open block is empty, or
-    among `bodies`: each slot whose CRC is right, with the body that its word vouches for."""
+    """What the file `precommit` says while nobody writes; None where it is missing. `ready`: it is of this boot and file, so
+    that readers believe it. `current`: its open slot is right too, and so it says where the journal ends: at `segment`,
+    `offset`, `first_sequence`. `whole`: the open block is empty, or
+    among `bodies`: each slot whose CRC is right, with the body that its word vouches for. `sync_failed`: the kernel may
+    have dropped what was written since the synced mark, though it still reads it."""
     cdef Precommit precommit
     cdef const jlog_page *page
     cdef jlog_slot *slot
@@ -138,8 +140,7 @@ def look_at_page(directory, bytes uuid not None):
         return None
     with open(precommit.path, "rb") as file:
         content = file.read()
-    if len(content) < JLOG_PAGE_BYTES:
-        return None
+    content = content.ljust(JLOG_PAGE_BYTES, b"\0")
     page = <const jlog_page *> <const uint8_t *> content
     bodies = []
     for parity in range(2):
@@ -153,13 +154,13 @@ def look_at_page(directory, bytes uuid not None):
             if found is not None:
                 bodies.append(found)
     slot = <jlog_slot *> &page.slots[page.generation & 1]
-    current = (precommit.identify(page) == PAGE_VALID and slot.generation == page.generation
-               and slot.crc == jlog_slot_crc(slot, precommit.uuid))
+    ready = precommit.identify(page) == PAGE_VALID
+    current = ready and slot.generation == page.generation and slot.crc == jlog_slot_crc(slot, precommit.uuid)
     empty = slot.word == 0
     whole = empty or any((b.segment, b.offset, b.first_sequence) == (slot.segment, slot.offset, slot.first_sequence)
                          for b in bodies)
-    return Page(bool(current), current and whole, current and empty and page.direct == page.generation, slot.segment,
-                slot.offset, slot.first_sequence, bodies)
+    return Page(ready, current, current and whole, current and empty and page.direct == page.generation,
+                current and page.sync_error != 0, slot.segment, slot.offset, slot.first_sequence, bodies)
 
 
 def invalidate_page(directory, bytes uuid not None) -> None:
@@ -171,7 +172,7 @@ def invalidate_page(directory, bytes uuid not None) -> None:
         precommit = Precommit(directory, uuid)
     except FileNotFoundError:
         return
-    if os.fstat(precommit.fd).st_size >= JLOG_PAGE_BYTES:
+    if os.fstat(precommit.fd).st_size >= <int64_t> (JLOG_STATUS_OFFSET + sizeof(status)):
         error = jlog_write_at(precommit.fd, <const uint8_t *> &status, sizeof(status), JLOG_STATUS_OFFSET)
         if error != 0:
             raise OSError(error, os.strerror(error), precommit.path)

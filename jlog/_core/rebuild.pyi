@@ -18,9 +18,11 @@ class Body(NamedTuple):
     clock_us: int
 
 class Page(NamedTuple):
+    ready: bool
     current: bool
     whole: bool
     direct: bool
+    sync_failed: bool
     segment: int
     offset: int
     first_sequence: int
