@@ -181,8 +181,9 @@ class _Repair:
                 if not self.has_meta:
                     self._begin_epoch()
                 mend_copies(self.actions, self.meta, "bounds", bounds=True)
-            standing = [t for t in self.plan.targets[:-1] if t.stands or not self.actions.dry_run]
-            mend_indexes(self.actions, self.meta, {t.first_sequence: t.end[1] for t in standing})
+            ends = {target.first_sequence: target.end[1] for target in self.plan.targets[:-1]}
+            written = {target.first_sequence for target in self.plan.targets if not target.stands}
+            mend_indexes(self.actions, self.meta, ends, written)
             mend_positions(self.actions, self.meta, self.plan.first_sequence)
             remove_unfinished(self.actions)
         return self._finish(progress)
@@ -311,7 +312,7 @@ class _Repair:
 
 def _cut(file: str, end: int) -> None:
     with open(file, "r+b") as opened:
-        opened.truncate(end)
+        os.ftruncate(opened.fileno(), end)
         os.fsync(opened.fileno())
 
 

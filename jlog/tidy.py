@@ -101,17 +101,22 @@ def _put(fd: int, content: bytes, at: int) -> None:
     os.fdatasync(fd)
 
 
-def mend_indexes(actions: Actions, meta: Meta, ends: dict[int, int]) -> None:
-    """`ends`: where the blocks of each sealed segment end. An index that is missing is no damage: whoever needs it builds it
-    for himself."""
+def mend_indexes(actions: Actions, meta: Meta, ends: dict[int, int], written: set[int]) -> None:
+    """`ends`: where the blocks of each sealed segment end; `written`: those that were written anew, their indexes not yet. One
+    that is missing elsewhere is no damage: whoever needs it builds it for himself."""
     for entry in sorted(os.listdir(actions.path)):
         if len(entry) != 24 or not entry.endswith(".idx") or not entry[:20].isdigit():
             continue
         segment = int(entry[:20])
+        if segment in written:
+            continue
         if segment not in ends:
             actions.do(entry, "removed: it is of no sealed segment", os.unlink, actions.file(entry))
         elif not _index_is_right(actions.path, meta, segment, ends[segment]):
             actions.do(entry, "made anew", _make_index, actions.path, meta, segment, ends[segment])
+
+    for segment in sorted(written & ends.keys()) if not actions.dry_run else ():
+        _make_index(actions.path, meta, segment, ends[segment])
 
 
 def _index_is_right(path: str, meta: Meta, segment: int, end: int) -> bool:

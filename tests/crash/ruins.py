@@ -98,6 +98,7 @@ class Whole:
         self.blocks = [whole_block(block) for block in contents.blocks]
         self.records = {record.sequence: record.value for record in contents.records}
         self.positions = {name: position.sequence for name, position in contents.positions.items()}
+        self.changes = {change for block in contents.blocks for change in oracle.decode_block(block)[1]}
         self.next_sequence = contents.next_sequence
         shutil.rmtree(scratch)
 
@@ -138,6 +139,56 @@ def unchanged(path: Path) -> Iterator[None]:
 
 def snapshot(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+# --- After a repair ------------------------------------------------------------------------------------------------
+
+
+def check(whole, path, survivors, sound_positions=(), *, as_found=False):
+    """What a repaired journal must be. `as_found`: there was nothing to repair, and perhaps the power failed."""
+    journal = jlog.Journal(path)
+    report = journal.verify()
+    assert report.ok, report
+    if not as_found:
+        oracle.check_journal(path)
+    with jlog.Reader(path) as reader:
+        found = {record.sequence: record.value for record in reader}
+    assert survivors.keys() <= found.keys()
+    assert found.items() <= whole.records.items()
+    assert len(journal) == len(found) == report.records
+    assert whole.changes >= set(journal.state().items())
+    for name in ("billing", "nine"):
+        kind = "subscribers" if name == "billing" else "checkpoints"
+        if f"{kind}/{name}" in sound_positions:
+            assert getattr(journal, kind)()[name].sequence == whole.positions[f"{kind}/{name}"]
+    for name, position in journal.subscribers().items():
+        wanted = [sequence for sequence in found if sequence >= position.sequence]
+        assert position.lag == len(wanted)
+        with jlog.Reader(path, name) as reader:
+            assert [record.sequence for record in reader] == wanted
+            assert reader.lag == 0
+            assert [record.sequence for record in reader.read_backward(100)] == sorted(found)[::-1]
+    return found
+
+
+def epochs_of(path):
+    return len(oracle.read_meta(str(path))["epochs"])
+
+
+def check_goes_on(whole, path, found):
+    """Somebody writes: under a number that nothing had before, behind all that is there."""
+    with jlog.Writer(path) as writer:
+        sequence = writer.append(b"after the repair")
+        # Where nothing tells any more which numbers were given out, a new epoch says that some may be given out again.
+        assert sequence >= whole.next_sequence or epochs_of(path) > epochs_of(whole.path)
+        assert sequence not in found
+        writer.roll()
+        writer.append(b"and one more", timestamp_us=0)
+        writer.sync()
+    assert jlog.Journal(path).verify().ok
+    oracle.check_journal(path)
+    with jlog.Reader(path) as reader:
+        assert {r.sequence: r.value for r in reader if r.sequence in found} == found
 
 
 # How each is made, and what becomes of it: a copy is as after a power loss, or as after a kill.
