@@ -24,6 +24,7 @@ from jlog.journal import Journal, Options
 from jlog.options import Retention
 from jlog.positions import Position
 from jlog.reader import Reader
+from jlog.repair import RepairReport
 from jlog.retention import clean_if_free
 from jlog.segments import Segment
 from jlog.stats import Stats, SubscriberStats
@@ -51,6 +52,7 @@ __all__ = [
     "Record",
     "RecordBatch",
     "RecordTooLarge",
+    "RepairReport",
     "Report",
     "Retention",
     "Segment",

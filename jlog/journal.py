@@ -20,10 +20,11 @@ from jlog.names import Start, check_name, timestamp_us_of
 from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, check_options, check_precommit
 from jlog.places import find_start, find_time
 from jlog.positions import CHECKPOINT, SUBSCRIBER, Position, PositionFile
+from jlog.repair import OWNERS, RepairReport, repair
 from jlog.retention import clean, clean_if_free
 from jlog.segments import Segment, segments_of
-from jlog.stats import OWNERS, Stats, Watch
-from jlog.verify import Report, verify
+from jlog.stats import Stats, Watch
+from jlog.verify import Progress, Report, verify
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ class Journal:
             with lock_file.held(RANGES["open"]):
                 if lock_file.is_held(*OWNERS):
                     raise JournalLocked(f"{path} is open for writing; close its writers before deleting it")
+                if lock_file.is_held(RANGES["copy"]):
+                    raise JournalLocked(f"{path} is being copied by a backup; delete it when that is done")
                 for name in positions.names(path, SUBSCRIBER):
                     positions.hold(path, meta, name).close()
                 os.unlink(os.path.join(path, "journal.meta"))  # first: half deleted it is no journal any more
@@ -282,9 +285,32 @@ class Journal:
         subscribers keeps everything. Needs to write to the journal."""
         return clean(self._path, dry_run=dry_run)
 
-    def verify(self) -> Report:
-        """Reads and checks every byte that is kept. Changes nothing, and needs no lock."""
-        return verify(self._path)
+    def verify(self, *, progress: Progress = lambda _: None) -> Report:
+        """Reads and checks every byte that is kept. Changes nothing, and needs no lock. `progress` is called with each number
+        of bytes that was looked at."""
+        return verify(self._path, progress)
+
+    def repair(self, *, dry_run: bool = False, progress: Progress = lambda _: None) -> RepairReport:
+        """Makes a damaged journal sound again, and keeps every record that can still be read, with its sequence.
+
+        The numbers of what is lost become a hole: lag does not count them, and a position among them goes on behind them.
+        Damaged bytes are moved to `quarantine/` in the journal's directory. It may be killed anywhere and done again. While
+        it is at work there is need for the space of one segment more, and of what is damaged.
+
+        dry_run: changes nothing, and says what would be done.
+
+        Raises JournalLocked while anybody writes to the journal or copies it, SubscriberBusy while a subscriber is read.
+        Anonymous readers have to be opened anew.
+        """
+        return repair(self._path, dry_run=dry_run, progress=progress)
+
+    @staticmethod
+    def repair_at(
+        path: str | os.PathLike[str], *, dry_run: bool = False, progress: Progress = lambda _: None
+    ) -> RepairReport:
+        """The same for a journal that cannot be opened, since `journal.meta` is lost or damaged. It is made anew under a new
+        epoch, with the options of a new journal, but that nothing is removed for having been read."""
+        return repair(os.path.abspath(os.fspath(path)), dry_run=dry_run, progress=progress)
 
     def stats(self) -> Stats:
         """What all processes have done, and how the journal and its subscribers stand now. Made to be asked each second of

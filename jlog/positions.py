@@ -89,6 +89,9 @@ class PositionFile:
             return False
         return (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino)
 
+    def fileno(self) -> int:
+        return self._file.fileno()
+
     def read(self) -> int:
         return self.read_all().sequence
 

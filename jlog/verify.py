@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from jlog import positions
 from jlog._core.copies import BoundsFile
 from jlog._core.cursor import Cursor
-from jlog._core.segment import (
-    BLOCK_HEADER_BYTES,
-    SEGMENT_HEADER_BYTES,
-    SegmentFile,
-    list_segments,
-    segment_name,
-    walk_body,
-)
-from jlog.damage import Damage
+from jlog._core.segment import BLOCK_HEADER_BYTES, SegmentFile, list_segments, segment_name
+from jlog.damage import Damage, Gap, walk_segment
 from jlog.errors import CorruptJournal
 from jlog.holes import Holes
 from jlog.meta import Meta, read_meta
 from jlog.positions import CHECKPOINT, SUBSCRIBER, PositionFile
+
+Progress = Callable[[int], object]  # called with each number of bytes that was looked at
+NONE = 2**64 - 1
 
 
 @dataclass
@@ -31,135 +28,165 @@ class Report:
     blocks: int = 0
     segments: int = 0
     damage: list[Damage] = field(default_factory=list)
-    skipped: list[tuple[int, int]] = field(default_factory=list)  # numbers that were never given out
+    skipped: list[tuple[int, int]] = field(default_factory=list)  # numbers that no record has
 
     @property
     def ok(self) -> bool:
         return not self.damage
 
 
-def verify(path: str) -> Report:
+def verify(path: str, progress: Progress = lambda _: None) -> Report:
     meta = read_meta(path)
-    report = Report()
-    _check_small_files(path, meta, report)
-    cursor = Cursor(path, meta.uuid)
+    report = Report(damage=damage_of_small_files(path, meta))
     try:
+        cursor = Cursor(path, meta.uuid)
         open_place = cursor.end_place
         first_kept = int(cursor.first_sequence)
-    except CorruptJournal as error:  # both copies of bounds: nothing says where reading may begin
+    except FileNotFoundError:
+        return report  # of `bounds`: nothing says where reading may begin
+    except CorruptJournal as error:
         if all(damage.path != error.path for damage in report.damage):
             report.damage.append(Damage(error.path, error.offset, error.reason, 0, 0))
         return report
-    names = [name for name in list_segments(path) if name <= open_place[0]]
-    names = [name for name, after in zip(names, [*names[1:], 1 << 64], strict=True) if after > first_kept]
-    for name, following in zip(names, [*names[1:], None], strict=True):
-        try:
-            _check_segment(path, meta, name, following, open_place, report)
-        except FileNotFoundError:
-            continue  # cleaned meanwhile
+    _check_segments(path, meta, open_place, first_kept, report, progress)
     _check_open_block(cursor, report)
     report.skipped = Holes(path, meta.uuid).all()
     return report
 
 
-def _check_small_files(path: str, meta: Meta, report: Report) -> None:
+def damage_of_small_files(path: str, meta: Meta) -> list[Damage]:
+    """Of positions and of `bounds`. One whole copy is enough."""
+    found = []
     for kind in (SUBSCRIBER, CHECKPOINT):
         for name in positions.names(path, kind):
-            file = PositionFile(path, meta, kind, name)
+            try:
+                file = PositionFile(path, meta, kind, name)
+            except LookupError:
+                continue  # removed in this moment
             try:
                 file.read()
             except CorruptJournal as error:
-                report.damage.append(Damage(error.path, error.offset, error.reason, 0, 0))
+                found.append(Damage(error.path, error.offset, error.reason, 0, 0))
             finally:
                 file.close()
-    bounds = BoundsFile(os.path.join(path, "bounds"), meta.uuid, None, writable=False)
+    return found + _damage_of_bounds(os.path.join(path, "bounds"), meta)
+
+
+def _damage_of_bounds(path: str, meta: Meta) -> list[Damage]:
     try:
-        bounds.read()
+        BoundsFile(path, meta.uuid, None, writable=False).read()
+    except FileNotFoundError:
+        reason = "it is missing, so that numbers might be given out twice; `jlogtool repair` goes on under a new epoch"
+        return [Damage(path, 0, reason, 0, 0)]
     except CorruptJournal as error:
-        report.damage.append(Damage(error.path, error.offset, error.reason, 0, 0))
-    finally:
-        bounds.close()
+        return [Damage(error.path, error.offset, error.reason, 0, 0)]
+    return []
+
+
+def _check_segments(
+    path: str,
+    meta: Meta,
+    open_place: tuple[int, int, int],
+    first_kept: int,
+    report: Report,
+    progress: Progress,
+) -> None:
+    names = [name for name in list_segments(path) if name <= open_place[0]]
+    names = [name for name, after in zip(names, [*names[1:], 1 << 64], strict=True) if after > first_kept]
+    if names:
+        _check_beginning(path, meta, names[0], first_kept, report)
+    for name, following in zip(names, [*names[1:], None], strict=True):
+        try:
+            reached = _check_segment(path, meta, name, following, open_place, report, progress)
+        except FileNotFoundError:
+            continue  # cleaned meanwhile
+        if following is not None:
+            _check_link(path, meta, name, following, reached, report)
+    if not names or names[-1] != open_place[0]:
+        missing = os.path.join(path, segment_name(open_place[0]))
+        first = reached if names else first_kept
+        report.damage.append(
+            Damage(missing, 0, "the segment file is missing", first, max(0, open_place[2] - first))
+        )
+
+
+def _check_beginning(path: str, meta: Meta, name: int, first_kept: int, report: Report) -> None:
+    """Whether the segment before the first one was removed by retention, or is missing."""
+    try:
+        file = SegmentFile(path, name, meta.uuid)
+    except (CorruptJournal, FileNotFoundError):
+        return  # damaged, which is found when it is read; or cleaned meanwhile
+    if file.previous_segment != NONE and file.previous_end_sequence > first_kept:
+        _missing(path, file, first_kept, report)
+    file.close()
+
+
+def _missing(path: str, behind: SegmentFile, reached: int, report: Report) -> None:
+    missing = os.path.join(path, segment_name(behind.previous_segment))
+    lost = max(0, behind.previous_end_sequence - reached)
+    report.damage.append(Damage(missing, 0, "the segment file is missing", reached, lost))
 
 
 def _check_segment(
-    path: str, meta: Meta, name: int, following: int | None, open_place: tuple[int, int, int], report: Report
-) -> None:
-    end_offset, end_sequence = (
-        open_place[1:] if following is None else _end_before(path, meta, name, following, report)
-    )
+    path: str,
+    meta: Meta,
+    name: int,
+    following: int | None,
+    open_place: tuple[int, int, int],
+    report: Report,
+    progress: Progress,
+) -> int:
+    """Returns the sequence behind its last record."""
+    end: tuple[int, int] | None = open_place[1:] if name == open_place[0] else None
+    if following is not None:
+        end = _stated_end(path, meta, name, following)
     report.segments += 1
     try:
         file = SegmentFile(path, name, meta.uuid)
     except CorruptJournal as error:
         report.damage.append(Damage(error.path, error.offset, error.reason, name, 0))
         file = SegmentFile(path, name, meta.uuid, check_header=False)
-    offset, sequence = SEGMENT_HEADER_BYTES, name
-    while end_offset is None or offset < end_offset:
-        block, reason = file.block_at(offset)
-        if block is not None and block.first_sequence != sequence:
-            reason, block = (
-                f"the block begins with sequence {block.first_sequence} instead of {sequence}",
-                None,
-            )
-        if block is None and reason is None and end_offset is None:
-            break
-        if block is not None:
-            reason = _body_problem(file, block)
-            if reason is None:
-                report.blocks += 1
-                report.records += block.records
-            else:
-                report.damage.append(Damage(file.path, offset, reason, sequence, block.records))
-            offset += BLOCK_HEADER_BYTES + block.stored_bytes
-            sequence += block.records
-            continue
-        limit = file.file_bytes if end_offset is None else end_offset
-        behind = file.next_block(offset + 1, limit)
-        next_sequence = (
-            behind.first_sequence if behind is not None else max(end_sequence or sequence, sequence)
-        )
-        report.damage.append(
-            Damage(file.path, offset, reason or "no block stands here", sequence, next_sequence - sequence)
-        )
-        offset, sequence = (limit, next_sequence) if behind is None else (behind.offset, next_sequence)
+    sequence = name
+    for piece in walk_segment(file, end):
+        if isinstance(piece, Gap):
+            report.damage.append(piece.damage(file.path))
+            sequence = piece.next_sequence
+            progress(piece.end - piece.offset)
+        else:
+            report.blocks += 1
+            report.records += piece.records
+            sequence = piece.first_sequence + piece.records
+            progress(BLOCK_HEADER_BYTES + piece.stored_bytes)
     file.close()
+    return sequence
 
 
-def _end_before(
-    path: str, meta: Meta, name: int, following: int, report: Report
-) -> tuple[int | None, int | None]:
-    """Where the next segment's header says that this one ends; (None, None) where that header is damaged, or follows
-    another segment, which is missing."""
+def _stated_end(path: str, meta: Meta, name: int, following: int) -> tuple[int, int] | None:
+    """Where the next segment's header says that this one ends; None where that header is damaged, or follows another
+    segment."""
     try:
         file = SegmentFile(path, following, meta.uuid)
     except CorruptJournal:
-        return None, None
+        return None
     file.close()
-    if file.previous_segment == name:
-        return file.previous_end_offset, file.previous_end_sequence
-    missing = os.path.join(path, segment_name(file.previous_segment))
-    lost = file.previous_end_sequence - file.previous_segment
-    report.damage.append(Damage(missing, 0, "the segment file is missing", file.previous_segment, lost))
-    return None, None
+    return (file.previous_end_offset, file.previous_end_sequence) if file.previous_segment == name else None
 
 
-def _body_problem(file: SegmentFile, block) -> str | None:  # type: ignore[no-untyped-def]
+def _check_link(path: str, meta: Meta, name: int, following: int, reached: int, report: Report) -> None:
     try:
-        records = walk_body(file.raw_body(block.offset), block.base_time_us)[0]
-    except CorruptJournal as error:
-        return str(error.reason)
-    except ValueError as error:
-        return str(error)
-    return (
-        None
-        if records == block.records
-        else f"the block holds {records} records, its header says {block.records}"
-    )
+        file = SegmentFile(path, following, meta.uuid)
+    except (CorruptJournal, FileNotFoundError):
+        return  # which is found when it is read itself
+    if file.previous_segment != name:
+        _missing(path, file, reached, report)
+    file.close()
 
 
 def _check_open_block(cursor: Cursor, report: Report) -> None:
     try:
         cursor.seek_end()
         report.records += int(cursor.position) - cursor.end_place[2]
+    except FileNotFoundError:
+        return  # the open segment's, which has been told
     except CorruptJournal as error:
         report.damage.append(Damage(error.path, error.offset, error.reason, cursor.end_place[2], 0))

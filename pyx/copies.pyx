@@ -46,6 +46,11 @@ cdef struct Head:
     uint8_t uuid[16]
 
 
+cdef bint is_structure(const uint8_t *copy, size_t size, const char *magic) noexcept:
+    cdef Head *head = <Head *> copy
+    return memcmp(head.magic, magic, 8) == 0 and head.crc == jlog_structure_crc(copy, size, 12)
+
+
 cdef bint read_copies(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1:
     """The newer valid copy into `target`; False where neither is valid."""
     cdef uint8_t copy[256]
@@ -57,9 +62,7 @@ cdef bint read_copies(int fd, void *target, size_t size, const char *magic, cons
         got = jlog_read_at(fd, copy, size, offset)
         if got < 0:
             raise OSError(-got, os.strerror(-got), path)
-        if got != <int64_t> size or memcmp(head.magic, magic, 8) != 0:
-            continue
-        if head.crc != jlog_structure_crc(copy, size, 12):
+        if got != <int64_t> size or not is_structure(copy, size, magic):
             continue
         if head.version > JLOG_FORMAT_VERSION:
             raise UnsupportedFormat(
@@ -69,6 +72,18 @@ cdef bint read_copies(int fd, void *target, size_t size, const char *magic, cons
             memcpy(target, copy, size)
             newest = head.generation
             found = True
+    return found
+
+
+def both_copies(int fd, bytes uuid not None, *, bint bounds=False) -> list:
+    """The bytes of each copy of a position, or of `bounds`; None where that one is not valid."""
+    cdef size_t size = sizeof(jlog_bounds) if bounds else sizeof(jlog_position)
+    cdef const char *magic = JLOG_BOUNDS_MAGIC if bounds else JLOG_POSITION_MAGIC
+    found = []
+    for offset in (0, JLOG_COPY_BYTES):
+        copy = os.pread(fd, size, offset)
+        valid = <size_t> len(copy) == size and is_structure(copy, size, magic) and copy[24:40] == uuid
+        found.append(copy if valid else None)
     return found
 
 
@@ -106,12 +121,15 @@ cdef class BoundsFile:
             close(self.fd)
 
     @staticmethod
-    def create(str path not None, bytes uuid not None, uint64_t lease_limit, closed):
-        """A new journal's bounds, not synced yet."""
+    def create(str path not None, bytes uuid not None, uint64_t lease_limit, closed, *, uint64_t first_sequence=0,
+               mark=(0, 0, 0)):
+        """The bounds of a journal that is made anew, synced; their entry in the directory is not yet."""
         cdef jlog_bounds bounds
         cdef int fd = os.open(path, os.O_CLOEXEC | os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
         memset(&bounds, 0, sizeof(bounds))
         bounds.lease_limit = lease_limit
+        bounds.first_sequence = first_sequence
+        bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence = mark
         bounds.closed_segment, bounds.closed_offset, bounds.closed_sequence = closed
         try:
             write_copies(fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, uuid, path)

@@ -93,8 +93,8 @@ def build_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_o
         found = [(entries[i].first_sequence, entries[i].offset, entries[i].max_timestamp_us) for i in range(count)]
     finally:
         free(entries)
-    if len(found) == 1:  # no block with records: the end is where one would begin
-        found *= 2
+    if len(found) == 1:  # no block with records: then the entry is that of the block with the state
+        found.insert(0, (segment, sizeof(jlog_segment_header), INT64_MIN))
     return SparseIndex(found)
 
 

@@ -5,6 +5,7 @@ cdef enum:
     BOUNDS_BYTE = 1  # one write of `bounds`
     TABLE_BYTE = 2  # subscribers and checkpoints: made, removed, moved backward; cleaning
     WRITERS_BYTE = 3  # shared by writing processes, held alone by an exclusive one
+    COPY_BYTE = 4  # shared by who copies the files, held alone to remove segments or to repair
     OWNERS_BYTE = 64  # + slot: the process that has this slot lives
 
 cdef class LockFile:

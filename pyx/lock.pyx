@@ -28,7 +28,8 @@ cdef extern from "fork.h" nogil:
     void jlog_close_now(int fd)
 
 
-RANGES = {"open": OPEN_BYTE, "bounds": BOUNDS_BYTE, "table": TABLE_BYTE, "writers": WRITERS_BYTE}
+RANGES = {"open": OPEN_BYTE, "bounds": BOUNDS_BYTE, "table": TABLE_BYTE, "writers": WRITERS_BYTE,
+          "copy": COPY_BYTE}
 POLL_SECONDS = 0.005
 _opening = 0  # open bytes that this process holds now
 _opening_process = 0  # whose count that is: not a child's

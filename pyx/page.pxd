@@ -33,6 +33,7 @@ cdef extern from "page.h" nogil:
         JLOG_SYNC_APPEND
         JLOG_SNAPSHOT_BYTES
         JLOG_GENERATION_OFFSET
+        JLOG_STATUS_OFFSET
         JLOG_WAKE_COUNTER_OFFSET
         JLOG_WAKE_FLAG_OFFSET
     const uint32_t JLOG_WAITERS

@@ -173,13 +173,16 @@ def only_processes_died(directory, bytes uuid not None, Precommit precommit not 
     raw = used - JLOG_BASE_BYTES if used else 0
     if jlog_walk_records(body + JLOG_BASE_BYTES, raw, jlog_load64(body), &walk) != 0:
         return False
-    if bounds.mark_sequence > slot.first_sequence + walk.record_count:
+    if (bounds.mark_sequence, bounds.mark_segment) > (slot.first_sequence + walk.record_count, slot.segment):
         return False
     try:
         file = SegmentFile(directory, slot.segment, uuid)
     except (CorruptJournal, FileNotFoundError):
         return False
-    if slot.previous_offset and file.read_block(slot.previous_offset, True) != BLOCK_VALID:
+    if slot.previous_offset:
+        if file.read_block(slot.previous_offset, True) != BLOCK_VALID:
+            return False
+    elif blocks_end(file, slot.offset) != slot.offset:
         return False
     if file.read_block(slot.offset, True) != BLOCK_VALID:
         return True
@@ -191,6 +194,14 @@ def only_processes_died(directory, bytes uuid not None, Precommit precommit not 
                 and file.header.raw_crc == jlog_crc32c(0, body + JLOG_BASE_BYTES, raw))
     return (file.header.first_sequence == slot.first_sequence and file.header.raw_bytes <= raw
             and memcmp(file.body, body + JLOG_BASE_BYTES, file.header.raw_bytes) == 0)
+
+
+cdef uint64_t blocks_end(SegmentFile file, uint64_t limit) except? 0:
+    """Where the first block begins that lies at or behind `limit`, or where the blocks end before that."""
+    cdef uint64_t offset = SEGMENT_HEADER_BYTES
+    while offset < limit and file.read_block(offset, False) == BLOCK_VALID:
+        offset += sizeof(jlog_block_header) + file.header.stored_bytes
+    return offset
 
 
 def body_at(Precommit precommit not None, segment, offset, sequence):

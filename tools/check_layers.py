@@ -22,7 +22,7 @@ append cursor rows
 encode blocks
 open_block
 end window
-member recovery index record wake
+member recovery rebuild index record wake
 segment precommit
 copies
 lock page columns

@@ -13,12 +13,15 @@ import signal
 import sys
 import threading
 from itertools import count, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from units import Unit, values_of
 
 import jlog
 from jlog import retention
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 writers: dict[str, jlog.Writer] = {}
 readers: dict[str, jlog.Reader] = {}
@@ -223,6 +226,62 @@ def clean_and_die(path: str, unlinked: int) -> None:
 
     retention.os = Dying()  # type: ignore[attr-defined]
     jlog.Journal(path).clean()
+
+
+# What a repair and a backup do to files.
+STEPS = (
+    "copy_file_range",
+    "fdatasync",
+    "fsync",
+    "ftruncate",
+    "mkdir",
+    "open",
+    "pwrite",
+    "rename",
+    "replace",
+    "unlink",
+)
+
+
+def repair_and_die(path: str, step: int) -> bool:
+    """A child of this process repairs, and is killed before its so-manieth system call that changes or syncs a file; of the
+    bytes that it would write half are written. Whether there were so many."""
+    return die_at(step, lambda: jlog.Journal.repair_at(path))
+
+
+def backup_and_die(path: str, target: str, step: int) -> bool:
+    return die_at(step, lambda: jlog.Journal(path).backup(target))
+
+
+def die_at(step: int, call: Callable[[], object]) -> bool:
+    pid = os.fork()
+    if pid == 0:
+        left = count(step, -1)
+        for name in STEPS:
+            setattr(os, name, dying(name, getattr(os, name), left))
+        status = 1
+        try:
+            call()
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(pid, 0)
+    if status not in (0, signal.SIGKILL):
+        raise RuntimeError(f"the child ended with {status}")
+    return status == signal.SIGKILL
+
+
+def dying(name: str, call: Callable[..., Any], left: Iterator[int]) -> Callable[..., Any]:
+    def step(*arguments: Any, **options: Any) -> Any:
+        if name == "open" and not arguments[1] & os.O_CREAT:
+            return call(*arguments, **options)
+        if next(left) == 0:
+            if name == "pwrite":
+                call(arguments[0], arguments[1][: len(arguments[1]) // 2], *arguments[2:])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*arguments, **options)
+
+    return step
 
 
 # --- Forking -----------------------------------------------------------------------------------------------------

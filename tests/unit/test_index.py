@@ -88,8 +88,8 @@ def test_locate_time_is_an_entry_before_which_all_is_earlier(journal, uuid):
 
 
 def test_a_segment_without_records_has_an_index_too(tmp_path):
-    index = SparseIndex([(0, 168, NO_TIME), (0, 168, NO_TIME)])
-    assert index.locate(5) == (0, 168, NO_TIME)
+    index = SparseIndex([(0, 96, NO_TIME), (0, 168, NO_TIME)])
+    assert index.locate(5) == (0, 96, NO_TIME)
     assert index.locate_time(0) is None
     journal = jlog.Journal.create(tmp_path / "j")
     assert build_index(journal.path, 0, bytes.fromhex(journal.uuid), 1 << 60).entries == index.entries

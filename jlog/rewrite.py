@@ -1,0 +1,84 @@
+"""Writes a segment file anew, as a whole."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from jlog._core.rebuild import moved_block, segment_header
+from jlog._core.recovery import encode_block, sync_directory
+from jlog._core.segment import (
+    BLOCK_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SegmentFile,
+    index_name,
+    segment_name,
+)
+from jlog.copying import copy_range
+from jlog.filesystem import share
+from jlog.salvage import Made, Target
+from jlog.survey import Run
+from jlog.tidy import TEMPORARY
+
+
+def write_segment(path: str, uuid: bytes, target: Target, clock_us: int) -> None:
+    """Under its own name once it is there as a whole and synced; a file of this name is replaced. `clock_us`: no block of
+    the journal was written later."""
+    name = os.path.join(path, TEMPORARY)
+    head = target.source.head if target.source is not None else None
+    created_us = time.time_ns() // 1000 if head is None else head.created_us
+    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        header = segment_header(uuid, target.epoch, target.first_sequence, target.previous, created_us)
+        os.pwrite(fd, header, 0)
+        offset = SEGMENT_HEADER_BYTES
+        for part, sequence in target.parts():
+            if isinstance(part, Run):
+                _copy_run(path, uuid, target, part, fd, offset)
+                offset += part.end - part.start
+            else:
+                offset += os.pwrite(fd, _made(uuid, target, part, offset, sequence, clock_us), offset)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    share(name, path)
+    _forget_index(path, target.first_sequence)
+    os.rename(name, os.path.join(path, segment_name(target.first_sequence)))
+    sync_directory(path)
+
+
+def _copy_run(path: str, uuid: bytes, target: Target, run: Run, fd: int, offset: int) -> None:
+    assert target.source is not None
+    file = SegmentFile(path, target.source.segment, uuid, check_header=False)
+    try:
+        if target.source.segment == target.first_sequence and run.start == offset and not target.doubtful:
+            copy_range(file.fileno(), run.start, run.end, fd, offset)
+            return
+        for block in file.blocks(run.start):  # a block's header says where it stands
+            if block.offset >= run.end:
+                break
+            content = os.pread(file.fileno(), BLOCK_HEADER_BYTES + block.stored_bytes, block.offset)
+            at = offset + block.offset - run.start
+            os.pwrite(fd, moved_block(content, uuid, target.first_sequence, at), at)
+    finally:
+        file.close()
+
+
+def _made(uuid: bytes, target: Target, part: Made, offset: int, sequence: int, clock_us: int) -> bytes:
+    return encode_block(
+        uuid,
+        target.first_sequence,
+        offset,
+        part.raw,
+        clock_us if part.base_time_us is None else part.base_time_us,
+        sequence,
+        snapshot=part.is_state_block,
+        clamp_us=clock_us,
+    )
+
+
+def _forget_index(path: str, segment: int) -> None:
+    try:
+        os.unlink(os.path.join(path, index_name(segment)))
+    except FileNotFoundError:
+        return

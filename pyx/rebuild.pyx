@@ -1,0 +1,200 @@
+"""Pieces of a journal that is written anew, by a repair or into a backup: a segment's header, a block at another place,
+and what the pre-commit buffer holds."""
+
+import os
+from collections import namedtuple
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy
+
+from jlog._core.file cimport jlog_write_at
+from jlog._core.format cimport (
+    JLOG_BOUNDS_MAGIC,
+    JLOG_COPY_BYTES,
+    JLOG_POSITION_MAGIC,
+    JLOG_SEGMENT_MAGIC,
+    jlog_block_header,
+    jlog_block_header_crc,
+    jlog_bounds,
+    jlog_crc32c,
+    jlog_load32,
+    jlog_load64,
+    jlog_position,
+    jlog_segment_header,
+    jlog_structure_crc,
+    jlog_walk,
+    jlog_walk_records,
+)
+from jlog._core.page cimport (
+    JLOG_BASE_BYTES,
+    JLOG_PAGE_BYTES,
+    JLOG_PAGE_RECOVERING,
+    JLOG_STATUS_OFFSET,
+    jlog_page,
+    jlog_slot,
+    jlog_slot_crc,
+    jlog_word_crc,
+    jlog_word_used,
+)
+from jlog._core.precommit cimport PAGE_VALID, Precommit, Snapshot
+from jlog._core.segment cimport fill_segment_header
+
+from jlog._core.copies import NONE
+from jlog.errors import CorruptJournal
+
+cdef enum:
+    TEARS_MAX = 1000
+
+SIGNATURE_BYTES = max(sizeof(jlog_segment_header), sizeof(jlog_position), sizeof(jlog_bounds))
+COPIES_AT = 0, JLOG_COPY_BYTES
+Signature = namedtuple("Signature", "uuid epoch first_sequence")
+Body = namedtuple("Body", "segment offset first_sequence base_time_us raw records clock_us")
+Page = namedtuple("Page", "ready current whole direct sync_failed segment offset first_sequence bodies")
+
+
+def segment_header(bytes uuid not None, uint64_t epoch, uint64_t first_sequence, previous, int64_t created_us) -> bytes:
+    """`previous`: (segment, end offset, end sequence) of the file before, or None."""
+    cdef jlog_segment_header header
+    segment, offset, sequence = previous if previous is not None else (NONE, 0, 0)
+    fill_segment_header(&header, uuid, epoch, first_sequence, segment, offset, sequence)
+    header.created_us = created_us
+    header.crc = jlog_structure_crc(&header, sizeof(header), 12)
+    return (<uint8_t *> &header)[:sizeof(header)]
+
+
+def moved_block(bytes block not None, bytes uuid not None, uint64_t segment, uint64_t offset) -> bytes:
+    """The same block, header and stored body, as it stands at another place."""
+    cdef jlog_block_header header
+    if len(block) < <Py_ssize_t> sizeof(header):
+        raise ValueError("this is no block")
+    memcpy(&header, <const uint8_t *> block, sizeof(header))
+    header.header_crc = jlog_block_header_crc(&header, uuid, segment, offset)
+    return (<uint8_t *> &header)[:sizeof(header)] + block[sizeof(header):]
+
+
+cdef object make_body(const jlog_slot *slot, bytes body):
+    """What the slot says and the body holds; None where it is no sequence of records."""
+    cdef jlog_walk walk
+    if not body:
+        return Body(slot.segment, slot.offset, slot.first_sequence, 0, b"", 0, 0)
+    raw = body[JLOG_BASE_BYTES:]
+    base_us = jlog_load64(<const uint8_t *> body)
+    if jlog_walk_records(<const uint8_t *> <bytes> raw, len(raw), base_us, &walk) != 0:
+        return None
+    return Body(slot.segment, slot.offset, slot.first_sequence, base_us, raw, walk.record_count, walk.clock_max_us)
+
+
+def open_block(directory, bytes uuid not None):
+    """The open block as it is now, beside living writers: every record appended before this call is in it or before its
+    place. None where no page of this boot is there. CorruptJournal where it fails its checksum."""
+    cdef Precommit precommit
+    cdef Snapshot now
+    cdef uint8_t *target = NULL
+    cdef int status, tears = 0
+    try:
+        precommit = Precommit(directory, uuid, writable=False)
+    except FileNotFoundError:
+        return None
+    while True:
+        status = precommit.snapshot(&now)
+        if status < 0:
+            raise OSError(-status, os.strerror(-status), precommit.path)
+        if status != PAGE_VALID:
+            return None
+        if now.used == 0:
+            return make_body(&now.slot, b"")
+        target = <uint8_t *> malloc(now.used)
+        if target == NULL:
+            raise MemoryError
+        try:
+            status = precommit.read_body(&now, target, 0)
+            if status == 0:
+                continue  # switched away from meanwhile
+            if status < 0:
+                raise CorruptJournal(precommit.path, JLOG_PAGE_BYTES, "the pre-commit buffer is cut off")
+            body = make_body(&now.slot, target[:now.used]) if jlog_crc32c(0, target, now.used) == now.crc else None
+            if body is not None:
+                return body
+            tears += 1  # a pread beside stores may be torn: it is looked at again before it is called damage
+            if tears == TEARS_MAX:
+                raise CorruptJournal(precommit.path, JLOG_PAGE_BYTES, "the open block fails its checksum")
+        finally:
+            free(target)
+
+
+def look_at_page(directory, bytes uuid not None):
+    """What the file `precommit` says while nobody writes; None where it is missing. `ready`: it is of this boot and file, so
+    that readers believe it. `current`: its open slot is right too, and so it says where the journal ends: at `segment`,
+    `offset`, `first_sequence`. `whole`: the open block is empty, or
+    among `bodies`: each slot whose CRC is right, with the body that its word vouches for. `sync_failed`: the kernel may
+    have dropped what was written since the synced mark, though it still reads it."""
+    cdef Precommit precommit
+    cdef const jlog_page *page
+    cdef jlog_slot *slot
+    cdef bytes content, body
+    cdef uint32_t used
+    try:
+        precommit = Precommit(directory, uuid, writable=False)
+    except FileNotFoundError:
+        return None
+    with open(precommit.path, "rb") as file:
+        content = file.read()
+    content = content.ljust(JLOG_PAGE_BYTES, b"\0")
+    page = <const jlog_page *> <const uint8_t *> content
+    bodies = []
+    for parity in range(2):
+        slot = <jlog_slot *> &page.slots[parity]
+        used = jlog_word_used(slot.word)
+        body = content[JLOG_PAGE_BYTES:JLOG_PAGE_BYTES + used]
+        if slot.crc != jlog_slot_crc(slot, precommit.uuid) or used <= JLOG_BASE_BYTES or <uint32_t> len(body) != used:
+            continue
+        if jlog_crc32c(0, <const uint8_t *> body, used) == jlog_word_crc(slot.word):
+            found = make_body(slot, body)
+            if found is not None:
+                bodies.append(found)
+    slot = <jlog_slot *> &page.slots[page.generation & 1]
+    ready = precommit.identify(page) == PAGE_VALID
+    current = ready and slot.generation == page.generation and slot.crc == jlog_slot_crc(slot, precommit.uuid)
+    empty = slot.word == 0
+    whole = empty or any((b.segment, b.offset, b.first_sequence) == (slot.segment, slot.offset, slot.first_sequence)
+                         for b in bodies)
+    return Page(ready, current, current and whole, current and empty and page.direct == page.generation,
+                current and page.sync_error != 0, slot.segment, slot.offset, slot.first_sequence, bodies)
+
+
+def invalidate_page(directory, bytes uuid not None) -> None:
+    """In place, for a reader may have it open: whoever looks at it from now on finds the journal's end in the segments."""
+    cdef Precommit precommit
+    cdef uint32_t status = JLOG_PAGE_RECOVERING
+    cdef int error
+    try:
+        precommit = Precommit(directory, uuid)
+    except FileNotFoundError:
+        return
+    if os.fstat(precommit.fd).st_size >= <int64_t> (JLOG_STATUS_OFFSET + sizeof(status)):
+        error = jlog_write_at(precommit.fd, <const uint8_t *> &status, sizeof(status), JLOG_STATUS_OFFSET)
+        if error != 0:
+            raise OSError(error, os.strerror(error), precommit.path)
+
+
+def whose(bytes image not None):
+    """The Signature of a file that begins so; None where it is neither a segment nor a position nor `bounds`, or not
+    whole. What it does not say is None."""
+    cdef const uint8_t *at = image
+    cdef jlog_segment_header *segment = <jlog_segment_header *> at
+    cdef jlog_position *position = <jlog_position *> at
+    cdef jlog_bounds *bounds = <jlog_bounds *> at
+    if is_whole(image, JLOG_SEGMENT_MAGIC, sizeof(jlog_segment_header)):
+        return Signature(segment.uuid[:16], segment.epoch, segment.first_sequence)
+    if is_whole(image, JLOG_POSITION_MAGIC, sizeof(jlog_position)):
+        return Signature(position.uuid[:16], position.epoch, None)
+    if is_whole(image, JLOG_BOUNDS_MAGIC, sizeof(jlog_bounds)):
+        return Signature(bounds.uuid[:16], None, None)
+    return None
+
+
+cdef bint is_whole(bytes image, const char *magic, size_t size) except -1:
+    cdef const uint8_t *at = image
+    return (<size_t> len(image) >= size and memcmp(at, magic, 8) == 0
+            and jlog_load32(at + 12) == jlog_structure_crc(at, size, 12))
