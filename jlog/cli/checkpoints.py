@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 import jlog
+from jlog.cli.groups import Group
 from jlog.cli.output import json_option
 from jlog.cli.parameters import CHECKPOINT, POSITION, Position, checked, journal_argument
 from jlog.cli.subscribers import print_positions
 
 
-@click.group(short_help="Checkpoints: list, set, remove.")
+@click.group(cls=Group, short_help="Checkpoints: list, set, remove.")
 def checkpoint() -> None:
     """Checkpoints: named positions that hold records as a subscriber does, to rewind to.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import jlog
+from jlog.cli.groups import Group
 from jlog.cli.output import json_option, print_json, print_table
 from jlog.cli.parameters import CHECKPOINT, POSITION, SUBSCRIBER, Position, checked, journal_argument
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@click.group(short_help="Subscribers: list, add, remove, move, copy.")
+@click.group(cls=Group, short_help="Subscribers: list, add, remove, move, copy.")
 def subscriber() -> None:
     """Subscribers: named, durable positions.
 

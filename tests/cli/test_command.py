@@ -113,7 +113,9 @@ def test_every_option_in_an_example_exists(path: tuple[str, ...]) -> None:
 
 
 def test_no_command_and_an_unknown_one_are_errors_of_usage() -> None:
-    assert run().code == 2
+    for command in ([], ["subscriber"], ["checkpoint"]):
+        result = run(*command)
+        assert (result.code, result.out, "Usage:" in result.err) == (2, b"", True)
     assert run("fly").code == 2
     assert run("info").code == 2
 
