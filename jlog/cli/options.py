@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import asdict
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -97,4 +97,5 @@ def _change(journal: str, options: dict[str, Any], precommit: int | None) -> Non
 
 
 def _options(journal: str) -> dict[str, Any]:
-    return asdict(jlog.Journal(journal).options)
+    info = jlog.Journal(journal).info()  # where they have the form that is printed
+    return {field.name: info[field.name] for field in fields(jlog.Options)}

@@ -209,3 +209,23 @@ def test_a_path_need_not_be_utf8(tmp_path: Path) -> None:
     assert os.fsencode(do("info", "--json", journal).json["path"]) == journal
     assert do("info", journal).out
     assert do("ls", tmp_path).out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "append", "create", "dump", "tail", "read URL billing", "info", "rm --yes", "ls", "subscriber ls",
+        "subscriber set URL billing end", "checkpoint ls", "checkpoint rm URL mark", "rewind URL billing mark",
+    ],
+)  # fmt: skip
+def test_a_topic_without_the_extra_for_kafka_says_what_to_install(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine that lacks the client: what stands before the installed one on the path does as if."""
+    missing = 'raise ModuleNotFoundError("No module named \'confluent_kafka\'", name="confluent_kafka")\n'
+    (tmp_path / "confluent_kafka.py").write_text(missing)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    url = "kafka://127.0.0.1:9/orders"
+    words = [url if word == "URL" else word for word in command.split()]
+    result = run(*words, *([] if url in words else [url]))
+    assert (result.code, result.err.count("\n"), "pip install 'pyjlog[kafka]'" in result.err) == (1, 1, True)
