@@ -87,8 +87,8 @@ def change_options(journal: str, options: dict[str, Any], precommit: int | None,
 
 
 def _change(journal: str, options: dict[str, Any], precommit: int | None) -> None:
-    with checked(), jlog.Writer(journal, precommit=precommit or 0, create=False, **options) as writer:
-        found = writer.precommit
+    with checked(), jlog.Writer(journal, precommit=precommit or 0, create=False, **options):
+        found = jlog.Journal(journal).options.precommit
     if precommit is not None and found != precommit:
         raise JournalError(
             f"{journal}: the pre-commit buffer has {human_bytes(found)}, not {human_bytes(precommit)}: it grows only while "
