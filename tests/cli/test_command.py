@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -229,3 +230,17 @@ def test_a_topic_without_the_extra_for_kafka_says_what_to_install(
     words = [url if word == "URL" else word for word in command.split()]
     result = run(*words, *([] if url in words else [url]))
     assert (result.code, result.err.count("\n"), "pip install 'pyjlog[kafka]'" in result.err) == (1, 1, True)
+
+
+def test_help_needs_nothing_that_an_extra_brings() -> None:
+    """Whoever has not installed it is told so by the command that needs it, and not by `jlogtool --help`."""
+    program = f"""
+import sys
+for name in ("confluent_kafka", "fsspec", "prometheus_client", "pyarrow", "pyspark"):
+    sys.modules[name] = None
+from jlog.cli.tool import run
+for path in {[[], *map(list, COMMANDS)]}:
+    assert run([*path, "--help"]) == 0, path
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
