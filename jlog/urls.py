@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from jlog._core.writer import Writer
+from jlog.errors import JournalError
+from jlog.journal import Journal
 from jlog.reader import Reader
 
 FILE, KAFKA = "file", "kafka"
@@ -32,8 +34,8 @@ def open_writer(url: str | os.PathLike[str], **options: Any) -> Writer:
     path = path_of(url)
     if path is not None:
         return Writer(path, **options)
-    with _kafka() as kafka:
-        return kafka.open_writer(url, **options)  # type: ignore[no-any-return]
+    with _kafka("open_writer") as open_topic:
+        return open_topic(url, **options)  # type: ignore[no-any-return]
 
 
 def open_reader(url: str | os.PathLike[str], subscriber: str | None = None, **options: Any) -> Reader:
@@ -42,8 +44,43 @@ def open_reader(url: str | os.PathLike[str], subscriber: str | None = None, **op
     path = path_of(url)
     if path is not None:
         return Reader(path, subscriber, **options)
-    with _kafka() as kafka:
-        return kafka.open_reader(url, subscriber, **options)  # type: ignore[no-any-return]
+    with _kafka("open_reader") as open_topic:
+        return open_topic(url, subscriber, **options)  # type: ignore[no-any-return]
+
+
+def open_journal(url: str | os.PathLike[str]) -> Journal:
+    """The Journal at `url`; of a topic, what has the same methods for looking at it and for its positions."""
+    path = path_of(url)
+    if path is not None:
+        return Journal(path)
+    with _kafka("open_journal") as open_topic:
+        return open_topic(url)  # type: ignore[no-any-return]
+
+
+def create_journal(url: str | os.PathLike[str], **options: Any) -> None:
+    """As jlog.Journal.create."""
+    path = path_of(url)
+    if path is not None:
+        Journal.create(path, **options)
+        return
+    with _kafka("create_journal") as create_topic:
+        create_topic(url, **options)
+
+
+def delete_journal(url: str | os.PathLike[str]) -> None:
+    """As jlog.Journal.delete."""
+    path = path_of(url)
+    if path is not None:
+        Journal.delete(path)
+        return
+    with _kafka("delete_journal") as delete_topic:
+        delete_topic(url)
+
+
+def list_topics(url: str) -> list[str]:
+    """The URLs of the topics at kafka://HOST:PORT."""
+    with _kafka("list_topics") as topics_at:
+        return list(topics_at(url))
 
 
 def path_of(url: str | os.PathLike[str]) -> str | os.PathLike[str] | None:
@@ -87,9 +124,13 @@ def _file_path(url: str, rest: str) -> str:
 
 
 @contextmanager
-def _kafka() -> Iterator[Any]:
+def _kafka(name: str) -> Iterator[Callable[..., Any]]:
+    """What jlog.kafka has for this, under the same name. It is imported when a URL asks for it."""
     try:
-        yield importlib.import_module("jlog.kafka")
+        found = getattr(importlib.import_module("jlog.kafka"), name, None)
+        if found is None:
+            raise JournalError(f"this cannot be done with a Kafka topic: jlog.kafka has no {name}")
+        yield found
     except ModuleNotFoundError as error:
         raise ImportError(
             f"kafka:// URLs need {error.name}, which is not installed: pip install 'pyjlog[kafka]'",

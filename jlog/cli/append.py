@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 STDIN = "-"
-PRECOMMIT_BYTES = 128 << 10
 
 
 @click.command(short_help="Append lines or binary records.")
@@ -49,7 +48,6 @@ PRECOMMIT_BYTES = 128 << 10
 @click.option(
     "--precommit",
     type=SIZE,
-    default=PRECOMMIT_BYTES,
     help="Size of the shared pre-commit buffer, 4K to 1G; 0: each append is in the segment file before the next one. "
     "Units are of 1024.  [default: 128K]",
 )
@@ -60,7 +58,7 @@ def append(
     files: tuple[str, ...],
     format_name: str,
     framing: str,
-    precommit: int,
+    precommit: int | None,
     options: dict[str, Any],
     as_json: bool,
 ) -> None:
@@ -83,6 +81,8 @@ def append(
       jlogtool dump --json /tmp/a | jlogtool append --format jsonl /tmp/b
       jlogtool append --json /var/lib/events a.log b.log
     """
+    if precommit is not None:
+        options["precommit"] = precommit
     if format_name == "jsonl":
         refuse_beside("--format jsonl", "framing")
     split = split_jsonl if format_name == "jsonl" else SPLITTERS[framing]
@@ -91,7 +91,7 @@ def append(
         # Opened before the journal is: what cannot be read makes none.
         opened = [(name, stack.enter_context(_opened(name))) for name in sources]
         with checked():
-            writer = stack.enter_context(jlog.open_writer(journal, precommit=precommit, **options))
+            writer = stack.enter_context(jlog.open_writer(journal, **options))
         first = None if is_topic(journal) else writer.next_sequence
         records = 0
         total = _total_bytes(fd for _, fd in opened)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
-import jlog
+from jlog.cli.groups import Group
 from jlog.cli.output import json_option
-from jlog.cli.parameters import CHECKPOINT, POSITION, Position, checked, journal_argument
+from jlog.cli.parameters import CHECKPOINT, POSITION, Position, checked, journal_or_topic_argument
 from jlog.cli.subscribers import print_positions
+from jlog.urls import open_journal
 
 
-@click.group(short_help="Checkpoints: list, set, remove.")
+@click.group(cls=Group, short_help="Checkpoints: list, set, remove.")
 def checkpoint() -> None:
     """Checkpoints: named positions that hold records as a subscriber does, to rewind to.
 
@@ -19,7 +20,7 @@ def checkpoint() -> None:
 
 
 @checkpoint.command("ls", short_help="List the checkpoints.")
-@journal_argument
+@journal_or_topic_argument
 @json_option
 def list_checkpoints(journal: str, as_json: bool) -> None:
     """List the checkpoints of JOURNAL, and how many records lie behind each.
@@ -29,11 +30,11 @@ def list_checkpoints(journal: str, as_json: bool) -> None:
       jlogtool checkpoint ls /var/lib/events
       jlogtool checkpoint ls --json /var/lib/events
     """
-    print_positions(jlog.Journal(journal).checkpoints(), ("sequence", "lag"), as_json)
+    print_positions(open_journal(journal).checkpoints(), ("sequence", "lag"), as_json)
 
 
 @checkpoint.command("set", short_help="Make or move a checkpoint.")
-@journal_argument
+@journal_or_topic_argument
 @click.argument("name", type=CHECKPOINT)
 @click.argument("position", type=POSITION)
 def set_checkpoint(journal: str, name: str, position: Position) -> None:
@@ -48,11 +49,11 @@ def set_checkpoint(journal: str, name: str, position: Position) -> None:
       jlogtool checkpoint set /var/lib/events noon 2026-11-20T12:00:00Z
     """
     with checked():
-        jlog.Journal(journal).set_checkpoint(name, position)
+        open_journal(journal).set_checkpoint(name, position)
 
 
 @checkpoint.command("rm", short_help="Remove a checkpoint.")
-@journal_argument
+@journal_or_topic_argument
 @click.argument("name", type=CHECKPOINT)
 def remove_checkpoint(journal: str, name: str) -> None:
     """Remove the checkpoint NAME. What only it held may be cleaned.
@@ -62,4 +63,4 @@ def remove_checkpoint(journal: str, name: str) -> None:
       jlogtool checkpoint rm /var/lib/events before-upgrade
     """
     with checked():
-        jlog.Journal(journal).remove_checkpoint(name)
+        open_journal(journal).remove_checkpoint(name)

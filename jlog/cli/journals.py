@@ -20,15 +20,23 @@ from jlog.cli.output import (
     print_json,
     print_table,
 )
-from jlog.cli.parameters import DIRECTORY, SIZE, checked, journal_argument
+from jlog.cli.parameters import (
+    DIRECTORY_OR_SERVER,
+    SIZE,
+    checked,
+    is_topic,
+    journal_argument,
+    journal_or_topic_argument,
+)
 from jlog.errors import JournalError, JournalNotFound
+from jlog.urls import create_journal, delete_journal, list_topics, open_journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
 @click.command(short_help="Make a journal.")
-@journal_argument
+@journal_or_topic_argument
 @click.option(
     "--precommit", type=SIZE, help="Size of the shared pre-commit buffer, 4K to 1G.  [default: 128K]"
 )
@@ -52,11 +60,11 @@ def create(journal: str, options: dict[str, Any], precommit: int | None, keep_re
     if keep_read:
         options["retention"] = jlog.Retention(delete_read=False)
     with checked():
-        jlog.Journal.create(journal, **options)
+        create_journal(journal, **options)
 
 
 @click.command(short_help="Show what a journal is and holds.")
-@journal_argument
+@journal_or_topic_argument
 @json_option
 def info(journal: str, as_json: bool) -> None:
     """Show what JOURNAL is, what it holds and who reads it.
@@ -69,7 +77,7 @@ def info(journal: str, as_json: bool) -> None:
       jlogtool info /var/lib/events
       jlogtool info --json /var/lib/events | jq .next_sequence
     """
-    found = jlog.Journal(journal).info()
+    found = open_journal(journal).info()
     if as_json:
         print_json(found)
         return
@@ -77,7 +85,7 @@ def info(journal: str, as_json: bool) -> None:
 
 
 @click.command("ls", short_help="List the journals below a directory.")
-@click.argument("directory", metavar="[DIR]", type=DIRECTORY, default=".")
+@click.argument("directory", metavar="[DIR]", type=DIRECTORY_OR_SERVER, default=".")
 @json_option
 def list_journals(directory: str, as_json: bool) -> None:
     """List the journals below DIR (the current directory), with their subscribers and how far these lag.
@@ -89,7 +97,8 @@ def list_journals(directory: str, as_json: bool) -> None:
       jlogtool ls /var/lib
       jlogtool ls --json /var/lib | jq '.[] | select(.lag > 1000) | .path'
     """
-    tried = [_try_summary(path) for path in journals_below(directory)]
+    paths = list_topics(directory) if is_topic(directory) else journals_below(directory)
+    tried = [_try_summary(path) for path in paths]
     found = [summary for summary in tried if summary]
     if as_json:
         print_json(found)
@@ -128,7 +137,7 @@ def _try_summary(path: str) -> dict[str, Any] | None:
 
 
 def _summary(path: str) -> dict[str, Any]:
-    journal = jlog.Journal(path)
+    journal = open_journal(path)
     subscribers = journal.subscribers()
     return {
         "path": path,
@@ -171,7 +180,7 @@ def roll(journal: str) -> None:
 
 
 @click.command("rm", short_help="Delete a journal.")
-@journal_argument
+@journal_or_topic_argument
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def remove(journal: str, yes: bool) -> None:
     """Delete JOURNAL with all its records, subscribers and checkpoints.
@@ -191,7 +200,7 @@ def remove(journal: str, yes: bool) -> None:
         if not click.confirm(question, err=True):
             complain(f"{journal} was not deleted")
             raise click.exceptions.Exit(FAILED)
-    jlog.Journal.delete(journal)
+    delete_journal(journal)
 
 
 def _what_it_holds(path: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import asdict
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -87,8 +87,8 @@ def change_options(journal: str, options: dict[str, Any], precommit: int | None,
 
 
 def _change(journal: str, options: dict[str, Any], precommit: int | None) -> None:
-    with checked(), jlog.Writer(journal, precommit=precommit or 0, create=False, **options) as writer:
-        found = writer.precommit
+    with checked(), jlog.Writer(journal, precommit=precommit or 0, create=False, **options):
+        found = jlog.Journal(journal).options.precommit
     if precommit is not None and found != precommit:
         raise JournalError(
             f"{journal}: the pre-commit buffer has {human_bytes(found)}, not {human_bytes(precommit)}: it grows only while "
@@ -97,4 +97,5 @@ def _change(journal: str, options: dict[str, Any], precommit: int | None) -> Non
 
 
 def _options(journal: str) -> dict[str, Any]:
-    return asdict(jlog.Journal(journal).options)
+    info = jlog.Journal(journal).info()  # where they have the form that is printed
+    return {field.name: info[field.name] for field in fields(jlog.Options)}

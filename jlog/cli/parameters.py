@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-import jlog
 from jlog.errors import JournalError
-from jlog.urls import path_of
+from jlog.urls import open_journal, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,8 +70,7 @@ def _names(ctx: click.Context, kind: str) -> list[str]:
     # Behind an option whose value is being typed, click has not told arguments apart yet.
     given = ctx.params.get("journal") or next(iter(ctx.args), "")
     try:
-        path = path_of(given)
-        return [] if path is None else list(getattr(jlog.Journal(path), kind)())
+        return [] if is_topic(given) else list(getattr(open_journal(given), kind)())
     except (JournalError, OSError, ValueError):
         return []
 
@@ -109,6 +107,7 @@ class JournalType(click.ParamType):  # type: ignore[type-arg]
 
 
 DIRECTORY = JournalType(or_topic=False)
+DIRECTORY_OR_SERVER = JournalType(or_topic=True)
 PATH = click.Path()
 
 
@@ -117,7 +116,7 @@ def journal_argument(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def journal_or_topic_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What such a command does it does through jlog.open_writer and jlog.open_reader alone."""
+    """What such a command does it does through jlog.urls, and with what is the same for journals and topics."""
     return click.argument("journal", type=JournalType(or_topic=True))(function)
 
 

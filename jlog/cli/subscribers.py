@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import jlog
+from jlog.cli.groups import Group
 from jlog.cli.output import json_option, print_json, print_table
-from jlog.cli.parameters import CHECKPOINT, POSITION, SUBSCRIBER, Position, checked, journal_argument
+from jlog.cli.parameters import CHECKPOINT, POSITION, SUBSCRIBER, Position, checked, journal_or_topic_argument
+from jlog.urls import open_journal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@click.group(short_help="Subscribers: list, add, remove, move, copy.")
+@click.group(cls=Group, short_help="Subscribers: list, add, remove, move, copy.")
 def subscriber() -> None:
     """Subscribers: named, durable positions.
 
@@ -25,7 +27,7 @@ def subscriber() -> None:
 
 
 @subscriber.command("ls", short_help="List the subscribers.")
-@journal_argument
+@journal_or_topic_argument
 @json_option
 def list_subscribers(journal: str, as_json: bool) -> None:
     """List the subscribers of JOURNAL: where each stands, how many records it lags, and whether it is being read.
@@ -35,7 +37,7 @@ def list_subscribers(journal: str, as_json: bool) -> None:
       jlogtool subscriber ls /var/lib/events
       jlogtool subscriber ls --json /var/lib/events | jq '.[] | select(.lag > 0)'
     """
-    print_positions(jlog.Journal(journal).subscribers(), ("sequence", "lag", "busy"), as_json)
+    print_positions(open_journal(journal).subscribers(), ("sequence", "lag", "busy"), as_json)
 
 
 def print_positions(found: Mapping[str, jlog.Position], fields: tuple[str, ...], as_json: bool) -> None:
@@ -55,7 +57,7 @@ def _cell(value: Any) -> str:
 
 
 @subscriber.command("add", short_help="Make a subscriber.")
-@journal_argument
+@journal_or_topic_argument
 @click.argument("name")
 @click.option("--start", type=POSITION, default="begin", show_default=True, help="Where it begins to read.")
 def add_subscriber(journal: str, name: str, start: Position) -> None:
@@ -71,11 +73,11 @@ def add_subscriber(journal: str, name: str, start: Position) -> None:
       jlogtool subscriber add /var/lib/events replay --start 2026-11-20T12:00:00Z
     """
     with checked():
-        jlog.Journal(journal).add_subscriber(name, start)
+        open_journal(journal).add_subscriber(name, start)
 
 
 @subscriber.command("rm", short_help="Remove a subscriber.")
-@journal_argument
+@journal_or_topic_argument
 @click.argument("name", type=SUBSCRIBER)
 def remove_subscriber(journal: str, name: str) -> None:
     """Remove the subscriber NAME, which nobody may be reading. What only it still wanted may be cleaned.
@@ -85,11 +87,11 @@ def remove_subscriber(journal: str, name: str) -> None:
       jlogtool subscriber rm /var/lib/events billing
     """
     with checked():
-        jlog.Journal(journal).remove_subscriber(name)
+        open_journal(journal).remove_subscriber(name)
 
 
 @subscriber.command("set", short_help="Move a subscriber.")
-@journal_argument
+@journal_or_topic_argument
 @click.argument("name", type=SUBSCRIBER)
 @click.argument("position", type=POSITION)
 def set_subscriber(journal: str, name: str, position: Position) -> None:
@@ -104,11 +106,11 @@ def set_subscriber(journal: str, name: str, position: Position) -> None:
       jlogtool subscriber set /var/lib/events billing 1200
     """
     with checked():
-        jlog.Journal(journal).set_subscriber(name, position)
+        open_journal(journal).set_subscriber(name, position)
 
 
 @subscriber.command("copy", short_help="Make a subscriber that stands where another does.")
-@journal_argument
+@journal_or_topic_argument
 @click.argument("source", type=SUBSCRIBER, metavar="FROM")
 @click.argument("target", metavar="TO")
 def copy_subscriber(journal: str, source: str, target: str) -> None:
@@ -119,11 +121,11 @@ def copy_subscriber(journal: str, source: str, target: str) -> None:
       jlogtool subscriber copy /var/lib/events billing billing-test
     """
     with checked():
-        jlog.Journal(journal).add_subscriber(target, copy_of=source)
+        open_journal(journal).add_subscriber(target, copy_of=source)
 
 
 @click.command(short_help="Set a subscriber back to a checkpoint.")
-@journal_argument
+@journal_or_topic_argument
 @click.argument("name", type=SUBSCRIBER, metavar="SUBSCRIBER")
 @click.argument("checkpoint", type=CHECKPOINT)
 def rewind(journal: str, name: str, checkpoint: str) -> None:
@@ -135,4 +137,4 @@ def rewind(journal: str, name: str, checkpoint: str) -> None:
       jlogtool rewind /var/lib/events billing before-upgrade
     """
     with checked():
-        jlog.Journal(journal).rewind(name, checkpoint)
+        open_journal(journal).rewind(name, checkpoint)

@@ -12,6 +12,7 @@ import click
 
 import jlog
 from jlog.cli.exits import DAMAGED, DONE, FAILED, INTERRUPTED
+from jlog.cli.groups import Group
 from jlog.cli.output import complain, say_no_more
 from jlog.errors import CorruptJournal, JournalError
 
@@ -54,7 +55,7 @@ SECTIONS: dict[str, dict[str, str]] = {
 }
 
 
-class Tool(click.Group):
+class Tool(Group):
     """Imports the file of a command when it is used, so that none pays for what another one needs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002

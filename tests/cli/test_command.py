@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,7 +114,9 @@ def test_every_option_in_an_example_exists(path: tuple[str, ...]) -> None:
 
 
 def test_no_command_and_an_unknown_one_are_errors_of_usage() -> None:
-    assert run().code == 2
+    for command in ([], ["subscriber"], ["checkpoint"]):
+        result = run(*command)
+        assert (result.code, result.out, "Usage:" in result.err) == (2, b"", True)
     assert run("fly").code == 2
     assert run("info").code == 2
 
@@ -207,3 +210,37 @@ def test_a_path_need_not_be_utf8(tmp_path: Path) -> None:
     assert os.fsencode(do("info", "--json", journal).json["path"]) == journal
     assert do("info", journal).out
     assert do("ls", tmp_path).out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "append", "create", "dump", "tail", "read URL billing", "info", "rm --yes", "ls", "subscriber ls",
+        "subscriber set URL billing end", "checkpoint ls", "checkpoint rm URL mark", "rewind URL billing mark",
+    ],
+)  # fmt: skip
+def test_a_topic_without_the_extra_for_kafka_says_what_to_install(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine that lacks the client: what stands before the installed one on the path does as if."""
+    missing = 'raise ModuleNotFoundError("No module named \'confluent_kafka\'", name="confluent_kafka")\n'
+    (tmp_path / "confluent_kafka.py").write_text(missing)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    url = "kafka://127.0.0.1:9/orders"
+    words = [url if word == "URL" else word for word in command.split()]
+    result = run(*words, *([] if url in words else [url]))
+    assert (result.code, result.err.count("\n"), "pip install 'pyjlog[kafka]'" in result.err) == (1, 1, True)
+
+
+def test_help_needs_nothing_that_an_extra_brings() -> None:
+    """Whoever has not installed it is told so by the command that needs it, and not by `jlogtool --help`."""
+    program = f"""
+import sys
+for name in ("confluent_kafka", "fsspec", "prometheus_client", "pyarrow", "pyspark"):
+    sys.modules[name] = None
+from jlog.cli.tool import run
+for path in {[[], *map(list, COMMANDS)]}:
+    assert run([*path, "--help"]) == 0, path
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
