@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import arrow
 import reading
 import reopening
 import writing
@@ -24,7 +25,7 @@ from memory import Memory, memory
 from rich.console import Console
 from rich.table import Table
 
-CONTESTS = [*writing.CONTESTS, *reading.CONTESTS]
+CONTESTS = [*writing.CONTESTS, *reading.CONTESTS, *arrow.CONTESTS]
 REOPENINGS = {"reopen": 64 << 20, "reopen-one-segment": 4 << 30}  # bytes of a segment
 MEMORY = "memory"
 NAMES = [contest.name for contest in CONTESTS] + [*REOPENINGS, MEMORY]
