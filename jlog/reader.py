@@ -133,6 +133,8 @@ class Reader:
         `max_bytes`. With `end` they stop before that sequence. Raises ImportError without pyarrow:
         pip install 'pyjlog[arrow]'."""
         check_limits(max_records, max_bytes)
+        if end is not None and end < 0:
+            raise ValueError(f"a sequence is 0 or more, not {end}")
         self._check_lost()
         return ArrowIterator(self._cursor, max_records, max_bytes, columns=columns, end=end)
 
@@ -166,8 +168,8 @@ class Reader:
     def read(
         self, max_records: int = 10_000, max_bytes: int = 64 << 20, timeout: float | None = 0
     ) -> RecordBatch:
-        """At least one record, and no more than `max_records` or, beyond the first, `max_bytes`. Empty only if none came
-        within `timeout` seconds (None: waits for ever)."""
+        """At least one record, and no more than `max_records` or, beyond the first, `max_bytes`; never more than 2 GiB, which
+        is what a column of Arrow's holds. Empty only if none came within `timeout` seconds (None: waits for ever)."""
         check_limits(max_records, max_bytes)
         self._check_lost()
         batch = self._cursor.read(max_records, max_bytes)

@@ -113,6 +113,10 @@ cdef class Columns(Batch):
         cdef uint32_t used = self.to.value.used
         cdef jlog_sizes more
         self.reserve(rows + count, used + size)
+        if self.names == ("sequence",):  # how many there are is known
+            self.to.rows = self.count = rows + count
+            jlog_fill_sequence(&self.to, rows, first_sequence)
+            return 0
         at = jlog_fill_short(&self.to, data, end, base_time_us)
         if at != end:
             jlog_measure(at, end, &more)

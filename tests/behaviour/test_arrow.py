@@ -220,12 +220,14 @@ def test_columns_that_are_not_there_are_refused_with_those_that_are(path, writer
         reader.record_batches(columns=columns)
 
 
-def test_limits_below_one_are_refused(path, writer):
+def test_limits_that_leave_nothing_are_refused(path, writer):
     with jlog.Reader(path) as reader:
         with pytest.raises(ValueError, match="at least 1"):
             reader.record_batches(max_records=0)
         with pytest.raises(ValueError, match="at least 1"):
             reader.record_batches(max_bytes=0)
+        with pytest.raises(ValueError, match="0 or more"):
+            reader.record_batches(end=-1)
 
 
 @pytest.mark.damage

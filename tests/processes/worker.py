@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 writers: dict[str, jlog.Writer] = {}
 readers: dict[str, jlog.Reader] = {}
 units: dict[str, Any] = {}
+LONG: dict[str, Any] = {"key": b"key", "headers": [("name", b"value")]}
 
 
 def tell(kind: str, *content: Any) -> None:
@@ -44,10 +45,12 @@ def unpickle_writer(name: str, pickled: str) -> None:
 
 
 def append(name: str, times: int = 1, size: int = 0, writer: str | None = None) -> None:
-    """One value a call. `writer`: whose object, where `name` has none of its own."""
+    """One value a call, by turns in the short form and in the long one, which go into the buffer in ways of their own.
+    `writer`: whose object, where `name` has none of its own."""
     for unit in islice(units.setdefault(name, count()), times):
         (value,) = values_of(name, unit, size=size)
-        tell("unit", *Unit(name, unit, 1, writers[writer or name].append(value)))
+        more = LONG if unit % 2 else {}
+        tell("unit", *Unit(name, unit, 1, writers[writer or name].append(value, **more)))
 
 
 def extend(
