@@ -82,7 +82,7 @@ class Watch:
         poll, tick = POLL_MIN_SECONDS, time.monotonic() + TICK_SECONDS
         while True:
             rings = self.bell.rings
-            journals = self._watches.awaited(self, keep_idle=bool(changed))
+            journals = self._watches.awaited(self, changed)
             if not journals:
                 return
             look_at = [journal for journal in journals if not journal.asked]
@@ -132,12 +132,14 @@ class Watches:
         self._watches.append(watch)
         return watch
 
-    def awaited(self, watch: Watch, *, keep_idle: bool) -> list[WatchedJournal]:
-        """Its journals. Those that nobody waits for are dropped, but for just after they changed: who was woken is soon
-        back. Without any it ends."""
+    def awaited(self, watch: Watch, changed: list[WatchedJournal]) -> list[WatchedJournal]:
+        """Its journals. Those that nobody waits for, or only in a loop that was closed, are dropped, but for those that have
+        just changed: who was woken is soon back. Without any it ends."""
         with self._lock:
-            if not keep_idle:
-                for key in [key for key, journal in watch.journals.items() if not journal.waiters]:
+            for key, journal in list(watch.journals.items()):
+                closed = [waiter for waiter in list(journal.waiters) if waiter.loop.is_closed()]
+                journal.waiters.difference_update(closed)
+                if not journal.waiters and journal not in changed:
                     del watch.journals[key]
             if self._stopped:
                 watch.journals.clear()

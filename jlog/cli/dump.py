@@ -15,6 +15,7 @@ from jlog.cli.blocks import dump_blocks
 from jlog.cli.formats import Format, format_options
 from jlog.cli.matching import Match, grep_options
 from jlog.cli.output import binary_stdout
+from jlog.cli.pacing import pace_option, write_records
 from jlog.cli.parameters import (
     POSITION,
     Position,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from jlog.cli.formats import Records
+    from jlog.pace import Pace
 
 
 @click.command(short_help="Print records, or the raw structure.")
@@ -44,13 +46,15 @@ if TYPE_CHECKING:
 @click.option("--reverse", is_flag=True, help="Newest first.")
 @grep_options
 @format_options
+@pace_option
 @click.option("--blocks", is_flag=True, help="Print the blocks of the segments instead of records.")
 def dump(journal: str, output: Format, blocks: bool, **selection: Any) -> None:
     """Print the records of JOURNAL, oldest first, up to its end as it is now.
 
     --from and --to are positions: `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after
     it), or the name of a checkpoint. The record at --to is not printed any more. With --reverse the newest of the same
-    records comes first, and --limit takes the newest.
+    records comes first, and --limit takes the newest. With --pace they come as far apart as their timestamps are, counted
+    from the first; one whose time has passed already comes at once.
 
     What is damaged is left out: each damaged place has a line on stderr, and the exit code is 3. `raw` writes a null
     value as an empty one. In jsonl, what is not UTF-8 is base64, in `value_base64` or `key_base64`. REGEX is one of
@@ -62,6 +66,7 @@ def dump(journal: str, output: Format, blocks: bool, **selection: Any) -> None:
       jlogtool dump --from 1000 --to 2000 --json /var/lib/events | jq .value
       jlogtool dump --from 2026-11-20T12:00:00Z --limit 10 /var/lib/events
       jlogtool dump --reverse --limit 5 --grep 'error|fatal' -i /var/lib/events
+      jlogtool dump --from 2026-11-20T12:00:00Z --pace 10 /var/lib/events
       jlogtool dump --framing length32 /var/lib/images > images.bin
       jlogtool dump --blocks /var/lib/events
     """
@@ -71,6 +76,8 @@ def dump(journal: str, output: Format, blocks: bool, **selection: Any) -> None:
             raise click.UsageError("--blocks is for journals: a topic's blocks are its broker's")
         dump_blocks(journal, output.name == "jsonl")
         return
+    if selection["reverse"]:
+        refuse_beside("--reverse", "pace")
     dump_records(journal, output.to_bytes, Selection(**selection))
 
 
@@ -83,6 +90,7 @@ class Selection:
     limit: int | None
     reverse: bool
     match: Match | None
+    pace: Pace | None
 
 
 def dump_records(journal: str, to_bytes: Callable[[Records], bytes], wanted: Selection) -> None:
@@ -106,7 +114,7 @@ def dump_records(journal: str, to_bytes: Callable[[Records], bytes], wanted: Sel
             if len(records) > left:
                 records = records[:left]
             left -= len(records)
-            out.write(to_bytes(records))
+            write_records(out, to_bytes, records, wanted.pace)
             advance(len(piece))
         out.flush()
         reading.finish()

@@ -10,12 +10,15 @@ import jlog
 from jlog.cli.formats import Format, Formatter, format_options
 from jlog.cli.matching import Match, grep_options
 from jlog.cli.output import binary_stdout, complain, stdout_is_gone
+from jlog.cli.pacing import pace_option, write_records
 from jlog.cli.parameters import journal_or_topic_argument
 from jlog.cli.reading import LOOK_EVERY, Reading, holes_of, seek_kept, sequence_before
 from jlog.errors import PositionLost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from jlog.pace import Pace
 
 
 @click.command(short_help="Print the last records, and follow.")
@@ -32,7 +35,10 @@ if TYPE_CHECKING:
 )
 @grep_options
 @format_options
-def tail(journal: str, follow: bool, records: int, match: Match | None, output: Format) -> None:
+@pace_option
+def tail(
+    journal: str, follow: bool, records: int, match: Match | None, output: Format, pace: Pace | None
+) -> None:
     """Print the last records of JOURNAL.
 
     With --follow it waits for more, without using CPU, and prints each as soon as it is appended, until Ctrl-C or until
@@ -43,11 +49,15 @@ def tail(journal: str, follow: bool, records: int, match: Match | None, output: 
     With --grep or --grep-key, N counts the records that are printed: it looks back as far as it must to find so many.
     REGEX is one of Python's, and looks at bytes, as of dump.
 
+    With --pace they come as far apart as their timestamps are. With --follow new records then lag behind as far as the
+    first of the last ones did, unless FACTOR is above 1: then they catch up.
+
     \b
     Examples:
       jlogtool tail /var/lib/events
       jlogtool tail -f -n 0 --format pretty /var/lib/events
       jlogtool tail -f --grep 'error|fatal' -i /var/lib/events
+      jlogtool tail -f -n 1000 --pace 5 /var/lib/events
       jlogtool tail -f --json /var/lib/events | jq --unbuffered .value
     """
     to_bytes = output.to_bytes
@@ -56,11 +66,11 @@ def tail(journal: str, follow: bool, records: int, match: Match | None, output: 
         reading = Reading(reader)
         end = reader.position
         for piece in _last(journal, reading, end, records, match):
-            out.write(to_bytes(piece))
+            write_records(out, to_bytes, piece, pace)
         out.flush()
         seek_kept(reader, end)
         while follow and not stdout_is_gone():
-            _print_next(reading, to_bytes, out, match)
+            _print_next(reading, to_bytes, out, match, pace)
         reading.finish()
 
 
@@ -85,7 +95,9 @@ def _last(
     yield found[::-1]
 
 
-def _print_next(reading: Reading, to_bytes: Formatter, out: BinaryIO, match: Match | None) -> None:
+def _print_next(
+    reading: Reading, to_bytes: Formatter, out: BinaryIO, match: Match | None, pace: Pace | None
+) -> None:
     try:
         batch = reading.batch(timeout=LOOK_EVERY)
     except PositionLost as lost:
@@ -94,5 +106,5 @@ def _print_next(reading: Reading, to_bytes: Formatter, out: BinaryIO, match: Mat
         return
     records = batch if match is None else [record for record in batch if match(record)]
     if len(records):
-        out.write(to_bytes(records))
+        write_records(out, to_bytes, records, pace)
         out.flush()

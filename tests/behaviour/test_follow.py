@@ -7,6 +7,8 @@ import pytest
 
 import jlog
 from behaviour.journals import SMALL, fill, value_of
+from crash.tampering import flip
+from processes.children import Raised, nobody_follows, somebody_follows
 
 PATIENCE = 30.0  # what only a hang uses up
 
@@ -63,9 +65,7 @@ def test_it_is_woken_by_every_kind_of_append(writer, path, reader, in_thread):
             lambda: writer.append(b"x" * 100_000),
             lambda: bypassing.append(b"x"),
         ):
-            waiting = threading.Event()
-            in_thread(lambda append=append, waiting=waiting: (waiting.wait(), time.sleep(0.02), append()))
-            waiting.set()
+            in_thread(lambda append=append: (somebody_follows(path), append()))
             assert next(following).value.startswith(b"x")
 
 
@@ -122,12 +122,13 @@ def test_one_that_waits_goes_on_when_the_writer_closes_and_another_opens(path, i
     reader.close()
 
 
-def test_read_waits_for_the_first_record_and_no_longer(writer, reader, in_thread):
+def test_read_waits_for_the_first_record_and_no_longer(writer, path, reader, in_thread):
     assert len(reader.read(timeout=0)) == 0
     assert len(reader.read(timeout=0.01)) == 0
-    in_thread(lambda: (time.sleep(0.02), writer.append(b"x")))
+    nobody_follows(path)
+    in_thread(lambda: (somebody_follows(path), writer.append(b"x")))
     assert reader.read(timeout=PATIENCE).values() == [b"x"]
-    in_thread(lambda: (time.sleep(0.02), writer.append(b"y")))
+    in_thread(lambda: (somebody_follows(path), writer.append(b"y")))
     assert reader.read(timeout=None).values() == [b"y"]
 
 
@@ -140,5 +141,184 @@ def test_durable_only_waits_for_the_sync(path, in_thread):
     with jlog.Writer(path, **SMALL) as writer, jlog.Reader(path, durable_only=True) as reader:
         writer.append(b"x")
         assert list(reader.follow(timeout=0.01)) == []
-        in_thread(lambda: (time.sleep(0.02), writer.sync()))
+        nobody_follows(path)
+        in_thread(lambda: (somebody_follows(path), writer.sync()))
         assert next(reader.follow(timeout=PATIENCE)).value == b"x"
+
+
+# --- Writers that die ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("failpoints")
+def test_a_record_whose_writer_dies_before_it_wakes_anybody_is_found(path, spawn, in_thread):
+    jlog.Journal.create(path)
+    child = spawn("append.published=kill@1")
+    child.call("open_writer", "w", str(path), {})
+    with jlog.Reader(path) as reader:
+        in_thread(lambda: (somebody_follows(path), child.dies("append", "w")))
+        assert next(reader.follow(timeout=PATIENCE)).sequence == 0
+
+
+def test_the_death_of_a_writer_ends_nothing(path, spawn, in_thread):
+    child = spawn()
+    child.call("open_writer", "w", str(path), {})
+    child.call("append", "w")
+    with jlog.Reader(path) as reader:
+        following = reader.follow(timeout=PATIENCE)
+        next(following)
+        child.kill()
+
+        def write_on():
+            somebody_follows(path)
+            with jlog.Writer(path) as writer:
+                writer.append(b"by another one")
+
+        in_thread(write_on)
+        assert next(following).value == b"by another one"
+
+
+# --- One thread at a time -----------------------------------------------------------------------------------------
+
+
+CALLS = {
+    "iteration": lambda reader: next(iter(reader)),
+    "values": lambda reader: next(reader.values()),
+    "read": lambda reader: reader.read(),
+    "follow": lambda reader: next(reader.follow(timeout=0)),
+    "seek": lambda reader: reader.seek(0),
+    "read_backward": lambda reader: reader.read_backward(1),
+    "record_batches": lambda reader: list(reader.record_batches()),
+    "skip_damage": lambda reader: reader.skip_damage(),
+}
+
+
+@pytest.fixture
+def waiting(writer, path, in_thread):
+    """A reader in which another thread waits; with what that thread gets in the end."""
+    fill(writer, 10)
+    found = []
+
+    def follow():
+        try:
+            found.extend(reader.read(timeout=PATIENCE).values())
+        except jlog.JournalError as error:
+            found.append(error)
+
+    with jlog.Reader(path, "billing", start="end") as reader:
+        nobody_follows(path)
+        thread = in_thread(follow)
+        somebody_follows(path)
+        yield reader, thread, found
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_a_second_thread_is_refused_and_the_first_goes_on(writer, waiting, call):
+    if call is CALLS["record_batches"]:
+        pytest.importorskip("pyarrow")
+    reader, thread, found = waiting
+    with pytest.raises(jlog.JournalError, match="in use, by another thread"):
+        call(reader)
+    writer.append(b"for the first")
+    thread.join()
+    assert found == [b"for the first"]
+
+
+def test_values_that_were_read_already_are_refused_too(writer, path, in_thread):
+    fill(writer, 10)
+    with jlog.Reader(path) as reader:
+        values = reader.values()
+        next(values)
+        reader.seek("end")
+        nobody_follows(path)
+        thread = in_thread(reader.read, 10, 1000, PATIENCE)
+        somebody_follows(path)
+        with pytest.raises(jlog.JournalError, match="in use"):
+            next(values)
+        writer.append(b"x")
+        thread.join()
+        assert reader.position == 11
+
+
+def test_another_thread_may_ask_where_the_reader_stands(writer, waiting):
+    reader, thread, _ = waiting
+    assert (reader.position, reader.committed, reader.lag) == (10, 10, 0)
+    reader.commit()
+    writer.append(b"x")
+    thread.join()
+    assert reader.position == 11
+
+
+def test_another_thread_may_close_it(waiting, path):
+    reader, thread, found = waiting
+    reader.close()
+    thread.join()
+    assert [type(error) for error in found] == [jlog.JournalClosed]
+    jlog.Reader(path, "billing").close()
+
+
+def test_many_threads_on_one_reader_get_each_record_once_or_an_error(writer, path, in_thread):
+    written = fill(writer, 2000)
+    found = []
+
+    def read(records):
+        while reader.position < 2000:
+            try:
+                found.extend(record.value for record in records())
+            except jlog.JournalError:
+                continue
+
+    with jlog.Reader(path) as reader:
+        for records in (reader.__iter__, lambda: reader.read(7), lambda: reader.follow(timeout=0)):
+            in_thread(read, records)
+        read(reader.__iter__)
+    assert sorted(found) == sorted(written)
+
+
+# --- Errors on the way --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.damage
+def test_the_same_iterator_goes_on_behind_damage(path):
+    with jlog.Writer(path, precommit=0) as writer:
+        for number in range(5):
+            writer.append(value_of(number))
+    (segment,) = path.glob("*.seg")
+    flip(segment, segment.read_bytes().index(value_of(2)), 0)
+    with jlog.Reader(path) as reader:
+        following = reader.follow(timeout=0)
+        assert [next(following).sequence, next(following).sequence] == [0, 1]
+        with pytest.raises(jlog.CorruptJournal):
+            next(following)
+        assert reader.skip_damage().records_lost == 1
+        assert [record.sequence for record in following] == [3, 4]
+
+
+def test_once_it_has_ended_it_stays_so(writer, reader):
+    following = reader.follow(timeout=0)
+    assert list(following) == []
+    writer.append(b"x")
+    assert list(following) == []
+    assert [record.value for record in reader] == [b"x"]
+
+
+def test_a_signal_handler_may_close_the_reader_that_waits(path, spawn):
+    """The program ends by itself: without the handler it would wait for ever."""
+    child = spawn()
+    child.call("open_writer", "w", str(path), {})
+    child.start("close_by_signal", str(path))
+    child.wait_for("following")
+    somebody_follows(path)
+    child.interrupt()
+    assert child.result() == "JournalClosed"
+
+
+def test_ctrl_c_ends_the_wait(path, spawn, raised_by):
+    child = spawn()
+    child.call("open_writer", "w", str(path), {})
+    child.start("follow", str(path), "never")
+    child.wait_for("following")
+    somebody_follows(path)
+    child.interrupt()
+    with pytest.raises(Raised) as caught:
+        child.result()
+    assert caught.value.kind == "KeyboardInterrupt"

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from processes.units import Unit
 WORKER = Path(__file__).with_name("worker.py")
 HUNG_SECONDS = 20.0  # guards against hanging only
 LOCK_WORDS = {"append": 128, "sync": 320}  # where they lie in the control page
+WAKE_FLAG = 388
 SLEEPERS = 1 << 31
 
 
@@ -169,15 +171,34 @@ class Child:
         self.process.send_signal(signal.SIGINT)
 
 
-def lock_word(path: Path, name: str = "append") -> int:
+def word_of(path: Path, offset: int) -> int:
     with open(path / "precommit", "rb") as file:
-        found: int = struct.unpack("<I", os.pread(file.fileno(), 4, LOCK_WORDS[name]))[0]
+        found: int = struct.unpack("<I", os.pread(file.fileno(), 4, offset))[0]
         return found
+
+
+def lock_word(path: Path, name: str = "append") -> int:
+    return word_of(path, LOCK_WORDS[name])
 
 
 def somebody_waits(path: Path, name: str = "append") -> None:
     """Waits until a process sleeps on the lock word."""
+    _until(lambda: bool(lock_word(path, name) & SLEEPERS), "nobody came to wait for the lock")
+
+
+def somebody_follows(path: Path) -> None:
+    """Waits until a reader has asked to be woken: it sleeps, or is about to look for the last time before."""
+    _until(lambda: word_of(path, WAKE_FLAG) != 0, "nobody came to wait for records")
+
+
+def nobody_follows(path: Path) -> None:
+    """Forgets who has asked before, and does not wait any more."""
+    with open(path / "precommit", "r+b") as file:
+        os.pwrite(file.fileno(), bytes(4), WAKE_FLAG)
+
+
+def _until(reached: Callable[[], bool], complaint: str) -> None:
     guard = time.monotonic() + HUNG_SECONDS
-    while not lock_word(path, name) & SLEEPERS:
-        assert time.monotonic() < guard, "nobody came to wait for the lock"
+    while not reached():
+        assert time.monotonic() < guard, complaint
         os.sched_yield()

@@ -115,14 +115,28 @@ def close(name: str) -> None:
 # --- Reading -----------------------------------------------------------------------------------------------------
 
 
-def follow(path: str, last: str, start: str | int = "begin") -> None:
+def follow(path: str, last: str, start: str | int = "begin", pace: float | None = None) -> None:
     """Tells every record up to the one with the value `last`."""
     tell("following")
     with jlog.Reader(path, start=start) as reader:
-        for record in reader.follow():
+        for record in reader.follow(pace=pace):
             tell("record", record.sequence, record.value.decode())
             if record.value == last.encode():
                 return
+
+
+def close_by_signal(path: str) -> str:
+    """What comes out of a reader that waits when SIGINT closes it."""
+    with jlog.Reader(path, start="end") as reader:
+        before = signal.signal(signal.SIGINT, lambda *_: reader.close())
+        try:
+            tell("following")
+            next(reader.follow())
+        except jlog.JournalError as error:
+            return type(error).__name__
+        finally:
+            signal.signal(signal.SIGINT, before)
+    return "it came to its end"
 
 
 def subscribe(name: str, path: str) -> int:
