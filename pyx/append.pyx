@@ -514,7 +514,7 @@ cdef int roll(Member member, Call *call) noexcept nogil:
     else:
         jlog_switch(page, first, end, first, 0, jlog_block_capacity(page, end))
         call.switched = True
-    member.adopt_descriptor(first, prepared.fd, prepared.opened_us)
+    member.adopt_descriptor(first, prepared.fd, prepared.opened)
     prepared.fd = -1
     return DONE
 

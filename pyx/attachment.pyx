@@ -9,7 +9,7 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memset
 
 from jlog._core.append cimport apply_options
-from jlog._core.format cimport JLOG_CODEC_LZ4, JLOG_CODEC_NONE
+from jlog._core.format cimport JLOG_CODEC_LZ4, JLOG_CODEC_NONE, JLOG_NONE
 from jlog._core.lock cimport OPEN_BYTE, OWNERS_BYTE, WRITERS_BYTE, LockFile
 from jlog._core.member cimport DONE, OPTIONS, Call, Options
 from jlog._core.page cimport (
@@ -177,7 +177,9 @@ cdef class Attachment(Syncer):
                 slot = jlog_open_slot(page)
                 # What the kernel could not write it may have dropped: then it is as after a power loss.
                 self.mended = died = copy_unsynced(self.path, self.uuid, bounds, slot.segment, slot.offset)
-            page.sync_error = page.syncing_us = 0
+                self.forget_descriptors(JLOG_NONE)  # of a file that has been replaced
+                page.syncing = 0
+            page.sync_error = 0
         if not died:
             recover_after_power_loss(self.path, self.uuid, self.epoch, self.precommit, self.bounds_file,
                                      self.meta.options["segment_bytes"])

@@ -13,7 +13,7 @@ cdef class Syncer(Caller):
     cdef void gather(self) noexcept nogil
     cdef int sync_alone(self, timeout) except -1
     cdef int sync_written(self, bint alone) except -1
-    cdef int sync_segment(self, uint64_t segment, uint64_t end, bint suspect) except -1
+    cdef int sync_segment(self, uint64_t segment, uint64_t end, uint64_t number) except -1
     cdef int keep_up_pinned(self) except -1
     cdef bint is_due(self, int64_t now_us) except -1
     cdef int fail_sync(self, int error) except -1

@@ -25,6 +25,7 @@ from jlog._core.page cimport (
     jlog_load_acquire,
     jlog_page,
     jlog_raise_to,
+    jlog_replace64,
     jlog_slot,
     jlog_tell,
     jlog_try_lock,
@@ -40,12 +41,10 @@ cdef extern from "<unistd.h>" nogil:
     int close(int fd)
 
 cdef enum:
-    CLOCK_REALTIME = 0
     CLOCK_MONOTONIC = 1
     ALONE_AFTER_US = 1_000_000  # without any sync being done: whoever has the word may be stopped
     SLICE_US = 20_000
     GATHER_MAX_US = 500
-    YOUNGER_US = 1_000_000  # clocks of one machine agree better than this
     UPKEEP_US = 30_000_000
     UPKEEP_SEGMENTS = 16
     UPKEEP_BYTES = 1 << 30
@@ -159,8 +158,7 @@ cdef class Syncer(Caller):
         cdef jlog_slot *slot
         cdef int error = 0
         cdef int64_t began_us
-        # Whoever had the word before and died in its fdatasync may have been told of a failure, and told nobody.
-        cdef bint suspect = alone or page.syncing_us != 0
+        cdef uint64_t number
         if page.sync_error != 0:
             self.fail_sync(page.sync_error)
         while True:
@@ -170,12 +168,13 @@ cdef class Syncer(Caller):
             if jlog_load_acquire(&page.generation) == generation:
                 break
         began_us = jlog_clock_us(CLOCK_MONOTONIC)
-        if not suspect:
-            page.syncing_us = jlog_clock_us(CLOCK_REALTIME)
+        # Whoever dies in its fdatasync may have been told of a failure, and have told nobody: its number stays.
+        number = jlog_add64(&page.sync_number, 1)
+        jlog_replace64(&page.syncing, 0, number)
         JLOG_FAILPOINT(b"sync.begun")
         first = page.durable_segment
         for name in [segment] if first == segment else [s for s in list_segments(self.path) if first <= s <= segment]:
-            self.sync_segment(name, offset if name == segment else 0, suspect)
+            self.sync_segment(name, offset if name == segment else 0, number)
         if first != segment:
             with nogil:
                 error = jlog_sync_directory(self.directory)
@@ -183,8 +182,7 @@ cdef class Syncer(Caller):
                 self.fail_sync(error)
         JLOG_FAILPOINT(b"sync.done")
         self.bounds_file.update(mark=(segment, offset, end))
-        if not alone:
-            page.syncing_us = 0
+        jlog_replace64(&page.syncing, number if alone else page.syncing, 0)
         self.sync_us = jlog_clock_us(CLOCK_MONOTONIC) - began_us
         jlog_add64(&page.counters.syncs, 1)
         jlog_raise_to(&page.durable_segment, segment)
@@ -194,28 +192,28 @@ cdef class Syncer(Caller):
         self.forget_descriptors(segment)
         return 0
 
-    cdef int sync_segment(self, uint64_t segment, uint64_t end, bint suspect) except -1:
+    cdef int sync_segment(self, uint64_t segment, uint64_t end, uint64_t number) except -1:
         """Through the descriptor that was open when the segment was written, if this process has it. One that is younger
         than a sync which may have failed does not tell: then its blocks are written once more, and are its own."""
         cdef jlog_page *page = self.buffer.page
-        cdef int64_t opened_us = jlog_clock_us(CLOCK_REALTIME)
-        cdef int error, fd = self.borrow_descriptor(segment, &opened_us)
-        if fd < 0:
-            try:
-                fd = os.open(os.path.join(self.path, segment_name(segment)), os.O_RDWR | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return 0  # cleaned: nobody needs it
+        cdef uint64_t opened = 0, suspect
+        cdef int error, fd = self.borrow_descriptor(segment, &opened)
         try:
-            if suspect and opened_us > page.syncing_us - YOUNGER_US:
+            if fd < 0:
+                fd = os.open(os.path.join(self.path, segment_name(segment)), os.O_RDWR | os.O_CLOEXEC)
+                opened = jlog_load_acquire(&page.sync_number)
+            suspect = jlog_load_acquire(&page.syncing)
+            if suspect not in (0, number) and opened >= suspect:
                 write_again(self.path, segment, self.uuid, end, fd)
             with nogil:
                 error = jlog_sync_data(fd)
-        except OSError as failure:
-            error = failure.errno
+        except FileNotFoundError:
+            return 0  # cleaned: nobody needs it
         except JournalError:
             error = EIO  # what was written is not there any more
         finally:
-            close(fd)
+            if fd >= 0:
+                close(fd)
         if error != 0:
             self.fail_sync(error)
         return 0
