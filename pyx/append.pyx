@@ -126,6 +126,7 @@ cdef int step(Member member, Call *call) noexcept nogil:
         # The block that was open when the call began: other writers could go on filling the next one for ever.
         if call.flushed_generation == 0:
             call.flushed_generation = member.buffer.page.generation
+            member.buffer.page.counters.flushes += 1
         return DONE if member.buffer.page.generation != call.flushed_generation else close_block(member, call)
     status = close_block(member, call)
     if status != DONE:

@@ -83,10 +83,11 @@ def attach(path, *, capacity=0) -> Attachment:
     return attachment
 
 
-def detach(attachment not None) -> None:
-    """Gives it back; the last one closes it. The journal's last writer cuts the preallocated end off."""
+def detach(attachment not None, wait=True) -> None:
+    """Gives it back; the last one closes it. The journal's last writer cuts the preallocated end off. `wait`: not for its
+    thread, which may want what the caller holds, where the collector calls."""
     # Without the lock, which its thread may want: whoever handles what it logs may have a Writer.
-    stopped = attachment.is_last() and attachment.stop_upkeep()
+    stopped = attachment.is_last() and attachment.stop_upkeep(wait)
     with _registry_lock:
         if attachment.use(-1) != 0:
             if stopped:

@@ -123,6 +123,7 @@ cdef class Member:
     cdef void adopt_descriptor(self, uint64_t segment, int fd, uint64_t opened) noexcept nogil
     cdef int borrow_descriptor(self, uint64_t segment, uint64_t *opened) noexcept nogil
     cdef void forget_descriptors(self, uint64_t segment) noexcept nogil
+    cdef void forget_cleaned(self) noexcept nogil
     cdef int take_over(self, uint32_t *word, uint32_t dead) noexcept nogil
     cdef int complete_direct(self, Call *call) noexcept nogil
     cdef int acquire(self, uint32_t *word, Call *call) noexcept nogil

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memmove
 
-from jlog._core.file cimport jlog_open_at, jlog_sync_directory, jlog_unlink_at
+from jlog._core.file cimport jlog_has_no_name, jlog_open_at, jlog_sync_directory, jlog_unlink_at
 from jlog._core.format cimport (
     JLOG_NAME_BYTES,
     JLOG_NONE,
@@ -154,6 +154,19 @@ cdef class Member:
             self.open.segment, self.open.fd = JLOG_NONE, -1
         for i in range(self.retained_count):
             if self.retained[i].segment < segment:
+                close(self.retained[i].fd)
+            else:
+                self.retained[kept] = self.retained[i]
+                kept += 1
+        self.retained_count = kept
+        pthread_mutex_unlock(&jlog_leaf_mutex)
+
+    cdef void forget_cleaned(self) noexcept nogil:
+        """Of files that were removed: nobody will sync them, and as long as they are open they take up space."""
+        cdef int i, kept = 0
+        pthread_mutex_lock(&jlog_leaf_mutex)
+        for i in range(self.retained_count):
+            if jlog_has_no_name(self.retained[i].fd):
                 close(self.retained[i].fd)
             else:
                 self.retained[kept] = self.retained[i]

@@ -5,11 +5,10 @@ import atexit
 import logging
 import os
 import threading
-import weakref
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EIO
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from jlog._core.file cimport jlog_sync_data, jlog_sync_directory
@@ -50,6 +49,9 @@ cdef enum:
     UPKEEP_BYTES = 1 << 30
     UPKEEP_PAUSE_US = 1_000_000
 
+UPKEEP_TIMEOUT = 0.2  # seconds for the append lock: whoever has it may be stopped, and a close waits for the thread
+STOP_SECONDS = 10  # for an fdatasync that takes so long; then it ends when it ends
+
 
 cdef void tell_synced(jlog_page *page) noexcept nogil:
     jlog_add32(&page.sync_counter, 1)
@@ -84,13 +86,10 @@ cdef class Syncer(Caller):
     cdef int wait_durable(self, uint64_t wanted, timeout) except -1:
         """Until the blocks of all generations before `wanted` are synced, by whoever is first to have the sync word."""
         cdef jlog_page *page = self.buffer.page
-        cdef Call call
         cdef uint32_t counter, last
         cdef int64_t began_us
-        cdef int status
         if jlog_load_acquire(&page.durable_generation) >= wanted:
             return 0
-        memset(&call, 0, sizeof(call))
         if jlog_add32(&page.sync_arrivals, 1) - page.sync_served == page.sync_group:
             jlog_tell(&page.sync_arrivals)
         last, began_us = jlog_load32_acquire(&page.sync_counter), jlog_clock_us(CLOCK_MONOTONIC)
@@ -110,13 +109,20 @@ cdef class Syncer(Caller):
             if jlog_load32_acquire(&page.sync_counter) != counter:
                 continue
             PyErr_CheckSignals()
-            call.deadline_us = jlog_clock_us(CLOCK_MONOTONIC)
-            with nogil:
-                status = self.acquire(&page.sync_lock, &call)  # its owner may be dead
-            if status == DONE:
+            if self.take_sync_lock():
                 return self.lead(wanted, timeout)
             if jlog_clock_us(CLOCK_MONOTONIC) - began_us > ALONE_AFTER_US:
                 return self.sync_alone(timeout)
+
+    cdef bint take_sync_lock(self) noexcept:
+        """From a dead owner too; False while a living one has it."""
+        cdef Call call
+        cdef int status
+        memset(&call, 0, sizeof(call))
+        call.deadline_us = jlog_clock_us(CLOCK_MONOTONIC)
+        with nogil:
+            status = self.acquire(&self.buffer.page.sync_lock, &call)
+        return status == DONE
 
     cdef int lead(self, uint64_t wanted, timeout) except -1:
         """With the sync word: writes out the open block, and syncs for all who wait."""
@@ -232,44 +238,50 @@ cdef class Syncer(Caller):
     # --- From time to time --------------------------------------------------------------------------------------
 
     def start_upkeep(self) -> None:
-        if self.upkeep is None:
+        # At the end of the interpreter no thread can be started any more, and nothing is written from time to time.
+        if self.upkeep is None and threading.main_thread().is_alive():
             self.upkeep = Upkeep(self)
 
-    def stop_upkeep(self) -> bool:
-        """Returns when the thread touches nothing any more; False where there was none."""
+    def stop_upkeep(self, wait=True) -> bool:
+        """False where there was none. What the thread is at is pinned, and done before the mapping goes. `wait`: it is
+        over when this returns, unless it hangs."""
         upkeep, self.upkeep = self.upkeep, None
         if upkeep is not None:
-            upkeep.stop()
+            upkeep.stop(wait)
         return upkeep is not None
 
     def upkeep_pause(self):
-        """Seconds until keep_up() is called next, None once it is closed. Twice in the interval: a record that comes right
-        after one sync is in the next, and that takes its time."""
-        cdef jlog_page *page = self.buffer.page
-        cdef int64_t pause_us = UPKEEP_PAUSE_US
+        """Seconds until keep_up() is called next, None once it is closed."""
         if not self.usable():
             return None
-        if page.sync_mode == JLOG_SYNC_INTERVAL:
-            pause_us = min(pause_us, <int64_t> page.sync_interval_us // 2)
-        return max(pause_us, 1000) / 1e6
+        return max(min(UPKEEP_PAUSE_US, self.sync_pause_us()), 1000) / 1e6
+
+    cdef int64_t sync_pause_us(self) noexcept:
+        """Between two syncs by interval: a record that comes right after one is in the next, and that takes its time."""
+        cdef jlog_page *page = self.buffer.page
+        return <int64_t> page.sync_interval_us // 2 if page.sync_mode == JLOG_SYNC_INTERVAL else INT64_MAX
 
     def keep_up(self) -> None:
-        """Syncs by interval; and what is written, from time to time, so that a recovery has little to read."""
+        """Syncs by interval; and what is written, from time to time, so that a recovery has little to read. Lets go of
+        segments that others have synced or cleaned."""
         if not self.usable():
             return
         self.pins += 1
         try:
+            self.forget_descriptors(self.buffer.page.durable_segment)
+            self.forget_cleaned()
             if self.buffer.page.sync_error == 0:
-                self.keep_up_pinned()
+                self.keep_up_pinned(jlog_clock_us(CLOCK_MONOTONIC))
         finally:
             self.unpin()
 
-    cdef int keep_up_pinned(self) except -1:
+    cdef int keep_up_pinned(self, int64_t now_us) except -1:
         cdef jlog_page *page = self.buffer.page
-        cdef int64_t now_us = jlog_clock_us(CLOCK_MONOTONIC)
         if page.sync_mode == JLOG_SYNC_INTERVAL:
-            self.make_durable(None)
-        elif self.is_due(now_us) and jlog_try_lock(&page.sync_lock, self.buffer.owner):
+            if now_us - self.kept_up_us >= self.sync_pause_us() - UPKEEP_PAUSE_US // 2:
+                self.kept_up_us = now_us
+                self.make_durable(UPKEEP_TIMEOUT)
+        elif self.is_due(now_us) and self.take_sync_lock():
             self.kept_up_us = now_us
             try:
                 self.sync_written(False)
@@ -290,7 +302,7 @@ cdef class Syncer(Caller):
         return self.retained_count >= UPKEEP_SEGMENTS
 
 
-_running = weakref.WeakSet()
+_running = set()
 
 
 class Upkeep:
@@ -305,22 +317,31 @@ class Upkeep:
         _running.add(self)
 
     def _run(self):
+        told = None
         while (pause := self._syncer.upkeep_pause()) is not None and not self._stop.wait(pause):
             try:
                 self._syncer.keep_up()
-            except (JournalError, OSError) as error:
-                logging.getLogger("jlog").warning("%s: the sync in the background: %s", self._syncer.path, error)
+                told = None
+            except Exception as error:  # noqa: BLE001
+                # Whatever it was: without this thread sync="interval" would promise what nobody does.
+                if str(error) != told:
+                    logging.getLogger("jlog").warning("%s: the sync in the background: %s", self._syncer.path, error)
+                told = str(error)
+        _running.discard(self)
 
-    def stop(self):
+    def stop(self, wait=True):
         if os.getpid() != self._process:
             return  # in a child the thread does not exist, and its locks may be taken for ever
         self._stop.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        if wait and self._thread is not threading.current_thread():
+            self._thread.join(STOP_SECONDS)
 
 
 def _stop_all():
-    for upkeep in list(_running):
+    running = list(_running)
+    for upkeep in running:
+        upkeep.stop(wait=False)
+    for upkeep in running:
         upkeep.stop()
 
 
