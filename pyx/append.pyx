@@ -141,10 +141,17 @@ cdef void apply_options(jlog_page *page, const Options *options) noexcept nogil:
     page.sync_interval_us = options.sync_interval_us
     page.codec = options.codec
     page.sync_mode = options.sync_mode
+    page.options_generation += 1
     if page.roll_us != options.roll_us:
         page.roll_us = options.roll_us
         if page.period_us != 0:
             jlog_begin_period(page, jlog_clock_us(CLOCK_REALTIME))
+
+
+cdef bint has_options(const jlog_page *page, const Options *options) noexcept nogil:
+    return (page.segment_bytes == options.segment_bytes and page.limit_bytes == options.limit_bytes
+            and page.sync_interval_us == options.sync_interval_us and page.roll_us == options.roll_us
+            and page.codec == options.codec and page.sync_mode == options.sync_mode)
 
 
 cdef int count_sealed(jlog_page *page, Call *call) noexcept nogil:

@@ -8,7 +8,7 @@ from libc.errno cimport EAGAIN, EIO
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memset
 
-from jlog._core.append cimport apply_options
+from jlog._core.append cimport apply_options, has_options
 from jlog._core.format cimport JLOG_CODEC_LZ4, JLOG_CODEC_NONE, JLOG_NONE
 from jlog._core.lock cimport OPEN_BYTE, OWNERS_BYTE, WRITERS_BYTE, LockFile
 from jlog._core.member cimport DONE, OPTIONS, Call, Options
@@ -254,18 +254,19 @@ cdef class Attachment(Syncer):
             return
         with _registry_lock, self.lock_file.held(OPEN_BYTE):
             self.meta = read_meta(self.path)
-            if all(self.meta.options.get(name) == value for name, value in options.items()):
-                return
-            self.meta.options.update(options)
-            write_meta(self.path, self.meta)
+            if any(self.meta.options.get(name) != value for name, value in options.items()):
+                self.meta.options.update(options)
+                write_meta(self.path, self.meta)
+        # Who changed the file before may come to the page later, or was killed on the way to it.
         changed = page_options(self.meta.options)
-        memset(&call, 0, sizeof(call))
-        call.operation = OPTIONS
-        call.options = &changed
-        self.run(&call, None)
-        self.buffer.page.options_generation += 1
-        if changed.limit_bytes != 0:
-            self.count_sealed()
+        while not has_options(self.buffer.page, &changed):
+            memset(&call, 0, sizeof(call))
+            call.operation = OPTIONS
+            call.options = &changed
+            self.run(&call, None)
+            if changed.limit_bytes != 0:
+                self.count_sealed()
+            changed = page_options(read_meta(self.path).options)
 
     # --- Closing ------------------------------------------------------------------------------------------------
 

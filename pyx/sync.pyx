@@ -8,7 +8,7 @@ import threading
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EIO
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from jlog._core.file cimport jlog_sync_data, jlog_sync_directory
