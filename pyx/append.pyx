@@ -126,6 +126,7 @@ cdef int step(Member member, Call *call) noexcept nogil:
         # The block that was open when the call began: other writers could go on filling the next one for ever.
         if call.flushed_generation == 0:
             call.flushed_generation = member.buffer.page.generation
+            member.buffer.page.counters.flushes += 1
         return DONE if member.buffer.page.generation != call.flushed_generation else close_block(member, call)
     status = close_block(member, call)
     if status != DONE:
@@ -140,10 +141,17 @@ cdef void apply_options(jlog_page *page, const Options *options) noexcept nogil:
     page.sync_interval_us = options.sync_interval_us
     page.codec = options.codec
     page.sync_mode = options.sync_mode
+    page.options_generation += 1
     if page.roll_us != options.roll_us:
         page.roll_us = options.roll_us
         if page.period_us != 0:
             jlog_begin_period(page, jlog_clock_us(CLOCK_REALTIME))
+
+
+cdef bint has_options(const jlog_page *page, const Options *options) noexcept nogil:
+    return (page.segment_bytes == options.segment_bytes and page.limit_bytes == options.limit_bytes
+            and page.sync_interval_us == options.sync_interval_us and page.roll_us == options.roll_us
+            and page.codec == options.codec and page.sync_mode == options.sync_mode)
 
 
 cdef int count_sealed(jlog_page *page, Call *call) noexcept nogil:
@@ -514,7 +522,7 @@ cdef int roll(Member member, Call *call) noexcept nogil:
     else:
         jlog_switch(page, first, end, first, 0, jlog_block_capacity(page, end))
         call.switched = True
-    member.adopt_descriptor(first, prepared.fd, prepared.opened_us)
+    member.adopt_descriptor(first, prepared.fd, prepared.opened)
     prepared.fd = -1
     return DONE
 

@@ -8,8 +8,8 @@ from libc.errno cimport EAGAIN, EIO
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memset
 
-from jlog._core.append cimport apply_options
-from jlog._core.format cimport JLOG_CODEC_LZ4, JLOG_CODEC_NONE
+from jlog._core.append cimport apply_options, has_options
+from jlog._core.format cimport JLOG_CODEC_LZ4, JLOG_CODEC_NONE, JLOG_NONE
 from jlog._core.lock cimport OPEN_BYTE, OWNERS_BYTE, WRITERS_BYTE, LockFile
 from jlog._core.member cimport DONE, OPTIONS, Call, Options
 from jlog._core.page cimport (
@@ -83,10 +83,11 @@ def attach(path, *, capacity=0) -> Attachment:
     return attachment
 
 
-def detach(attachment not None) -> None:
-    """Gives it back; the last one closes it. The journal's last writer cuts the preallocated end off."""
+def detach(attachment not None, wait=True) -> None:
+    """Gives it back; the last one closes it. The journal's last writer cuts the preallocated end off. `wait`: not for its
+    thread, which may want what the caller holds, where the collector calls."""
     # Without the lock, which its thread may want: whoever handles what it logs may have a Writer.
-    stopped = attachment.is_last() and attachment.stop_upkeep()
+    stopped = attachment.is_last() and attachment.stop_upkeep(wait)
     with _registry_lock:
         if attachment.use(-1) != 0:
             if stopped:
@@ -177,7 +178,9 @@ cdef class Attachment(Syncer):
                 slot = jlog_open_slot(page)
                 # What the kernel could not write it may have dropped: then it is as after a power loss.
                 self.mended = died = copy_unsynced(self.path, self.uuid, bounds, slot.segment, slot.offset)
-            page.sync_error = page.syncing_us = 0
+                self.forget_descriptors(JLOG_NONE)  # of a file that has been replaced
+                page.syncing = 0
+            page.sync_error = 0
         if not died:
             recover_after_power_loss(self.path, self.uuid, self.epoch, self.precommit, self.bounds_file,
                                      self.meta.options["segment_bytes"])
@@ -251,18 +254,19 @@ cdef class Attachment(Syncer):
             return
         with _registry_lock, self.lock_file.held(OPEN_BYTE):
             self.meta = read_meta(self.path)
-            if all(self.meta.options.get(name) == value for name, value in options.items()):
-                return
-            self.meta.options.update(options)
-            write_meta(self.path, self.meta)
+            if any(self.meta.options.get(name) != value for name, value in options.items()):
+                self.meta.options.update(options)
+                write_meta(self.path, self.meta)
+        # Who changed the file before may come to the page later, or was killed on the way to it.
         changed = page_options(self.meta.options)
-        memset(&call, 0, sizeof(call))
-        call.operation = OPTIONS
-        call.options = &changed
-        self.run(&call, None)
-        self.buffer.page.options_generation += 1
-        if changed.limit_bytes != 0:
-            self.count_sealed()
+        while not has_options(self.buffer.page, &changed):
+            memset(&call, 0, sizeof(call))
+            call.operation = OPTIONS
+            call.options = &changed
+            self.run(&call, None)
+            if changed.limit_bytes != 0:
+                self.count_sealed()
+            changed = page_options(read_meta(self.path).options)
 
     # --- Closing ------------------------------------------------------------------------------------------------
 

@@ -180,6 +180,12 @@ static inline int64_t jlog_file_bytes(int fd)
     return fstat(fd, &found) == 0 ? (int64_t)found.st_size : -errno;
 }
 
+static inline int jlog_has_no_name(int fd)
+{
+    struct stat found;
+    return fstat(fd, &found) == 0 && found.st_nlink == 0;
+}
+
 /* When the file was made, in microseconds; 0 where the file system does not keep it. */
 static inline int64_t jlog_birth_us(int fd)
 {

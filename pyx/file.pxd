@@ -15,6 +15,7 @@ cdef extern from "file.h" nogil:
     int jlog_unlink_at(int directory, const char *name)
     int jlog_rename_new(int directory, const char *source, const char *target)
     int64_t jlog_file_bytes(int fd)
+    bint jlog_has_no_name(int fd)
     int64_t jlog_birth_us(int fd)
     void jlog_start_writeback(int fd, uint64_t bytes)
     int jlog_try_lock_range(int fd, short kind, uint64_t start, uint64_t bytes)

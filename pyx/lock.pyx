@@ -31,15 +31,16 @@ cdef extern from "fork.h" nogil:
 RANGES = {"open": OPEN_BYTE, "bounds": BOUNDS_BYTE, "table": TABLE_BYTE, "writers": WRITERS_BYTE,
           "copy": COPY_BYTE}
 POLL_SECONDS = 0.005
-_opening = 0  # open bytes that this process holds now
-_opening_process = 0  # whose count that is: not a child's
-_deferred = []  # calls that wait for such a byte, of whom the collector called
+SHARED = (OPEN_BYTE, BOUNDS_BYTE)  # what a call that the collector sets off may want too
+_held = 0  # so many of them does this process hold now
+_held_process = 0  # whose count that is: not a child's
+_deferred = []  # calls that wait until it is 0
 
 
-def when_nothing_opens(call) -> None:
-    """Now, or as soon as no thread of this process holds an open byte any more: for what the garbage collector may set
-    off anywhere, under that very lock too."""
-    if _opening and _opening_process == jlog_process_token()[0]:
+def when_nothing_is_held(call) -> None:
+    """Now, or as soon as no thread of this process opens or writes `bounds`: for what the garbage collector may set off
+    anywhere, under that very lock too."""
+    if _held and _held_process == jlog_process_token()[0]:
         _deferred.append(call)
     else:
         call()
@@ -139,18 +140,23 @@ class _Held:
     def __enter__(self):
         if not self._lock_file.acquire(self._start, self._size, timeout=self._timeout):
             raise TimeoutError(errno.ETIMEDOUT, f"the lock was held for {self._timeout} s", self._lock_file.path)
-        global _opening, _opening_process
-        if _opening_process != jlog_process_token()[0]:
-            _opening, _opening_process = 0, jlog_process_token()[0]
+        global _held, _held_process
+        if _held_process != jlog_process_token()[0]:
+            _held, _held_process = 0, jlog_process_token()[0]
             _deferred.clear()
-        _opening += self._start == OPEN_BYTE
+        _held += self._start in SHARED
 
     def __exit__(self, *_):
-        global _opening
+        global _held
         self._lock_file.release(self._start, self._size)
-        _opening -= self._start == OPEN_BYTE
-        while _deferred and not _opening:
-            _deferred.pop()()
+        _held -= self._start in SHARED
+        while _deferred and not _held:
+            run_deferred(_deferred.pop())
+
+
+cdef void run_deferred(call) noexcept:
+    """What it raises is no more the caller's than where the collector calls: it is reported and goes no further."""
+    call()
 
 
 cdef int _error = jlog_process_start()

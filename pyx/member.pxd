@@ -48,7 +48,7 @@ cdef enum:
 cdef struct Descriptor:
     uint64_t segment
     int fd
-    int64_t opened_us  # it tells of every write-back that has failed since
+    uint64_t opened  # the sync that had begun last then: it tells of every write-back that a later one was told of
 
 # A segment file of one's own, about to be renamed to its place.
 cdef struct Prepared:
@@ -58,7 +58,7 @@ cdef struct Prepared:
     size_t start_bytes
     uint64_t state_generation  # the state is that of this generation
     uint64_t reserved_end
-    int64_t opened_us
+    uint64_t opened
     bint spoiled  # a roll with it failed: it is of no use to the next
     bint has_block  # the call's records stand behind `start` already
 
@@ -120,9 +120,10 @@ cdef class Member:
 
     cdef bint usable(self) noexcept nogil
     cdef int descriptor(self, uint64_t segment) noexcept nogil
-    cdef void adopt_descriptor(self, uint64_t segment, int fd, int64_t opened_us) noexcept nogil
-    cdef int borrow_descriptor(self, uint64_t segment, int64_t *opened_us) noexcept nogil
+    cdef void adopt_descriptor(self, uint64_t segment, int fd, uint64_t opened) noexcept nogil
+    cdef int borrow_descriptor(self, uint64_t segment, uint64_t *opened) noexcept nogil
     cdef void forget_descriptors(self, uint64_t segment) noexcept nogil
+    cdef void forget_cleaned(self) noexcept nogil
     cdef int take_over(self, uint32_t *word, uint32_t dead) noexcept nogil
     cdef int complete_direct(self, Call *call) noexcept nogil
     cdef int acquire(self, uint32_t *word, Call *call) noexcept nogil

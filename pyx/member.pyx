@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memmove
 
-from jlog._core.file cimport jlog_open_at, jlog_sync_directory, jlog_unlink_at
+from jlog._core.file cimport jlog_has_no_name, jlog_open_at, jlog_sync_directory, jlog_unlink_at
 from jlog._core.format cimport (
     JLOG_NAME_BYTES,
     JLOG_NONE,
@@ -26,6 +26,7 @@ from jlog._core.page cimport (
     JLOG_OWNERS_MAX,
     jlog_block_capacity,
     jlog_clock_us,
+    jlog_load_acquire,
     jlog_open_slot,
     jlog_page,
     jlog_sleep_lock,
@@ -71,7 +72,6 @@ cdef extern from * nogil:
     int pthread_mutex_unlock(pthread_mutex_t *mutex)
 
 cdef enum:
-    CLOCK_REALTIME = 0
     CLOCK_MONOTONIC = 1
     SPIN_TURNS = 400  # some 20 us: longer than an append, shorter than a sleep
     FIRST_SLICE_US = 1000  # after this a waiter asks whether the owner lives
@@ -107,17 +107,16 @@ cdef class Member:
     cdef int descriptor(self, uint64_t segment) noexcept nogil:
         """Of the open segment, or -errno. Under the append lock."""
         cdef char name[JLOG_NAME_BYTES]
-        cdef int64_t opened_us = jlog_clock_us(CLOCK_REALTIME)
         cdef int fd
         if segment == self.open.segment:
             return self.open.fd
         jlog_segment_name(name, segment)
         fd = jlog_open_at(self.directory, name, O_RDWR, 0)
         if fd >= 0:
-            self.adopt_descriptor(segment, fd, opened_us)
+            self.adopt_descriptor(segment, fd, jlog_load_acquire(&self.buffer.page.sync_number))
         return fd
 
-    cdef void adopt_descriptor(self, uint64_t segment, int fd, int64_t opened_us) noexcept nogil:
+    cdef void adopt_descriptor(self, uint64_t segment, int fd, uint64_t opened) noexcept nogil:
         """It is the open segment's. The one before is kept until a sync has passed it: Linux tells of a failed write-back
         through descriptors that were open then."""
         pthread_mutex_lock(&jlog_leaf_mutex)
@@ -128,27 +127,46 @@ cdef class Member:
                 memmove(self.retained, self.retained + 1, self.retained_count * sizeof(Descriptor))
             self.retained[self.retained_count] = self.open
             self.retained_count += 1
-        self.open.segment, self.open.fd, self.open.opened_us = segment, fd, opened_us
+        self.open.segment, self.open.fd, self.open.opened = segment, fd, opened
         pthread_mutex_unlock(&jlog_leaf_mutex)
 
-    cdef int borrow_descriptor(self, uint64_t segment, int64_t *opened_us) noexcept nogil:
+    cdef int borrow_descriptor(self, uint64_t segment, uint64_t *opened) noexcept nogil:
         """A descriptor of one's own that tells what the kept one would tell; -1 where none is kept."""
+        cdef Descriptor *found = NULL
         cdef int i, fd = -1
         pthread_mutex_lock(&jlog_leaf_mutex)
         if self.open.segment == segment:
-            fd, opened_us[0] = fcntl(self.open.fd, F_DUPFD_CLOEXEC, 0), self.open.opened_us
+            found = &self.open
         for i in range(self.retained_count):
             if self.retained[i].segment == segment:
-                fd, opened_us[0] = fcntl(self.retained[i].fd, F_DUPFD_CLOEXEC, 0), self.retained[i].opened_us
+                found = &self.retained[i]
+        if found != NULL:
+            fd, opened[0] = fcntl(found.fd, F_DUPFD_CLOEXEC, 0), found.opened
         pthread_mutex_unlock(&jlog_leaf_mutex)
         return fd
 
     cdef void forget_descriptors(self, uint64_t segment) noexcept nogil:
-        """Those of segments before this one, which are synced."""
+        """Those of segments before this one, which are synced, and which nobody writes to."""
+        cdef int i, kept = 0
+        pthread_mutex_lock(&jlog_leaf_mutex)
+        if self.open.fd >= 0 and self.open.segment < segment:
+            close(self.open.fd)
+            self.open.segment, self.open.fd = JLOG_NONE, -1
+        for i in range(self.retained_count):
+            if self.retained[i].segment < segment:
+                close(self.retained[i].fd)
+            else:
+                self.retained[kept] = self.retained[i]
+                kept += 1
+        self.retained_count = kept
+        pthread_mutex_unlock(&jlog_leaf_mutex)
+
+    cdef void forget_cleaned(self) noexcept nogil:
+        """Of files that were removed: nobody will sync them, and as long as they are open they take up space."""
         cdef int i, kept = 0
         pthread_mutex_lock(&jlog_leaf_mutex)
         for i in range(self.retained_count):
-            if self.retained[i].segment < segment:
+            if jlog_has_no_name(self.retained[i].fd):
                 close(self.retained[i].fd)
             else:
                 self.retained[kept] = self.retained[i]

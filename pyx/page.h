@@ -100,10 +100,11 @@ struct jlog_page {
     uint32_t sync_arrivals;                              /* calls that wanted it, ever; futex of who gathers them */
     uint32_t sync_served;                                /* of these, when the last fdatasync began */
     uint32_t sync_group;                                 /* so many came for the last one and during it */
-    int64_t syncing_us;                                  /* when whoever has the sync lock began its fdatasync; 0: none */
+    uint64_t syncing;                                    /* the number of a sync that may have failed unheard; 0: none */
     uint64_t durable_generation;                         /* the blocks of all generations before it are synced */
     uint64_t durable_end;
     uint64_t durable_segment;                            /* files up to this one are in the directory for certain */
+    uint64_t sync_number;                                /* of the sync that began last */
 
     uint32_t wake_counter __attribute__((aligned(64)));  /* futex of waiting readers */
     uint32_t wake_flag;
@@ -431,9 +432,14 @@ static inline uint32_t jlog_add32(uint32_t *at, int32_t change)
     return __atomic_add_fetch(at, (uint32_t)change, __ATOMIC_SEQ_CST);
 }
 
-static inline void jlog_add64(uint64_t *at, uint64_t change)
+static inline uint64_t jlog_add64(uint64_t *at, uint64_t change)
 {
-    __atomic_add_fetch(at, change, __ATOMIC_RELAXED);
+    return __atomic_add_fetch(at, change, __ATOMIC_SEQ_CST);
+}
+
+static inline void jlog_replace64(uint64_t *at, uint64_t expected, uint64_t value)
+{
+    __atomic_compare_exchange_n(at, &expected, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
 /* --- The switch ------------------------------------------------------------------------------------------------

@@ -97,10 +97,11 @@ cdef extern from "page.h" nogil:
         uint32_t sync_arrivals
         uint32_t sync_served
         uint32_t sync_group
-        int64_t syncing_us
+        uint64_t syncing
         uint64_t durable_generation
         uint64_t durable_end
         uint64_t durable_segment
+        uint64_t sync_number
         uint32_t wake_counter
         uint32_t wake_flag
         uint64_t generation
@@ -139,7 +140,8 @@ cdef extern from "page.h" nogil:
     void jlog_begin_period(jlog_page *page, int64_t now_us)
     void jlog_tell(uint32_t *futex)
     uint32_t jlog_add32(uint32_t *at, int32_t change)
-    void jlog_add64(uint64_t *at, uint64_t change)
+    uint64_t jlog_add64(uint64_t *at, uint64_t change)
+    void jlog_replace64(uint64_t *at, uint64_t expected, uint64_t value)
     bint jlog_may_append(const jlog_page *page, uint64_t count)
     int64_t jlog_clamped_now_us(jlog_buffer *buffer)
     int64_t jlog_block_base(jlog_buffer *buffer, const jlog_slot *slot, int64_t first_us)

@@ -8,12 +8,14 @@ cdef class Syncer(Caller):
     cdef int64_t kept_up_us
 
     cdef int make_durable(self, timeout) except -1
+    cdef bint take_sync_lock(self) noexcept
     cdef int wait_durable(self, uint64_t wanted, timeout) except -1
     cdef int lead(self, uint64_t wanted, timeout) except -1
     cdef void gather(self) noexcept nogil
     cdef int sync_alone(self, timeout) except -1
     cdef int sync_written(self, bint alone) except -1
-    cdef int sync_segment(self, uint64_t segment, uint64_t end, bint suspect) except -1
-    cdef int keep_up_pinned(self) except -1
+    cdef int sync_segment(self, uint64_t segment, uint64_t end, uint64_t number) except -1
+    cdef int64_t sync_pause_us(self) noexcept
+    cdef int keep_up_pinned(self, int64_t now_us) except -1
     cdef bint is_due(self, int64_t now_us) except -1
     cdef int fail_sync(self, int error) except -1

@@ -5,11 +5,10 @@ import atexit
 import logging
 import os
 import threading
-import weakref
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EIO
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from jlog._core.file cimport jlog_sync_data, jlog_sync_directory
@@ -25,6 +24,7 @@ from jlog._core.page cimport (
     jlog_load_acquire,
     jlog_page,
     jlog_raise_to,
+    jlog_replace64,
     jlog_slot,
     jlog_tell,
     jlog_try_lock,
@@ -40,16 +40,17 @@ cdef extern from "<unistd.h>" nogil:
     int close(int fd)
 
 cdef enum:
-    CLOCK_REALTIME = 0
     CLOCK_MONOTONIC = 1
     ALONE_AFTER_US = 1_000_000  # without any sync being done: whoever has the word may be stopped
     SLICE_US = 20_000
     GATHER_MAX_US = 500
-    YOUNGER_US = 1_000_000  # clocks of one machine agree better than this
     UPKEEP_US = 30_000_000
     UPKEEP_SEGMENTS = 16
     UPKEEP_BYTES = 1 << 30
     UPKEEP_PAUSE_US = 1_000_000
+
+UPKEEP_TIMEOUT = 0.2  # seconds for the append lock: whoever has it may be stopped, and a close waits for the thread
+STOP_SECONDS = 10  # for an fdatasync that takes so long; then it ends when it ends
 
 
 cdef void tell_synced(jlog_page *page) noexcept nogil:
@@ -85,13 +86,10 @@ cdef class Syncer(Caller):
     cdef int wait_durable(self, uint64_t wanted, timeout) except -1:
         """Until the blocks of all generations before `wanted` are synced, by whoever is first to have the sync word."""
         cdef jlog_page *page = self.buffer.page
-        cdef Call call
         cdef uint32_t counter, last
         cdef int64_t began_us
-        cdef int status
         if jlog_load_acquire(&page.durable_generation) >= wanted:
             return 0
-        memset(&call, 0, sizeof(call))
         if jlog_add32(&page.sync_arrivals, 1) - page.sync_served == page.sync_group:
             jlog_tell(&page.sync_arrivals)
         last, began_us = jlog_load32_acquire(&page.sync_counter), jlog_clock_us(CLOCK_MONOTONIC)
@@ -111,13 +109,20 @@ cdef class Syncer(Caller):
             if jlog_load32_acquire(&page.sync_counter) != counter:
                 continue
             PyErr_CheckSignals()
-            call.deadline_us = jlog_clock_us(CLOCK_MONOTONIC)
-            with nogil:
-                status = self.acquire(&page.sync_lock, &call)  # its owner may be dead
-            if status == DONE:
+            if self.take_sync_lock():
                 return self.lead(wanted, timeout)
             if jlog_clock_us(CLOCK_MONOTONIC) - began_us > ALONE_AFTER_US:
                 return self.sync_alone(timeout)
+
+    cdef bint take_sync_lock(self) noexcept:
+        """From a dead owner too; False while a living one has it."""
+        cdef Call call
+        cdef int status
+        memset(&call, 0, sizeof(call))
+        call.deadline_us = jlog_clock_us(CLOCK_MONOTONIC)
+        with nogil:
+            status = self.acquire(&self.buffer.page.sync_lock, &call)
+        return status == DONE
 
     cdef int lead(self, uint64_t wanted, timeout) except -1:
         """With the sync word: writes out the open block, and syncs for all who wait."""
@@ -159,8 +164,7 @@ cdef class Syncer(Caller):
         cdef jlog_slot *slot
         cdef int error = 0
         cdef int64_t began_us
-        # Whoever had the word before and died in its fdatasync may have been told of a failure, and told nobody.
-        cdef bint suspect = alone or page.syncing_us != 0
+        cdef uint64_t number
         if page.sync_error != 0:
             self.fail_sync(page.sync_error)
         while True:
@@ -170,12 +174,13 @@ cdef class Syncer(Caller):
             if jlog_load_acquire(&page.generation) == generation:
                 break
         began_us = jlog_clock_us(CLOCK_MONOTONIC)
-        if not suspect:
-            page.syncing_us = jlog_clock_us(CLOCK_REALTIME)
+        # Whoever dies in its fdatasync may have been told of a failure, and have told nobody: its number stays.
+        number = jlog_add64(&page.sync_number, 1)
+        jlog_replace64(&page.syncing, 0, number)
         JLOG_FAILPOINT(b"sync.begun")
         first = page.durable_segment
         for name in [segment] if first == segment else [s for s in list_segments(self.path) if first <= s <= segment]:
-            self.sync_segment(name, offset if name == segment else 0, suspect)
+            self.sync_segment(name, offset if name == segment else 0, number)
         if first != segment:
             with nogil:
                 error = jlog_sync_directory(self.directory)
@@ -183,8 +188,7 @@ cdef class Syncer(Caller):
                 self.fail_sync(error)
         JLOG_FAILPOINT(b"sync.done")
         self.bounds_file.update(mark=(segment, offset, end))
-        if not alone:
-            page.syncing_us = 0
+        jlog_replace64(&page.syncing, number if alone else page.syncing, 0)
         self.sync_us = jlog_clock_us(CLOCK_MONOTONIC) - began_us
         jlog_add64(&page.counters.syncs, 1)
         jlog_raise_to(&page.durable_segment, segment)
@@ -194,28 +198,28 @@ cdef class Syncer(Caller):
         self.forget_descriptors(segment)
         return 0
 
-    cdef int sync_segment(self, uint64_t segment, uint64_t end, bint suspect) except -1:
+    cdef int sync_segment(self, uint64_t segment, uint64_t end, uint64_t number) except -1:
         """Through the descriptor that was open when the segment was written, if this process has it. One that is younger
         than a sync which may have failed does not tell: then its blocks are written once more, and are its own."""
         cdef jlog_page *page = self.buffer.page
-        cdef int64_t opened_us = jlog_clock_us(CLOCK_REALTIME)
-        cdef int error, fd = self.borrow_descriptor(segment, &opened_us)
-        if fd < 0:
-            try:
-                fd = os.open(os.path.join(self.path, segment_name(segment)), os.O_RDWR | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return 0  # cleaned: nobody needs it
+        cdef uint64_t opened = 0, suspect
+        cdef int error, fd = self.borrow_descriptor(segment, &opened)
         try:
-            if suspect and opened_us > page.syncing_us - YOUNGER_US:
+            if fd < 0:
+                fd = os.open(os.path.join(self.path, segment_name(segment)), os.O_RDWR | os.O_CLOEXEC)
+                opened = jlog_load_acquire(&page.sync_number)
+            suspect = jlog_load_acquire(&page.syncing)
+            if suspect not in (0, number) and opened >= suspect:
                 write_again(self.path, segment, self.uuid, end, fd)
             with nogil:
                 error = jlog_sync_data(fd)
-        except OSError as failure:
-            error = failure.errno
+        except FileNotFoundError:
+            return 0  # cleaned: nobody needs it
         except JournalError:
             error = EIO  # what was written is not there any more
         finally:
-            close(fd)
+            if fd >= 0:
+                close(fd)
         if error != 0:
             self.fail_sync(error)
         return 0
@@ -234,44 +238,50 @@ cdef class Syncer(Caller):
     # --- From time to time --------------------------------------------------------------------------------------
 
     def start_upkeep(self) -> None:
-        if self.upkeep is None:
+        # At the end of the interpreter no thread can be started any more, and nothing is written from time to time.
+        if self.upkeep is None and threading.main_thread().is_alive():
             self.upkeep = Upkeep(self)
 
-    def stop_upkeep(self) -> bool:
-        """Returns when the thread touches nothing any more; False where there was none."""
+    def stop_upkeep(self, wait=True) -> bool:
+        """False where there was none. What the thread is at is pinned, and done before the mapping goes. `wait`: it is
+        over when this returns, unless it hangs."""
         upkeep, self.upkeep = self.upkeep, None
         if upkeep is not None:
-            upkeep.stop()
+            upkeep.stop(wait)
         return upkeep is not None
 
     def upkeep_pause(self):
-        """Seconds until keep_up() is called next, None once it is closed. Twice in the interval: a record that comes right
-        after one sync is in the next, and that takes its time."""
-        cdef jlog_page *page = self.buffer.page
-        cdef int64_t pause_us = UPKEEP_PAUSE_US
+        """Seconds until keep_up() is called next, None once it is closed."""
         if not self.usable():
             return None
-        if page.sync_mode == JLOG_SYNC_INTERVAL:
-            pause_us = min(pause_us, <int64_t> page.sync_interval_us // 2)
-        return max(pause_us, 1000) / 1e6
+        return max(min(UPKEEP_PAUSE_US, self.sync_pause_us()), 1000) / 1e6
+
+    cdef int64_t sync_pause_us(self) noexcept:
+        """Between two syncs by interval: a record that comes right after one is in the next, and that takes its time."""
+        cdef jlog_page *page = self.buffer.page
+        return <int64_t> page.sync_interval_us // 2 if page.sync_mode == JLOG_SYNC_INTERVAL else INT64_MAX
 
     def keep_up(self) -> None:
-        """Syncs by interval; and what is written, from time to time, so that a recovery has little to read."""
+        """Syncs by interval; and what is written, from time to time, so that a recovery has little to read. Lets go of
+        segments that others have synced or cleaned."""
         if not self.usable():
             return
         self.pins += 1
         try:
+            self.forget_descriptors(self.buffer.page.durable_segment)
+            self.forget_cleaned()
             if self.buffer.page.sync_error == 0:
-                self.keep_up_pinned()
+                self.keep_up_pinned(jlog_clock_us(CLOCK_MONOTONIC))
         finally:
             self.unpin()
 
-    cdef int keep_up_pinned(self) except -1:
+    cdef int keep_up_pinned(self, int64_t now_us) except -1:
         cdef jlog_page *page = self.buffer.page
-        cdef int64_t now_us = jlog_clock_us(CLOCK_MONOTONIC)
         if page.sync_mode == JLOG_SYNC_INTERVAL:
-            self.make_durable(None)
-        elif self.is_due(now_us) and jlog_try_lock(&page.sync_lock, self.buffer.owner):
+            if now_us - self.kept_up_us >= self.sync_pause_us() - UPKEEP_PAUSE_US // 2:
+                self.kept_up_us = now_us
+                self.make_durable(UPKEEP_TIMEOUT)
+        elif self.is_due(now_us) and self.take_sync_lock():
             self.kept_up_us = now_us
             try:
                 self.sync_written(False)
@@ -292,7 +302,7 @@ cdef class Syncer(Caller):
         return self.retained_count >= UPKEEP_SEGMENTS
 
 
-_running = weakref.WeakSet()
+_running = set()
 
 
 class Upkeep:
@@ -307,22 +317,31 @@ class Upkeep:
         _running.add(self)
 
     def _run(self):
+        told = None
         while (pause := self._syncer.upkeep_pause()) is not None and not self._stop.wait(pause):
             try:
                 self._syncer.keep_up()
-            except (JournalError, OSError) as error:
-                logging.getLogger("jlog").warning("%s: the sync in the background: %s", self._syncer.path, error)
+                told = None
+            except Exception as error:  # noqa: BLE001
+                # Whatever it was: without this thread sync="interval" would promise what nobody does.
+                if str(error) != told:
+                    logging.getLogger("jlog").warning("%s: the sync in the background: %s", self._syncer.path, error)
+                told = str(error)
+        _running.discard(self)
 
-    def stop(self):
+    def stop(self, wait=True):
         if os.getpid() != self._process:
             return  # in a child the thread does not exist, and its locks may be taken for ever
         self._stop.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        if wait and self._thread is not threading.current_thread():
+            self._thread.join(STOP_SECONDS)
 
 
 def _stop_all():
-    for upkeep in list(_running):
+    running = list(_running)
+    for upkeep in running:
+        upkeep.stop(wait=False)
+    for upkeep in running:
         upkeep.stop()
 
 

@@ -29,7 +29,7 @@ from jlog._core.rows cimport body_of_arrow
 
 from jlog._core.attachment import attach, detach
 from jlog._core.calls import closed_error
-from jlog._core.lock import when_nothing_opens
+from jlog._core.lock import when_nothing_is_held
 from jlog.errors import RecordTooLarge
 from jlog.options import writer_options
 
@@ -335,7 +335,7 @@ cdef class Writer:
             self.token = CLOSED
             if not in_child:
                 attachment.give_writers(self.exclusive)
-                when_nothing_opens(partial(detach, attachment))
+                when_nothing_is_held(partial(detach, attachment, wait=False))
 
     @property
     def next_sequence(self):

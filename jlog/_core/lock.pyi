@@ -5,8 +5,9 @@ from typing_extensions import disjoint_base
 
 POLL_SECONDS: float
 RANGES: dict[str, int]
+SHARED: tuple[int, ...]
 
-def when_nothing_opens(call: Callable[[], object]) -> None: ...
+def when_nothing_is_held(call: Callable[[], object]) -> None: ...
 def current_process_token() -> int: ...
 
 @disjoint_base
