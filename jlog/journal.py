@@ -11,7 +11,7 @@ from typing import Any
 
 from jlog import positions
 from jlog._core.cursor import Cursor
-from jlog._core.lock import RANGES, LockFile
+from jlog._core.lock import OWNERS, RANGES, LockFile
 from jlog._core.segment import Block, SegmentFile, list_segments
 from jlog.errors import CorruptJournal, JournalLocked, PositionLost, SubscriberExists
 from jlog.holes import Holes
@@ -20,7 +20,7 @@ from jlog.names import Start, check_name, timestamp_us_of
 from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, check_options, check_precommit
 from jlog.places import find_start, find_time
 from jlog.positions import CHECKPOINT, SUBSCRIBER, Position, PositionFile
-from jlog.repair import OWNERS, RepairReport, repair
+from jlog.repair import RepairReport, repair
 from jlog.retention import clean, clean_if_free
 from jlog.segments import Segment, segments_of
 from jlog.stats import Stats, Watch

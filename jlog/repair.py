@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from jlog import positions
 from jlog._core.attachment import attach, detach
 from jlog._core.copies import Bounds, BoundsFile
-from jlog._core.lock import RANGES, LockFile
+from jlog._core.lock import OWNERS, RANGES, LockFile
 from jlog._core.precommit import Precommit
 from jlog._core.rebuild import Page, invalidate_page, look_at_page
 from jlog._core.recovery import only_processes_died, sync_directory, sync_segments
@@ -43,7 +43,6 @@ from jlog.tidy import (
 )
 from jlog.verify import Progress, Report, damage_of_small_files, verify
 
-OWNERS = 64, 1024  # byte range of the processes' slots in the lock file
 
 
 @dataclass

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 from jlog import positions
 from jlog._core.cursor import Cursor
 from jlog._core.index import segment_end
-from jlog._core.lock import LockFile
+from jlog._core.lock import OWNERS, LockFile
 from jlog._core.precommit import read_counters
 from jlog._core.segment import SEGMENT_HEADER_BYTES, list_segments
 from jlog.errors import CorruptJournal, PositionLost
@@ -20,7 +20,6 @@ from jlog.holes import given_out
 from jlog.meta import Meta, read_meta
 from jlog.positions import SUBSCRIBER, PositionFile
 
-OWNERS = 64, 1024  # byte range of the writing processes' slots in the lock file
 DEAD_AFTER_SECONDS = 3600.0
 
 

@@ -30,6 +30,7 @@ cdef extern from "fork.h" nogil:
 
 RANGES = {"open": OPEN_BYTE, "bounds": BOUNDS_BYTE, "table": TABLE_BYTE, "writers": WRITERS_BYTE,
           "copy": COPY_BYTE}
+OWNERS = OWNERS_BYTE, 1024  # byte range of the slots of writing processes: as many as JLOG_OWNERS_MAX
 POLL_SECONDS = 0.005
 SHARED = (OPEN_BYTE, BOUNDS_BYTE)  # what a call that the collector sets off may want too
 _held = 0  # so many of them does this process hold now

@@ -5,6 +5,7 @@ from typing_extensions import disjoint_base
 
 POLL_SECONDS: float
 RANGES: dict[str, int]
+OWNERS: tuple[int, int]
 SHARED: tuple[int, ...]
 
 def when_nothing_is_held(call: Callable[[], object]) -> None: ...
