@@ -44,7 +44,6 @@ from jlog.tidy import (
 from jlog.verify import Progress, Report, damage_of_small_files, verify
 
 
-
 @dataclass
 class RepairReport(Report):
     """What repair() found and did. `damage` and `lost` are what it found, the numbers are those of the journal as it is
