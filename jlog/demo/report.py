@@ -24,6 +24,7 @@ class Facts:
     replayed: int = 0
     segments_made: int = 0
     segments_removed: int = 0
+    stored_part: float = 1.0
 
 
 def table(source: Source, facts: Facts, accounts: Mapping[str, Account], digests: int) -> Table:
@@ -46,6 +47,7 @@ def table(source: Source, facts: Facts, accounts: Mapping[str, Account], digests
     found.add_row(
         "segments", f"{facts.segments_made} made, {facts.segments_removed} removed behind the readers"
     )
+    found.add_row("compression", f"blocks take {facts.stored_part:.0%} of the bytes of their records")
     found.add_row(
         "kills", f"{facts.kills} survived; {facts.to_be_redelivered:,} uncommitted records delivered again"
     )

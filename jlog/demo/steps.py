@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import jlog
@@ -69,10 +72,12 @@ def take_input(demo: Demo) -> None:
 
 
 def make_journal(demo: Demo) -> None:
-    journal = jlog.Journal.create(demo.journal, precommit=PRECOMMIT_BYTES, segment_bytes=SEGMENT_BYTES)
+    journal = jlog.Journal.create(
+        demo.journal, precommit=PRECOMMIT_BYTES, segment_bytes=SEGMENT_BYTES, compression="lz4"
+    )
     for name in SUBSCRIBERS:
         journal.add_subscriber(name)
-    demo.say(f"journal {demo.journal} with subscribers {' and '.join(SUBSCRIBERS)}")
+    demo.say(f"journal {demo.journal} with subscribers {' and '.join(SUBSCRIBERS)}, its blocks compressed")
 
 
 def start_processes(demo: Demo) -> None:
@@ -141,6 +146,15 @@ def take_checkpoint(demo: Demo) -> None:
     demo.say(f"{REWOUND_SUBSCRIBER} took the checkpoint {CHECKPOINT!r} at record {position:,}")
 
 
+def show_top(demo: Demo) -> None:
+    """As it is seen in another terminal meanwhile."""
+    command = [sys.executable, "-m", "jlog.cli", "top", "--interval", "0.5", demo.journal]
+    seen = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if seen.returncode != 0:
+        raise Broken(f"jlogtool top: {seen.stderr.strip()}")
+    demo.say(f"jlogtool top shows:\n{seen.stdout.rstrip()}")
+
+
 def kill_subscriber(demo: Demo) -> None:
     fleet, name = demo.fleet, KILLED_SUBSCRIBER
     fleet.wait_for(name, "half way")
@@ -156,6 +170,7 @@ def kill_subscriber(demo: Demo) -> None:
 
 
 def finish(demo: Demo) -> None:
+    half_way = datetime.now(timezone.utc)
     for name in PRODUCERS:
         demo.fleet.wait_for(name, "done")
         demo.fleet.wait_for_the_end(name)
@@ -165,6 +180,20 @@ def finish(demo: Demo) -> None:
     demo.accounts = {name: demo.fleet.wait_for(name, "account") for name in SUBSCRIBERS}
     demo.facts.delivered = time.monotonic()
     demo.say(f"all {demo.source.lines:,} lines are journaled, and both subscribers have read to the end")
+    seek_time(demo, half_way)
+
+
+def seek_time(demo: Demo, moment: datetime) -> None:
+    """The record found is the first at or after the moment: the one before it is earlier."""
+    with jlog.Reader(demo.journal, start="end") as reader:
+        reader.seek(moment)
+        found = reader.position
+        later = next(iter(reader))
+        reader.seek(found)
+        earlier = reader.read_backward(1)
+    if later.timestamp < moment or any(record.timestamp >= moment for record in earlier):
+        raise Broken(f"the first record from {moment} on is not {found}")
+    demo.say(f"at {moment:%H:%M:%S.%f} UTC the journal stood at record {found:,}: found by its index")
 
 
 def rewind(demo: Demo) -> None:
@@ -184,6 +213,7 @@ def verify_and_clean(demo: Demo) -> None:
     if not report.ok:
         raise Broken(f"verify found damage: {report.damage[0]}")
     kept = {segment.first_sequence for segment in journal.segments()}
+    demo.facts.stored_part = compressed_part(journal)
     demo.facts.segments_made = len(demo.accounts[REWOUND_SUBSCRIBER].segments | kept)
     journal.remove_checkpoint(CHECKPOINT)
     journal.clean()
@@ -192,6 +222,11 @@ def verify_and_clean(demo: Demo) -> None:
         f"verify read what the checkpoint kept, {report.records:,} records; without it "
         f"{demo.facts.segments_removed} of {demo.facts.segments_made} segments are cleaned behind the readers"
     )
+
+
+def compressed_part(journal: jlog.Journal) -> float:
+    blocks = [block for _, block in journal.blocks()]
+    return sum(block.stored_bytes for block in blocks) / sum(block.raw_bytes for block in blocks)
 
 
 def prove(demo: Demo) -> None:
@@ -222,6 +257,7 @@ STEPS: tuple[Callable[[Demo], None], ...] = (
     start_processes,
     kill_producer,
     take_checkpoint,
+    show_top,
     kill_subscriber,
     finish,
     rewind,
