@@ -41,7 +41,7 @@ class SubscriberStats:
 
     @property
     def dead(self) -> bool:
-        """Has records to read, and for an hour nobody has read or moved it."""
+        """Has records to read, and for a day nobody has read or moved it."""
         return self.lag > 0 and not self.busy and self.idle_seconds >= DEAD_AFTER_SECONDS
 
 
