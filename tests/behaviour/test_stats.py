@@ -306,7 +306,7 @@ def test_a_record_of_the_future_has_no_negative_age(writer, path):
     assert stats(path).subscribers["billing"].oldest_unread_seconds == 0
 
 
-def test_dead_is_who_has_records_to_read_and_has_not_moved_for_an_hour(writer, path):
+def test_dead_is_who_has_records_to_read_and_has_not_moved_for_a_day(writer, path):
     fill(writer, 10)
     jlog.Journal(path).add_subscriber("billing")
     found = stats(path).subscribers["billing"]
