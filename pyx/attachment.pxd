@@ -1,3 +1,5 @@
+from libc.stdint cimport uint64_t
+
 from jlog._core.sync cimport Syncer
 
 cdef class Attachment(Syncer):
