@@ -55,6 +55,7 @@ from jlog._core.member cimport (
     NEEDS_STATE,
     OPTIONS,
     SYNC_FAILED,
+    TURN,
     Call,
     Member,
     Options,
@@ -122,6 +123,8 @@ cdef int step(Member member, Call *call) noexcept nogil:
         return DONE
     if call.operation == COUNT:
         return count_sealed(member.buffer.page, call)
+    if call.operation == TURN:
+        return turn_period(member, call)
     if call.operation == FLUSH:
         # The block that was open when the call began: other writers could go on filling the next one for ever.
         if call.flushed_generation == 0:

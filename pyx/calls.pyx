@@ -30,6 +30,7 @@ from jlog._core.member cimport (
     SIGNALS,
     SYNC_FAILED,
     TIMED_OUT,
+    TURN,
     Call,
     Member,
     Prepared,
@@ -41,6 +42,7 @@ from jlog._core.page cimport (
     jlog_futex_wait,
     jlog_load_acquire,
     jlog_page,
+    jlog_period_is_over,
     jlog_raise_to,
     jlog_slot,
     jlog_spin_lock,
@@ -59,6 +61,7 @@ cdef extern from "<unistd.h>" nogil:
     int close(int fd)
 
 cdef enum:
+    CLOCK_REALTIME = 0
     CLOCK_MONOTONIC = 1
     QUICK_TURNS = 200  # what may be spun away with the GIL held
     HOLD_GIL_BYTES = 256 << 10  # writing less into the page cache is over before another thread has the GIL
@@ -171,7 +174,7 @@ cdef class Caller(Member):
         cdef jlog_page *page = self.buffer.page
         cdef uint64_t generation = jlog_load_acquire(&page.generation)
         cdef int64_t until_us = jlog_clock_us(CLOCK_MONOTONIC) + PATIENCE_MIN_US + (
-            <int64_t> page.slots[generation & 1].capacity // PATIENCE_BYTES_PER_US)
+            <int64_t> jlog_word_used(page.slots[generation & 1].word) // PATIENCE_BYTES_PER_US)
         with nogil:
             while jlog_load_acquire(&page.generation) == generation and jlog_clock_us(CLOCK_MONOTONIC) < until_us:
                 jlog_futex_wait(NULL, 0, PATIENCE_SLICE_US)
@@ -192,16 +195,18 @@ cdef class Caller(Member):
         return 0
 
     cdef int make_room(self, Call *call) except -1:
-        """Once: cleaning, of the open segment too if all of it is read. JournalFull where that is not enough."""
+        """Others may have cleaned: first it counts anew. Then it cleans, the open segment too if all of it is read.
+        JournalFull where that is not enough."""
         limit = self.buffer.page.limit_bytes
-        if call.made_room:
+        if call.made_room == 2:
             raise JournalFull(f"{self.path}: its segments have reached the limit of {limit} bytes, and what they hold is still "
                               "wanted; let its subscribers read and commit, remove dead ones, or raise limit_bytes")
-        call.made_room = True
-        if has_records(self.buffer.page):
-            self.roll()
-        if _hooks["make_room"] is not None:
-            _hooks["make_room"](self.path)
+        call.made_room += 1
+        if call.made_room == 2:
+            if has_records(self.buffer.page):
+                self.roll()
+            if _hooks["make_room"] is not None:
+                _hooks["make_room"](self.path)
         self.count_sealed()
         return 0
 
@@ -282,6 +287,15 @@ cdef class Caller(Member):
         memset(&call, 0, sizeof(call))
         call.operation = ROLL
         self.run(&call, timeout)
+
+    def roll_if_due(self, timeout=None) -> None:
+        """Rolls where the period is over that the open segment's records come from: if nobody appends, nobody else does."""
+        cdef jlog_page *page = self.buffer.page
+        cdef Call call
+        if page.period_us != 0 and jlog_period_is_over(page, jlog_clock_us(CLOCK_REALTIME)):
+            memset(&call, 0, sizeof(call))
+            call.operation = TURN
+            self.run(&call, timeout)
 
     @property
     def open_place(self) -> tuple:

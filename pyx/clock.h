@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 #include <time.h>
+
+#include "failpoint.h"
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <x86intrin.h>
@@ -22,12 +24,20 @@ struct jlog_clock {
     int64_t monotonic_us;
 };
 
-static inline int64_t jlog_clock_us(clockid_t clock)
+static inline int64_t jlog_read_clock_us(clockid_t clock)
 {
     struct timespec now;
 
     clock_gettime(clock, &now);
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* By how much a test has set the realtime clock: `clock=SECONDS@0` among the failpoints. */
+static inline int64_t jlog_clock_step_us(void) { return JLOG_FAILPOINT("clock") * INT64_C(1000000); }
+
+static inline int64_t jlog_clock_us(clockid_t clock)
+{
+    return jlog_read_clock_us(clock) + (clock == CLOCK_REALTIME ? jlog_clock_step_us() : 0);
 }
 
 /* 0 where there is no counter that runs evenly. */
@@ -59,8 +69,8 @@ static inline int jlog_ticks_are_even(void)
 static __attribute__((noinline)) int64_t jlog_clock_read(struct jlog_clock *clock)
 {
     const uint64_t ticks = jlog_ticks();
-    const int64_t realtime_us = jlog_clock_us(CLOCK_REALTIME);
-    const int64_t monotonic_us = jlog_clock_us(CLOCK_MONOTONIC);
+    const int64_t realtime_us = jlog_read_clock_us(CLOCK_REALTIME);
+    const int64_t monotonic_us = jlog_read_clock_us(CLOCK_MONOTONIC);
     const int64_t elapsed_us = monotonic_us - clock->monotonic_us;
     const uint64_t elapsed_ticks = ticks - clock->ticks;
 
@@ -81,8 +91,8 @@ static inline int64_t jlog_now_us(struct jlog_clock *clock)
     const uint64_t elapsed = jlog_ticks() - clock->ticks;
 
     if (__builtin_expect(elapsed < clock->span_ticks, 1))
-        return clock->realtime_us + (int64_t)(elapsed * clock->scale >> 32);
-    return jlog_clock_read(clock);
+        return jlog_clock_step_us() + clock->realtime_us + (int64_t)(elapsed * clock->scale >> 32);
+    return jlog_clock_step_us() + jlog_clock_read(clock);
 }
 
 #endif

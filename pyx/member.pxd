@@ -25,6 +25,7 @@ cdef enum:
     ROLL = 3
     OPTIONS = 4
     COUNT = 5
+    TURN = 6
 
 # What journal.meta says, as the page has it.
 cdef struct Options:
@@ -84,7 +85,7 @@ cdef struct Call:
     Options *options
     uint64_t segment  # COUNT: the open one then,
     uint64_t sealed_bytes  # and what was counted; `count` says whether it was taken
-    bint made_room
+    int made_room  # so often was it tried
     uint64_t closed_generation  # which this call has closed, or has waited for long enough
     uint64_t flushed_generation  # FLUSH: done when it has gone
     Packed packed

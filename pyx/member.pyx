@@ -232,6 +232,7 @@ cdef class Member:
             call.what = b"the open block is no sequence of records"
             return DAMAGED
         page.counters.takeovers += 1
+        page.reserved_end = slot.offset  # a roll may have noted the next segment's: what is allocated costs nothing again
         page.next_sequence = slot.first_sequence + walk.record_count
         page.clamp_us = max(page.clamp_us, walk.clock_max_us)
         page.explicit_count = walk.explicit_count

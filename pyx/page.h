@@ -303,6 +303,7 @@ static inline int jlog_may_append(const struct jlog_page *page, uint64_t count)
 /* --- Rolling by time: periods of UTC, a week begins on Monday --- */
 
 #define JLOG_DAY_US (86400ull * 1000000)
+#define JLOG_CLOCKS_APART_US 1000000                     /* more than two processes' readings ever are */
 
 /* Whether the clock, right or wrong, has left the period of the open segment. */
 static inline int jlog_period_is_over(const struct jlog_page *page, int64_t now_us)
@@ -310,7 +311,8 @@ static inline int jlog_period_is_over(const struct jlog_page *page, int64_t now_
     return (uint64_t)now_us - (uint64_t)page->period_begin_us >= page->period_us;
 }
 
-/* The open segment's first record comes now. 1970 began on a Thursday: four days later is a Monday, and 0:00. */
+/* The open segment's first record comes now. 1970 began on a Thursday: four days later is a Monday, and 0:00. Who reads
+ * a time shortly before the beginning has not left the period, or two processes would roll in turns there. */
 static inline void jlog_begin_period(struct jlog_page *page, int64_t now_us)
 {
     const int64_t monday_us = 4 * (int64_t)JLOG_DAY_US, length_us = (int64_t)page->roll_us;
@@ -321,8 +323,8 @@ static inline void jlog_begin_period(struct jlog_page *page, int64_t now_us)
     if (length_us == 0)
         return;
     since_us = (now_us - monday_us) % length_us;
-    page->period_begin_us = now_us - (since_us < 0 ? since_us + length_us : since_us);
-    page->period_us = page->roll_us;
+    page->period_begin_us = now_us - (since_us < 0 ? since_us + length_us : since_us) - JLOG_CLOCKS_APART_US;
+    page->period_us = page->roll_us + JLOG_CLOCKS_APART_US;
 }
 
 /* A record's time: the clock's, but never before another one of the clock's. */

@@ -30,7 +30,7 @@ from jlog._core.rows cimport body_of_arrow
 from jlog._core.attachment import attach, detach
 from jlog._core.calls import closed_error
 from jlog._core.lock import when_nothing_is_held
-from jlog.errors import RecordTooLarge
+from jlog.errors import JournalLocked, RecordTooLarge
 from jlog.options import writer_options
 
 cdef enum:
@@ -135,7 +135,8 @@ cdef class Writer:
             within a journal.
         Raises with nothing of it readable: JournalClosed, JournalLocked (lock_timeout), RecordTooLarge, TypeError, OSError
         (a full disk: when there is space again the next append works). A KeyboardInterrupt out of it leaves the record
-        appended or not, never half.
+        appended or not, never half; with sync="append" an OSError of the sync itself, or a JournalLocked that says so, leaves
+        it appended and not durable.
         """
         cdef int64_t sequence, now_us
         cdef jlog_page *page
@@ -151,12 +152,17 @@ cdef class Writer:
                 jlog_unlock(&page.append_lock)
                 jlog_wake(page)
                 if sequence >= 0:
-                    return sequence if page.sync_mode != JLOG_SYNC_APPEND else self.durable(sequence)
+                    return sequence if page.sync_mode != JLOG_SYNC_APPEND else self.durable(self.attachment, sequence)
         return self.append_slowly(value, key, headers, timestamp_us)
 
-    cdef object durable(self, sequence):
-        """With sync="append" an append returns when it survives a power loss."""
-        self.attachment.sync(self.lock_timeout)
+    cdef object durable(self, Attachment attachment, sequence):
+        """With sync="append" a call returns when its records survive a power loss."""
+        try:
+            attachment.sync(self.lock_timeout)
+        except JournalLocked as error:
+            raise JournalLocked(f"{self.path}: what this call has appended from sequence {sequence} on can be read and is not "
+                                "durable yet: another process held the append lock for the whole lock_timeout. It may be "
+                                "stopped: continue or end it, then sync(); do not append it again") from error
         return sequence
 
     cdef object append_slowly(self, value, key, headers, timestamp_us):
@@ -176,7 +182,7 @@ cdef class Writer:
                 jlog_unlock(&page.append_lock)
                 jlog_wake(page)
                 if sequence >= 0:
-                    return sequence if page.sync_mode != JLOG_SYNC_APPEND else self.durable(sequence)
+                    return sequence if page.sync_mode != JLOG_SYNC_APPEND else self.durable(self.attachment, sequence)
         return self.extend_body(body, None)
 
     def extend(self, values, /, keys=None, headers=None, timestamps_us=None, state=None):
@@ -251,9 +257,7 @@ cdef class Writer:
 
     cdef object carry_through(self, Attachment attachment, Call *call):
         cdef uint64_t sequence = attachment.run(call, self.lock_timeout)
-        if attachment.buffer.page.sync_mode == JLOG_SYNC_APPEND:
-            attachment.make_durable(self.lock_timeout)
-        return sequence
+        return sequence if attachment.buffer.page.sync_mode != JLOG_SYNC_APPEND else self.durable(attachment, sequence)
 
     cdef object extend_body(self, Body body, state):
         """Records that are encoded already: copied into the buffer, or a block of their own."""

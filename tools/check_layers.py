@@ -27,7 +27,8 @@ segment precommit
 copies
 lock page columns
 format file
-checksum clock failpoint fork utf8
+checksum clock fork utf8
+failpoint
 """.strip().splitlines()
 
 USES = (
