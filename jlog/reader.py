@@ -66,7 +66,7 @@ class Reader:
         self._cursor = Cursor(self._path, self._meta.uuid, durable_only=durable_only)
         self._holes = Holes(self._path, self._meta.uuid)
         if self._name is None:
-            self._cursor.seek(find_start(self._path, self._meta, self._cursor, start))
+            self._go_to(start)
         else:
             self._subscribe(self._name, start, create)
 
@@ -235,9 +235,17 @@ class Reader:
 
     def seek(self, to: Start) -> None:
         """Moves the position, not what is committed: "begin", "end", a sequence, or an aware datetime."""
-        sequence = find_start(self._path, self._meta, self._cursor, to, checkpoints=False)
-        self._cursor.seek(sequence)
+        self._go_to(to, checkpoints=False)
         self._lost = None
+
+    def _go_to(self, start: Start, *, checkpoints: bool = True) -> None:
+        while True:
+            sequence = find_start(self._path, self._meta, self._cursor, start, checkpoints=checkpoints)
+            try:
+                return self._cursor.seek(sequence)
+            except PositionLost:
+                if start != "begin":
+                    raise  # else the first records were removed in this moment
 
     # --- What is durable --------------------------------------------------------------------------------------------
 

@@ -152,11 +152,21 @@ cdef class Cursor(Blocks):
 
     cdef int go_to(self, uint64_t sequence) except -1:
         """Up to the end as begin() noted it."""
-        first = self.first_sequence
-        if sequence < first:
-            raise PositionLost(f"{self.path}: the records before {first} have been removed by retention; seek to {first} or "
-                               "later", first)
-        if not self.enter_segment_of(sequence):
+        cdef bint inside
+        gone = None
+        while True:
+            first = self.first_sequence
+            if sequence < first:
+                raise PositionLost(f"{self.path}: the records before {first} have been removed by retention; seek to {first} "
+                                   "or later", first)
+            try:
+                inside = self.enter_segment_of(sequence)
+                break
+            except FileNotFoundError as error:  # cleaned since it was listed: then there is a later first one
+                if error.filename == gone:
+                    raise
+                gone = error.filename
+        if not inside:
             return 0
         while self.sequence < sequence:
             try:

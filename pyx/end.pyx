@@ -5,6 +5,7 @@ import os
 from libc.string cimport memset
 
 from jlog._core.format cimport JLOG_NONE
+from jlog._core.page cimport JLOG_FAILPOINT
 from jlog._core.precommit cimport PAGE_VALID, Precommit, Snapshot
 
 from jlog._core.copies import BoundsFile
@@ -88,6 +89,7 @@ cdef class JournalEnd:
         """Nobody has the journal open in this boot, and perhaps nobody may write here: the same end that a recovery
         would find, and nothing is changed."""
         segments = list_segments(self.path)
+        JLOG_FAILPOINT(b"end.listed")
         newest = os.path.join(self.path, segment_name(segments[-1])) if segments else self.path
         looked_at = [(found.st_ino, found.st_size, found.st_mtime_ns) for found in map(os.stat, (
             self.path, newest, self.bounds_file.path))]

@@ -53,14 +53,14 @@ RECOVERING = {
     "recovery.segment_created",
     "recovery.marked",
 }
-# Of who waits for records, and polls where it fails: tests/behaviour/test_follow_async.py.
-WAITING = {"wake.wait_for_any"}
+# Of readers: tests/behaviour/test_follow_async.py, tests/crash/test_recovery.py.
+READING = {"wake.wait_for_any", "end.listed"}
 
 
 def test_every_point_that_is_compiled_in_kills_somebody_here():
     text = "".join(path.read_text() for path in sorted(SOURCES.iterdir()) if path.suffix in (".pyx", ".h"))
     compiled_in = set(re.findall(r"""(?:JLOG_FAILPOINT|_visit)\(b?"([a-z_.]+)"\)""", text))
-    assert compiled_in == set(WRITING) | FOLLOWING_A_ROLL | TAKING_OVER | RECOVERING | WAITING
+    assert compiled_in == set(WRITING) | FOLLOWING_A_ROLL | TAKING_OVER | RECOVERING | READING
 
 
 @pytest.fixture

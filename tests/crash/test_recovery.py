@@ -235,6 +235,26 @@ def test_a_torn_block_in_the_middle_ends_the_journal_there_and_what_follows_goes
             assert quarantined(path)
 
 
+def test_a_reader_beside_a_recovery_that_moves_segments_away_finds_its_end(spawn, tmp_path):
+    """It has just listed them when they go."""
+    path, child, reader = tmp_path / "j", spawn(), spawn()
+    child.call("open_writer", "w", str(path), OPTIONS)
+    child.call("append", "w", 400, 100)
+    child.kill()
+    another_boot(path)
+    segments = sorted(path.glob("*.seg"))
+    offset, _, first, _ = blocks_of(path, segments[2])[-1]
+    zero(segments[2], offset, 4096)
+    reader.call("arm", "end.listed=stop@1")
+    reader.start("sequences", str(path))
+    reader.is_stopped()
+    with jlog.Writer(path) as writer:
+        assert quarantined(path)
+        behind = writer.append(b"behind the recovery")
+        reader.continues()
+        assert reader.result() == [*range(first), behind]
+
+
 def test_later_segments_that_the_disk_lost_are_cut_too(spawn, tmp_path):
     path, child = tmp_path / "j", spawn()
     child.call("open_writer", "w", str(path), OPTIONS)

@@ -125,6 +125,11 @@ def follow(path: str, last: str, start: str | int = "begin", pace: float | None 
                 return
 
 
+def sequences(path: str) -> list[int]:
+    with jlog.Reader(path) as reader:
+        return [record.sequence for record in reader]
+
+
 def close_by_signal(path: str) -> str:
     """What comes out of a reader that waits when SIGINT closes it."""
     with jlog.Reader(path, start="end") as reader:
