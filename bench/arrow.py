@@ -73,7 +73,7 @@ def plain_with_keys(records: int) -> Run:
 
 @contextmanager
 def extend_arrow(settings: Settings) -> Iterator[tuple[Way, Way]]:
-    batch = pyarrow.record_batch({"value": chunk_of_values()})
+    batch = pyarrow.RecordBatch.from_pydict({"value": chunk_of_values()})
     yield (
         Way(
             "extend_arrow(1,000)", write_journal(settings.records, lambda writer: writer.extend_arrow(batch))
@@ -92,7 +92,9 @@ def extend_keys(settings: Settings) -> Iterator[tuple[Way, Way]]:
         ),
         Way(
             "IPC stream, 1,000 a batch, from lists",
-            write_stream(settings.records, lambda: pyarrow.record_batch({"value": values, "key": KEYS})),
+            write_stream(
+                settings.records, lambda: pyarrow.RecordBatch.from_pydict({"value": values, "key": KEYS})
+            ),
         ),
     )
 
