@@ -78,7 +78,7 @@ def plain_with_keys(load: Load) -> Run:
 
 @contextmanager
 def extend_arrow(settings: Settings) -> Iterator[tuple[Way, Way]]:
-    batch = pyarrow.record_batch({"value": settings.load.chunk()})
+    batch = pyarrow.RecordBatch.from_pydict({"value": settings.load.chunk()})
     yield (
         Way("extend_arrow(1,000)", write_journal(settings.load, lambda writer: writer.extend_arrow(batch))),
         Way("IPC stream, 1,000 a batch", write_stream(settings.load, lambda: batch)),
@@ -95,7 +95,9 @@ def extend_keys(settings: Settings) -> Iterator[tuple[Way, Way]]:
         ),
         Way(
             "IPC stream, 1,000 a batch, from lists",
-            write_stream(settings.load, lambda: pyarrow.record_batch({"value": values, "key": KEYS})),
+            write_stream(
+                settings.load, lambda: pyarrow.RecordBatch.from_pydict({"value": values, "key": KEYS})
+            ),
         ),
     )
 

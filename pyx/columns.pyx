@@ -49,15 +49,15 @@ cdef class Memory:
 
     cdef uint8_t *reserve(self, uint64_t size) except NULL:
         """Room for so many bytes in all; those that are there stay."""
-        if self.buffer is None:
-            self.room = max(size, 64)
-            self.buffer = import_pyarrow().allocate_buffer(self.room, resizable=True)
-        elif size > self.room:
-            self.room = max(size, self.room * 2)
-            self.buffer.resize(self.room)
-        else:
+        cdef uint64_t room = max(size, self.room * 2, 64)
+        if size <= self.room and self.buffer is not None:
             return self.data
+        if self.buffer is None:
+            self.buffer = import_pyarrow().allocate_buffer(room, resizable=True)
+        else:
+            self.buffer.resize(room)
         self.data = <uint8_t *> <size_t> self.buffer.address
+        self.room = room
         return self.data
 
     cdef object cut(self, uint64_t size):
@@ -103,7 +103,7 @@ cdef class Columns(Batch):
         self.sequence, self.timestamp = Memory(), Memory()
         self.value, self.key, self.headers = Strings(0xFF), Strings(0), Strings(0)
         self.name, self.header_value = Strings(0xFF), Strings(0xFF)
-        self.reserve(rows, value_bytes)
+        self.reserve(rows, min(value_bytes, INT32_MAX))
 
     cdef int add(self, const uint8_t *data, size_t size, int64_t base_time_us, uint64_t first_sequence,
                  Py_ssize_t count) except -1:

@@ -45,8 +45,11 @@ def assert_holds(batch, expected):
     """That the batch is valid Arrow and holds these records."""
     batch.validate(full=True)
     assert batch.schema == jlog.arrow.SCHEMA
-    at = batch.schema.get_field_index("timestamp")  # Python's own type holds the years 1 to 9999 only
-    assert batch.set_column(at, "timestamp", batch.column(at).cast(pyarrow.int64())).to_pydict() == {
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns["timestamp"] = columns["timestamp"].cast(
+        pyarrow.int64()
+    )  # datetime holds the years 1 to 9999 only
+    assert {name: column.to_pylist() for name, column in columns.items()} == {
         "sequence": [record.sequence for record in expected],
         "timestamp": [record.timestamp_us for record in expected],
         "key": [record.key for record in expected],

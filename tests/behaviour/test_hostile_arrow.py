@@ -62,11 +62,15 @@ def test_offsets_of_values_keys_and_headers_that_point_outside_are_refused(write
     lying, four = strings(type_, lie), pyarrow.array([b"a"] * 4)
     names = pyarrow.array(["n"] * 4)
     assert_refused(writer, lying)
-    assert_refused(writer, pyarrow.record_batch({"value": lying, "key": four}))
-    assert_refused(writer, pyarrow.record_batch({"value": four, "key": lying}))
-    assert_refused(writer, pyarrow.record_batch({"value": four, "headers": headers_of(names, lying)}))
+    assert_refused(writer, pyarrow.RecordBatch.from_pydict({"value": lying, "key": four}))
+    assert_refused(writer, pyarrow.RecordBatch.from_pydict({"value": four, "key": lying}))
+    assert_refused(
+        writer, pyarrow.RecordBatch.from_pydict({"value": four, "headers": headers_of(names, lying)})
+    )
     if type_ not in (pyarrow.binary(), pyarrow.large_binary()):
-        assert_refused(writer, pyarrow.record_batch({"value": four, "headers": headers_of(lying, four)}))
+        assert_refused(
+            writer, pyarrow.RecordBatch.from_pydict({"value": four, "headers": headers_of(lying, four)})
+        )
 
 
 @pytest.mark.parametrize("offset", [-(2**63), -1, 7, 2**31, 2**62, 2**63 - 1])
@@ -81,7 +85,7 @@ def test_offsets_of_64_bits_that_point_outside_are_refused(writer, offset, type_
 def test_offsets_of_lists_that_point_outside_are_refused(writer, lie, list_):
     six = pyarrow.array([{"key": "n", "value": b"v"}] * 6, HEADERS.value_type)
     headers = lists(lie, six, list_(HEADERS.value_type))
-    assert_refused(writer, pyarrow.record_batch({"value": [b"a"] * 4, "headers": headers}))
+    assert_refused(writer, pyarrow.RecordBatch.from_pydict({"value": [b"a"] * 4, "headers": headers}))
 
 
 def test_what_lies_under_a_null_or_outside_a_slice_is_not_looked_at(writer, path):
@@ -142,5 +146,5 @@ def test_a_headers_name_that_is_not_utf8_is_refused(writer, name):
     names = strings(pyarrow.string(), [0, 1, 1 + len(name)], b"n" + name)
     headers = headers_of(names, pyarrow.array([b"v", b"v"]))
     with pytest.raises(ValueError, match=r"row 1: .*UTF-8"):
-        writer.extend_arrow(pyarrow.record_batch({"value": [b"a", b"b"], "headers": headers}))
+        writer.extend_arrow(pyarrow.RecordBatch.from_pydict({"value": [b"a", b"b"], "headers": headers}))
     assert writer.next_sequence == 0

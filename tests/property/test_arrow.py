@@ -50,7 +50,7 @@ def batches(draw):
         arrays[name] = array.slice(len(filler))
     start = draw(st.integers(0, len(found)))
     size = draw(st.integers(0, len(found)))
-    return pyarrow.record_batch(arrays).slice(start, size), found[start : start + size]
+    return pyarrow.RecordBatch.from_pydict(arrays).slice(start, size), found[start : start + size]
 
 
 def read(path):
