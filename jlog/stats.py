@@ -11,6 +11,7 @@ from itertools import accumulate, pairwise
 
 from jlog import positions
 from jlog._core.cursor import Cursor
+from jlog._core.end import JournalEnd
 from jlog._core.index import segment_end
 from jlog._core.lock import OWNERS, LockFile
 from jlog._core.precommit import read_counters
@@ -66,6 +67,9 @@ class Stats:
     subscribers: Mapping[str, SubscriberStats]
 
 
+BASE_BYTES = 8  # that an open block begins with: its base time
+
+
 @dataclass(frozen=True)
 class _Layout:
     """The segments from one first sequence kept to one open segment: between rolls and cleanings nothing of it changes."""
@@ -112,20 +116,21 @@ class Watch:
             cursor.close()
 
     def _look(self, meta: Meta, cursor: Cursor) -> Stats:
+        stop = JournalEnd(self._path, meta.uuid)
         while True:
             # Before the end: a block that is written out in between is missing until the next look, and not counted twice.
             counters = read_counters(self._path, meta.uuid)
             first = int(cursor.first_sequence)
-            segment, offset, open_sequence = cursor.end_place
-            open_bytes = cursor.open_bytes
+            stop.refresh()
+            live, _, segment, offset, open_sequence, used, _, durable_end = stop.state
+            open_bytes = max(0, used - BASE_BYTES)
             end = max(first, int(cursor.next_sequence))
             try:
                 layout = self._layout_of(first, segment)
                 break
             except FileNotFoundError:
                 continue  # cleaned in this moment
-        open_records = max(0, end - open_sequence) if cursor.live else 0
-        appends, raw_bytes = self._appended(counters, open_records, open_bytes if cursor.live else 0)
+        appends, raw_bytes = self._appended(counters, end - open_sequence, open_bytes) if live else (0, 0)
         return Stats(
             appends=appends,
             bytes=raw_bytes,
@@ -136,7 +141,7 @@ class Watch:
             counters=counters,
             first_sequence=first,
             next_sequence=end,
-            durable_end=min(int(cursor.durable_end), end),
+            durable_end=min(durable_end if live else open_sequence, end),
             records=given_out(layout.holes, first, end),
             size_bytes=layout.sizes[-1] + max(offset, SEGMENT_HEADER_BYTES),
             open_bytes=open_bytes,
