@@ -68,6 +68,9 @@ class Stats:
     subscribers: Mapping[str, SubscriberStats]
 
 
+BASE_BYTES = 8  # that an open block begins with: its base time
+
+
 @dataclass(frozen=True)
 class _Layout:
     """The segments from one first sequence kept to one open segment: between rolls and cleanings nothing of it changes."""
