@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from jlog._core.lock import RANGES, LockFile
+from jlog.errors import JournalLocked
 
 PIECE_BYTES = 16 << 20  # between two calls of the progress
 BUFFER_BYTES = 1 << 20
@@ -44,3 +48,32 @@ def _copy_here(source: int, start: int, size: int, target: int, at: int) -> int:
     while written < len(content):
         written += os.pwrite(target, content[written:], at + written)
     return written
+
+
+# --- Copies and removals keep out of each other's way -------------------------------------------------------------
+
+
+@contextmanager
+def being_copied(path: str) -> Iterator[None]:
+    """While the files of the journal at `path` are copied none of them is removed. Waits for a removal or a repair that is at
+    work. Needs no write access; the kernel lets go of it when this process dies."""
+    lock_file = LockFile(os.path.join(path, "lock"), writable=False)
+    try:
+        lock_file.acquire(RANGES["copy"], shared=True)
+        yield
+    finally:
+        lock_file.close()
+
+
+@contextmanager
+def nobody_copies(path: str) -> Iterator[None]:
+    """While files are removed or made anew. JournalLocked where a backup is at work."""
+    lock_file = LockFile(os.path.join(path, "lock"))
+    try:
+        if not lock_file.acquire(RANGES["copy"], timeout=0):
+            raise JournalLocked(
+                f"{path} is being copied by a backup, which wants all its files; try again when it is done"
+            )
+        yield
+    finally:
+        lock_file.close()

@@ -13,6 +13,7 @@ from jlog import positions
 from jlog._core.cursor import Cursor
 from jlog._core.lock import OWNERS, RANGES, LockFile
 from jlog._core.segment import Block, SegmentFile, list_segments
+from jlog.backup import backup
 from jlog.errors import CorruptJournal, JournalLocked, PositionLost, SubscriberExists
 from jlog.holes import Holes
 from jlog.meta import FORMAT_VERSION, create_journal, read_meta
@@ -289,6 +290,21 @@ class Journal:
         """Reads and checks every byte that is kept. Changes nothing, and needs no lock. `progress` is called with each number
         of bytes that was looked at."""
         return verify(self._path, progress)
+
+    def backup(self, target: str | os.PathLike[str], *, progress: Progress = lambda _: None) -> Journal:
+        """Copies the journal to the directory `target` while others go on writing, and returns the copy. What was appended
+        before the call is in it, synced; so are subscribers and checkpoints. `progress` is called with each number of bytes
+        that was copied.
+
+        The copy is a journal of its own: whoever first writes to it begins a new epoch. No writer waits meanwhile, but no
+        segment is removed. Killed, it leaves no journal at `target`, and must be done again to another or an empty place.
+
+        Raises JournalExists where `target` is anything but an empty directory or nothing; OSError where the disk is full, and
+        then what was copied is removed again.
+        """
+        target = os.path.abspath(os.fspath(target))
+        backup(self._path, target, progress)
+        return Journal(target)
 
     def repair(self, *, dry_run: bool = False, progress: Progress = lambda _: None) -> RepairReport:
         """Makes a damaged journal sound again, and keeps every record that can still be read, with its sequence.

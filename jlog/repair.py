@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from jlog import positions
@@ -21,6 +21,7 @@ from jlog._core.precommit import Precommit
 from jlog._core.rebuild import Page, invalidate_page, look_at_page
 from jlog._core.recovery import only_processes_died, sync_directory, sync_segments
 from jlog._core.segment import SEGMENT_HEADER_BYTES, list_segments, segment_name
+from jlog.copying import nobody_copies
 from jlog.damage import Damage
 from jlog.errors import CorruptJournal, JournalLocked, JournalNotFound
 from jlog.filesystem import share
@@ -89,11 +90,10 @@ def _alone(path: str, dry_run: bool) -> Iterator[LockFile | None]:
             raise JournalLocked(
                 f"{path} is open for writing; close its writers before repairing it (`jlogtool verify` needs no such thing)"
             )
-        if not dry_run:
-            if not lock_file.acquire(RANGES["copy"], timeout=0):
-                raise JournalLocked(f"{path} is being copied by a backup; repair it when that is done")
-            lock_file.acquire(RANGES["table"])
-        yield lock_file
+        with nullcontext() if dry_run else nobody_copies(path):
+            if not dry_run:
+                lock_file.acquire(RANGES["table"])
+            yield lock_file
     finally:
         lock_file.close()
 

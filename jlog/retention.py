@@ -8,6 +8,7 @@ from jlog import positions
 from jlog._core.attachment import Attachment, attach, detach
 from jlog._core.recovery import sync_directory, sync_segments
 from jlog._core.segment import SegmentFile, first_block_offset, index_name, list_segments, segment_name
+from jlog.copying import nobody_copies
 from jlog.errors import JournalLocked
 from jlog.meta import read_meta
 from jlog.segments import Segment, segments_of
@@ -49,6 +50,12 @@ def clean(path: str, *, dry_run: bool = False, timeout: float | None = None) -> 
 
 
 def remove(path: str, attachment: Attachment, segments: list[Segment]) -> None:
+    """JournalLocked, and nothing is removed, while a backup copies the journal."""
+    with nobody_copies(path):
+        _remove(path, attachment, segments)
+
+
+def _remove(path: str, attachment: Attachment, segments: list[Segment]) -> None:
     # The state stands at the beginning of each segment: that of the first one kept must not be lost with the others.
     sync_segments(path, segments[-1].next_segment, segments[-1].next_segment)
     sync_directory(path)

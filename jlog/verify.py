@@ -44,7 +44,8 @@ def verify(path: str, progress: Progress = lambda _: None) -> Report:
         first_kept = int(cursor.first_sequence)
     except FileNotFoundError:
         return report  # of `bounds`: nothing says where reading may begin
-    except CorruptJournal as error:
+    except CorruptJournal as error:  # nor where it ends: then all is looked at that is there
+        _check_segments(path, meta, None, 0, report, progress)
         if all(damage.path != error.path for damage in report.damage):
             report.damage.append(Damage(error.path, error.offset, error.reason, 0, 0))
         return report
@@ -86,12 +87,12 @@ def _damage_of_bounds(path: str, meta: Meta) -> list[Damage]:
 def _check_segments(
     path: str,
     meta: Meta,
-    open_place: tuple[int, int, int],
+    open_place: tuple[int, int, int] | None,
     first_kept: int,
     report: Report,
     progress: Progress,
 ) -> None:
-    names = [name for name in list_segments(path) if name <= open_place[0]]
+    names = [name for name in list_segments(path) if open_place is None or name <= open_place[0]]
     names = [name for name, after in zip(names, [*names[1:], 1 << 64], strict=True) if after > first_kept]
     if names:
         _check_beginning(path, meta, names[0], first_kept, report)
@@ -102,7 +103,7 @@ def _check_segments(
             continue  # cleaned meanwhile
         if following is not None:
             _check_link(path, meta, name, following, reached, report)
-    if not names or names[-1] != open_place[0]:
+    if open_place is not None and (not names or names[-1] != open_place[0]):
         missing = os.path.join(path, segment_name(open_place[0]))
         first = reached if names else first_kept
         report.damage.append(
@@ -132,13 +133,15 @@ def _check_segment(
     meta: Meta,
     name: int,
     following: int | None,
-    open_place: tuple[int, int, int],
+    open_place: tuple[int, int, int] | None,
     report: Report,
     progress: Progress,
 ) -> int:
     """Returns the sequence behind its last record."""
-    end: tuple[int, int] | None = open_place[1:] if name == open_place[0] else None
-    if following is not None:
+    end: tuple[int, int] | None = None
+    if open_place is not None and name == open_place[0]:
+        end = open_place[1:]
+    elif following is not None:
         end = _stated_end(path, meta, name, following)
     report.segments += 1
     try:

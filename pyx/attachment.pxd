@@ -5,6 +5,7 @@ cdef class Attachment(Syncer):
     cdef bint first  # of all processes
     cdef bint mended  # files after a failed sync
 
+    cdef change_meta(self, capacity)
     cdef recover(self)
     cdef forget_derived(self, bounds)
     cdef take_slot(self)

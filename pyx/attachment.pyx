@@ -131,9 +131,6 @@ cdef class Attachment(Syncer):
             if alone:
                 wanted = max(capacity, self.meta.options.get("precommit", JLOG_CAPACITY_DEFAULT), JLOG_CAPACITY_MIN)
                 self.precommit.grow(min(wanted, JLOG_CAPACITY_MAX))
-                if wanted > self.meta.options.get("precommit", 0):
-                    self.meta.options["precommit"] = wanted
-                    write_meta(self.path, self.meta)
             self.precommit.map()
             self.buffer.page = self.precommit.page
             self.buffer.body = <uint8_t *> self.precommit.page + JLOG_PAGE_BYTES
@@ -142,11 +139,8 @@ cdef class Attachment(Syncer):
             elif self.precommit.identify(self.buffer.page) != PAGE_VALID:
                 raise JournalError(f"{self.precommit.path} is not the page that the journal's writers share; close them "
                                    "all and open it again")
-            if alone and is_a_copy(self.path, self.meta):
-                # From here on it goes another way than the journal it was copied from.
-                self.meta.epochs.append((secrets.randbits(63), self.next_sequence))
-                write_meta(self.path, self.meta)
-                self.epoch = self.meta.epoch
+            if alone:
+                self.change_meta(wanted)
             self.take_slot()
             self.attached = True
             self.first = alone
@@ -160,6 +154,17 @@ cdef class Attachment(Syncer):
             self.roll()
         if self.buffer.page.limit_bytes != 0:
             self.count_sealed()
+
+    cdef change_meta(self, capacity):
+        """In one write: a copy is told from its original by the file itself, and any write ends that."""
+        copied, grown = is_a_copy(self.path, self.meta), capacity > self.meta.options.get("precommit", 0)
+        if copied:  # from here on it goes another way than the journal it was copied from
+            self.meta.epochs.append((secrets.randbits(63), self.next_sequence))
+        if grown:
+            self.meta.options["precommit"] = capacity
+        if copied or grown:
+            write_meta(self.path, self.meta)
+            self.epoch = self.meta.epoch
 
     cdef recover(self):
         """Nobody else is there, and nobody comes while the open lock is held."""

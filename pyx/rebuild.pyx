@@ -5,9 +5,9 @@ import os
 from collections import namedtuple
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
+from jlog._core.end cimport JournalEnd
 from jlog._core.file cimport jlog_write_at
 from jlog._core.format cimport (
     JLOG_BOUNDS_MAGIC,
@@ -37,14 +37,12 @@ from jlog._core.page cimport (
     jlog_word_crc,
     jlog_word_used,
 )
-from jlog._core.precommit cimport PAGE_VALID, Precommit, Snapshot
+from jlog._core.open_block cimport OpenBlock
+from jlog._core.precommit cimport PAGE_VALID, Precommit
 from jlog._core.segment cimport fill_segment_header
 
 from jlog._core.copies import NONE
 from jlog.errors import CorruptJournal
-
-cdef enum:
-    TEARS_MAX = 1000
 
 SIGNATURE_BYTES = max(sizeof(jlog_segment_header), sizeof(jlog_position), sizeof(jlog_bounds))
 COPIES_AT = 0, JLOG_COPY_BYTES
@@ -85,42 +83,22 @@ cdef object make_body(const jlog_slot *slot, bytes body):
     return Body(slot.segment, slot.offset, slot.first_sequence, base_us, raw, walk.record_count, walk.clock_max_us)
 
 
-def open_block(directory, bytes uuid not None):
-    """The open block as it is now, beside living writers: every record appended before this call is in it or before its
-    place. None where no page of this boot is there. CorruptJournal where it fails its checksum."""
-    cdef Precommit precommit
-    cdef Snapshot now
-    cdef uint8_t *target = NULL
-    cdef int status, tears = 0
-    try:
-        precommit = Precommit(directory, uuid, writable=False)
-    except FileNotFoundError:
-        return None
+def read_open_block(directory, bytes uuid not None):
+    """Where the closed blocks end, and the body of the open one that follows there, beside living writers too: every record
+    that was appended before this call is in it or before its place."""
+    cdef JournalEnd end = JournalEnd(directory, uuid)
+    cdef OpenBlock block = OpenBlock()
     while True:
-        status = precommit.snapshot(&now)
-        if status < 0:
-            raise OSError(-status, os.strerror(-status), precommit.path)
-        if status != PAGE_VALID:
-            return None
-        if now.used == 0:
-            return make_body(&now.slot, b"")
-        target = <uint8_t *> malloc(now.used)
-        if target == NULL:
-            raise MemoryError
-        try:
-            status = precommit.read_body(&now, target, 0)
-            if status == 0:
-                continue  # switched away from meanwhile
-            if status < 0:
-                raise CorruptJournal(precommit.path, JLOG_PAGE_BYTES, "the pre-commit buffer is cut off")
-            body = make_body(&now.slot, target[:now.used]) if jlog_crc32c(0, target, now.used) == now.crc else None
-            if body is not None:
-                return body
-            tears += 1  # a pread beside stores may be torn: it is looked at again before it is called damage
-            if tears == TEARS_MAX:
-                raise CorruptJournal(precommit.path, JLOG_PAGE_BYTES, "the open block fails its checksum")
-        finally:
-            free(target)
+        end.note()
+        if end.now.used == 0:
+            return make_body(&end.now.slot, b"")
+        block.make_room(end.now.used)
+        if block.read(end):  # else it has been switched away from meanwhile
+            break
+    body = make_body(&end.now.slot, block.body[:end.now.used])
+    if body is None:
+        raise CorruptJournal(end.page_path, JLOG_PAGE_BYTES, "the open block is no sequence of records")
+    return body
 
 
 def look_at_page(directory, bytes uuid not None):

@@ -19,10 +19,10 @@ sync
 calls arrow follow watch
 iterate
 append cursor rows
-encode blocks
+encode blocks rebuild
 open_block
 end window
-member recovery rebuild index record wake
+member recovery index record wake
 segment precommit
 copies
 lock page columns

@@ -1,0 +1,205 @@
+"""A copy of a journal, made while others write, roll and clean."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from itertools import pairwise
+
+from jlog import positions
+from jlog._core.copies import BoundsFile, both_copies
+from jlog._core.index import segment_end
+from jlog._core.rebuild import COPIES_AT, Body, read_open_block
+from jlog._core.recovery import encode_block, sync_directory
+from jlog._core.segment import index_name, list_segments, segment_name
+from jlog.copying import being_copied, copy_range
+from jlog.errors import JournalExists
+from jlog.filesystem import share
+from jlog.meta import DIRECTORIES, LEASE_STRIDE, Meta, read_meta
+from jlog.meta import NAME as META
+from jlog.positions import CHECKPOINT, SUBSCRIBER
+
+UNFINISHED = "next.backup"  # stands in a copy until it is whole
+TEARS_MAX = 100
+POSITION_BYTES = 64
+Progress = Callable[[int], object]  # called with each number of bytes that was copied
+
+
+def backup(path: str, target: str, progress: Progress = lambda _: None) -> None:
+    """Raises JournalExists where `target` is anything but an empty directory, or nothing."""
+    meta = read_meta(path)
+    _check_target(target)
+    made = _make_directories(path, target)
+    try:
+        with open(os.path.join(target, UNFINISHED), "xb"):
+            pass
+    except FileExistsError:
+        raise JournalExists(_unfinished(target), target) from None
+    try:
+        with being_copied(path):
+            _copy(path, meta, target, progress)
+        _finish(path, target)
+        for directory in [target, *made]:
+            sync_directory(os.path.dirname(directory))
+    except BaseException:
+        for name in os.listdir(target):
+            _remove(os.path.join(target, name))
+        for directory in made:
+            os.rmdir(directory)
+        raise
+
+
+def _check_target(target: str) -> None:
+    if os.path.lexists(target) and not os.path.isdir(target):
+        raise JournalExists(f"{target} is a file; choose another path for the copy, or remove it", target)
+    there = os.listdir(target) if os.path.isdir(target) else []
+    if META in there:
+        raise JournalExists(f"{target} is a journal already; choose another path for the copy", target)
+    if UNFINISHED in there:
+        raise JournalExists(_unfinished(target), target)
+    if there:
+        message = f"{target} is a directory with other files; choose another path for the copy"
+        raise JournalExists(message, target)
+
+
+def _unfinished(target: str) -> str:
+    return (
+        f"{target} holds what a backup has copied that was cut short or is still at work; remove the directory, or choose "
+        "another path for the copy"
+    )
+
+
+def _make_directories(path: str, target: str) -> list[str]:
+    """The target, as open to others as the journal's own directory, and what is missing above it. Returns those that were
+    made, the target first."""
+    made: list[str] = []
+    missing = target
+    while not os.path.isdir(missing):
+        made.append(missing)
+        missing = os.path.dirname(missing)
+    for directory in reversed(made):
+        os.mkdir(directory)
+    if made:
+        shutil.copymode(path, target)
+    return made
+
+
+def _copy(path: str, meta: Meta, target: str, progress: Progress) -> None:
+    """Positions first: none of them can lie behind the end that is looked for afterwards."""
+    for directory in DIRECTORIES:
+        os.mkdir(os.path.join(target, directory))
+        share(os.path.join(target, directory), target)
+    for kind in (SUBSCRIBER, CHECKPOINT):
+        for name in positions.names(path, kind):
+            _copy_position(path, meta, target, kind, name)
+        sync_directory(os.path.join(target, f"{kind}s"))
+    body = read_open_block(path, meta.uuid)
+    bounds = BoundsFile(os.path.join(path, "bounds"), meta.uuid, None, writable=False).read()
+    for segment, following in pairwise(name for name in list_segments(path) if name <= body.segment):
+        if following > bounds.first_sequence:  # else retention has removed it, and its file was left
+            end, _, stated = segment_end(path, segment, following, meta.uuid)
+            _copy_segment(path, target, segment, end if stated else None, progress)
+            _copy_file(path, target, index_name(segment))
+    place = _copy_open_segment(path, meta, target, body, progress)
+    lease = max(bounds.lease_limit, place[2] + LEASE_STRIDE)
+    file = os.path.join(target, "bounds")
+    BoundsFile.create(file, meta.uuid, lease, place, first_sequence=bounds.first_sequence, mark=place)
+    share(file, target)
+
+
+def _copy_position(path: str, meta: Meta, target: str, kind: str, name: str) -> None:
+    try:
+        file = positions.PositionFile(path, meta, kind, name)
+    except LookupError:
+        return  # removed in this moment
+    name = positions.path_of(target, kind, name)
+    with open(name, "xb") as made:
+        for at, content in zip(COPIES_AT, _read_copies(file.fileno(), meta), strict=True):
+            made.seek(at)
+            made.write(content)
+        made.flush()
+        os.fsync(made.fileno())
+    share(name, target)
+    file.close()
+
+
+def _read_copies(fd: int, meta: Meta) -> list[bytes]:
+    """The one that counts, twice, for the file may be written at this moment. Damaged ones stay what they are."""
+    for _ in range(TEARS_MAX):
+        whole = [copy for copy in both_copies(fd, meta.uuid) if copy is not None]
+        if whole:
+            return [max(whole, key=_generation)] * 2
+    return [os.pread(fd, POSITION_BYTES, at) for at in COPIES_AT]
+
+
+def _generation(copy: bytes) -> int:
+    return int.from_bytes(copy[16:24], "little")
+
+
+def _copy_segment(path: str, target: str, segment: int, end: int | None, progress: Progress) -> None:
+    """Its blocks; all of it where nothing tells how far they reach."""
+    name = segment_name(segment)
+    with open(os.path.join(path, name), "rb") as source, open(os.path.join(target, name), "xb") as copy:
+        size = os.fstat(source.fileno()).st_size
+        copy_range(source.fileno(), 0, size if end is None else end, copy.fileno(), 0, progress)
+        os.fsync(copy.fileno())
+    share(os.path.join(target, name), target)
+
+
+def _copy_open_segment(
+    path: str, meta: Meta, target: str, body: Body, progress: Progress
+) -> tuple[int, int, int]:
+    """Its closed blocks, and the open one as if it had been flushed. Returns where the copy ends."""
+    _copy_segment(path, target, body.segment, body.offset, progress)
+    if not body.records:
+        return body.segment, body.offset, body.first_sequence
+    block = encode_block(
+        meta.uuid, body.segment, body.offset, body.raw, body.base_time_us, body.first_sequence
+    )
+    with open(os.path.join(target, segment_name(body.segment)), "r+b") as copy:
+        copy.seek(body.offset)
+        copy.write(block)
+        copy.flush()
+        os.fsync(copy.fileno())
+    return body.segment, body.offset + len(block), body.first_sequence + body.records
+
+
+def _copy_file(path: str, target: str, name: str) -> None:
+    try:
+        shutil.copyfile(os.path.join(path, name), os.path.join(target, name))
+    except FileNotFoundError:
+        return
+    _sync(os.path.join(target, name))
+    share(os.path.join(target, name), target)
+
+
+def _finish(path: str, target: str) -> None:
+    """`journal.meta` makes it a journal, and so comes last. It is copied as it is: that it is another file says to the first
+    who writes there that he has a copy."""
+    with open(os.path.join(target, "lock"), "xb"):
+        pass
+    share(os.path.join(target, "lock"), target)
+    sync_directory(target)
+    temporary = os.path.join(target, f".{META}")
+    shutil.copyfile(os.path.join(path, META), temporary)
+    _sync(temporary)
+    share(temporary, target)
+    os.rename(temporary, os.path.join(target, META))
+    os.unlink(os.path.join(target, UNFINISHED))
+    sync_directory(target)
+
+
+def _sync(file: str) -> None:
+    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
