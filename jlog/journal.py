@@ -14,6 +14,7 @@ from jlog._core.cursor import Cursor
 from jlog._core.lock import OWNERS, RANGES, LockFile
 from jlog._core.segment import Block, SegmentFile, list_segments
 from jlog.backup import backup
+from jlog.damage import Damage, walk_segment
 from jlog.errors import CorruptJournal, JournalLocked, PositionLost, SubscriberExists
 from jlog.holes import Holes
 from jlog.meta import FORMAT_VERSION, create_journal, read_meta
@@ -25,7 +26,7 @@ from jlog.repair import RepairReport, repair
 from jlog.retention import clean, clean_if_free
 from jlog.segments import Segment, segments_of
 from jlog.stats import Stats, Watch
-from jlog.verify import Progress, Report, verify
+from jlog.verify import Progress, Report, segment_ends, verify
 
 
 @dataclass(frozen=True)
@@ -151,15 +152,17 @@ class Journal:
             except FileNotFoundError:
                 continue  # cleaned in this moment
 
-    def blocks(self) -> Iterator[tuple[str, Block]]:
-        """(path of the segment, block) for every closed block: the raw structure."""
-        for segment in self.segments():
-            file = SegmentFile(self._path, segment.first_sequence, self._meta.uuid, check_header=False)
+    def blocks(self) -> Iterator[tuple[str, Block | Damage]]:
+        """(path of the segment, block) for every closed block: the raw structure, by the blocks' headers. Where none stands
+        a Damage comes instead, and then what stands behind it."""
+        cursor = self._cursor()
+        for segment, end in segment_ends(
+            self._path, self._meta, cursor.end_place, int(cursor.first_sequence)
+        ):
+            file = SegmentFile(self._path, segment, self._meta.uuid, check_header=False)
             try:
-                for block in file.blocks():
-                    if block.offset >= segment.size_bytes:
-                        break
-                    yield segment.path, block
+                for piece in walk_segment(file, end, bodies=False):
+                    yield file.path, piece if isinstance(piece, Block) else piece.damage(file.path)
             finally:
                 file.close()
 
@@ -353,7 +356,7 @@ class Journal:
             "next_sequence": self.next_sequence,
             "records": len(self),
             "size_bytes": sum(segment.size_bytes for segment in segments),
-            "raw_bytes": sum(block.raw_bytes for _, block in self.blocks()),
+            "raw_bytes": sum(block.raw_bytes for _, block in self.blocks() if isinstance(block, Block)),
             "segments": len(segments),
             **meta.options,
             "subscribers": subscribers,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from jlog import positions
@@ -84,6 +84,21 @@ def _damage_of_bounds(path: str, meta: Meta) -> list[Damage]:
     return []
 
 
+def segment_ends(
+    path: str, meta: Meta, open_place: tuple[int, int, int] | None, first_kept: int
+) -> Iterator[tuple[int, tuple[int, int] | None]]:
+    """Each segment that is kept, oldest first, and the offset and sequence where its blocks end; None where nothing tells
+    it."""
+    names = [name for name in list_segments(path) if open_place is None or name <= open_place[0]]
+    for name, following in zip(names, [*names[1:], None], strict=False):
+        if open_place is not None and name == open_place[0]:
+            yield name, open_place[1:]
+        elif following is None:
+            yield name, None
+        elif following > first_kept:
+            yield name, _stated_end(path, meta, name, following)
+
+
 def _check_segments(
     path: str,
     meta: Meta,
@@ -92,57 +107,54 @@ def _check_segments(
     report: Report,
     progress: Progress,
 ) -> None:
-    names = [name for name in list_segments(path) if open_place is None or name <= open_place[0]]
-    names = [name for name, after in zip(names, [*names[1:], 1 << 64], strict=True) if after > first_kept]
-    if names:
-        _check_beginning(path, meta, names[0], first_kept, report)
-    for name, following in zip(names, [*names[1:], None], strict=True):
+    before, reached = None, first_kept
+    for name, end in segment_ends(path, meta, open_place, first_kept):
         try:
-            reached = _check_segment(path, meta, name, following, open_place, report, progress)
+            _check_link(path, meta, before, name, reached, report)
+            before, reached = name, _check_segment(path, meta, name, end, report, progress)
         except FileNotFoundError:
-            continue  # cleaned meanwhile
-        if following is not None:
-            _check_link(path, meta, name, following, reached, report)
-    if open_place is not None and (not names or names[-1] != open_place[0]):
+            before = None  # cleaned meanwhile
+    if open_place is not None and before != open_place[0] and open_place[0] >= _first_kept(path, meta):
         missing = os.path.join(path, segment_name(open_place[0]))
-        first = reached if names else first_kept
-        report.damage.append(
-            Damage(missing, 0, "the segment file is missing", first, max(0, open_place[2] - first))
-        )
+        lost = max(0, open_place[2] - reached)
+        report.damage.append(Damage(missing, 0, "the segment file is missing", reached, lost))
 
 
-def _check_beginning(path: str, meta: Meta, name: int, first_kept: int, report: Report) -> None:
-    """Whether the segment before the first one was removed by retention, or is missing."""
+def _first_kept(path: str, meta: Meta) -> int:
+    """As it is now: others may clean meanwhile."""
+    try:
+        return BoundsFile(os.path.join(path, "bounds"), meta.uuid, None, writable=False).read().first_sequence
+    except CorruptJournal:
+        return 0
+
+
+def _check_link(path: str, meta: Meta, before: int | None, name: int, reached: int, report: Report) -> None:
+    """Whether the segment that its header names comes before it, or was removed by retention."""
     try:
         file = SegmentFile(path, name, meta.uuid)
-    except (CorruptJournal, FileNotFoundError):
-        return  # damaged, which is found when it is read; or cleaned meanwhile
-    if file.previous_segment != NONE and file.previous_end_sequence > first_kept:
-        _missing(path, file, first_kept, report)
+    except CorruptJournal:
+        return  # which is found when it is read
+    previous, end = file.previous_segment, file.previous_end_sequence
     file.close()
-
-
-def _missing(path: str, behind: SegmentFile, reached: int, report: Report) -> None:
-    missing = os.path.join(path, segment_name(behind.previous_segment))
-    lost = max(0, behind.previous_end_sequence - reached)
-    report.damage.append(Damage(missing, 0, "the segment file is missing", reached, lost))
+    if previous in (before, NONE):
+        return
+    if before is None:
+        reached = max(reached, _first_kept(path, meta))
+    if end > reached or before is not None:
+        missing = os.path.join(path, segment_name(previous))
+        lost = max(0, end - reached)
+        report.damage.append(Damage(missing, 0, "the segment file is missing", reached, lost))
 
 
 def _check_segment(
     path: str,
     meta: Meta,
     name: int,
-    following: int | None,
-    open_place: tuple[int, int, int] | None,
+    end: tuple[int, int] | None,
     report: Report,
     progress: Progress,
 ) -> int:
     """Returns the sequence behind its last record."""
-    end: tuple[int, int] | None = None
-    if open_place is not None and name == open_place[0]:
-        end = open_place[1:]
-    elif following is not None:
-        end = _stated_end(path, meta, name, following)
     report.segments += 1
     try:
         file = SegmentFile(path, name, meta.uuid)
@@ -169,20 +181,10 @@ def _stated_end(path: str, meta: Meta, name: int, following: int) -> tuple[int, 
     segment."""
     try:
         file = SegmentFile(path, following, meta.uuid)
-    except CorruptJournal:
+    except (CorruptJournal, FileNotFoundError):
         return None
     file.close()
     return (file.previous_end_offset, file.previous_end_sequence) if file.previous_segment == name else None
-
-
-def _check_link(path: str, meta: Meta, name: int, following: int, reached: int, report: Report) -> None:
-    try:
-        file = SegmentFile(path, following, meta.uuid)
-    except (CorruptJournal, FileNotFoundError):
-        return  # which is found when it is read itself
-    if file.previous_segment != name:
-        _missing(path, file, reached, report)
-    file.close()
 
 
 def _check_open_block(cursor: Cursor, report: Report) -> None:

@@ -1,5 +1,3 @@
-from libc.stdint cimport uint64_t
-
 from jlog._core.sync cimport Syncer
 
 cdef class Attachment(Syncer):
@@ -7,7 +5,7 @@ cdef class Attachment(Syncer):
     cdef bint first  # of all processes
     cdef bint mended  # files after a failed sync
 
-    cdef change_meta(self, uint64_t capacity)
+    cdef change_meta(self, capacity)
     cdef recover(self)
     cdef forget_derived(self, bounds)
     cdef take_slot(self)

@@ -155,7 +155,7 @@ cdef class Attachment(Syncer):
         if self.buffer.page.limit_bytes != 0:
             self.count_sealed()
 
-    cdef change_meta(self, uint64_t capacity):
+    cdef change_meta(self, capacity):
         """In one write: a copy is told from its original by the file itself, and any write ends that."""
         copied, grown = is_a_copy(self.path, self.meta), capacity > self.meta.options.get("precommit", 0)
         if copied:  # from here on it goes another way than the journal it was copied from

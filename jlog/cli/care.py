@@ -11,7 +11,8 @@ import jlog
 from jlog.cli.exits import DAMAGED
 from jlog.cli.output import human_bytes, json_option, print_fields, print_json, print_table
 from jlog.cli.parameters import journal_argument
-from jlog.cli.progress import working
+from jlog.cli.progress import on_terminal, progress_bar
+from jlog.errors import JournalError
 
 # Without its times: they are in the file, which may be gone.
 SEGMENT_FIELDS = ("path", "first_sequence", "records", "size_bytes", "sealed")
@@ -31,14 +32,23 @@ def verify(journal: str, as_json: bool) -> None:
       jlogtool verify /var/lib/events
       jlogtool verify --json /var/lib/events | jq .damage
     """
-    with working("Verifying"):
-        report = jlog.Journal(journal).verify()
+    opened = jlog.Journal(journal)
+    with progress_bar("Verifying", size_of(journal)) as advance:
+        report = opened.verify(progress=advance)
     if as_json:
         print_json(report_fields(report))
     else:
         print_report(report)
     if not report.ok:
         raise click.exceptions.Exit(DAMAGED)
+
+
+def size_of(journal: str) -> int | None:
+    """Bytes to go, for a progress bar; None where nobody sees it, or damage hides it."""
+    try:
+        return jlog.Journal(journal).size_bytes if on_terminal() else None
+    except (JournalError, OSError):
+        return None
 
 
 def report_fields(report: jlog.Report) -> dict[str, Any]:

@@ -26,6 +26,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "info": "journals:info",
         "ls": "journals:list_journals",
         "options": "options:change_options",
+        "backup": "backup:backup",
         "rm": "journals:remove",
     },
     "Records": {
@@ -41,6 +42,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Care": {
         "verify": "care:verify",
+        "repair": "repair:repair",
         "clean": "care:clean",
         "roll": "journals:roll",
         "stats": "stats:stats",
