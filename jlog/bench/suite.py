@@ -96,7 +96,7 @@ def durable_processes(settings: Settings) -> Iterator[tuple[Way, Way]]:
 def read_arrow(reader: jlog.Reader) -> int:
     done = 0
     while batch := reader.read(100_000):
-        done += batch.to_arrow().num_rows  # type: ignore[attr-defined]
+        done += batch.to_arrow().num_rows
     return done
 
 
