@@ -125,7 +125,7 @@ cdef class Attachment(Syncer):
         with lock_file.held(OPEN_BYTE):
             self.meta = read_meta(self.path)
             self.bounds_file = BoundsFile(os.path.join(self.path, "bounds"), self.uuid, lock_file)
-            alone = not lock_file.is_held(OWNERS_BYTE, JLOG_OWNERS_MAX)
+            alone, changed = not lock_file.is_held(OWNERS_BYTE, JLOG_OWNERS_MAX), False
             self.precommit = Precommit(self.path, self.uuid, create=True)
             share(self.precommit.path, self.path)
             if alone:
@@ -133,7 +133,7 @@ cdef class Attachment(Syncer):
                 self.precommit.grow(min(wanted, JLOG_CAPACITY_MAX))
                 if wanted > self.meta.options.get("precommit", 0):
                     self.meta.options["precommit"] = wanted
-                    write_meta(self.path, self.meta)
+                    changed = True
             self.precommit.map()
             self.buffer.page = self.precommit.page
             self.buffer.body = <uint8_t *> self.precommit.page + JLOG_PAGE_BYTES
@@ -145,8 +145,9 @@ cdef class Attachment(Syncer):
             if alone and is_a_copy(self.path, self.meta):
                 # From here on it goes another way than the journal it was copied from.
                 self.meta.epochs.append((secrets.randbits(63), self.next_sequence))
+                self.epoch, changed = self.meta.epoch, True
+            if changed:  # once: what is written is no copy any more
                 write_meta(self.path, self.meta)
-                self.epoch = self.meta.epoch
             self.take_slot()
             self.attached = True
             self.first = alone
