@@ -41,6 +41,7 @@ from jlog._core.page cimport (
     jlog_futex_wait,
     jlog_load_acquire,
     jlog_page,
+    jlog_period_is_over,
     jlog_raise_to,
     jlog_slot,
     jlog_spin_lock,
@@ -282,6 +283,12 @@ cdef class Caller(Member):
         memset(&call, 0, sizeof(call))
         call.operation = ROLL
         self.run(&call, timeout)
+
+    def roll_if_due(self, timeout=None) -> None:
+        """Where no append came to roll since the period of the open segment's records was over."""
+        cdef jlog_page *page = self.buffer.page
+        if page.period_us != 0 and jlog_period_is_over(page, jlog_clock_us(CLOCK_REALTIME)):
+            self.roll(timeout)
 
     @property
     def open_place(self) -> tuple:

@@ -42,6 +42,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Care": {
         "verify": "care:verify",
         "clean": "care:clean",
+        "restore": "care:restore",
         "roll": "journals:roll",
         "stats": "stats:stats",
         "top": "top:top",
