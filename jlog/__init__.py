@@ -3,6 +3,7 @@
 from jlog._core.calls import set_hooks
 from jlog._core.record import Record, RecordBatch
 from jlog._core.writer import Writer
+from jlog.archived import ArchiveReader
 from jlog.damage import Damage
 from jlog.errors import (
     CheckpointNotFound,
@@ -23,15 +24,16 @@ from jlog.errors import (
 from jlog.journal import Journal, Options
 from jlog.options import Retention
 from jlog.positions import Position
-from jlog.reader import Reader
+from jlog.reader import Reader, set_archive_reader
 from jlog.repair import RepairReport
-from jlog.retention import clean_if_free
+from jlog.retention import clean_if_free, make_room
 from jlog.segments import Segment
 from jlog.stats import Stats, SubscriberStats
 from jlog.urls import open_reader, open_writer
 from jlog.verify import Report
 
-set_hooks(clean_if_free, clean_if_free)
+set_hooks(clean_if_free, make_room)
+set_archive_reader(ArchiveReader)
 
 __version__ = "0.1.0"
 __all__ = [

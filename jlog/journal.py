@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from jlog import positions
 from jlog._core.cursor import Cursor
 from jlog._core.lock import OWNERS, RANGES, LockFile
-from jlog._core.segment import Block, SegmentFile, list_segments
+from jlog._core.segment import Block, SegmentFile
+from jlog.archive.target import is_url
 from jlog.backup import backup
 from jlog.damage import Damage, walk_segment
-from jlog.errors import CorruptJournal, JournalLocked, PositionLost, SubscriberExists
+from jlog.errors import JournalError, JournalLocked, PositionLost, SubscriberExists
 from jlog.holes import Holes
 from jlog.meta import FORMAT_VERSION, create_journal, read_meta
 from jlog.names import Start, check_name, timestamp_us_of
-from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, check_options, check_precommit
+from jlog.options import (
+    DEFAULTS,
+    PRECOMMIT_DEFAULT,
+    Retention,
+    check_options,
+    check_precommit,
+    retention_fields,
+    retention_of,
+)
 from jlog.places import find_start, find_time
 from jlog.positions import CHECKPOINT, SUBSCRIBER, Position, PositionFile
 from jlog.repair import RepairReport, repair
-from jlog.retention import clean, clean_if_free
-from jlog.segments import Segment, segments_of
+from jlog.retention import clean, clean_if_free, held_bytes, is_expired, now_us, roll_if_due
+from jlog.segments import Segment, segments_now
 from jlog.stats import Stats, Watch
 from jlog.verify import Progress, Report, segment_ends, verify
 
@@ -39,7 +48,7 @@ class Options:
     roll: str
     sync: str
     sync_interval: float
-    retention: dict[str, Any] = field(default_factory=dict)
+    retention: Retention = field(default_factory=Retention)
 
 
 class Journal:
@@ -49,6 +58,10 @@ class Journal:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if is_url(path):
+            raise JournalError(
+                f"{path} is a URL, and a journal is a directory; jlog.Reader and jlog.archive.Archive read what is archived"
+            )
         self._path = os.path.abspath(os.fspath(path))
         self._meta = read_meta(self._path)
         self._holes = Holes(self._path, self._meta.uuid)
@@ -110,7 +123,8 @@ class Journal:
     @property
     def options(self) -> Options:
         """As they are now."""
-        return Options(**read_meta(self._path).options)
+        options = read_meta(self._path).options
+        return Options(**{**options, "retention": retention_of(options)})
 
     # --- What it holds ----------------------------------------------------------------------------------------------
 
@@ -140,17 +154,7 @@ class Journal:
 
     def segments(self) -> list[Segment]:
         """Oldest first, the open one too."""
-        while True:
-            cursor = self._cursor()
-            end_place = cursor.end_place
-            next_sequence = int(cursor.next_sequence)
-            first = int(cursor.first_sequence)
-            kept = [name for name in list_segments(self._path) if name <= end_place[0]]
-            kept = [name for name, after in zip(kept, [*kept[1:], 1 << 64], strict=True) if after > first]
-            try:
-                return segments_of(self._path, self._meta, kept, end_place, next_sequence)
-            except FileNotFoundError:
-                continue  # cleaned in this moment
+        return segments_now(self._path, self._meta)
 
     def blocks(self) -> Iterator[tuple[str, Block | Damage]]:
         """(path of the segment, block) for every closed block: the raw structure, by the blocks' headers. Where none stands
@@ -193,22 +197,32 @@ class Journal:
 
     def _positions(self, kind: str) -> dict[str, Position]:
         first, end = self.first_sequence, self.next_sequence
+        retention = retention_of(read_meta(self._path).options)
+        now = now_us()
         found = {}
-        for name in positions.names(self._path, kind):
-            try:
-                file = PositionFile(self._path, self._meta, kind, name)
-            except LookupError:
-                continue  # removed in this moment
-            try:
-                busy = kind == SUBSCRIBER and file.is_held_elsewhere
-                position = file.read_all()
-                lag = self._holes.records_between(max(first, position.sequence), end)
-                found[name] = Position(position.sequence, lag, busy, position.moved_us)
-            except CorruptJournal:
-                found[name] = Position(first, self._holes.records_between(first, end), busy, damaged=True)
-            finally:
-                file.close()
-        return found
+        for name, at in positions.standing(self._path, self._meta, kind):
+            busy = kind == SUBSCRIBER and positions.is_held(self._path, self._meta, name)
+            sequence = first if at is None else at.sequence
+            lag = self._holes.records_between(max(first, sequence), end)
+            if at is None:
+                found[name] = Position(sequence, lag, busy, damaged=True)
+                continue
+            expired = kind == SUBSCRIBER and is_expired(self._path, self._meta, at, retention)
+            idle = max(0, now - at.moved_us) / 1e6
+            found[name] = Position(sequence, lag, busy, at.moved_us, idle_seconds=idle, expired=expired)
+        return self._with_held_bytes(found)
+
+    def _with_held_bytes(self, found: dict[str, Position]) -> dict[str, Position]:
+        lowest = min((at.sequence for at in found.values()), default=None)
+        if lowest is None:
+            return found
+        held = held_bytes(
+            segments_now(self._path, self._meta, lowest), [at.sequence for at in found.values()]
+        )
+        return {
+            name: at if at.expired else replace(at, held_bytes=size)
+            for (name, at), size in zip(found.items(), held, strict=True)
+        }
 
     def add_subscriber(self, name: str, start: Start = "begin", *, copy_of: str | None = None) -> None:
         """A new subscriber, at `start` or where another one stands. SubscriberExists where the name is taken."""
@@ -284,10 +298,17 @@ class Journal:
 
     # --- Its care ---------------------------------------------------------------------------------------------------
 
-    def clean(self, *, dry_run: bool = False) -> list[Segment]:
-        """Removes the sealed segments that every subscriber and checkpoint has passed; returns them. A journal without
-        subscribers keeps everything. Needs to write to the journal."""
-        return clean(self._path, dry_run=dry_run)
+    def clean(self, *, dry_run: bool = False, progress: Callable[[int], None] | None = None) -> list[Segment]:
+        """Removes the sealed segments that retention lets go, oldest first, and returns them, each with its `reason`.
+
+        With an archive each is copied there and read back first; where that fails, a JournalError says why, and what is not
+        there stays here until the next clean(). Any number of processes may clean at once, killed ones are gone on from.
+        A segment whose period is over, where the journal rolls by time, is sealed first.
+        dry_run: changes nothing, and needs no write access. progress: called with each number of bytes archived.
+        """
+        if not dry_run:
+            roll_if_due(self._path)
+        return clean(self._path, dry_run=dry_run, progress=progress)
 
     def verify(self, *, progress: Progress = lambda _: None) -> Report:
         """Reads and checks every byte that is kept. Changes nothing, and needs no lock. `progress` is called with each number
@@ -341,9 +362,20 @@ class Journal:
         """What `jlogtool info --json` prints."""
         segments = self.segments()
         meta = read_meta(self._path)
+        found = self.subscribers()
         subscribers = [
             {"name": name, "sequence": at.sequence, "lag": at.lag, "busy": at.busy}
-            for name, at in self.subscribers().items()
+            for name, at in found.items()
+        ]
+        dead = [
+            {
+                "name": name,
+                "idle_seconds": at.idle_seconds,
+                "held_bytes": at.held_bytes,
+                "expired": at.expired,
+            }
+            for name, at in found.items()
+            if at.dead or at.expired
         ]
         checkpoints = [
             {"name": name, "sequence": at.sequence, "lag": at.lag} for name, at in self.checkpoints().items()
@@ -359,7 +391,9 @@ class Journal:
             "raw_bytes": sum(block.raw_bytes for _, block in self.blocks() if isinstance(block, Block)),
             "segments": len(segments),
             **meta.options,
+            "retention": retention_fields(retention_of(meta.options)),
             "subscribers": subscribers,
+            "dead": dead,
             "checkpoints": checkpoints,
             "skipped": [{"first_sequence": first, "next_sequence": last} for first, last in self.holes()],
         }

@@ -52,6 +52,11 @@ def read_meta(path: str) -> Meta:
     except NotADirectoryError:
         message = f"{path} is a file, a journal is a directory; name the journal's directory"
         raise JournalNotFound(message, path) from None
+    return parse_meta(text, name)
+
+
+def parse_meta(text: bytes, name: str) -> Meta:
+    """From the content of a `journal.meta`; `name` is where that came from."""
     first = _FIRST_LINE.match(text)
     if first is None:
         raise CorruptJournal(name, 0, "the first line is not that of a journal")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+import re
+from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
+from jlog.errors import JournalError, UnsupportedFormat
 from jlog.meta import create_journal
 
 PRECOMMIT_DEFAULT = 128 << 10
@@ -17,17 +20,105 @@ SEGMENT_BYTES_MAX = 1 << 40
 COMPRESSIONS = ("none", "lz4")
 ROLLS = ("never", "minutely", "hourly", "daily", "weekly")
 SYNCS = ("none", "interval", "append")
+_URL = re.compile(r"([a-z][a-z0-9+.-]*)://(.+)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Retention:
-    """When a sealed segment is removed.
+    """Which sealed segments are removed, oldest first. The open segment never is.
 
-    delete_read: as soon as every subscriber and every checkpoint has passed it; a journal without subscribers keeps
-        everything.
+    delete_read: those that every subscriber and every checkpoint has passed, on commit and on roll. A journal without
+        subscribers keeps everything. False: what is read is kept too.
+    max_bytes, max_age: also the oldest while the content of the segment files is more than so many bytes; and those whose
+        newest record was written longer ago than this timedelta, by the clock of the writing machine.
+    keep_for_subscribers: max_bytes and max_age spare what a subscriber or a checkpoint has not passed. False: unread
+        records go too, and who comes too late gets PositionLost.
+    subscriber_max_age: a timedelta. A subscriber that has not committed for so long, and whose next record was written as
+        long ago, holds nothing back any more.
+    limit_bytes: above this content of the segment files append raises JournalFull, until something could be removed.
+    archive: a URL, file:///… or s3://…: Journal.clean() copies each segment there, reads it back and only then removes it.
+        Commits and rolls then remove nothing.
+
+    Raises TypeError or ValueError for what cannot be.
     """
 
     delete_read: bool = True
+    max_bytes: int | None = None
+    max_age: timedelta | None = None
+    keep_for_subscribers: bool = True
+    subscriber_max_age: timedelta | None = None
+    limit_bytes: int | None = None
+    archive: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("delete_read", "keep_for_subscribers"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} is True or False, not {getattr(self, name)!r}")
+        for name in ("max_bytes", "limit_bytes"):
+            _check_bytes(name, getattr(self, name))
+        for name in ("max_age", "subscriber_max_age"):
+            _check_age(name, getattr(self, name))
+        if self.archive is not None:
+            _check_archive(self.archive)
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.max_bytes is not None and self.limit_bytes is not None and self.max_bytes > self.limit_bytes:
+            raise ValueError(
+                f"max_bytes {self.max_bytes} is above limit_bytes {self.limit_bytes}: append would raise JournalFull before "
+                "anything is removed; make max_bytes the smaller one"
+            )
+        removes = self.delete_read or self.max_bytes is not None or self.max_age is not None
+        if self.archive is not None and not removes:
+            raise ValueError(
+                "an archive takes what is removed, and delete_read=False without max_bytes and max_age removes nothing; "
+                "give one of them"
+            )
+
+
+def _check_bytes(name: str, size: Any) -> None:
+    if size is None:
+        return
+    if isinstance(size, bool) or not isinstance(size, int):
+        raise TypeError(f"{name} is a number of bytes or None, not {size!r}")
+    if size < 1:
+        raise ValueError(f"{name} is at least 1 byte, or None for no limit, not {size}")
+
+
+def _check_age(name: str, age: Any) -> None:
+    if age is None:
+        return
+    if not isinstance(age, timedelta):
+        raise TypeError(f"{name} is a datetime.timedelta, such as timedelta(days=7), or None, not {age!r}")
+    if age <= timedelta(0):
+        raise ValueError(f"{name} is more than no time, or None for no limit, not {age}")
+
+
+def _check_archive(url: Any) -> None:
+    if not isinstance(url, str):
+        raise TypeError(f"archive is a URL or None, not {url!r}; of a path it is path.absolute().as_uri()")
+    found = _URL.match(url)
+    if found is None or (found[1] == "file" and not found[2].startswith("/")):
+        raise ValueError(f"archive is a URL such as file:///var/archive or s3://bucket/prefix, not {url!r}")
+    if urlsplit(url).password:
+        raise ValueError(
+            "an archive's URL is in journal.meta, where every reader of the journal sees it: leave the password out of it; "
+            "fsspec takes it from its configuration"
+        )
+
+
+def _check_protocol(url: str) -> None:
+    """Once, when it is set: who only reads the option need not have fsspec."""
+    try:
+        import fsspec
+    except ImportError:
+        raise JournalError("an archive needs fsspec; install pyjlog with its extra `archive`") from None
+    known = fsspec.available_protocols()
+    protocol = url.partition("://")[0]
+    if protocol not in known:
+        raise ValueError(
+            f"fsspec knows no {protocol}://, which archive begins with; it knows {', '.join(known)}"
+        )
 
 
 def check_precommit(precommit: int) -> int:
@@ -64,6 +155,8 @@ def check_options(given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"sync_interval is seconds above 0, not {found['sync_interval']!r}")
     if "retention" in found:
         found["retention"] = retention_fields(found["retention"])
+        if found["retention"]["archive"] is not None:
+            _check_protocol(found["retention"]["archive"])
     return found
 
 
@@ -74,6 +167,22 @@ def retention_fields(retention: Retention) -> dict[str, Any]:
         name: value.total_seconds() if isinstance(value, timedelta) else value
         for name, value in asdict(retention).items()
     }
+
+
+def retention_of(options: dict[str, Any]) -> Retention:
+    """From journal.meta's options. UnsupportedFormat for a field that a newer jlog has written: it may keep something."""
+    stored = options["retention"]
+    unknown = sorted(set(stored) - {field.name for field in fields(Retention)})
+    if unknown:
+        raise UnsupportedFormat(
+            f"the journal's retention has {', '.join(unknown)}, which this jlog does not know: upgrade pyjlog"
+        )
+    ages = {
+        name: timedelta(seconds=stored[name])
+        for name in ("max_age", "subscriber_max_age")
+        if stored.get(name) is not None
+    }
+    return Retention(**{**stored, **ages})
 
 
 DEFAULTS: dict[str, Any] = {

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 
 from jlog._core import copies
 from jlog._core.lock import RANGES, LockFile
@@ -35,15 +36,36 @@ def table_locked(path: str, timeout: float | None = None) -> Iterator[None]:
         lock_file.close()  # and with it the lock
 
 
+DEAD_AFTER = timedelta(days=1)  # over a night without work nobody is called dead
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
 @dataclass(frozen=True)
 class Position:
     """Where a subscriber or a checkpoint stands."""
 
     sequence: int
     lag: int
-    busy: bool = False
-    moved_us: int = 0  # clock when it was last moved, microseconds since 1970
+    busy: bool = False  # a Reader has the subscriber's name
+    moved_us: int = 0  # clock when it was last moved, microseconds since 1970; 0: not known
     damaged: bool = False  # its file cannot be read: until it is set again it holds everything back
+    idle_seconds: float = 0.0  # since it was last moved
+    held_bytes: int = (
+        0  # content of the sealed segments that it has not passed, and that retention keeps for it
+    )
+    expired: bool = (
+        False  # a subscriber that has not committed for subscriber_max_age: it holds nothing back any more
+    )
+
+    @property
+    def moved(self) -> datetime | None:
+        """When it was last moved: for a subscriber, its last commit. None where that is not known."""
+        return _EPOCH + timedelta(microseconds=self.moved_us) if self.moved_us else None
+
+    @property
+    def dead(self) -> bool:
+        """Whether nobody reads, though there are records, and nobody has committed for DEAD_AFTER, a day."""
+        return not self.busy and self.lag > 0 and self.idle_seconds >= DEAD_AFTER.total_seconds()
 
 
 def _open(path: str) -> tuple[LockFile, OSError | None]:
@@ -182,22 +204,41 @@ def remove(path: str, kind: str, name: str) -> None:
         raise not_found(path, kind, name) from None
 
 
-def lowest(path: str, meta: Meta) -> int | None:
-    """The sequence from which on somebody still wants records; None where no subscriber is. A damaged position holds
-    everything back. Under the table's lock; durable on return."""
-    subscribers = names(path, SUBSCRIBER)
-    if not subscribers:
-        return None
-    found = []
-    for kind, name in [(SUBSCRIBER, n) for n in subscribers] + [
-        (CHECKPOINT, n) for n in names(path, CHECKPOINT)
-    ]:
-        file = PositionFile(path, meta, kind, name)
+def standing(path: str, meta: Meta, kind: str) -> list[tuple[str, copies.Position | None]]:
+    """(name, where it stands) of every subscriber or checkpoint; None for one that cannot be read."""
+    found: list[tuple[str, copies.Position | None]] = []
+    for name in names(path, kind):
         try:
-            found.append(file.read())
-            file.sync()
+            file = PositionFile(path, meta, kind, name)
+        except LookupError:
+            continue  # removed in this moment
+        try:
+            found.append((name, file.read_all()))
         except CorruptJournal:
-            return 0
+            found.append((name, None))
         finally:
             file.close()
-    return min(found)
+    return found
+
+
+def is_held(path: str, meta: Meta, name: str) -> bool:
+    """Whether a Reader has the subscriber's name."""
+    try:
+        file = PositionFile(path, meta, SUBSCRIBER, name)
+    except LookupError:
+        return False
+    try:
+        return file.is_held_elsewhere
+    finally:
+        file.close()
+
+
+def sync_all(path: str, meta: Meta) -> None:
+    """Where everybody stands is durable on return. Under the table's lock."""
+    for kind in (SUBSCRIBER, CHECKPOINT):
+        for name in names(path, kind):
+            file = PositionFile(path, meta, kind, name)
+            try:
+                file.sync()
+            finally:
+                file.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from jlog import positions
 from jlog._core.arrow import ArrowIterator
@@ -13,6 +13,7 @@ from jlog._core.cursor import Cursor
 from jlog._core.follow import Deadline, Following, wait
 from jlog._core.iterate import RecordIterator, ValueIterator
 from jlog._core.record import Record, RecordBatch
+from jlog.archive.target import is_url
 from jlog.damage import Damage, skip_damage
 from jlog.errors import JournalClosed, JournalError, PositionLost
 from jlog.holes import Holes
@@ -28,6 +29,14 @@ if TYPE_CHECKING:
 
     from jlog.watch import Waiter
 
+_archive_reader: type[Reader] | None = None
+
+
+def set_archive_reader(reader: type[Reader]) -> None:
+    """Reads what is archived: it lies above this layer."""
+    global _archive_reader  # noqa: PLW0603
+    _archive_reader = reader
+
 
 class Reader:
     """Reads the records of the journal at `path` in order, those in the pre-commit buffer as soon as they are appended.
@@ -41,11 +50,24 @@ class Reader:
         record at or after it) or a checkpoint's name.
     create: False raises SubscriberNotFound instead of making the subscriber.
     durable_only: hand out only what has been synced.
+    archive: True, for a reader without a name, begins in the journal's archive and goes on in the journal, with no gap and
+        nothing twice; a URL, where that is not what the journal's retention says. The journal need not be there any more
+        for `jlog.Reader("s3://bucket/prefix")`, which reads the archive alone.
 
     A Reader is used by one thread at a time, a second one gets JournalError; but any thread may ask for `position` and
     `lag`, and close it. After a fork the child's raises JournalClosed and the parent's goes on. It cannot be pickled: open
     another one where it is needed.
     """
+
+    def __new__(  # noqa: PYI034
+        cls,
+        path: str | os.PathLike[str],
+        *_: Any,
+        archive: bool | str = False,
+        **__: Any,
+    ) -> Reader:
+        other = _archive_reader if cls is Reader and (archive or is_url(path)) else None
+        return super().__new__(cls if other is None else other)
 
     def __init__(
         self,
@@ -55,6 +77,7 @@ class Reader:
         start: Start = "begin",
         create: bool = True,
         durable_only: bool = False,
+        archive: bool | str = False,  # noqa: ARG002
     ) -> None:
         self._path = os.path.abspath(os.fspath(path))
         self._meta = read_meta(self._path)

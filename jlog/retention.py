@@ -2,60 +2,226 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from jlog import positions
+from jlog._core import copies
 from jlog._core.attachment import Attachment, attach, detach
+from jlog._core.cursor import Cursor
+from jlog._core.iterate import RecordIterator
 from jlog._core.recovery import sync_directory, sync_segments
 from jlog._core.segment import SegmentFile, first_block_offset, index_name, list_segments, segment_name
+from jlog.archive import Archive
 from jlog.copying import nobody_copies
-from jlog.errors import JournalLocked
-from jlog.meta import read_meta
+from jlog.errors import CorruptJournal, JournalError, JournalLocked, PositionLost
+from jlog.meta import Meta, read_meta
+from jlog.options import Retention, retention_of
+from jlog.positions import CHECKPOINT, SUBSCRIBER
 from jlog.segments import Segment, segments_of
 
+LOCK_SECONDS = 1.0  # how long an append that has met limit_bytes waits for who cleans or moves a position
+NOBODY = 1 << 64  # behind every sequence: nobody holds anything back
 
-def removable(path: str, attachment: Attachment) -> list[Segment]:
-    """The sealed segments that every subscriber and every checkpoint has passed, oldest first. Under the table's lock."""
-    if not read_meta(path).options["retention"]["delete_read"]:  # another process may have changed it
+READ, TOO_MUCH, TOO_OLD = "read", "max_bytes", "max_age"
+
+
+# --- Who holds what back ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hold:
+    """What subscribers and checkpoints ask for."""
+
+    sequence: int  # from here on somebody wants the records
+    subscribed: bool  # there is a subscriber, if only one that holds nothing back any more
+
+
+def hold(path: str, meta: Meta, retention: Retention) -> Hold:
+    """A position that cannot be read holds everything back; a subscriber that has expired nothing."""
+    subscribers = positions.standing(path, meta, SUBSCRIBER)
+    found = [at for _, at in positions.standing(path, meta, CHECKPOINT)]
+    found += [at for _, at in subscribers if at is None or not is_expired(path, meta, at, retention)]
+    lowest = min((0 if at is None else at.sequence for at in found), default=NOBODY)
+    return Hold(lowest, bool(subscribers))
+
+
+def is_expired(path: str, meta: Meta, at: copies.Position, retention: Retention) -> bool:
+    """Whether the subscriber that stands there has neither committed for subscriber_max_age, nor had nothing to commit:
+    its next record was written as long ago. A commit that lies ahead of the clock is as good as one of this moment."""
+    if retention.subscriber_max_age is None:
+        return False
+    limit_us = now_us() - round(retention.subscriber_max_age.total_seconds() * 1e6)
+    if at.moved_us > limit_us:
+        return False
+    try:
+        written_us = _written_us(path, meta, at.sequence)
+    except PositionLost:
+        return True
+    except (CorruptJournal, FileNotFoundError, ValueError):
+        return False  # what cannot be told removes nothing
+    return written_us is not None and written_us <= limit_us
+
+
+def _written_us(path: str, meta: Meta, sequence: int) -> int | None:
+    """Clock when this record was written; None where it has not been yet. In the open block, which has no clock so far,
+    it is the record's own time."""
+    cursor = Cursor(path, meta.uuid)
+    try:
+        cursor.seek(sequence)
+        cursor.refresh()
+        if not cursor.can_go_on():
+            return None
+        segment, offset = cursor.place
+        block, _ = SegmentFile(path, segment, meta.uuid, check_header=False).block_at(offset, with_body=False)
+        return block.clock_us if block is not None else next(RecordIterator(cursor)).timestamp_us
+    finally:
+        cursor.close()
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def held_bytes(segments: Iterable[Segment], sequences: Iterable[int]) -> list[int]:
+    """For each position the content of the sealed segments that it has not passed."""
+    sealed = [segment for segment in segments if segment.sealed]
+    ends = [segment.end_sequence for segment in sealed]
+    passed = [0, *accumulate(segment.size_bytes for segment in sealed)]
+    return [passed[-1] - passed[bisect_right(ends, sequence)] for sequence in sequences]
+
+
+# --- Which segments go ------------------------------------------------------------------------------------------------
+
+
+def removable(path: str, meta: Meta, retention: Retention, open_place: tuple[int, int, int]) -> list[Segment]:
+    """The sealed segments that may go, oldest first, each with its reason."""
+    if not retention.delete_read and retention.max_bytes is None and retention.max_age is None:
         return []
-    names = list_segments(path)
-    open_segment = attachment.open_place[0]
-    if not names or names[0] >= open_segment:
+    names = [name for name in list_segments(path) if name <= open_place[0]]
+    if len(names) < 2 or names[-1] != open_place[0]:
         return []
-    floor = positions.lowest(path, attachment.meta)
-    if floor is None:
-        return []
+    wanted = hold(path, meta, retention)
+    segments: Iterable[Segment] = segments_of(path, meta, names, open_place)
+    surplus_bytes = 0
+    if retention.max_bytes is not None:
+        segments = list(segments)
+        surplus_bytes = sum(segment.size_bytes for segment in segments) - retention.max_bytes
     found = []
-    for segment in segments_of(
-        path, attachment.meta, [name for name in names if name <= open_segment], attachment.open_place
-    ):
-        if not segment.sealed or segment.end_sequence > floor:
+    for segment in segments:
+        reason = _reason(segment, retention, wanted, surplus_bytes) if segment.sealed else None
+        if reason is None:
             break
-        found.append(segment)
+        found.append(replace(segment, reason=reason))
+        surplus_bytes -= segment.size_bytes
     return found
 
 
-def clean(path: str, *, dry_run: bool = False, timeout: float | None = None) -> list[Segment]:
-    """Removes what may go, and returns it. What allows it is durable first: the positions, and the new first sequence, so
-    that a segment which a power loss brings back is known to be gone."""
+def _reason(segment: Segment, retention: Retention, wanted: Hold, surplus_bytes: int) -> str | None:
+    """Why it goes; None where it stays."""
+    passed = segment.end_sequence <= wanted.sequence
+    if passed and wanted.subscribed and retention.delete_read:
+        return READ
+    if not passed and retention.keep_for_subscribers:
+        return None
+    if surplus_bytes > 0:
+        return TOO_MUCH
+    if retention.max_age is not None:
+        written_us = segment.written_us
+        if written_us is not None and now_us() - written_us > retention.max_age.total_seconds() * 1e6:
+            return TOO_OLD
+    return None
+
+
+def _removable_now(path: str, meta: Meta, retention: Retention) -> list[Segment]:
+    """Without any lock: what is removed is looked at once more under the table's."""
+    cursor = Cursor(path, meta.uuid)
+    try:
+        while True:
+            try:
+                return removable(path, meta, retention, cursor.end_place)
+            except FileNotFoundError:
+                continue  # cleaned in this moment
+    finally:
+        cursor.close()
+
+
+# --- Removing them ----------------------------------------------------------------------------------------------------
+
+
+def clean(
+    path: str,
+    *,
+    dry_run: bool = False,
+    timeout: float | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> list[Segment]:
+    """Removes what may go, and returns it; with an archive, once it is there. What allows it is durable first: the
+    positions, and the new first sequence, so that a segment which a power loss brings back is known to be gone.
+
+    progress: called with each number of bytes that the archive has taken.
+    """
+    meta = read_meta(path)
+    retention = retention_of(meta.options)
+    found = _removable_now(path, meta, retention)
+    if dry_run or not found:
+        return found
     attachment = attach(path)
     try:
+        if retention.archive is not None:
+            return _archive_and_remove(path, attachment, retention, found, timeout, progress)
         with positions.table_locked(path, timeout):
-            found = removable(path, attachment)
-            if found and not dry_run:
+            found = removable(path, meta, retention, attachment.open_place)
+            if found:
                 remove(path, attachment, found)
             return found
     finally:
         detach(attachment)
 
 
+def _archive_and_remove(
+    path: str,
+    attachment: Attachment,
+    retention: Retention,
+    found: list[Segment],
+    timeout: float | None,
+    progress: Callable[[int], None] | None,
+) -> list[Segment]:
+    """One after the other, so that what is interrupted has freed what was copied. Nobody waits for the archive: the table
+    is locked only once a segment is there, and what must not go any more by then stays."""
+    assert retention.archive is not None
+    archive = Archive.of_journal(retention.archive, path)
+    removed = []
+    for segment in found:
+        try:
+            if os.path.getsize(segment.path) > segment.size_bytes:
+                attachment.seal(segment.first_sequence, segment.size_bytes)
+            archive.store(segment, progress)
+        except FileNotFoundError:
+            continue  # another process has archived and removed it
+        with positions.table_locked(path, timeout):
+            oldest = removable(path, attachment.meta, retention, attachment.open_place)[:1]
+            if oldest == [segment]:
+                remove(path, attachment, oldest)
+                removed += oldest
+        if not oldest:
+            break
+    return removed
+
+
 def remove(path: str, attachment: Attachment, segments: list[Segment]) -> None:
-    """JournalLocked, and nothing is removed, while a backup copies the journal."""
+    """Under the table's lock. JournalLocked, and nothing is removed, while a backup copies the journal."""
     with nobody_copies(path):
         _remove(path, attachment, segments)
 
 
 def _remove(path: str, attachment: Attachment, segments: list[Segment]) -> None:
+    positions.sync_all(path, attachment.meta)
     # The state stands at the beginning of each segment: that of the first one kept must not be lost with the others.
     sync_segments(path, segments[-1].next_segment, segments[-1].next_segment)
     sync_directory(path)
@@ -73,8 +239,36 @@ def _remove(path: str, attachment: Attachment, segments: list[Segment]) -> None:
 
 
 def clean_if_free(path: str) -> None:
-    """What a commit and a roll do: leaves it to the next one where another process is at it."""
+    """What a commit and a roll do: leaves it to the next one where another process is at it, or where it fails, and to
+    clean() where the segments are archived."""
     try:
-        clean(path, timeout=0)
+        if retention_of(read_meta(path).options).archive is None:
+            clean(path, timeout=0)
     except JournalLocked:
         return
+    except (JournalError, OSError) as error:
+        logging.getLogger("jlog").warning("%s: nothing was cleaned: %s", path, error)
+
+
+def make_room(path: str) -> bool:
+    """For an append that has met limit_bytes, once all that stands in the open segment has been sealed: removes what may
+    go, and says whether anything did. What an archive is to have is left to clean()."""
+    try:
+        if retention_of(read_meta(path).options).archive is not None:
+            return False
+        return bool(clean(path, timeout=LOCK_SECONDS))
+    except JournalLocked:
+        return False
+    except (JournalError, OSError) as error:
+        logging.getLogger("jlog").warning("%s: nothing was cleaned: %s", path, error)
+        return False
+
+
+def roll_if_due(path: str) -> None:
+    """Where the journal rolls by time, and no append has come since the period of the open segment ended. OSError for who
+    may not write, whether it is due or not."""
+    attachment = attach(path)
+    try:
+        attachment.roll_if_due()
+    finally:
+        detach(attachment)

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
+from typing import ClassVar
 
+from jlog._core.cursor import Cursor
 from jlog._core.index import locate, segment_end
-from jlog._core.segment import SEGMENT_HEADER_BYTES, SegmentFile, first_time, segment_name, walk_body
+from jlog._core.segment import (
+    SEGMENT_HEADER_BYTES,
+    Block,
+    SegmentFile,
+    first_time,
+    list_segments,
+    segment_name,
+    walk_body,
+)
+from jlog.errors import CorruptJournal
 from jlog.meta import Meta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -27,36 +39,67 @@ class Segment:
     end_sequence: int
     next_segment: int  # first sequence of the next one: above end_sequence where numbers were never given out
     _meta: Meta = field(repr=False, compare=False)
+    reason: str | None = field(
+        default=None, compare=False
+    )  # why retention lets it go: read, max_bytes or max_age
+    archived: ClassVar[bool] = False
 
-    @cached_property
+    @property
     def first_timestamp(self) -> datetime | None:
         """Of its first record; None without one in the file."""
+        return time_of(self.first_timestamp_us)
+
+    @property
+    def last_timestamp(self) -> datetime | None:
+        """Of its last record; None without one in the file."""
+        return time_of(self.last_timestamp_us)
+
+    @cached_property
+    def first_timestamp_us(self) -> int | None:
         file = self._file()
         try:
             for block in file.blocks():
                 if block.records and block.offset < self.size_bytes:
-                    return _time(first_time(file.raw_body(block.offset), block.base_time_us))
+                    return first_time(file.raw_body(block.offset), block.base_time_us)
             return None
         finally:
             file.close()
 
     @cached_property
-    def last_timestamp(self) -> datetime | None:
-        """Of its last record; None without one in the file."""
+    def last_timestamp_us(self) -> int | None:
         file = self._file()
         try:
-            directory, uuid = os.path.dirname(self.path), self._meta.uuid
-            _, offset = locate(directory, self.first_sequence, uuid, self.size_bytes, self.end_sequence)
-            last = None
-            for block in file.blocks(offset):
-                if block.offset >= self.size_bytes:
-                    break
-                last = block if block.records else last
-            if last is None:
-                return None
-            return _time(walk_body(file.raw_body(last.offset), last.base_time_us)[3])
+            last = self._last_block(file)
+            return None if last is None else walk_body(file.raw_body(last.offset), last.base_time_us)[3]
         finally:
             file.close()
+
+    @property
+    def written_us(self) -> int | None:
+        """Clock when its newest record was written; where its end is damaged, when the next segment was begun, if that
+        can be told."""
+        file = self._file()
+        try:
+            last = self._last_block(file)
+        finally:
+            file.close()
+        if last is not None and last.first_sequence + last.records == self.end_sequence:
+            return last.clock_us
+        try:
+            return SegmentFile(os.path.dirname(self.path), self.next_segment, self._meta.uuid).created_us
+        except CorruptJournal:
+            return None
+
+    def _last_block(self, file: SegmentFile) -> Block | None:
+        """The last one with records."""
+        directory, uuid = os.path.dirname(self.path), self._meta.uuid
+        _, offset = locate(directory, self.first_sequence, uuid, self.size_bytes, self.end_sequence)
+        last = None
+        for block in file.blocks(offset):
+            if block.offset >= self.size_bytes:
+                break
+            last = block if block.records else last
+        return last
 
     def _file(self) -> SegmentFile:
         return SegmentFile(
@@ -64,8 +107,8 @@ class Segment:
         )
 
 
-def _time(timestamp_us: int) -> datetime:
-    return EPOCH + timedelta(microseconds=timestamp_us)
+def time_of(timestamp_us: int | None) -> datetime | None:
+    return None if timestamp_us is None else EPOCH + timedelta(microseconds=timestamp_us)
 
 
 def segments_of(
@@ -74,9 +117,8 @@ def segments_of(
     names: Sequence[int],
     open_place: tuple[int, int, int],
     next_sequence: int | None = None,
-) -> list[Segment]:
+) -> Iterator[Segment]:
     """From the first sequences that name the files up to the open one; each but that ends where the next says."""
-    found = []
     for name, following in zip(names, [*names[1:], None], strict=True):
         if following is None:
             end_offset, end_sequence = (
@@ -85,16 +127,28 @@ def segments_of(
             )
         else:
             end_offset, end_sequence, _ = segment_end(path, name, following, meta.uuid)
-        found.append(
-            Segment(
-                path=os.path.join(path, segment_name(name)),
-                first_sequence=name,
-                records=end_sequence - name,
-                size_bytes=max(end_offset, SEGMENT_HEADER_BYTES),
-                sealed=following is not None,
-                end_sequence=end_sequence,
-                next_segment=end_sequence if following is None else following,
-                _meta=meta,
-            )
+        yield Segment(
+            path=os.path.join(path, segment_name(name)),
+            first_sequence=name,
+            records=end_sequence - name,
+            size_bytes=max(end_offset, SEGMENT_HEADER_BYTES),
+            sealed=following is not None,
+            end_sequence=end_sequence,
+            next_segment=end_sequence if following is None else following,
+            _meta=meta,
         )
-    return found
+
+
+def segments_now(path: str, meta: Meta, start: int = 0) -> list[Segment]:
+    """Those that are kept, oldest first and the open one too, from the one on that `start` lies in."""
+    while True:
+        cursor = Cursor(path, meta.uuid)
+        end_place = cursor.end_place
+        next_sequence = int(cursor.next_sequence)
+        first = max(start, int(cursor.first_sequence))
+        kept = [name for name in list_segments(path) if name <= end_place[0]]
+        kept = kept[max(0, bisect_right(kept, first) - 1) :]
+        try:
+            return list(segments_of(path, meta, kept, end_place, next_sequence))
+        except FileNotFoundError:
+            continue  # cleaned in this moment

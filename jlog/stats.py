@@ -19,9 +19,11 @@ from jlog._core.segment import SEGMENT_HEADER_BYTES, list_segments
 from jlog.errors import CorruptJournal, PositionLost
 from jlog.holes import given_out
 from jlog.meta import Meta, read_meta
-from jlog.positions import SUBSCRIBER, PositionFile
+from jlog.options import retention_of
+from jlog.positions import DEAD_AFTER, SUBSCRIBER, PositionFile
+from jlog.retention import is_expired
 
-DEAD_AFTER_SECONDS = 86_400.0
+DEAD_AFTER_SECONDS = DEAD_AFTER.total_seconds()
 BASE_BYTES = 8  # that the open block begins with
 
 
@@ -35,7 +37,7 @@ class SubscriberStats:
     idle_seconds: float  # since it last committed, or was moved
     held_bytes: int  # in sealed segments that cannot go while it has not committed them
     oldest_unread_seconds: float | None  # age of its next record by that record's timestamp; None without one
-    expired: bool = False  # idle for longer than Retention.subscriber_max_age: holds nothing back any more
+    expired: bool = False  # behind, and idle for Retention.subscriber_max_age: holds nothing back any more
     damaged: bool = False  # its file cannot be read
 
     @property
@@ -189,7 +191,7 @@ class Watch:
     def _subscribers(
         self, meta: Meta, cursor: Cursor, layout: _Layout, first: int, end: int
     ) -> dict[str, SubscriberStats]:
-        max_age = meta.options["retention"].get("subscriber_max_age")
+        retention = retention_of(meta.options)
         known, self._times = self._times, {}
         found = {}
         for name in positions.names(self._path, SUBSCRIBER):
@@ -197,11 +199,12 @@ class Watch:
                 file = PositionFile(self._path, meta, SUBSCRIBER, name)
             except LookupError:
                 continue  # removed in this moment
-            sequence, idle, damaged = first, 0.0, False
+            sequence, idle, damaged, expired = first, 0.0, False, False
             try:
                 busy = file.is_held_elsewhere
                 position = file.read_all()
                 sequence, idle = position.sequence, max(0.0, time.time() - position.moved_us / 1e6)
+                expired = is_expired(self._path, meta, position, retention)
             except CorruptJournal:
                 damaged = True
             finally:
@@ -215,11 +218,11 @@ class Watch:
                 lag=given_out(layout.holes, unread, end),
                 busy=busy,
                 idle_seconds=idle,
-                held_bytes=layout.held_bytes(sequence),
+                held_bytes=0 if expired else layout.held_bytes(sequence),
                 oldest_unread_seconds=None
                 if timestamp_us is None
                 else max(0.0, time.time() - timestamp_us / 1e6),
-                expired=max_age is not None and idle > max_age,
+                expired=expired,
                 damaged=damaged,
             )
         return found

@@ -11,6 +11,7 @@ import pytest
 
 import oracle
 from processes.children import Child, Raised
+from s3 import s3  # noqa: F401
 
 
 def pytest_configure(config: pytest.Config) -> None:

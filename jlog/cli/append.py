@@ -18,6 +18,7 @@ from jlog.cli.options import journal_options
 from jlog.cli.output import json_option, print_json
 from jlog.cli.parameters import PATH, SIZE, checked, is_topic, journal_or_topic_argument, refuse_beside
 from jlog.cli.progress import progress_bar
+from jlog.cli.retention import complete_retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,6 +68,8 @@ def append(
     A line keeps every byte but its newline, and the last one need not have one. What a slow pipe or a terminal brings
     is appended at once, and readers see it at once. `-` is stdin.
 
+    Options of JOURNAL that are given hold from now on, and what is not given stays as it is.
+
     Records that have been appended survive the death of this process, however it dies. Interrupted, it has appended
     the records up to some point, and each of them whole.
 
@@ -91,6 +94,7 @@ def append(
         # Opened before the journal is: what cannot be read makes none.
         opened = [(name, stack.enter_context(_opened(name))) for name in sources]
         with checked():
+            complete_retention(options, None if is_topic(journal) else journal)
             writer = stack.enter_context(jlog.open_writer(journal, **options))
         first = None if is_topic(journal) else writer.next_sequence
         records = 0

@@ -1,4 +1,4 @@
-"""`jlogtool verify` and `clean`: looking after a journal."""
+"""`jlogtool verify`, `clean` and `restore`: looking after a journal."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Any
 import click
 
 import jlog
+from jlog.archive import Archive
+from jlog.archive import restore as restore_archive
 from jlog.cli.exits import DAMAGED
 from jlog.cli.output import human_bytes, json_option, print_fields, print_json, print_table
-from jlog.cli.parameters import journal_argument
+from jlog.cli.parameters import checked, journal_argument
 from jlog.cli.progress import on_terminal, progress_bar
 from jlog.errors import JournalError
 
 # Without its times: they are in the file, which may be gone.
-SEGMENT_FIELDS = ("path", "first_sequence", "records", "size_bytes", "sealed")
+SEGMENT_FIELDS = ("path", "first_sequence", "records", "size_bytes", "sealed", "reason")
 
 
 @click.command(short_help="Check every byte.")
@@ -82,28 +84,64 @@ def print_report(report: jlog.Report) -> None:
         )
 
 
-@click.command(short_help="Remove segments that nobody needs.")
+@click.command(short_help="Archive and remove segments that nobody needs.")
 @journal_argument
-@click.option("-n", "--dry-run", is_flag=True, help="Only list what would be removed.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only list what would be removed, and why.")
 @json_option
 def clean(journal: str, dry_run: bool, as_json: bool) -> None:
-    """Remove the segments of JOURNAL that retention lets go, and list them.
+    """Remove the segments of JOURNAL that retention lets go, and list them with the reason.
 
-    Commits and rolls do the same by themselves; `clean` is for when none of them comes.
+    Commits and rolls do the same by themselves, but for a journal with an archive: there only `clean` copies each segment
+    to the archive, reads it back, and then removes it. What it could not archive stays, and the next one goes on.
+
+    A reason is `read` (every subscriber has), `max_bytes` or `max_age`.
 
     \b
     Examples:
       jlogtool clean --dry-run /var/lib/events
       jlogtool clean --json /var/lib/events
     """
-    found = jlog.Journal(journal).clean(dry_run=dry_run)
+    opened = jlog.Journal(journal)
+    if dry_run or opened.options.retention.archive is None:
+        found = opened.clean(dry_run=dry_run)
+    else:
+        total = sum(segment.size_bytes for segment in opened.clean(dry_run=True))
+        with progress_bar("Archiving", total) as advance:
+            found = opened.clean(progress=advance)
     if as_json:
         print_json([{field: getattr(segment, field) for field in SEGMENT_FIELDS} for segment in found])
         return
     print_table(
-        ("segment", "first record ", "records ", "size "),
+        ("segment", "first record ", "records ", "size ", "reason"),
         [
-            (segment.path, segment.first_sequence, segment.records, human_bytes(segment.size_bytes))
+            (
+                segment.path,
+                segment.first_sequence,
+                segment.records,
+                human_bytes(segment.size_bytes),
+                segment.reason,
+            )
             for segment in found
         ],
     )
+
+
+@click.command(short_help="Make a journal of what was archived.")
+@click.argument("url")
+@journal_argument
+def restore(url: str, journal: str) -> None:
+    """Make JOURNAL of all that is archived at URL, under the same sequences.
+
+    URL is what `--archive` had; where several journals are archived there, with the uuid of the one that is meant behind it.
+    JOURNAL must not exist. It is a journal of its own from there on, keeps everything and archives nothing, until `append`
+    is told otherwise.
+
+    \b
+    Examples:
+      jlogtool restore file:///var/archive /tmp/events
+      jlogtool restore s3://logs/archive/0f3a61b2c94d4e0db6b27a7f3e1c5d90 /tmp/events
+    """
+    with checked():
+        total = sum(segment.size_bytes for segment in Archive(url).segments())
+        with progress_bar("Restoring", total) as advance:
+            restore_archive(url, journal, progress=advance)

@@ -21,11 +21,11 @@ from jlog.cli.parameters import (
     Position,
     checked,
     is_topic,
-    journal_or_topic_argument,
+    readable_argument,
     refuse_beside,
 )
 from jlog.cli.progress import progress_bar
-from jlog.cli.reading import Reading, holes_of
+from jlog.cli.reading import Reading, holes_of, open_reader
 from jlog.errors import CorruptJournal
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Print records, or the raw structure.")
-@journal_or_topic_argument
+@readable_argument
 @click.option("--from", "start", type=POSITION, default="begin", show_default=True, help="The first record.")
 @click.option(
     "--to", "stop", type=POSITION, default="end", show_default=True, help="The first record that is left out."
@@ -55,6 +55,8 @@ def dump(journal: str, output: Format, blocks: bool, **selection: Any) -> None:
     it), or the name of a checkpoint. The record at --to is not printed any more. With --reverse the newest of the same
     records comes first, and --limit takes the newest. With --pace they come as far apart as their timestamps are, counted
     from the first; one whose time has passed already comes at once.
+
+    JOURNAL may be an archive, too: its directory, or a URL such as s3://bucket/prefix.
 
     What is damaged is left out: each damaged place has a line on stderr, and the exit code is 3. `raw` writes a null
     value as an empty one. In jsonl, what is not UTF-8 is base64, in `value_base64` or `key_base64`. REGEX is one of
@@ -96,7 +98,7 @@ class Selection:
 def dump_records(journal: str, to_bytes: Callable[[Records], bytes], wanted: Selection) -> None:
     out = binary_stdout()
     with checked():
-        reader = jlog.open_reader(journal, start=wanted.start)
+        reader = open_reader(journal, start=wanted.start)
     with checked():
         end = _sequence_of(journal, wanted.stop)
     with reader, _progress(reader, end) as advance:
@@ -152,7 +154,7 @@ def _sequence_of(journal: str, position: Position) -> int:
     if isinstance(position, int):
         return position
     try:
-        with jlog.open_reader(journal, start=position) as reader:
+        with open_reader(journal, start=position) as reader:
             return reader.position
     except CorruptJournal:
         if position != "end":

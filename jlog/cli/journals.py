@@ -28,6 +28,7 @@ from jlog.cli.parameters import (
     journal_argument,
     journal_or_topic_argument,
 )
+from jlog.cli.retention import complete_retention
 from jlog.errors import JournalError, JournalNotFound
 from jlog.urls import create_journal, delete_journal, list_topics, open_journal
 
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
     "--precommit", type=SIZE, help="Size of the shared pre-commit buffer, 4K to 1G.  [default: 128K]"
 )
 @journal_options
-@click.option("--keep-read", is_flag=True, help="Keep the records that every subscriber has read.")
-def create(journal: str, options: dict[str, Any], precommit: int | None, keep_read: bool) -> None:
+def create(journal: str, options: dict[str, Any], precommit: int | None) -> None:
     """Make JOURNAL, empty, with options that hold for everybody who writes to it.
 
     Without `create` the first writer makes the journal. By default a segment is removed once every subscriber and every
@@ -54,12 +54,12 @@ def create(journal: str, options: dict[str, Any], precommit: int | None, keep_re
       jlogtool create /var/lib/events
       jlogtool create --sync append --keep-read /var/lib/orders
       jlogtool create --segment-bytes 1G --precommit 1M /var/lib/clicks
+      jlogtool create --max-age 7d --max-bytes 10G --archive s3://logs/archive /var/lib/audit
     """
     if precommit is not None:
         options["precommit"] = precommit
-    if keep_read:
-        options["retention"] = jlog.Retention(delete_read=False)
     with checked():
+        complete_retention(options)
         create_journal(journal, **options)
 
 
@@ -70,7 +70,8 @@ def info(journal: str, as_json: bool) -> None:
     """Show what JOURNAL is, what it holds and who reads it.
 
     `size_bytes` is the content of the segment files, `raw_bytes` the same before compression. `skipped` lists numbers
-    that no record has: after a power loss numbering goes on behind every number that had been given out.
+    that no record has: after a power loss numbering goes on behind every number that had been given out. `dead` lists the
+    subscribers that nobody reads and that have not committed for a day, or have expired, and what they hold back.
 
     \b
     Examples:

@@ -11,6 +11,7 @@ import click
 import jlog
 from jlog.cli.output import human_bytes, in_words, json_option, print_fields, print_json
 from jlog.cli.parameters import SIZE, checked, journal_argument
+from jlog.cli.retention import complete_retention, retention_options, take_retention
 from jlog.errors import JournalError
 from jlog.options import COMPRESSIONS, ROLLS, SYNCS
 
@@ -48,9 +49,11 @@ def journal_options(command: Callable[..., None]) -> Callable[..., None]:
         metavar="SECONDS",
         help="Of --sync interval, above 0.  [new journal: 1]",
     )
+    @retention_options
     @functools.wraps(command)
     def with_options(**parameters: Any) -> None:
-        found = {name: parameters.pop(name) for name in NAMES}
+        retention = take_retention(parameters)
+        found = {name: parameters.pop(name) for name in NAMES} | {"retention": retention or None}
         command(options={name: value for name, value in found.items() if value is not None}, **parameters)
 
     return with_options
@@ -76,6 +79,7 @@ def change_options(journal: str, options: dict[str, Any], precommit: int | None,
     Examples:
       jlogtool options /var/lib/events
       jlogtool options --segment-bytes 1G /var/lib/events
+      jlogtool options --max-age 30d --archive none /var/lib/events
       jlogtool options --json /var/lib/events | jq .segment_bytes
     """
     if options or precommit is not None:
@@ -87,8 +91,10 @@ def change_options(journal: str, options: dict[str, Any], precommit: int | None,
 
 
 def _change(journal: str, options: dict[str, Any], precommit: int | None) -> None:
-    with checked(), jlog.Writer(journal, precommit=precommit or 0, create=False, **options):
-        found = jlog.Journal(journal).options.precommit
+    with checked():
+        complete_retention(options, journal)
+        with jlog.Writer(journal, precommit=precommit or 0, create=False, **options):
+            found = jlog.Journal(journal).options.precommit
     if precommit is not None and found != precommit:
         raise JournalError(
             f"{journal}: the pre-commit buffer has {human_bytes(found)}, not {human_bytes(precommit)}: it grows only while "

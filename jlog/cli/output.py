@@ -156,6 +156,34 @@ def in_words(name: str, value: Any) -> str:
         return (
             ", ".join(f"{hole['first_sequence']} to {hole['next_sequence'] - 1}" for hole in value) or "none"
         )
-    if isinstance(value, dict):
-        return ", ".join(f"{key}={setting}" for key, setting in value.items())
+    if name == "retention" and "delete_read" in value:
+        return describe_retention(value)
+    if name == "dead":
+        return ", ".join(map(describe_dead, value)) or "none"
     return str(value)
+
+
+def describe_retention(fields: dict[str, Any]) -> str:
+    from jlog.cli.figures import span  # which uses this
+
+    said = ["what is read is removed" if fields["delete_read"] else "what is read is kept"]
+    unread = "" if fields["keep_for_subscribers"] else ", unread too"
+    if fields["max_bytes"] is not None:
+        said.append(f"at most {human_bytes(fields['max_bytes'])}{unread}")
+    if fields["max_age"] is not None:
+        said.append(f"at most {span(fields['max_age'])} old{unread}")
+    if fields["subscriber_max_age"] is not None:
+        said.append(f"subscribers hold for {span(fields['subscriber_max_age'])}")
+    if fields["limit_bytes"] is not None:
+        said.append(f"full at {human_bytes(fields['limit_bytes'])}")
+    if fields["archive"] is not None:
+        said.append(f"archived at {fields['archive']}")
+    return "; ".join(said)
+
+
+def describe_dead(at: dict[str, Any]) -> str:
+    """A subscriber that nobody reads."""
+    from jlog.cli.figures import span
+
+    held = "holds nothing back any more" if at["expired"] else f"holds back {human_bytes(at['held_bytes'])}"
+    return f"{at['name']} (no commit for {span(at['idle_seconds'])}, {held})"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from jlog.archive import archive_at, is_url
 from jlog.errors import JournalError
 from jlog.urls import open_journal, path_of
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 Position = str | int | datetime
 
 _SIZE = re.compile(r"(\d+)\s*(?:([KMGT])(?:I?B)?|B)?\Z", re.IGNORECASE | re.ASCII)
+_DURATION = re.compile(r"(?:\d+[wdhms])+\Z", re.ASCII)
+_UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 _LIKE_A_TIME = re.compile(r"\d{4}-\d{2}-\d{2}(?:[Tt ].*)?\Z", re.ASCII)
 _TIME = re.compile(
     r"(?P<date>\d{4}-\d{2}-\d{2})[Tt ](?P<minute>\d{2}:\d{2})(?::(?P<second>\d{2}))?(?:\.(?P<fraction>\d{1,6})\d*)?"
@@ -80,24 +83,31 @@ def _beginning_with(incomplete: str, values: list[str]) -> list[CompletionItem]:
 
 
 class JournalType(click.ParamType):  # type: ignore[type-arg]
-    """A path, or a file: URL, becomes a path; where a Kafka topic will do too, its URL stays as it is. Whether it exists
-    is not asked here: a path that does not exist is no error of usage."""
+    """A path, or a file: URL, becomes a path; where a Kafka topic or an archive will do too, its URL stays as it is, and
+    the directory of an archive becomes one. Whether it exists is not asked here: a path that does not exist is no error of
+    usage."""
 
     name = "JOURNAL"
 
-    def __init__(self, or_topic: bool) -> None:
+    def __init__(self, or_topic: bool, or_archive: bool = False) -> None:
         self._or_topic = or_topic
+        self._or_archive = or_archive
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
             path = path_of(value)
         except ValueError as error:
+            if self._or_archive and is_archive(value):
+                return value
             self.fail(str(error), param, ctx)
         if path is None:
             if not self._or_topic:
                 self.fail(f"{value} is a Kafka topic, and this command is for journals", param, ctx)
             return value
         text = os.fspath(path)
+        archive = archive_at(text) if self._or_archive else None
+        if archive is not None:
+            return archive
         return f"./{text}" if ":" in text.partition("/")[0] else text  # not to be taken for a URL further on
 
     def shell_complete(
@@ -120,6 +130,11 @@ def journal_or_topic_argument(function: Callable[..., Any]) -> Callable[..., Any
     return click.argument("journal", type=JournalType(or_topic=True))(function)
 
 
+def readable_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A journal, a topic or an archive: what cli.reading.open_reader opens."""
+    return click.argument("journal", type=JournalType(or_topic=True, or_archive=True))(function)
+
+
 def refuse_beside(option: str, *others: str) -> None:
     """Options, by their parameters' names, that do not go together with this one."""
     ctx = click.get_current_context()
@@ -130,7 +145,12 @@ def refuse_beside(option: str, *others: str) -> None:
 
 
 def is_topic(journal: str) -> bool:
-    return path_of(journal) is None
+    return not is_archive(journal) and path_of(journal) is None
+
+
+def is_archive(journal: str) -> bool:
+    """Of what a JournalType has let through: a journal is a path there."""
+    return is_url(journal) and not journal.lower().startswith("kafka:")
 
 
 def parse_position(text: str) -> Position:
@@ -169,10 +189,30 @@ def parse_size(text: str) -> int:
     return int(found[1]) << (10 * (" KMGT".index((found[2] or " ").upper())))
 
 
+def parse_duration(text: str) -> timedelta:
+    """7d, 12h, 90m, 30s, 1w, 1d12h."""
+    if not _DURATION.match(text.strip()):
+        raise ValueError(f"{text!r} is no duration; write it in w, d, h, m and s: 7d, 12h, 1h30m")
+    found = re.findall(r"(\d+)([wdhms])", text)
+    try:
+        return sum((timedelta(**{_UNITS[unit]: int(count)}) for count, unit in found), timedelta(0))
+    except OverflowError:
+        raise ValueError(f"{text!r} is longer than {timedelta.max.days} days") from None
+
+
+NO_LIMIT = object()  # what `none` stands for: not the same as an option that was not given
+
+
+def or_none(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda text: NO_LIMIT if text == "none" else parse(text)
+
+
 SUBSCRIBER = NameType("subscribers")
 CHECKPOINT = NameType("checkpoints")
 POSITION = PositionType("POSITION", parse_position)
 SIZE = Parsed("BYTES", parse_size)
+SIZE_LIMIT = Parsed("BYTES", or_none(parse_size))
+AGE_LIMIT = Parsed("DURATION", or_none(parse_duration))
 PATTERN = Parsed("REGEX", parse_pattern)
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 import jlog
+from jlog.archive import Archive
 from jlog.cli.exits import DAMAGED
 from jlog.cli.output import complain
-from jlog.cli.parameters import is_topic
+from jlog.cli.parameters import Position, is_archive, is_topic
 from jlog.errors import CorruptJournal, PositionLost
 
 if TYPE_CHECKING:
@@ -80,8 +81,15 @@ class Reading:
             raise click.exceptions.Exit(DAMAGED)
 
 
+def open_reader(journal: str, start: Position) -> jlog.Reader:
+    """Of a journal, a topic or an archive; no subscriber."""
+    return (jlog.Reader if is_archive(journal) else jlog.open_reader)(journal, start=start)
+
+
 def holes_of(journal: str) -> list[tuple[int, int]]:
     """Those that are large, after a power loss; the small ones of a topic don't matter to whoever looks for records."""
+    if is_archive(journal):
+        return Archive(journal).holes()
     return [] if is_topic(journal) else jlog.Journal(journal).holes()
 
 

@@ -44,6 +44,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "verify": "care:verify",
         "repair": "repair:repair",
         "clean": "care:clean",
+        "restore": "care:restore",
         "roll": "journals:roll",
         "stats": "stats:stats",
         "top": "top:top",

@@ -172,7 +172,7 @@ def test_delete_read_may_be_changed_back_and_forth(journal, path):
 def test_a_retention_that_another_process_sets_holds_for_this_one(journal, path):
     change = f"import jlog; jlog.Writer({str(path)!r}, retention=jlog.Retention(delete_read=False)).close()"
     subprocess.run([sys.executable, "-c", change], check=True)
-    assert journal.options.retention["delete_read"] is False
+    assert journal.options.retention.delete_read is False
     read_away(path, "billing")
     assert (journal.clean(), journal.first_sequence) == ([], 0)
 

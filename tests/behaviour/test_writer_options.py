@@ -19,7 +19,7 @@ def test_a_new_journal_has_the_documented_defaults(path):
     found = options(path)
     assert (found.precommit, found.segment_bytes) == (128 * KIB, 64 << 20)
     assert (found.compression, found.roll, found.sync, found.sync_interval) == ("none", "never", "none", 1.0)
-    assert found.retention["delete_read"] is True
+    assert found.retention.delete_read is True
 
 
 REFUSED = {
@@ -100,7 +100,7 @@ def test_a_value_given_to_an_existing_journal_holds_from_then_on(path):
     jlog.Writer(path, precommit=4 * KIB, segment_bytes=1 << 20, retention=kept).close()
     with jlog.Writer(path, precommit=4 * KIB, segment_bytes=4 * KIB) as writer:
         assert options(path).segment_bytes == 4 * KIB
-        assert options(path).retention["delete_read"] is False
+        assert options(path).retention.delete_read is False
         fill(writer, 200)
     assert len(jlog.Journal(path).segments()) > 4
     with jlog.Writer(path):

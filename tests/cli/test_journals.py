@@ -21,7 +21,7 @@ def test_create_makes_an_empty_journal_with_these_options(journal: Path) -> None
     opened = jlog.Journal(journal)
     assert len(opened) == 0
     assert (opened.options.segment_bytes, opened.options.precommit) == (1 << 20, 64 << 10)
-    assert opened.options.retention["delete_read"] is False
+    assert opened.options.retention.delete_read is False
 
 
 def test_create_leaves_alone_what_is_there(numbers: Path) -> None:

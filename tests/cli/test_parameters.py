@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from jlog.cli.output import human_bytes
-from jlog.cli.parameters import parse_position, parse_size
+from jlog.cli.parameters import parse_duration, parse_position, parse_size
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 
@@ -78,3 +78,24 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 )
 def test_sizes_are_printed_for_people(size: int, text: str) -> None:
     assert human_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "duration"),
+    [
+        ("30s", timedelta(seconds=30)),
+        ("90m", timedelta(minutes=90)),
+        ("12h", timedelta(hours=12)),
+        ("7d", timedelta(days=7)),
+        ("2w", timedelta(weeks=2)),
+        ("1d12h", timedelta(days=1, hours=12)),
+    ],
+)
+def test_durations_are_written_with_their_units(text: str, duration: timedelta) -> None:
+    assert parse_duration(text) == duration
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "-1d", "1.5h", "1y", "9999999999999999w", "٣d"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no duration|is longer"):
+        parse_duration(text)

@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 
 import jlog
+import oracle
 from crash.tampering import another_boot, copy, newest_segment, quarantined, zero
 from jlog._core.segment import SegmentFile
 from processes.units import check_units, read_all, values_of
@@ -166,6 +167,32 @@ def test_a_copied_journal_is_recovered_like_one_after_a_power_loss(killed, tmp_p
     with jlog.Writer(path) as writer:
         writer.append(values_of("after", 0)[0])
     assert check_units(path, killed.acknowledged)[: len(before)] == before
+
+
+@pytest.mark.damage
+def test_damage_that_hides_the_end_is_told_each_time(tmp_path):
+    with jlog.Writer(tmp_path / "j") as writer:
+        writer.append(b"value")
+    with jlog.Reader(tmp_path / "j") as reader:
+        another_boot(tmp_path / "j")
+        zero(newest_segment(tmp_path / "j"), 0, 96)
+        for _ in range(2):
+            with pytest.raises(jlog.CorruptJournal):
+                list(reader)
+
+
+@pytest.mark.parametrize("capacity", [4 << 10, 1 << 20])
+def test_a_copied_journal_has_an_epoch_of_its_own_whatever_else_changes(tmp_path, capacity):
+    with jlog.Writer(tmp_path / "j", precommit=4 << 10) as writer:
+        writer.append(b"before")
+    before = oracle.read_journal(tmp_path / "j").epochs
+    path = copy(tmp_path / "j", tmp_path / "copy")
+    with jlog.Writer(path, precommit=capacity) as writer:
+        first = writer.append(b"after")
+    assert oracle.read_journal(path).epochs[:-1] == before
+    assert oracle.read_journal(path).epochs[-1][1] == first
+    jlog.Writer(path, precommit=2 << 20).close()
+    assert len(oracle.read_journal(path).epochs) == 2
 
 
 # --- What the disk has lost --------------------------------------------------------------------------------------

@@ -1,0 +1,307 @@
+"""The archive of one journal: which segments it has, and taking new ones."""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+from jlog._core.segment import segment_name
+from jlog.archive.segment import ArchivedSegment, describe, from_json, is_whole, manifest_name
+from jlog.archive.target import Target, is_url
+from jlog.archive.window import Window
+from jlog.damage import Damage
+from jlog.errors import JournalError, JournalNotFound, PositionLost
+from jlog.meta import NAME, Meta, parse_meta, read_meta
+from jlog.names import timestamp_us_of
+from jlog.places import find_time
+from jlog.segments import Segment
+
+META = "archive.meta"  # a copy of the journal's journal.meta
+_UUID = re.compile(r"[0-9a-f]{32}\Z")
+_MANIFEST = re.compile(r"(\d{20})\.json\Z", re.ASCII)
+
+
+class Archive:
+    """The archived segments of one journal, to be looked at.
+
+    url: what `Retention(archive=)` had, or that and the journal's uuid, where several journals are archived there.
+
+    Raises JournalNotFound where no journal is archived there, and JournalError where it cannot be told which one is meant,
+    or the place cannot be reached.
+    """
+
+    def __init__(self, url: str) -> None:
+        if not is_url(url):
+            raise ValueError(
+                f"an archive is named by a URL such as file:///var/archive or s3://bucket, not {url!r}"
+            )
+        self._use(_find(Target(url)))
+        self._uuid = bytes.fromhex(self._described(self._some()[:1])[0].uuid)
+
+    @classmethod
+    def of_journal(cls, url: str, path: str) -> Archive:
+        """Where the journal at `path` has its archive, which may be empty yet."""
+        uuid = read_meta(path).uuid
+        target = Target(url).below(uuid.hex())
+        local = target.local_path()
+        if local is not None and os.path.realpath(local).startswith(os.path.realpath(path) + os.sep):
+            raise JournalError(f"{url} lies inside the journal {path}; archive it somewhere else")
+        archive = cls.__new__(cls)
+        archive._use(target)
+        archive._uuid = uuid
+        archive._path = path
+        return archive
+
+    def _use(self, target: Target) -> None:
+        self._target = target
+        self._names: dict[str, int | None] = {}
+        self._known: dict[int, ArchivedSegment] = {}
+        self._path = ""
+        self._claimed = False
+
+    def __repr__(self) -> str:
+        return f"<jlog.archive.Archive {self.url!r}>"
+
+    @property
+    def url(self) -> str:
+        return self._target.url
+
+    @property
+    def uuid(self) -> str:
+        return self._uuid.hex()
+
+    @property
+    def target(self) -> Target:
+        return self._target
+
+    def meta(self) -> Meta:
+        """The journal's, as it was when it archived last."""
+        return parse_meta(self._target.read([META])[0], self._target.url_of(META))
+
+    # --- What it holds ----------------------------------------------------------------------------------------------
+
+    def segments(self) -> list[ArchivedSegment]:
+        """Oldest first, as they are now."""
+        return self._described(self._numbers())
+
+    def _numbers(self) -> list[int]:
+        """First sequences of the segments that are there as a whole."""
+        self._names = self._target.sizes()
+        return sorted(int(match[1]) for match in map(_MANIFEST.match, self._names) if match)
+
+    def _described(self, numbers: list[int]) -> list[ArchivedSegment]:
+        unknown = [number for number in numbers if number not in self._known]
+        if unknown:
+            names = [manifest_name(number) for number in unknown]
+            for number, name, content in zip(unknown, names, self._target.read(names), strict=True):
+                path = self._target.url_of(segment_name(number))
+                self._known[number] = from_json(content, self._target.url_of(name), path)
+        return [self._known[number] for number in numbers]
+
+    @property
+    def first_sequence(self) -> int:
+        """Of the first record that is archived."""
+        return self._some()[0]
+
+    @property
+    def next_sequence(self) -> int:
+        """Behind the last record that is archived."""
+        return self._described(self._some()[-1:])[0].end_sequence
+
+    def _some(self) -> list[int]:
+        numbers = self._numbers()
+        if not numbers:
+            raise JournalNotFound(f"{self.url} holds no archived segment", self.url)
+        return numbers
+
+    def holes(self) -> list[tuple[int, int]]:
+        """(first sequence, next sequence) of each run of numbers that was never given out."""
+        return [
+            (before.end_sequence, segment.first_sequence)
+            for before, segment in pairwise(self.segments())
+            if segment.follows(before) and before.end_sequence < segment.first_sequence
+        ]
+
+    def find(self, time: datetime) -> int:
+        """The sequence of the first record at or after this time; the end where all are earlier."""
+        return self.find_time(timestamp_us_of(time))
+
+    def find_time(self, timestamp_us: int) -> int:
+        segments = self.segments()
+        for segment in segments:
+            if segment.max_timestamp_us is not None and segment.max_timestamp_us >= timestamp_us:
+                with Window(self._target, segment) as window, window.naming_the_archive():
+                    found = find_time(window.path, window.meta, timestamp_us)
+                if found < segment.end_sequence:
+                    return found
+        return segments[-1].end_sequence
+
+    def verify(self) -> list[Damage]:
+        """Reads every file back, and compares it with what was archived. Says too what was damaged before it came here,
+        and which segments are missing. Empty where all is sound."""
+        found = []
+        before: ArchivedSegment | None = None
+        for segment in self.segments():
+            if before is not None and not segment.follows(before):
+                missing = segment.first_sequence - before.end_sequence
+                lacking = f"the segments behind sequence {before.end_sequence} are missing"
+                found.append(Damage(self.url, 0, lacking, before.end_sequence, missing))
+            reason = self._problem(segment)
+            if reason is not None:
+                found.append(Damage(segment.path, 0, reason, segment.first_sequence, segment.records))
+            before = segment
+        return found
+
+    def _problem(self, segment: ArchivedSegment) -> str | None:
+        if segment.name not in self._names:
+            return "the file is missing"
+        if not is_whole(segment, *self._target.size_and_crc(segment.name)):
+            return "it is not what was archived"
+        return None if segment.sound else "it was damaged before it was archived"
+
+    # --- Finding one's way ------------------------------------------------------------------------------------------
+
+    def at(self, sequence: int) -> ArchivedSegment:
+        """The segment that this sequence lies in, or the next one where it lies in a hole; for the end, the last one.
+        PositionLost where it is missing, ValueError where it lies behind the end."""
+        numbers = self._some()
+        index = bisect_right(numbers, sequence)
+        if index == 0:
+            raise self.missing(sequence, numbers[0])
+        found = self._described(numbers[index - 1 : index + 1])
+        if sequence < found[0].end_sequence:
+            return found[0]
+        if len(found) == 2:
+            return self._next(found[0], found[1], sequence)
+        if sequence > found[0].end_sequence:
+            raise ValueError(
+                f"{self.url} ends at sequence {found[0].end_sequence}; {sequence} lies behind it"
+            )
+        return found[0]
+
+    def after(self, before: ArchivedSegment) -> ArchivedSegment | None:
+        """The segment behind this one; None at the end. PositionLost where it is missing."""
+        numbers = self._some()
+        index = bisect_right(numbers, before.first_sequence)
+        if index == len(numbers):
+            return None
+        return self._next(before, self._described([numbers[index]])[0], before.end_sequence)
+
+    def _next(self, before: ArchivedSegment, found: ArchivedSegment, sequence: int) -> ArchivedSegment:
+        if not found.follows(before):
+            raise self.missing(sequence, found.first_sequence)
+        return found
+
+    def missing(self, sequence: int, there: int) -> PositionLost:
+        return PositionLost(
+            f"{self.url} does not have the records from {sequence} to {there - 1}; seek to {there} to go on",
+            there,
+        )
+
+    # --- Taking segments --------------------------------------------------------------------------------------------
+
+    def store(self, segment: Segment, progress: Callable[[int], None] | None = None) -> None:
+        """Copies a sealed segment here, and reads it back; what is here already, whole and the same, is only read back.
+        On return it is safe to remove. FileNotFoundError where the segment was removed meanwhile."""
+        self._claim()
+        wanted = describe(segment, read_meta(self._path), self._target.url_of(os.path.basename(segment.path)))
+        known = self._known_as(wanted)
+        if known is not None and (known.size_bytes, known.crc32c) != (wanted.size_bytes, wanted.crc32c):
+            raise self._other_copy(known)
+        if not self._holds(wanted):
+            try:
+                self._target.put(segment.path, wanted.name, progress)
+            except JournalError:
+                os.stat(segment.path)
+                raise
+            self._names[wanted.name] = wanted.size_bytes
+            if not self._holds(wanted):
+                raise JournalError(
+                    f"{wanted.path} does not read back as it was written; nothing was removed: see to the archive, and clean "
+                    "again"
+                )
+        if known is None:
+            self._target.put_bytes(wanted.to_json(), manifest_name(wanted.first_sequence))
+        self._target.discard_parts(wanted.name, list(self._names))
+
+    def _holds(self, wanted: ArchivedSegment) -> bool:
+        if self._names.get(wanted.name) != wanted.size_bytes:
+            return False
+        return is_whole(wanted, *self._target.size_and_crc(wanted.name))
+
+    def _claim(self) -> None:
+        """The journal's `journal.meta`, beside its segments, says whose they are. A copy of a journal has the same uuid but
+        goes its own way: it must not mix its segments with these."""
+        if self._claimed:
+            return
+        ours = read_meta(self._path)
+        with open(os.path.join(self._path, NAME), "rb") as file:
+            content = file.read()
+        if META in self._target.sizes():
+            there = self._target.read([META])[0]
+            if parse_meta(there, self._target.url_of(META)).epochs != ours.epochs:
+                raise JournalError(
+                    f"{self.url} is the archive of another copy of this journal: {self._path} was copied, restored or repaired "
+                    f"since. Give it an archive of its own; or, if the other one is gone and this one goes on in its place, "
+                    f"remove {self._target.url_of(META)}"
+                )
+            self._claimed = there == content
+        if not self._claimed:
+            self._target.put_bytes(content, META)
+            self._claimed = True
+
+    def _known_as(self, wanted: ArchivedSegment) -> ArchivedSegment | None:
+        """What is here under this name. JournalError where others have some of its numbers."""
+        numbers = self._numbers()
+        first = max(0, bisect_right(numbers, wanted.first_sequence) - 1)
+        for known in self._described(
+            numbers[first : bisect_left(numbers, max(wanted.end_sequence, wanted.first_sequence + 1))]
+        ):
+            if known.first_sequence == wanted.first_sequence:
+                return known
+            if known.end_sequence > wanted.first_sequence:
+                raise self._other_copy(known)
+        return None
+
+    def _other_copy(self, known: ArchivedSegment) -> JournalError:
+        numbers = f"{known.first_sequence} to {known.end_sequence - 1}"
+        return JournalError(
+            f"{known.path} has the numbers from {numbers} and is not what {self._path} has under them: a copy of the journal "
+            "archives there, or the segment was damaged since; nothing was removed: give this journal an archive of its own, "
+            "or see what `jlogtool verify` says"
+        )
+
+
+def _find(target: Target) -> Target:
+    """The directory of the one journal that is archived there."""
+    names = target.sizes()
+    if "bounds" in names:
+        raise JournalError(f"{target.url} is a journal, and no archive; open it by its path")
+    if any(_MANIFEST.match(name) for name in names):
+        return target
+    uuids = sorted(name for name, size in names.items() if size is None and _UUID.match(name))
+    if not uuids:
+        raise JournalNotFound(
+            f"{target.url} holds no archived journal; name what Retention(archive=) has", target.url
+        )
+    if len(uuids) > 1:
+        choices = ", ".join(target.url_of(uuid) for uuid in uuids)
+        raise JournalError(f"{target.url} holds the archives of several journals; name one of {choices}")
+    return target.below(uuids[0])
+
+
+def archive_at(path: str) -> str | None:
+    """The URL of the archive in this directory; None where there is none."""
+    try:
+        names = os.listdir(path)
+        found = META in names or any(
+            os.path.exists(os.path.join(path, name, META)) for name in names if _UUID.match(name)
+        )
+    except OSError:
+        return None
+    return Path(os.path.abspath(path)).as_uri() if found else None

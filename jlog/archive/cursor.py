@@ -1,0 +1,267 @@
+"""A position in an archive, and in the living journal behind it where there is one: what a Cursor is in a journal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Generic, TypeVar
+
+from jlog._core.cursor import Cursor
+from jlog._core.record import Record, RecordBatch
+from jlog._core.segment import SEGMENT_HEADER_BYTES, SegmentFile
+from jlog.archive.archive import Archive
+from jlog.archive.segment import ArchivedSegment
+from jlog.archive.window import Window
+from jlog.damage import Damage, skip_damage
+from jlog.errors import CorruptJournal, JournalClosed, JournalNotFound, PositionLost
+
+Item = TypeVar("Item")
+
+
+class ArchiveCursor:
+    """Fetches one segment at a time. Where `live` is given, reading goes on there behind what is archived, and goes back
+    where retention was faster."""
+
+    def __init__(self, archive: Archive, live: Cursor | None = None) -> None:
+        self._archive = archive
+        self._live = live
+        self._window: Window | None = None
+        self._cursor: Cursor | None = None  # of the window, or the living one
+
+    @property
+    def current(self) -> Cursor:
+        """What stands at the position, where check_open() has been asked."""
+        if self._cursor is None:
+            raise JournalClosed(f"{self._archive.url}: this reader is closed; open a new one")
+        return self._cursor
+
+    def check_open(self) -> None:
+        self.current.check_open()
+
+    def close(self) -> None:
+        if self._cursor is not None:
+            self._cursor.close()
+        if self._live is not None:
+            self._live.close()
+        self._cursor = None
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._window is not None:
+            self._window.close()
+            self._window = None
+
+    # --- Where it stands --------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        return int(self.current.position)
+
+    @property
+    def first_sequence(self) -> int:
+        try:
+            return self._archive.first_sequence
+        except JournalNotFound:
+            if self._live is None:
+                raise
+            return int(self._live.first_sequence)
+
+    @property
+    def next_sequence(self) -> int:
+        return self._archive.next_sequence if self._live is None else int(self._live.next_sequence)
+
+    def seek(self, sequence: int) -> None:
+        """PositionLost where it is missing, ValueError where it lies behind the end."""
+        if self._live is None:
+            self._seek_archived(sequence)
+            return
+        try:
+            self._seek_live(sequence)
+        except PositionLost as lost:
+            self._seek_removed(sequence, lost)
+
+    def _seek_live(self, sequence: int) -> None:
+        assert self._live is not None
+        while True:
+            try:
+                self._live.seek(sequence)
+                break
+            except FileNotFoundError:
+                if sequence >= self._live.first_sequence:
+                    raise
+                continue  # cleaned in this moment
+        self._leave()
+        self._cursor = self._live
+
+    def _seek_removed(self, sequence: int, lost: PositionLost) -> None:
+        """What retention has removed; raises `lost` where it has not archived it."""
+        try:
+            segment = self._archive.at(sequence)
+        except (JournalNotFound, ValueError):
+            raise lost from None
+        if sequence >= segment.end_sequence and not self._goes_on(segment):
+            raise lost
+        self._seek_in(segment, sequence)
+
+    def _seek_archived(self, sequence: int) -> None:
+        self._seek_in(self._archive.at(sequence), sequence)
+
+    def _seek_in(self, segment: ArchivedSegment, sequence: int) -> None:
+        self._enter(segment)
+        with self.reading():
+            self.current.seek(max(sequence, segment.first_sequence))
+
+    def _enter(self, segment: ArchivedSegment) -> None:
+        """At its first record; nothing is looked at yet."""
+        if self._window is None or self._window.segment != segment:
+            window = Window(self._archive.target, segment)
+            self._leave()
+            self._window = window
+        path, uuid = self._window.path, self._window.meta.uuid
+        file = SegmentFile(path, segment.first_sequence, uuid, check_header=False)
+        self._cursor = Cursor(path, uuid)
+        self._cursor.enter(file, SEGMENT_HEADER_BYTES, segment.first_sequence)
+
+    # --- From one segment to the next -------------------------------------------------------------------------------
+
+    def advance(self) -> bool:
+        """At the end of what is being read: enters what comes next. False where nothing does."""
+        if self._window is None:
+            return False
+        before = self._window.segment
+        while True:
+            segment = self._archive.after(before)
+            if segment is not None:
+                self._enter(segment)
+                return True
+            if self._live is None:
+                return False
+            if self._goes_on(before):
+                try:
+                    self._seek_live(max(before.end_sequence, int(self._live.first_sequence)))
+                    return True
+                except PositionLost:
+                    continue  # archived and removed in this moment
+            if self._archive.after(before) is None:
+                raise self._archive.missing(before.end_sequence, int(self._live.first_sequence))
+
+    def _goes_on(self, before: ArchivedSegment) -> bool:
+        """Whether the living journal has what comes behind this segment: it begins there, or before."""
+        assert self._live is not None
+        first = int(self._live.first_sequence)
+        if first <= before.end_sequence:
+            return True
+        try:
+            file = SegmentFile(self._live.path, first, self._live.uuid)
+        except FileNotFoundError:
+            return False
+        return (file.previous_segment, file.previous_end_sequence) == (
+            before.first_sequence,
+            before.end_sequence,
+        )
+
+    def back_to_archive(self, lost: PositionLost) -> None:
+        """Retention has removed what the living journal was to give next; raises `lost` where it has not archived it."""
+        if self._live is None or self._cursor is not self._live:
+            raise lost
+        self._seek_removed(self.position, lost)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Damage that is found is told with the archive's name for it."""
+        with nullcontext() if self._window is None else self._window.naming_the_archive():
+            yield
+
+    # --- Handing out ------------------------------------------------------------------------------------------------
+
+    def read(self, max_records: int, max_bytes: int) -> RecordBatch:
+        """What there is now, at least one record if there is any."""
+        while True:
+            try:
+                with self.reading():
+                    batch = self.current.read(max_records, max_bytes)
+            except PositionLost as lost:
+                self.back_to_archive(lost)
+                continue
+            if len(batch) or not self.advance():
+                return batch
+
+    def skip_damage(self) -> Damage:
+        """Goes on behind the damage at the position; where nothing of a segment can be told apart, behind it."""
+        window = self._window
+        if window is None:
+            return skip_damage(self.current)
+        try:
+            found = skip_damage(self.current)
+        except CorruptJournal as error:
+            lost = window.segment.end_sequence - self.position
+            found = Damage(error.path, error.offset, error.reason, self.position, lost)
+            if not self.advance():
+                raise
+        return Damage(
+            window.segment.path, found.offset, found.reason, found.first_sequence, found.records_lost
+        )
+
+
+class Across(Generic[Item]):
+    """What `kind` hands out of a Cursor, through all segments and up to the end as it is when that is met, or to `end`. It
+    goes on after an error."""
+
+    def __init__(
+        self, cursor: ArchiveCursor, kind: Callable[[Cursor], Iterator[Item]], end: int | None = None
+    ) -> None:
+        self._cursor = cursor
+        self._kind = kind
+        self._end = end
+        self._of: Cursor | None = None
+        self._items: Iterator[Item] = iter(())
+
+    def __iter__(self) -> Across[Item]:
+        return self
+
+    def __next__(self) -> Item:
+        while True:
+            current = self._cursor.current
+            try:
+                if self._of is not current:
+                    with self._cursor.reading():
+                        self._of, self._items = current, self._kind(current)
+                return next(self._items)
+            except StopIteration:
+                if self._end is not None and self._cursor.position >= self._end:
+                    raise
+                if not self._cursor.advance():
+                    raise
+            except PositionLost as lost:
+                self._cursor.back_to_archive(lost)
+            except CorruptJournal:
+                with self._cursor.reading():  # here and not above, where it would cost as much as a record
+                    raise
+
+
+class AsyncAcross(AsyncIterator[Record]):
+    """The same in an event loop, which goes on while a segment is fetched."""
+
+    def __init__(self, cursor: ArchiveCursor, kind: Callable[[Cursor], AsyncIterator[Record]]) -> None:
+        self._cursor = cursor
+        self._kind = kind
+        self._of: Cursor | None = None
+        self._items: AsyncIterator[Record]
+
+    async def __anext__(self) -> Record:
+        while True:
+            current = self._cursor.current
+            if self._of is not current:
+                with self._cursor.reading():
+                    self._of, self._items = current, self._kind(current)
+            try:
+                return await anext(self._items)
+            except StopAsyncIteration:
+                if not await asyncio.to_thread(self._cursor.advance):
+                    raise
+            except PositionLost as lost:
+                await asyncio.to_thread(self._cursor.back_to_archive, lost)
+            except CorruptJournal:
+                with self._cursor.reading():
+                    raise

@@ -1,0 +1,107 @@
+"""Making a journal of what was archived."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from itertools import pairwise
+
+from jlog._core.copies import BoundsFile
+from jlog._core.index import write_index
+from jlog._core.lock import LockFile
+from jlog._core.recovery import create_segment, segment_start, sync_directory
+from jlog._core.segment import SegmentFile
+from jlog.archive.archive import Archive
+from jlog.archive.segment import ArchivedSegment, file_size_and_crc, is_whole
+from jlog.errors import CorruptJournal, JournalExists
+from jlog.filesystem import share
+from jlog.meta import DIRECTORIES, LEASE_STRIDE, Meta, write_meta
+from jlog.options import Retention, retention_fields
+
+
+def restore(url: str, path: str | os.PathLike[str], *, progress: Callable[[int], None] | None = None) -> None:
+    """Makes a journal at `path` of all that is archived at `url`, under the same sequences, with timestamps, keys, headers
+    and state. It is another journal from there on, which has an epoch of its own; it keeps everything, whatever the
+    retention was, and archives nothing, until a writer says otherwise.
+
+    It is there as a whole or not at all; a call that was killed leaves a directory `<path>.<…>.restoring`.
+    progress: called with each number of bytes that were fetched.
+
+    Raises JournalExists where something is at `path`, PositionLost where segments are missing in between, CorruptJournal
+    where one is not what was archived, JournalNotFound and JournalError as Archive does.
+    """
+    path = os.path.abspath(os.fspath(path))
+    if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
+        raise JournalExists(f"{path} is there already; choose another path for the journal", path)
+    archive = Archive(url)
+    segments = archive.segments()
+    for before, segment in pairwise(segments):
+        if not segment.follows(before):
+            raise archive.missing(before.end_sequence, segment.first_sequence)
+    meta = archive.meta()
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    work = f"{path}.{secrets.token_hex(4)}.restoring"
+    os.mkdir(work)
+    try:
+        for segment in segments:
+            _fetch(archive, segment, work, meta)
+            if progress is not None:
+                progress(segment.size_bytes)
+        _complete(work, meta, segments)
+        os.rename(work, path)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    sync_directory(os.path.dirname(path))
+
+
+def _fetch(archive: Archive, segment: ArchivedSegment, work: str, meta: Meta) -> None:
+    target = os.path.join(work, segment.name)
+    archive.target.copy(segment.name, target)
+    fd = os.open(target, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        if not is_whole(segment, *file_size_and_crc(fd)):
+            raise CorruptJournal(segment.path, 0, "it is not what was archived, and is not restored")
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    share(target, work)
+    if segment.sound:
+        write_index(work, segment.first_sequence, meta.uuid, segment.size_bytes, "next.restore.idx")
+
+
+def _complete(work: str, meta: Meta, segments: list[ArchivedSegment]) -> None:
+    """All but the segments: an empty one to go on in, so that the archived ones stay what they are, and `journal.meta` as
+    the last, which makes it a journal."""
+    last = segments[-1]
+    end = last.end_sequence
+    meta.epochs.append((secrets.randbits(63), end))
+    meta.options["retention"] = retention_fields(Retention(delete_read=False))
+    for directory in DIRECTORIES:
+        os.mkdir(os.path.join(work, directory))
+    file = SegmentFile(work, last.first_sequence, meta.uuid)
+    start = segment_start(
+        meta.uuid,
+        meta.epoch,
+        end,
+        (last.first_sequence, last.size_bytes, end),
+        file.state_before(last.size_bytes),
+        durable_end=end,
+        clamp_us=max(block.clock_us for block in file.blocks()),
+    )
+    file.close()
+    create_segment(work, end, start)
+    bounds_path = os.path.join(work, "bounds")
+    BoundsFile.create(bounds_path, meta.uuid, end + LEASE_STRIDE, (end, len(start), end))
+    lock_file = LockFile(os.path.join(work, "lock"), create=True)
+    bounds = BoundsFile(bounds_path, meta.uuid, lock_file)
+    try:
+        bounds.update(first_sequence=segments[0].first_sequence, mark=(end, len(start), end), durable=True)
+    finally:
+        bounds.close()
+        lock_file.close()
+    for name in os.listdir(work):
+        share(os.path.join(work, name), work)
+    write_meta(work, meta)
