@@ -37,6 +37,7 @@ from jlog._core.member cimport (
 )
 from jlog._core.page cimport (
     JLOG_BASE_BYTES,
+    JLOG_FAILPOINT,
     jlog_clock_us,
     jlog_full_fence,
     jlog_futex_wait,
@@ -158,6 +159,7 @@ cdef class Caller(Member):
         jlog_full_fence()
         if jlog_load_acquire(&page.generation) != generation:
             return None
+        JLOG_FAILPOINT(b"pack.copied")
         stored = pack(raw)
         call.packed.generation = generation
         call.packed.data = NULL
