@@ -47,6 +47,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "top": "top:top",
         "metrics": "metrics:metrics",
     },
+    "Kafka": {
+        "mirror": "mirror:mirror",
+    },
     "More": {
         "bench": "bench:bench",
         "completion": "completion:completion",
