@@ -10,7 +10,7 @@ SCHEME = "kafka://"
 PORT = 9092
 _SERVER = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
-_PATTERN = re.compile(r"[A-Za-z0-9._*?\[\]!-]{1,249}\Z")
+_PATTERN = re.compile(r"[A-Za-z0-9._*\[\]!-]{1,249}\Z")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def parse(url: str) -> TopicUrl:
 
 
 def parse_topics(url: str) -> TopicUrl:
-    """The same with one or several topics, or patterns with * and ?: kafka://HOST:PORT/orders,clicks.*"""
+    """The same with one or several topics, or patterns with *: kafka://HOST:PORT/orders,clicks.*"""
     found = parse_any(url)
     if not found.topics or not all(_PATTERN.match(topic) for topic in found.topics):
         raise ValueError(f"{_shown(url)} names no topics; write {SCHEME}HOST:PORT/TOPIC[,TOPIC]")

@@ -87,6 +87,7 @@ def _verify_mirror(pair: Pair) -> Comparison:
     mirror = _Mirrored(pair)
     found = Comparison(TO_KAFKA)
     streams = mirror.streams()
+    found.gone += mirror.extra
     for record, key, partition in mirror.records():
         if mirror.is_gone(partition):
             found.gone += 1
@@ -203,6 +204,11 @@ class _Mirrored:
             there = sum(1 for _ in stream)
             self._gone[partition] = max(0, expected[partition] - there) if head_of_topic else 0
             self._extra[partition] = max(0, there - expected[partition]) if head_of_journal else 0
+
+    @property
+    def extra(self) -> int:
+        """Records of the topic that retention has removed from the journal."""
+        return sum(self._extra.values())
 
     def is_gone(self, partition: int) -> bool:
         """Whether the next record of this partition is one that retention has removed from the topic."""
