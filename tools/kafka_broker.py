@@ -192,7 +192,8 @@ class Broker:
         return path
 
     def _format(self, classpath: str, properties: Path) -> None:
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # A version 4 UUID with its first bits cleared: in base64 it begins with a letter, and not as an option does.
+        cluster = base64.urlsafe_b64encode(b"j" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         command = ["java", *JVM, "-cp", classpath, "kafka.tools.StorageTool", "format"]
         done = subprocess.run(
             [*command, "-t", cluster, "-c", str(properties)], capture_output=True, text=True, check=False

@@ -38,6 +38,7 @@ UNKNOWN_TOPIC = (
     KafkaError.UNKNOWN_TOPIC_ID,
 )
 FENCED = (
+    KafkaError._FATAL,  # which of them it was, a producer tells only the first that asks
     KafkaError._FENCED,
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,

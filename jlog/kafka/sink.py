@@ -200,16 +200,14 @@ class TopicSink:
                 self._produce_again(
                     error, record, (name, value, key, partition, None, None, time_ms, without_ours(headers))
                 )
-        producer.poll(0)
-        self._transactions.raise_if_failed()
+        self._transactions.poll(0)
         return size
 
     def _produce_again(self, error: Exception, record: RecordLike, message: tuple[Any, ...]) -> None:
         """The queue was full, or the message is one that cannot be sent."""
         producer = self._begun()
         while isinstance(error, BufferError) or code_of(error) == KafkaError._QUEUE_FULL:
-            producer.poll(self._stop.slice())
-            self._transactions.raise_if_failed()
+            self._transactions.poll(self._stop.slice())
             try:
                 producer.produce(*message)
             except (BufferError, KafkaException) as again:

@@ -82,8 +82,10 @@ class Transactions:
         producer = self._producer
         assert producer is not None, "open() comes first"
         if not self._begun:
-            with told("beginning a transaction", self._settings):
+            try:
                 producer.begin_transaction()
+            except KafkaException as error:
+                raise self.what_failed(error, "beginning a transaction") from None
             self._begun = True
         return producer
 
@@ -91,15 +93,29 @@ class Transactions:
         """All of the transaction is acknowledged. Calls `look` now and then while that takes long."""
         producer = self.begun()
         look_at = time.monotonic() + LOOK_EVERY
-        while producer.flush(self._stop.slice()):
-            self.raise_if_failed()
+        while self._flush_some(producer):
+            self._raise_if_failed()
             if time.monotonic() > look_at:
                 with suppress(
                     Retry
                 ):  # nobody can be asked now; deliveries go on when the broker is back, or time out
                     look()
                 look_at = time.monotonic() + LOOK_EVERY
-        self.raise_if_failed()
+        self._raise_if_failed()
+
+    def _flush_some(self, producer: Producer) -> int:
+        try:
+            return int(producer.flush(self._stop.slice()))
+        except KafkaException as error:  # a fatal error comes out of any call
+            raise self.what_failed(error, f"producing to topic {self._topic}") from None
+
+    def poll(self, seconds: float) -> None:
+        """Hears of deliveries. Raises what has failed."""
+        try:
+            self.begun().poll(seconds)
+        except KafkaException as error:
+            raise self.what_failed(error, f"producing to topic {self._topic}") from None
+        self._raise_if_failed()
 
     def commit(self) -> None:
         self._until_done(self.begun().commit_transaction, "committing a transaction")
@@ -136,7 +152,7 @@ class Transactions:
         if self._failure is None or self._failure.code() == KafkaError._INVALID_DIFFERENT_RECORD:
             self._failure = error
 
-    def raise_if_failed(self) -> None:
+    def _raise_if_failed(self) -> None:
         if self._failure is not None:
             raise self.what_failed(KafkaException(self._failure), f"producing to topic {self._topic}")
 
@@ -156,7 +172,8 @@ class Transactions:
         if not isinstance(error, KafkaException):
             return error
         if self._producer is not None and code_of(error) == KafkaError._STATE:
-            self._producer.poll(0.1)  # a delivery has failed, and its report is still to be heard
+            with suppress(KafkaException):
+                self._producer.poll(0.1)  # a delivery has failed, and its report is still to be heard
         if self._failure is not None and not is_fenced(error):
             error = KafkaException(
                 self._failure
@@ -178,7 +195,7 @@ class Transactions:
         owner = json.loads(read_table(self._settings, self._table, self._stop).get(OWNER, b"{}"))
         where = f"kafka://{self._settings.servers}/{self._topic}"
         if owner.get("instance", self._instance) == self._instance:
-            text = f"{where}: the broker has aborted a transaction that took too long"
+            text = f"{where}: the broker has given up a transaction that took too long, or this producer"
             return Retry(text, BrokerError(text))
         return Fenced(
             f"another mirror to {where} has taken over (process {owner.get('pid')} on {owner.get('host')}); this one ends, and "

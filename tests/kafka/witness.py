@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
@@ -109,8 +109,8 @@ class Witness:
         assert producer.flush(HUNG_SECONDS) == 0
         producer.abort_transaction(HUNG_SECONDS)
 
-    def messages(self, topic: str, *, committed: bool = True) -> list[list[Any]]:
-        """Of each partition, from its beginning to its end as it is now."""
+    def stream(self, topic: str, *, committed: bool = True) -> Iterator[Any]:
+        """From the beginning of each partition to its end as it is now."""
         count = self.partitions(topic)
         consumer = Consumer(
             {
@@ -122,25 +122,41 @@ class Witness:
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 100,
                 "fetch.queue.backoff.ms": 5,
+                "log_level": 0,
             }
         )
         try:
             consumer.assign([TopicPartition(topic, partition, 0) for partition in range(count)])
-            found: list[list[Any]] = [[] for _ in range(count)]
             ended: set[int] = set()
             deadline = time.monotonic() + HUNG_SECONDS
             while len(ended) < count:
                 assert time.monotonic() < deadline, f"topic {topic} could not be read to its end"
                 for message in consumer.consume(10_000, 0.1):
-                    if message.error() is None:
-                        found[message.partition()].append(message)
+                    error = message.error()
+                    if error is None:
+                        yield message
                         deadline = time.monotonic() + HUNG_SECONDS
-                    else:
-                        assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                    elif error.code() == KafkaError._PARTITION_EOF:
                         ended.add(message.partition())
-            return found
+                    else:
+                        assert error.retriable() or error.code() == KafkaError._TRANSPORT, error
         finally:
             consumer.close()
+
+    def messages(self, topic: str, *, committed: bool = True) -> list[list[Any]]:
+        """Of each partition."""
+        found: list[list[Any]] = [[] for _ in range(self.partitions(topic))]
+        for message in self.stream(topic, committed=committed):
+            found[message.partition()].append(message)
+        return found
+
+    def check_numbered(self, topic: str, count: int) -> None:
+        """The topic's one partition has the values of numbered(count), each once and in order."""
+        expected = 0
+        for message in self.stream(topic):
+            assert message.value() == b"%d" % expected, f"{message.value()!r} where {expected} should be"
+            expected += 1
+        assert expected == count
 
     def values(self, topic: str, *, committed: bool = True) -> list[bytes | None]:
         """Of a topic with one partition."""
@@ -180,7 +196,3 @@ def wait_until(true: Callable[[], object], seconds: float = HUNG_SECONDS) -> Non
 
 def numbered(count: int, first: int = 0) -> list[bytes]:
     return [b"%d" % number for number in range(first, first + count)]
-
-
-def is_once_and_in_order(values: Sequence[bytes | None], count: int) -> bool:
-    return list(values) == numbered(count)
