@@ -45,7 +45,8 @@ class Source(Protocol):
     def at_end(self) -> bool:
         """Whether all is read that was there when it was first opened."""
 
-    def lag(self) -> Lag: ...
+    def lag(self, marks: Marks) -> Lag:
+        """Of these marks; of where it stands without them. May be asked from another thread."""
 
     def describe(self, record: Any) -> str:
         """Where this record stands, for an error."""

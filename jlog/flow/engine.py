@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from jlog.flow.ends import Marks, Sink, Source
+from jlog.flow.ends import Lag, Marks, Sink, Source
 from jlog.flow.errors import RecordRefused, Refused, Retry
 from jlog.flow.records import Function, RecordLike, apply
 from jlog.flow.stop import Stop, Stopped
@@ -114,6 +114,10 @@ class Flow:
         """Ends run() within 2 s, from another thread or a signal handler: the open transaction is committed if the sink
         answers in time."""
         self._stop.request()
+
+    def lag(self) -> Lag:
+        """How far what was committed is behind the end of the source. May be asked from another thread."""
+        return self.source.lag(self._committed)
 
     def close(self) -> None:
         self._open = False

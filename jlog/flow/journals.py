@@ -118,8 +118,9 @@ class JournalSource:
     def at_end(self) -> bool:
         return self._end is not None and self._reader.position >= self._end
 
-    def lag(self) -> Lag:
-        return journal_lag(self._journal, self._reader.position)
+    def lag(self, marks: Marks) -> Lag:
+        mark = marks.get(self._journal.uuid)
+        return journal_lag(self._journal, self._begin if mark is None else int(mark["sequence"]))
 
     def describe(self, record: Any) -> str:
         return f"{self._journal.path}: record {record.sequence}"

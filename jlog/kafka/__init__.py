@@ -9,10 +9,13 @@ from jlog.flow.errors import RecordRefused
 from jlog.kafka.errors import BrokerError, Fenced, TopicChanged
 from jlog.kafka.mirror import Capture, Mirror
 from jlog.kafka.plan import plan_capture, plan_mirror
+from jlog.kafka.reader import TopicReader, open_reader
 from jlog.kafka.settings import Settings
 from jlog.kafka.status import Status, status
+from jlog.kafka.topics import TopicJournal, create_journal, delete_journal, list_topics, open_journal
 from jlog.kafka.url import parse
 from jlog.kafka.verify import Comparison, verify
+from jlog.kafka.writer import TopicWriter, open_writer
 
 __all__ = [
     "BrokerError",
@@ -26,6 +29,15 @@ __all__ = [
     "Stats",
     "Status",
     "TopicChanged",
+    "TopicJournal",
+    "TopicReader",
+    "TopicWriter",
+    "create_journal",
+    "delete_journal",
+    "list_topics",
+    "open_journal",
+    "open_reader",
+    "open_writer",
     "parse",
     "plan_capture",
     "plan_mirror",

@@ -44,13 +44,13 @@ class Cluster:
         self._admin: AdminClient | None = None
 
     @property
-    def _client(self) -> AdminClient:
+    def admin(self) -> AdminClient:
         if self._admin is None:
             with told("the settings", self.settings):
                 self._admin = AdminClient(self.settings.for_admin())
         return self._admin
 
-    def _answer(self, future: Any, what: str) -> Any:
+    def answer(self, future: Any, what: str) -> Any:
         """Looks at whether to stop while it waits."""
         until = time.monotonic() + ANSWER_SECONDS
         with told(what, self.settings):
@@ -58,13 +58,14 @@ class Cluster:
                 try:
                     return future.result(self._stop.slice())
                 except FutureTimeout:
+                    self.admin.poll(0)  # hears why no broker can be reached
                     if time.monotonic() > until:
                         self._admin = None  # after brokers were killed one may never answer again
                         raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
     def check(self) -> None:
         """Retry where no broker answers."""
-        self._answer(self._client.describe_cluster(request_timeout=ANSWER_SECONDS), "asking for the cluster")
+        self.answer(self.admin.describe_cluster(request_timeout=ANSWER_SECONDS), "asking for the cluster")
 
     # --- Topics -----------------------------------------------------------------------------------------------------
 
@@ -76,8 +77,8 @@ class Cluster:
 
     def topic(self, name: str) -> Topic:
         """JournalNotFound where there is none."""
-        answers = self._client.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
-        found = self._answer(answers[name], f"asking for topic {name}")
+        answers = self.admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
+        found = self.answer(answers[name], f"asking for topic {name}")
         return Topic(
             name,
             str(found.topic_id),
@@ -88,7 +89,7 @@ class Cluster:
     def names(self) -> list[str]:
         """Of all topics, but for those that Kafka keeps for itself."""
         with told("listing topics", self.settings):
-            found = self._client.list_topics(timeout=ANSWER_SECONDS).topics
+            found = self.admin.list_topics(timeout=ANSWER_SECONDS).topics
         return sorted(name for name in found if not name.startswith("__"))
 
     def ensure(
@@ -121,7 +122,7 @@ class Cluster:
         new = NewTopic(
             name, num_partitions=partitions, replication_factor=replication_factor or -1, config=dict(config)
         )
-        answers = self._client.create_topics([new], request_timeout=ANSWER_SECONDS)
+        answers = self.admin.create_topics([new], request_timeout=ANSWER_SECONDS)
         made = self._unless(answers[name], f"making topic {name}", KafkaError.TOPIC_ALREADY_EXISTS)
         until = time.monotonic() + ANSWER_SECONDS
         while self.find(name) is None and time.monotonic() < until:
@@ -129,13 +130,13 @@ class Cluster:
         return made
 
     def delete(self, name: str) -> None:
-        answers = self._client.delete_topics([name], request_timeout=ANSWER_SECONDS)
-        self._answer(answers[name], f"deleting topic {name}")
+        answers = self.admin.delete_topics([name], request_timeout=ANSWER_SECONDS)
+        self.answer(answers[name], f"deleting topic {name}")
 
     def _unless(self, future: Any, what: str, code: int) -> bool:
         """False where it failed with this code, which is as good."""
         try:
-            self._answer(future, what)
+            self.answer(future, what)
         except Retry as error:
             if getattr(error.cause, "code", 0) == code:
                 return False
@@ -145,9 +146,9 @@ class Cluster:
     def config(self, name: str) -> dict[str, str]:
         """What is set for a topic, the brokers' defaults included. Empty where this user may not ask."""
         resource = ConfigResource(ResourceType.TOPIC, name)
-        answers = self._client.describe_configs([resource], request_timeout=ANSWER_SECONDS)
+        answers = self.admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)
         try:
-            found = self._answer(answers[resource], f"asking for the settings of topic {name}")
+            found = self.answer(answers[resource], f"asking for the settings of topic {name}")
         except BrokerError as error:
             if error.code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 return {}
@@ -157,8 +158,8 @@ class Cluster:
     def why_late(self, name: str) -> str:
         """What keeps deliveries from being acknowledged, as far as can be told: the client says only that they timed out."""
         try:
-            answers = self._client.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
-            found = self._answer(answers[name], f"asking for topic {name}")
+            answers = self.admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
+            found = self.answer(answers[name], f"asking for topic {name}")
             needed = int(self.config(name).get("min.insync.replicas", 1))
         except JournalNotFound:
             return f"topic {name} is gone"
@@ -190,8 +191,8 @@ class Cluster:
     def _offsets(self, topic: Topic, spec: OffsetSpec, partitions: Iterable[int] | None) -> dict[int, int]:
         wanted = range(topic.partitions) if partitions is None else partitions
         asked = {TopicPartition(topic.name, partition): spec for partition in wanted}
-        answers = self._client.list_offsets(
+        answers = self.admin.list_offsets(
             asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ANSWER_SECONDS
         )
         what = f"asking for the offsets of topic {topic.name}"
-        return {asked.partition: self._answer(answer, what).offset for asked, answer in answers.items()}
+        return {asked.partition: self.answer(answer, what).offset for asked, answer in answers.items()}

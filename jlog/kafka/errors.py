@@ -129,6 +129,15 @@ def _next(code: int) -> str:
     return "the cluster's ACLs do not allow it to this user"
 
 
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Around what nobody tries again: what might go better the next time is raised as what it is."""
+    try:
+        yield
+    except Retry as error:
+        raise error.cause from None
+
+
 def is_fenced(error: BaseException) -> bool:
     return code_of(error) in FENCED
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from jlog.flow.ends import Lag
 from jlog.flow.engine import Flow, Policy, nothing
 from jlog.flow.journals import JournalSink, JournalSource
 from jlog.flow.records import Function, RecordLike
 from jlog.flow.stop import Stop
-from jlog.kafka.settings import Settings
+from jlog.kafka.settings import Config, Settings
 from jlog.kafka.sink import Key, TopicSink
 from jlog.kafka.source import TopicSource
 from jlog.kafka.url import parse, parse_topics
 from jlog.names import Start
-
-Config = Mapping[str, Any] | Iterable[str] | None
 
 
 class Mirror(Flow):
@@ -105,9 +102,6 @@ class Mirror(Flow):
             source.close()
             raise
 
-    def lag(self) -> Lag:
-        return self.source.lag()
-
 
 class Capture(Flow):
     """Moves every record of one or several topics into a journal, once.
@@ -168,9 +162,6 @@ class Capture(Flow):
             on_event=on_event,
             on_commit=on_commit,
         )
-
-    def lag(self) -> Lag:
-        return self.source.lag()
 
 
 def default_subscriber(topic: str) -> str:

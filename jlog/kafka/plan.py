@@ -9,10 +9,11 @@ import jlog
 from jlog.flow.journals import check_mark, journal_lag, read_marks
 from jlog.flow.stop import Stop
 from jlog.kafka.cluster import Cluster
-from jlog.kafka.mirror import Config, default_subscriber, key_of
+from jlog.kafka.errors import at_once
+from jlog.kafka.mirror import default_subscriber, key_of
 from jlog.kafka.names import marks_topic
 from jlog.kafka.rules import Rules
-from jlog.kafka.settings import Settings
+from jlog.kafka.settings import Config, Settings
 from jlog.kafka.sink import read_marks as read_marks_topic
 from jlog.kafka.source import TopicSource
 from jlog.kafka.url import parse, parse_topics
@@ -21,6 +22,7 @@ from jlog.names import Start
 SCAN_RECORDS = 1_000_000
 
 
+@at_once()
 def plan_mirror(
     journal: str | os.PathLike[str],
     url: str,
@@ -90,6 +92,7 @@ def _scan(reader: jlog.Reader, rules: Rules, key: str) -> tuple[list[dict[str, A
     return refused, oldest
 
 
+@at_once()
 def plan_capture(
     url: str,
     journal: str | os.PathLike[str],
@@ -106,8 +109,8 @@ def plan_capture(
     source = TopicSource(settings, at, stop=Stop(), start=start)
     try:
         source.resume(read_marks(journal) if exists else {}, resume_at)
-        lag = source.lag()
         marks = source.marks()
+        lag = source.lag(marks)
     finally:
         source.close()
     return {

@@ -97,7 +97,10 @@ class KafkaBatch:
             "key": pyarrow.array([record.key for record in records], pyarrow.binary()),
             "value": pyarrow.array([record.value for record in records], pyarrow.binary()),
             "headers": pyarrow.array(
-                [[{"key": name, "value": value} for name, value in record.headers] for record in records],
+                [
+                    [{"key": name, "value": value} for name, value in record.headers] or None
+                    for record in records
+                ],
                 pyarrow.list_(header),
             ),
         }

@@ -77,6 +77,9 @@ CONSUMER = {
 }
 
 
+Config = Mapping[str, Any] | Iterable[str] | None
+
+
 class Settings:
     """Settings for the clients of one cluster: the environment's, then a file's, then those given, each over the one before.
 
@@ -87,7 +90,7 @@ class Settings:
     def __init__(
         self,
         url: TopicUrl,
-        given: Mapping[str, Any] | Iterable[str] | None = None,
+        given: Config = None,
         config_file: str | os.PathLike[str] | None = None,
     ) -> None:
         named = os.environ.get(CONFIG_FILE)

@@ -293,8 +293,13 @@ class TopicSource:
             self._next.get(place, 0) >= end for place, end in self._ends.items()
         )
 
-    def lag(self) -> Lag:
-        return topics_lag(self.cluster, self._next, self._stop)
+    def lag(self, marks: Marks) -> Lag:
+        offsets = dict(self._next)
+        for name, partition in offsets:
+            mark = marks.get(f"{name}/{partition}")
+            if mark is not None:
+                offsets[name, partition] = int(mark["offset"])
+        return topics_lag(self.cluster, offsets, self._stop)
 
     def describe(self, record: Any) -> str:
         return f"kafka://{self.settings.servers}/{record.topic}: partition {record.partition}, offset {record.sequence}"

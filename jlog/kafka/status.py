@@ -14,10 +14,10 @@ from jlog.flow.journals import journal_lag
 from jlog.flow.journals import read_marks as marks_in_journal
 from jlog.flow.stop import Stop
 from jlog.kafka.cluster import Cluster
+from jlog.kafka.errors import at_once
 from jlog.kafka.lag import topics_lag
-from jlog.kafka.mirror import Config
 from jlog.kafka.names import marks_topic
-from jlog.kafka.settings import Settings
+from jlog.kafka.settings import Config, Settings
 from jlog.kafka.table import read_table
 from jlog.kafka.transactions import OWNER
 from jlog.kafka.url import TopicUrl, parse
@@ -69,6 +69,7 @@ class Pair:
         return Cluster(self.settings)
 
 
+@at_once()
 def find_pair(
     journal: str | os.PathLike[str],
     url: str,
@@ -101,6 +102,7 @@ def find_pair(
     return Pair(opened, at, settings, FROM_KAFKA, marks, {})
 
 
+@at_once()
 def status(
     journal: str | os.PathLike[str],
     url: str,

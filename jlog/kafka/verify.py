@@ -11,9 +11,11 @@ from typing import Any
 import jlog
 from jlog.errors import JournalError
 from jlog.flow.records import Headers, RecordLike
-from jlog.kafka.mirror import Config, key_of
+from jlog.kafka.errors import at_once
+from jlog.kafka.mirror import key_of
 from jlog.kafka.names import OFFSET, PARTITION, TOPIC
 from jlog.kafka.partitions import murmur2_partition
+from jlog.kafka.settings import Config
 from jlog.kafka.sink import SINK, SPREAD_BITS, without_ours
 from jlog.kafka.status import FROM_KAFKA, TO_KAFKA, Pair, find_pair
 from jlog.kafka.streams import Stream
@@ -44,6 +46,7 @@ class Comparison:
             self.examples.append(where)
 
 
+@at_once()
 def verify(
     journal: str | os.PathLike[str],
     url: str,
