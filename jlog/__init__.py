@@ -21,6 +21,7 @@ from jlog.errors import (
     SubscriberNotFound,
     UnsupportedFormat,
 )
+from jlog.flow.records import NewRecord
 from jlog.journal import Journal, Options
 from jlog.options import Retention
 from jlog.positions import Position
@@ -47,6 +48,7 @@ __all__ = [
     "JournalFull",
     "JournalLocked",
     "JournalNotFound",
+    "NewRecord",
     "Options",
     "Position",
     "PositionLost",

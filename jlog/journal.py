@@ -121,6 +121,13 @@ class Journal:
         return self._meta.uuid.hex()
 
     @property
+    def epochs(self) -> list[tuple[int, int]]:
+        """(random number, first sequence) of each stretch of the journal's life, oldest first. A copy, or a backup that was
+        restored, begins a new one when it is first written to: positions that are kept elsewhere carry uuid and epoch, and
+        one behind the sequence where a later epoch begins is a position in another journal."""
+        return list(read_meta(self._path).epochs)
+
+    @property
     def options(self) -> Options:
         """As they are now."""
         options = read_meta(self._path).options

@@ -299,6 +299,11 @@ class Reader:
             file.sync()
         self._clean(sequence)
 
+    def sync(self) -> None:
+        """What has been read survives a power loss when this returns: the journal is synced up to the position. For whoever
+        tells the outside how far it has come. Needs to write to the journal; a durable_only reader has no need of it."""
+        self._sync_journal(self.position)
+
     def _sync_journal(self, sequence: int) -> None:
         """What is told to the outside is on the disk first."""
         from jlog._core.attachment import attach, detach

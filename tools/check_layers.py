@@ -38,7 +38,7 @@ USES = (
     re.compile(r'^\s*cdef extern from "(\w+)\.h"', re.MULTILINE),
     re.compile(r'^#include "(\w+)\.h"', re.MULTILINE),
 )
-ON_THE_PUBLIC_API = ("cli", "demo", "kafka", "logging", "metrics", "spark")
+ON_THE_PUBLIC_API = ("cli", "demo", "flow", "kafka", "logging", "metrics", "spark", "transform")
 CORE = re.compile(r"^\s*(?:from|import) (?:jlog\._core|jlog import _core)\b", re.MULTILINE)
 
 

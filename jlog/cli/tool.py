@@ -50,6 +50,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "top": "top:top",
         "metrics": "metrics:metrics",
     },
+    "Kafka": {
+        "mirror": "mirror:mirror",
+    },
     "More": {
         "bench": "bench:bench",
         "completion": "completion:completion",

@@ -1,0 +1,313 @@
+"""`jlogtool mirror`: a journal to a Kafka topic, topics to a journal, and how the two stand."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from jlog.cli.exits import DAMAGED
+from jlog.cli.output import complain, human_bytes, json_option, print_fields, print_json, print_table
+from jlog.cli.parameters import PATH, POSITION, checked
+from jlog.cli.progress import progress_bar, working
+
+
+@click.group(short_help="Mirror to and from Kafka; status, verify.")
+def mirror() -> None:
+    """Mirror a journal to a Kafka topic, or capture topics into a journal: each record exactly once.
+
+    TOPIC is kafka://HOST:PORT/TOPIC. Settings of librdkafka's come from -X NAME=VALUE, from a file of such lines
+    (--config) and from the environment (JLOG_KAFKA_SASL_PASSWORD is sasl.password; JLOG_KAFKA_CONFIG names a file).
+
+    A mirror that is killed, or loses its broker, goes on where it was. SIGINT and SIGTERM end it within two seconds,
+    with exit code 0.
+    """
+
+
+def kafka() -> Any:
+    """What needs the extra is imported when it is used."""
+    try:
+        return importlib.import_module("jlog.kafka")
+    except ModuleNotFoundError as error:
+        raise click.UsageError(f"this needs {error.name}: pip install 'pyjlog[kafka]'") from error
+
+
+def config_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option(
+            "-X",
+            "settings",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A setting of librdkafka's, for example security.protocol=SSL. May be repeated.",
+        ),
+        click.option(
+            "--config", "config_file", type=PATH, metavar="FILE", help="Such settings, one on each line."
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def flow_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Those that both ways have."""
+    options = (
+        click.option("--until-end", is_flag=True, help="End where the source ends now; without it: follow."),
+        click.option(
+            "--start", type=POSITION, default="begin", show_default=True, help="Where a new mirror begins."
+        ),
+        click.option(
+            "--resume-at",
+            type=POSITION,
+            help="Go on at this position of the source, whatever was mirrored before.",
+        ),
+        click.option("--skip-missing", is_flag=True, help="Go on behind records that retention has removed."),
+        click.option(
+            "--transform", metavar="MODULE:FUNCTION", help="Record to record, list of records, or None."
+        ),
+        click.option("--rate", type=float, metavar="N", help="At most N records a second."),
+        click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus counters there."),
+        click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done."),
+    )
+    for option in options:
+        function = option(function)
+    return config_options(json_option(function))
+
+
+@mirror.command("to-kafka", short_help="A journal to a topic.")
+@click.argument("journal", type=PATH)
+@click.argument("topic")
+@click.option(
+    "--subscriber", metavar="NAME", default="", help="Whose position it holds.  [default: kafka:TOPIC]"
+)
+@click.option(
+    "--read-only",
+    is_flag=True,
+    help="Hold no subscriber and write nothing to the journal: mirror what is synced.",
+)
+@click.option(
+    "--key", default="record", show_default=True, help="A message's key: record, none or header:NAME."
+)
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Of a topic that has to be made.  [default: 1]",
+)
+@click.option("--replication-factor", type=click.IntRange(min=1), help="Likewise.  [default: the brokers']")
+@click.option("--no-create", is_flag=True, help="Make no topic.")
+@click.option(
+    "--refused",
+    type=click.Choice(["stop", "skip", "dead-letter"]),
+    default="stop",
+    show_default=True,
+    help="What becomes of a record that the topic will not have.",
+)
+@click.option(
+    "--dead-letter",
+    metavar="TOPIC",
+    help="Where it goes with --refused dead-letter.  [default: TOPIC.refused]",
+)
+@flow_options
+def to_kafka(
+    journal: str,
+    topic: str,
+    read_only: bool,
+    subscriber: str,
+    no_create: bool,
+    dead_letter: str | None,
+    **options: Any,
+) -> None:
+    """Mirror JOURNAL to TOPIC, which is made if there is none, and follow.
+
+    Each record becomes one message with value, key, headers and time, exactly once for consumers that read committed.
+    Headers that begin with `jlog.kafka.` are left out. A record that the topic will not have ends it with exit code 1,
+    when all before it are there.
+
+    \b
+    Examples:
+      jlogtool mirror to-kafka /var/lib/orders kafka://localhost:9092/orders
+      jlogtool mirror to-kafka --until-end --partitions 6 /var/lib/orders kafka://localhost:9092/orders
+      jlogtool mirror to-kafka --config prod.properties --dry-run /var/lib/orders kafka://broker:9093/orders
+    """
+    module = kafka()
+    name = None if read_only else subscriber
+    if options["dry_run"]:
+        wanted = ("start", "resume_at", "key", "partitions")
+        with checked():
+            found = module.plan_mirror(
+                journal,
+                topic,
+                subscriber=name,
+                **{option: options[option] for option in wanted},
+                **settings_of(options),
+            )
+        print_plan(found, options["as_json"])
+        return
+    if options["refused"] == "dead-letter" and dead_letter is None:
+        with checked():
+            dead_letter = f"{module.parse(topic).topic}.refused"
+    own = {option: options.pop(option) for option in ("key", "partitions", "replication_factor", "refused")}
+
+    def make(**given: Any) -> Any:
+        return module.Mirror(
+            journal, topic, subscriber=name, create=not no_create, dead_letter=dead_letter, **own, **given
+        )
+
+    run(make, options)
+
+
+@mirror.command("from-kafka", short_help="Topics to a journal.")
+@click.argument("topic")
+@click.argument("journal", type=PATH)
+@click.option(
+    "--sync", type=click.Choice(["none", "interval", "append"]), help="Of the journal, from now on."
+)
+@click.option("--compression", type=click.Choice(["none", "lz4"]), help="Likewise.")
+@click.option(
+    "--refused",
+    type=click.Choice(["stop", "skip"]),
+    default="stop",
+    show_default=True,
+    help="What becomes of a record on which the transform fails.",
+)
+@flow_options
+def from_kafka(topic: str, journal: str, **options: Any) -> None:
+    """Capture TOPIC, all of its partitions, into JOURNAL, which is made if there is none, and follow.
+
+    Each committed message becomes one record, exactly once, with value, key, headers and time; the headers
+    `jlog.kafka.partition` and `jlog.kafka.offset` say where it was. TOPIC may be several, with commas, and patterns; then
+    `jlog.kafka.topic` says which.
+
+    \b
+    Examples:
+      jlogtool mirror from-kafka kafka://localhost:9092/orders /var/lib/orders
+      jlogtool mirror from-kafka --until-end 'kafka://localhost:9092/orders.*,clicks' /var/lib/all
+    """
+    module = kafka()
+    if options["dry_run"]:
+        wanted = {option: options[option] for option in ("start", "resume_at")}
+        with checked():
+            found = module.plan_capture(topic, journal, **wanted, **settings_of(options))
+        print_plan(found, options["as_json"])
+        return
+    own = {option: options.pop(option) for option in ("sync", "compression", "refused")}
+    run(lambda **given: module.Capture(topic, journal, **own, **given), options)
+
+
+def settings_of(options: dict[str, Any]) -> dict[str, Any]:
+    return {"config": options["settings"], "config_file": options["config_file"]}
+
+
+def run(make: Callable[..., Any], options: dict[str, Any]) -> None:
+    """Makes the flow, and runs it to its end or to a signal's."""
+    flow: Any = None
+
+    def end(_number: int, _frame: object) -> None:
+        if flow is None:
+            raise click.exceptions.Exit(0)
+        flow.stop()
+
+    names = ("until_end", "start", "resume_at", "skip_missing", "rate")
+    given = {name: options[name] for name in names} | settings_of(options)
+    with signals_to(end), checked():
+        if options["transform"]:
+            given["function"] = importlib.import_module("jlog.transform").load(options["transform"])
+        with progress_bar("Mirroring", None, in_bytes=False, shown=options["until_end"]) as advance:
+            flow = make(on_event=complain, on_commit=advance, **given)
+            if options["metrics"]:
+                importlib.import_module("jlog.flow.metrics").serve(
+                    options["metrics"], {options["name"]: flow}
+                )
+            stats = flow.run()
+    if options["as_json"]:
+        print_json(vars(stats))
+
+
+@contextmanager
+def signals_to(end: Callable[[int, Any], None]) -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, end) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def print_plan(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    for warning in found.pop("warnings", []):
+        complain(f"warning: {warning}")
+    refused = found.pop("refused", [])
+    print_fields(
+        (name, human_bytes(value) if name == "bytes" and value is not None else value)
+        for name, value in found.items()
+    )
+    if refused:
+        click.echo()
+        print_table(("refused ", "reason"), [(at["sequence"], at["reason"]) for at in refused])
+
+
+@mirror.command(short_help="How far it has come.")
+@click.argument("journal", type=PATH)
+@click.argument("topic")
+@config_options
+@json_option
+def status(
+    journal: str, topic: str, settings: tuple[str, ...], config_file: str | None, as_json: bool
+) -> None:
+    """Show how far the mirror between JOURNAL and TOPIC, whichever way, is behind: in records, bytes and seconds.
+
+    The bytes are estimated. `lag_seconds` is the age of the oldest record that was not mirrored yet.
+
+    \b
+    Examples:
+      jlogtool mirror status /var/lib/orders kafka://localhost:9092/orders
+      jlogtool mirror status --json /var/lib/orders kafka://localhost:9092/orders | jq .lag
+    """
+    with checked():
+        found = kafka().status(journal, topic, config=settings, config_file=config_file).as_json()
+    if as_json:
+        print_json(found)
+        return
+    found["lag_bytes"] = "unknown" if found["lag_bytes"] is None else human_bytes(found["lag_bytes"])
+    found["lag_seconds"] = "unknown" if found["lag_seconds"] is None else f"{found['lag_seconds']:.1f}"
+    print_fields(found.items())
+
+
+@mirror.command(short_help="Compare both sides.")
+@click.argument("journal", type=PATH)
+@click.argument("topic")
+@config_options
+@json_option
+def verify(
+    journal: str, topic: str, settings: tuple[str, ...], config_file: str | None, as_json: bool
+) -> None:
+    """Compare JOURNAL and TOPIC record by record: value, key, headers and milliseconds, as far as was mirrored.
+
+    Exits with 3 when they differ, with 1 where nothing was ever mirrored. `gone` counts records that retention or
+    compaction has removed on one side.
+
+    \b
+    Example:
+      jlogtool mirror verify /var/lib/orders kafka://localhost:9092/orders
+    """
+    with working("Comparing"), checked():
+        found = kafka().verify(journal, topic, config=settings, config_file=config_file)
+    fields = {"ok": found.ok, **vars(found)}
+    if as_json:
+        print_json(fields)
+    else:
+        examples = fields.pop("examples")
+        print_fields([("result", "the same" if fields.pop("ok") else "different"), *fields.items()])
+        for example in examples:
+            click.echo("  " + ", ".join(f"{name} {value}" for name, value in example.items()))
+    if not found.ok:
+        raise click.exceptions.Exit(DAMAGED)

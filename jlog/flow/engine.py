@@ -1,0 +1,287 @@
+"""Moves records from a source to a sink, each exactly once where both ends can."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from jlog.flow.ends import Lag, Marks, Sink, Source
+from jlog.flow.errors import RecordRefused, Refused, Retry
+from jlog.flow.records import Function, RecordLike, apply
+from jlog.flow.stop import Stop, Stopped
+
+Policy = Literal["stop", "skip", "dead-letter"]
+
+TRANSACTION_RECORDS = 100_000
+TRANSACTION_SECONDS = 0.5  # of one that never runs dry
+TRANSACTION_BYTES = 32 << 20
+GATHER_SECONDS = 0.1  # from the first record of a transaction on, while no more come
+CHUNK_RECORDS = 2_000
+IDLE_SECONDS = 1.0  # then marks that moved without records are committed
+RETRY_SECONDS = 0.1, 5.0  # first and longest wait
+SLICE_OF_RATE = 0.1  # seconds of records that are read at once where a rate is set
+
+
+@dataclass
+class Stats:
+    """What a flow has done since it was made."""
+
+    records: int = 0  # of the source, in committed transactions
+    bytes: int = 0  # of their values
+    transactions: int = 0
+    aborted: int = 0
+    refused: int = 0  # left out, or put with the dead letters
+    missing: int = 0  # removed by retention before they were read, and passed over
+    retries: int = 0
+    last_error: str = ""
+
+
+def nothing(_: object) -> None:
+    """For what nobody wants to hear of."""
+
+
+class Flow:
+    """Runs `source` into `sink`. The sink commits records and marks together, and its marks alone say where to go on.
+
+    function: what becomes of each record (see apply). refused: what becomes of one that the sink or the function will not
+        have. until_end: ends where the source ended when it was opened. rate: records a second, at most.
+    resume_at: where the source begins, whatever the sink's marks say.
+    on_event: is told what somebody should know, in a line; on_commit: how many records a transaction moved.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        sink: Sink,
+        *,
+        stop: Stop,
+        function: Function | None = None,
+        refused: Policy = "stop",
+        until_end: bool = False,
+        rate: float | None = None,
+        resume_at: Any = None,
+        on_event: Callable[[str], None] = nothing,
+        on_commit: Callable[[int], None] = nothing,
+    ) -> None:
+        if rate is not None and not rate > 0:
+            raise ValueError(f"a rate is records a second, above 0, not {rate!r}")
+        self.source = source
+        self.sink = sink
+        self.stats = Stats()
+        self._stop = stop
+        self._function = function
+        self._refused = refused
+        self._until_end = until_end
+        self._rate = rate
+        self._resume_at = resume_at
+        self._on_event = on_event
+        self._on_commit = on_commit
+        self._open = False
+        self._ever_open = False
+        self._committed: Marks = {}
+        self._limit = TRANSACTION_RECORDS
+        self._before_refused: int | None = (
+            None  # records of the open transaction before the one that is refused
+        )
+        self._leave_out = ""  # why the sink will not have the next record
+        self._free_at = 0.0  # when the rate allows the next one
+        self._moved_at = time.monotonic()
+        self._retry_after = RETRY_SECONDS[0]
+        self._pending = [0, 0]  # records and bytes of the open transaction
+
+    # --- Running ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Stats:
+        """Until stop(), or with until_end the end. Goes on by itself after what may pass; raises what does not."""
+        try:
+            while not self._stop.requested:
+                retries = self.stats.retries
+                moved = self.step(timeout=0.2)
+                if self.stats.retries > retries:
+                    self._stop.wait(self._retry_after)
+                    self._retry_after = min(2 * self._retry_after, RETRY_SECONDS[1])
+                elif not moved and self._until_end and self._open and self.source.at_end():
+                    break
+        except Stopped:
+            pass  # the broker aborts what is left open, and at the next start the marks tell
+        finally:
+            self.close()
+        return self.stats
+
+    def stop(self) -> None:
+        """Ends run() within 2 s, from another thread or a signal handler: the open transaction is committed if the sink
+        answers in time."""
+        self._stop.request()
+
+    def lag(self) -> Lag:
+        """How far what was committed is behind the end of the source. May be asked from another thread."""
+        return self.source.lag(self._committed)
+
+    def close(self) -> None:
+        self._open = False
+        self.sink.close()
+        self.source.close()
+
+    def step(self, timeout: float = 0.0) -> int:
+        """One transaction of what is there within `timeout` seconds. Returns how many of the source's records it moved; 0
+        also where the sink or the source could not be reached (stats.retries), and the next step tries again."""
+        try:
+            self._ensure_open()
+            moved = self._fill(timeout)
+            marks = self.source.marks()
+            if moved or (self._have_moved(marks) and self._is_idle()):
+                self._commit(marks)
+            return moved
+        except Refused as error:
+            self._give_up(error)
+        except Retry as error:
+            self._try_again(error)
+        return 0
+
+    def _ensure_open(self) -> None:
+        if self._open:
+            return
+        marks = self.sink.open(forget=self._resume_at is not None)
+        self.source.resume(marks, self._resume_at)
+        self._committed = marks
+        self._open = self._ever_open = True
+
+    def _have_moved(self, marks: Marks) -> bool:
+        return any(self._committed.get(name) != mark for name, mark in marks.items())
+
+    def _is_idle(self) -> bool:
+        return self._until_end or self._stop.requested or time.monotonic() - self._moved_at > IDLE_SECONDS
+
+    # --- A transaction ----------------------------------------------------------------------------------------------
+
+    def _fill(self, timeout: float) -> int:
+        """Reads and writes until the transaction is full, or its time is over."""
+        self._pending = [0, 0]
+        moved = 0
+        until = time.monotonic() + timeout
+        while moved < self._limit:
+            wait = self._stop.slice(max(0.0, until - time.monotonic()))
+            batch = self.source.read(
+                self._chunk(self._limit - moved), wait if not self._stop.requested else 0
+            )
+            now = time.monotonic()
+            if not len(batch):
+                if now >= until or self._stop.requested or (self._until_end and self.source.at_end()):
+                    break
+                continue
+            if moved == 0:
+                until, full_at = now + GATHER_SECONDS, now + TRANSACTION_SECONDS
+            self._pending[0] = moved = moved + len(batch)
+            self._write(batch)
+            if self._stop.requested or time.monotonic() >= full_at or self._pending[1] >= TRANSACTION_BYTES:
+                break
+        return moved
+
+    def _chunk(self, wanted: int) -> int:
+        """How many to read next, when the rate allows them."""
+        if self._rate is None:
+            return min(wanted, CHUNK_RECORDS)
+        self._stop.wait(self._free_at - time.monotonic())
+        return max(1, min(wanted, CHUNK_RECORDS, int(self._rate * SLICE_OF_RATE)))
+
+    def _write(self, batch: Any) -> None:
+        if self._rate is not None:
+            self._free_at = max(self._free_at, time.monotonic() - SLICE_OF_RATE) + len(batch) / self._rate
+        if self._leave_out:
+            for record in batch:
+                self.sink.leave_out(record, self.source.describe(record), self._leave_out)
+            return
+        made: Iterable[RecordLike] = batch
+        if self._function is not None:
+            made = self._transformed(batch)
+        try:
+            self._pending[1] += self.sink.write(made)
+        except Refused as error:
+            if self._function is None and error.record is not None:
+                self._before_refused = self._pending[0] - len(batch) + self._index(batch, error.record)
+            raise
+
+    def _index(self, batch: Any, wanted: Any) -> int:
+        where = self.source.describe(wanted)
+        return next(index for index, record in enumerate(batch) if self.source.describe(record) == where)
+
+    def _transformed(self, batch: Any) -> list[RecordLike]:
+        assert self._function is not None
+        made: list[RecordLike] = []
+        for record in batch:
+            try:
+                made += apply(self._function, record)
+            except (
+                Exception
+            ) as error:  # whatever the user's function raises is told with the record that it was given
+                raise Refused(f"the transform raised {type(error).__name__}: {error}") from error
+        return made
+
+    def _commit(self, marks: Marks) -> None:
+        self.sink.prepare(marks)
+        self.source.settle()
+        left_out = self.sink.left_out
+        self.sink.commit()
+        self._committed = {**self._committed, **marks}
+        self._resume_at = None
+        self.source.committed()
+        stats = self.stats
+        stats.refused += left_out
+        stats.records += self._pending[0]
+        stats.bytes += self._pending[1]
+        stats.transactions += 1
+        stats.missing = self.source.missing
+        self._leave_out = ""
+        self._limit = min(2 * self._limit, TRANSACTION_RECORDS)
+        self._retry_after = RETRY_SECONDS[0]
+        self._moved_at = time.monotonic()
+        self._on_commit(self._pending[0])
+
+    # --- What goes wrong --------------------------------------------------------------------------------------------
+
+    def _give_up(self, error: Refused) -> None:
+        """One record of the transaction is refused: all before it is moved, then it is tried alone. Where it is not known
+        which one it is, the transaction is halved until it is alone."""
+        self.stats.aborted += 1
+        self.stats.last_error = str(error)
+        records = self._pending[0]
+        before, self._before_refused = self._before_refused, None
+        try:
+            self._open = self.sink.abort()
+            if self._open:
+                self.source.resume(self._committed, self._resume_at)
+        except Retry as retry:
+            self._try_again(retry)
+            return
+        if records > 1:
+            self._limit = max(1, records // 2 if before is None else before)
+        elif self._refused == "stop":
+            raise self._refusal(error)
+        else:
+            self._leave_out = str(error)
+
+    def _refusal(self, error: Refused) -> RecordRefused:
+        self._ensure_open()
+        batch = self.source.read(1, 0)
+        where, sequence = "a record", None
+        for record in batch:
+            where, sequence = self.source.describe(record), getattr(record, "sequence", None)
+        found = RecordRefused(
+            f"{where} is refused: {error}; all before it has been moved; skip it (--refused skip), put it with the dead "
+            f"letters (--refused dead-letter), or change the sink",
+            sequence,
+        )
+        found.__cause__ = error.__cause__
+        return found
+
+    def _try_again(self, error: Retry) -> None:
+        self.sink.drop()
+        self._open = False
+        if not self._ever_open:
+            raise error.cause
+        if str(error) != self.stats.last_error:
+            self._on_event(f"{error}; trying again")
+        self.stats.retries += 1
+        self.stats.last_error = str(error)

@@ -1,0 +1,258 @@
+"""A journal as the source and as the sink of a flow."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import portalocker
+
+import jlog
+from jlog.errors import JournalError, JournalLocked, PositionLost
+from jlog.flow.ends import Lag, Marks
+from jlog.flow.engine import nothing
+from jlog.flow.records import Columns, RecordLike
+
+STATE_PREFIX = b"jlog.source:"
+READ_BYTES = 4 << 20
+
+
+class JournalSource:
+    """The journal at `path`, read by `subscriber`, whose name is held: nobody else reads under it.
+
+    Without a subscriber it needs no write access: it hands out what is synced, and holds nothing back from retention.
+    start: where a new subscriber begins. skip_missing: go on behind records that retention has removed.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        subscriber: str | None,
+        *,
+        start: Any = "begin",
+        skip_missing: bool = False,
+        on_event: Callable[[str], None] = nothing,
+    ) -> None:
+        self.missing = 0
+        self._journal = jlog.Journal(path)
+        self._reader = jlog.Reader(path, subscriber, start=start, durable_only=subscriber is None)
+        self._subscriber = subscriber
+        self._begin = self._reader.position  # where this flow began, long before this process maybe
+        self._end: int | None = None
+        self._skip_missing = skip_missing
+        self._on_event = on_event
+
+    @property
+    def journal(self) -> jlog.Journal:
+        return self._journal
+
+    @property
+    def position(self) -> int:
+        return self._reader.position
+
+    def resume(self, marks: Marks, start: Any = None) -> None:
+        mark = marks.get(self._journal.uuid)
+        if mark is not None and start is None:
+            check_mark(self._journal, mark)
+            self._begin = int(mark["begin"])
+            self._seek(int(mark["sequence"]))
+        else:
+            if start is not None:
+                self._begin = self._sequence_of(start)
+            elif self._subscriber is not None:
+                self._begin = self._reader.committed
+            self._seek(self._begin)
+        if self._end is None:
+            self._end = self._end_now()
+
+    def _end_now(self) -> int:
+        with jlog.Reader(self._journal.path, start="end", durable_only=self._subscriber is None) as reader:
+            return reader.position
+
+    def _sequence_of(self, start: Any) -> int:
+        if isinstance(start, int):
+            return start
+        with jlog.Reader(self._journal.path, start=start) as reader:
+            return reader.position
+
+    def _seek(self, sequence: int) -> None:
+        try:
+            self._reader.seek(sequence)
+        except PositionLost as lost:
+            self._pass_over(sequence, lost)
+
+    def _pass_over(self, sequence: int, lost: PositionLost) -> None:
+        path, first = self._journal.path, lost.first_sequence
+        what = f"{path}: retention has removed records {sequence} to {first - 1} before they were moved"
+        if not self._skip_missing:
+            raise PositionLost(
+                f"{what}; --skip-missing goes on at {first}, and a subscriber keeps what it has not read",
+                first,
+            ) from None
+        self.missing += first - sequence
+        self._on_event(f"{what}; going on at {first}")
+        self._reader.seek(first)
+
+    def read(self, max_records: int, timeout: float) -> jlog.RecordBatch:
+        while True:
+            try:
+                return self._reader.read(max_records, READ_BYTES, timeout)
+            except PositionLost as lost:
+                self._pass_over(self._reader.position, lost)
+
+    def marks(self) -> Marks:
+        epoch = self._journal.epochs[-1][0]
+        return {self._journal.uuid: {"epoch": epoch, "sequence": self._reader.position, "begin": self._begin}}
+
+    def settle(self) -> None:
+        if self._subscriber is not None:
+            self._reader.sync()
+
+    def committed(self) -> None:
+        if self._subscriber is not None:
+            self._reader.commit()
+
+    def at_end(self) -> bool:
+        return self._end is not None and self._reader.position >= self._end
+
+    def lag(self, marks: Marks) -> Lag:
+        mark = marks.get(self._journal.uuid)
+        return journal_lag(self._journal, self._begin if mark is None else int(mark["sequence"]))
+
+    def describe(self, record: Any) -> str:
+        return f"{self._journal.path}: record {record.sequence}"
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def check_mark(journal: jlog.Journal, mark: dict[str, Any]) -> None:
+    """JournalError where the journal does not contain what the sink has of it: it is another one, or an older copy, or it
+    has lost its tail."""
+    epoch, sequence = mark["epoch"], int(mark["sequence"])
+    epochs = journal.epochs
+    known = [number for number, _ in epochs]
+    parts = [first for _, first in epochs[known.index(epoch) + 1 :][:1]] if epoch in known else [0]
+    parts += [first for first, following in journal.holes() if first < sequence < following]
+    kept = min([*parts, journal.next_sequence])
+    if sequence > kept:
+        raise JournalError(
+            f"{journal.path}: records up to {sequence - 1} were moved from here, and the journal has only those up to "
+            f"{kept - 1} of them: it lost its tail, or was replaced by an older copy. Restore it; or accept that what was "
+            f"moved stays, and go on with what follows: --resume-at {kept}"
+        )
+
+
+def journal_lag(journal: jlog.Journal, position: int) -> Lag:
+    """How far `position` is behind the end. The bytes are estimated: of the segment in which it stands it counts a part."""
+    end = journal.next_sequence
+    records = end - position
+    for first, following in journal.holes():
+        records -= max(0, min(following, end) - max(first, position))
+    if records <= 0:
+        return Lag(0, 0, 0.0)
+    size = 0.0
+    for segment in journal.segments():
+        behind = segment.first_sequence + segment.records - max(position, segment.first_sequence)
+        if segment.records and behind > 0:
+            size += segment.size_bytes * behind / segment.records
+    return Lag(records, int(size), _age(journal, position))
+
+
+def _age(journal: jlog.Journal, position: int) -> float | None:
+    try:
+        with jlog.Reader(journal.path, start=max(position, journal.first_sequence)) as reader:
+            for record in reader.read(1):
+                return max(0.0, time.time() - record.timestamp_us / 1e6)
+    except PositionLost:
+        pass  # removed in this moment
+    return None
+
+
+class JournalSink:
+    """The journal at `path`, made if there is none, with the options of jlog.Writer. The marks are in its state, in one
+    atomic append with the records. One process at a time is the sink of a journal; others may append to it."""
+
+    def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
+        self.left_out = 0
+        self._writer = jlog.Writer(path, **options)
+        self._path = self._writer.path
+        self._columns = Columns()
+        self._marks: Marks = {}
+        self._prepared: Marks = {}
+        try:
+            self._lock = _hold(self._path)
+        except BaseException:
+            self._writer.close()
+            raise
+
+    @property
+    def path(self) -> str:
+        return str(self._path)
+
+    def open(self, *, forget: bool = False) -> Marks:
+        self.drop()
+        self._marks = {} if forget else read_marks(self._path)
+        return dict(self._marks)
+
+    def write(self, batch: Iterable[RecordLike]) -> int:
+        return self._columns.add(batch)
+
+    def leave_out(self, record: RecordLike, where: str, reason: str) -> None:  # noqa: ARG002
+        self.left_out += 1
+
+    def prepare(self, marks: Marks) -> None:
+        self._prepared = marks  # they go with the records, in one append
+
+    def commit(self) -> None:
+        changed = {name: mark for name, mark in self._prepared.items() if self._marks.get(name) != mark}
+        columns = self._columns
+        self._writer.extend(
+            columns.values,
+            columns.keys,
+            columns.headers,
+            columns.timestamps_us,
+            state={STATE_PREFIX + name.encode(): json.dumps(mark).encode() for name, mark in changed.items()},
+        )
+        self._marks |= changed
+        self.drop()
+
+    def abort(self) -> bool:
+        self.drop()
+        return True
+
+    def drop(self) -> None:
+        self._columns.clear()
+        self.left_out = 0
+
+    def close(self) -> None:
+        self._writer.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def read_marks(path: str | os.PathLike[str]) -> Marks:
+    """Where the sources of this journal stand."""
+    return {
+        key[len(STATE_PREFIX) :].decode(): json.loads(value)
+        for key, value in jlog.Journal(path).state().items()
+        if key.startswith(STATE_PREFIX)
+    }
+
+
+def _hold(path: str) -> int | None:
+    """Locks the directory itself, until it is closed or the process dies. JournalLocked where another has it."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        portalocker.lock(fd, portalocker.LOCK_EX | portalocker.LOCK_NB)
+    except portalocker.LockException:
+        os.close(fd)
+        raise JournalLocked(
+            f"{path}: another capture or transform writes to this journal; one may at a time: stop it, or capture several "
+            f"topics in one process"
+        ) from None
+    return fd

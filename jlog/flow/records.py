@@ -1,0 +1,102 @@
+"""Records on their way: what a function makes of them, and batches by column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class RecordLike(Protocol):
+    """A jlog.Record, a record of Kafka's, or a NewRecord."""
+
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers: ...
+    @property
+    def timestamp_us(self) -> int | None: ...
+
+
+class Batch(Protocol):
+    """Records in order."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+@dataclass(frozen=True)
+class NewRecord:
+    """A record that has no place in a journal yet. timestamp_us None: the time when it is appended."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = field(default_factory=tuple)
+    timestamp_us: int | None = None
+
+    @classmethod
+    def like(cls, record: RecordLike, **changes: Any) -> NewRecord:
+        """The same as `record` but for what is given: NewRecord.like(record, value=b"…")."""
+        return replace(cls(record.value, record.key, record.headers, record.timestamp_us), **changes)
+
+
+Function = Callable[[Any], "RecordLike | bytes | Iterable[RecordLike | bytes] | None"]
+
+
+def apply(function: Function, record: RecordLike) -> list[RecordLike]:
+    """What a function makes of one record: none, one or several. Bytes are a new value of the same record."""
+    made = function(record)
+    if made is None:
+        return []
+    several = made if isinstance(made, (list, tuple)) else [made]
+    return [NewRecord.like(record, value=one) if isinstance(one, bytes) else _checked(one) for one in several]
+
+
+def _checked(made: Any) -> RecordLike:
+    if not all(hasattr(made, name) for name in ("value", "key", "headers", "timestamp_us")):
+        raise TypeError(
+            f"a transform returns a record, bytes, a list of them or None, not {type(made).__name__}; "
+            f"jlog.NewRecord.like(record, value=...) makes a record"
+        )
+    return made  # type: ignore[no-any-return]
+
+
+@dataclass
+class Columns:
+    """Records by column, as Writer.extend takes them."""
+
+    values: list[bytes | None] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    headers: list[Headers | None] = field(default_factory=list)
+    timestamps_us: list[int | None] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def add(self, batch: Iterable[RecordLike]) -> int:
+        """Returns the bytes of the values."""
+        columns = getattr(batch, "columns", None)
+        found = columns() if columns is not None else _columns_of(batch)
+        self.values += found.values
+        self.keys += found.keys
+        self.headers += found.headers
+        self.timestamps_us += found.timestamps_us
+        return sum(map(len, filter(None, found.values)))
+
+    def clear(self) -> None:
+        for column in (self.values, self.keys, self.headers, self.timestamps_us):
+            column.clear()
+
+
+def _columns_of(batch: Iterable[RecordLike]) -> Columns:
+    found = Columns()
+    for record in batch:
+        found.values.append(record.value)
+        found.keys.append(record.key)
+        found.headers.append(record.headers)
+        found.timestamps_us.append(record.timestamp_us)
+    return found

@@ -1,0 +1,44 @@
+"""Ending in time: asked to stop, whoever waits gives the open transaction a moment more and then leaves it."""
+
+from __future__ import annotations
+
+import time
+
+SLICE_SECONDS = 0.1  # no wait is longer without a look at whether to stop
+GRACE_SECONDS = 1.2  # SIGTERM to the end is 2 s
+
+
+class Stopped(Exception):
+    """The grace is over: leave all as it is."""
+
+
+class Stop:
+    """May be asked from a signal handler or another thread: it is one assignment."""
+
+    def __init__(self, grace_seconds: float = GRACE_SECONDS) -> None:
+        self._grace_seconds = grace_seconds
+        self._asked_at: float | None = None
+
+    @property
+    def requested(self) -> bool:
+        return self._asked_at is not None
+
+    def request(self) -> None:
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
+
+    def slice(self, seconds: float = SLICE_SECONDS) -> float:
+        """How long one wait may last, at most `seconds`. Raises Stopped when the grace is over."""
+        if self._asked_at is None:
+            return seconds
+        left = self._asked_at + self._grace_seconds - time.monotonic()
+        if left <= 0:
+            raise Stopped
+        return min(seconds, left)
+
+    def wait(self, seconds: float) -> bool:
+        """Waits so long, or until it is asked to stop. Returns whether it was."""
+        until = time.monotonic() + seconds
+        while not self.requested and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, SLICE_SECONDS))
+        return self.requested

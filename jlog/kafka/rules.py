@@ -1,0 +1,72 @@
+"""What a topic will not have, as far as its settings tell; and what else about them somebody should know."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from jlog.flow.records import RecordLike
+
+BATCH_OVERHEAD = 512  # of a batch with one record: its header, and the record's lengths
+LIMIT_BYTES = 1_048_588  # Kafka's own default
+_EVER = 1 << 62
+
+
+class Rules:
+    """By the settings of a topic. The broker checks them too, and then fails a whole batch."""
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        self._config = config
+        self.max_message_bytes = int(config.get("max.message.bytes", LIMIT_BYTES))
+        self.limit_bytes = max(1_000, self.max_message_bytes - BATCH_OVERHEAD)
+        self.is_compacted = "compact" in config.get("cleanup.policy", "")
+        self.needs_key = self.is_compacted
+
+    def times_ms(self) -> tuple[int, int]:
+        """The earliest and the latest time that a record may have now."""
+        if self._config.get("message.timestamp.type") == "LogAppendTime":
+            return -_EVER, _EVER
+        now_ms = int(time.time() * 1000)
+        before_ms = int(self._config.get("message.timestamp.before.max.ms", _EVER))
+        after_ms = int(self._config.get("message.timestamp.after.max.ms", _EVER))
+        return now_ms - min(before_ms, _EVER), now_ms + min(after_ms, _EVER)
+
+    def refusal(self, record: RecordLike, key: bytes | None) -> str:
+        """Why the topic would not have it; empty where nothing speaks against it."""
+        size = sum(len(part) for part in (record.value, key) if part)
+        size += sum(len(name) + len(value or b"") for name, value in record.headers)
+        if size > self.limit_bytes:
+            return f"{size} bytes are more than max.message.bytes={self.max_message_bytes} has room for"
+        if self.needs_key and key is None:
+            return "it has no key, and the topic is compacted"
+        earliest_ms, latest_ms = self.times_ms()
+        if (
+            record.timestamp_us is not None
+            and not earliest_ms <= milliseconds(record.timestamp_us) <= latest_ms
+        ):
+            return "its time is too far from now (message.timestamp.after.max.ms, message.timestamp.before.max.ms)"
+        return ""
+
+    def warnings(self, oldest_us: int | None) -> list[str]:
+        """What a mirror cannot change. oldest_us: the time of the oldest record that is to be mirrored."""
+        found = []
+        config = self._config
+        retention_ms = int(config.get("retention.ms", -1))
+        deletes = retention_ms >= 0 and "delete" in config.get("cleanup.policy", "delete")
+        if deletes and oldest_us is not None and time.time() * 1000 - oldest_us / 1000 > retention_ms:
+            found.append(
+                f"records are older than retention.ms={retention_ms}: the brokers take them and remove them at once; set a "
+                f"longer retention.ms before mirroring"
+            )
+        if config.get("message.timestamp.type") == "LogAppendTime":
+            found.append(
+                "the topic gives every record a time of its own (message.timestamp.type=LogAppendTime)"
+            )
+        if self.is_compacted:
+            found.append("the topic is compacted: of each key only the newest record stays")
+        return found
+
+
+def milliseconds(time_us: int) -> int:
+    """Of the client's two ways to say 1970-01-01T00:00:00.000, one means now and the other does not exist."""
+    return time_us // 1000 or 1

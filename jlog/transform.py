@@ -1,0 +1,188 @@
+"""Records changed on their way from one journal or topic to another: exactly once, whichever the two are."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from jlog.urls import path_of
+
+if TYPE_CHECKING:
+    from jlog.flow.ends import Sink, Source
+    from jlog.flow.engine import Flow, Policy, Stats
+    from jlog.flow.records import Function
+    from jlog.names import Start
+
+Url = str | os.PathLike[str]
+
+
+def transform(
+    source_url: Url, sink_url: Url, function: Function, *, follow: bool = False, **options: Any
+) -> Stats:
+    """Moves every record of the source to the sink, changed by `function`: up to the end of the source as it is now, or with
+    `follow` for ever. Returns what it did.
+
+    source_url, sink_url: of a journal (a path, or file:…) or a topic (kafka://HOST:PORT/TOPIC), in any pairing.
+    function: is given a record, with value, key, headers, timestamp_us and sequence; returns a record (jlog.NewRecord.like
+        makes one of another), bytes (the same record with this value), a list of these, or None to drop it.
+    options: those of transforming().
+
+    Each record of the source counts once, whatever is killed: the sink has the place in the source together with the records,
+    in one append or one transaction, and the next run goes on there. RecordRefused where the function raises.
+
+        jlog.transform("/var/lib/raw", "kafka://localhost:9092/clean", lambda record: record.value.strip() or None)
+    """
+    return transforming(source_url, sink_url, function, until_end=not follow, **options).run()
+
+
+def transforming(
+    source_url: Url,
+    sink_url: Url,
+    function: Function,
+    *,
+    subscriber: str | None = "",
+    name: str | None = None,
+    start: Start = "begin",
+    until_end: bool = False,
+    refused: Policy = "stop",
+    dead_letter: str | None = None,
+    rate: float | None = None,
+    skip_missing: bool = False,
+    resume_at: Start | None = None,
+    config: Any = None,
+    config_file: str | os.PathLike[str] | None = None,
+    on_event: Callable[[str], None] | None = None,
+    on_commit: Callable[[int], None] | None = None,
+    **sink_options: Any,
+) -> Flow:
+    """The same to be run by whoever calls: run(), step(), stop(), stats.
+
+    subscriber: of a source that is a journal; None needs no write access there and holds nothing back. name: tells several
+    transforms from the same topics to the same sink apart. sink_options: of jlog.Writer where the sink is a journal; key,
+    partitions, replication_factor, create where it is a topic. The others are those of jlog.kafka.Mirror.
+    """
+    from jlog.flow.engine import Flow, nothing
+    from jlog.flow.stop import Stop
+
+    stop = Stop()
+    told = nothing if on_event is None else on_event
+    common = {"config": config, "config_file": config_file, "on_event": told, "stop": stop}
+    source, identity = _source(source_url, sink_url, subscriber, name, start, skip_missing, common)
+    try:
+        letters = {"refused": refused, "dead_letter": dead_letter}
+        return Flow(
+            source,
+            _sink(sink_url, identity, source, letters, sink_options, common),
+            stop=stop,
+            function=function,
+            refused=refused,
+            until_end=until_end,
+            rate=rate,
+            resume_at=resume_at,
+            on_event=told,
+            on_commit=nothing if on_commit is None else on_commit,
+        )
+    except BaseException:
+        source.close()
+        raise
+
+
+def _source(
+    url: Url,
+    sink_url: Url,
+    subscriber: str | None,
+    name: str | None,
+    start: Start,
+    skip_missing: bool,
+    common: dict[str, Any],
+) -> tuple[Source, str]:
+    """And what the sink calls it."""
+    path = path_of(url)
+    if path is not None:
+        from jlog.flow.journals import JournalSource
+
+        own = f"transform:{_short(sink_url)}" if subscriber == "" else subscriber
+        journal = JournalSource(
+            path, own, start=start, skip_missing=skip_missing, on_event=common["on_event"]
+        )
+        return journal, journal.journal.uuid
+    from jlog.kafka.settings import Settings
+    from jlog.kafka.source import TopicSource
+    from jlog.kafka.url import parse_topics
+
+    at = parse_topics(str(url))
+    settings = Settings(at, common["config"], common["config_file"])
+    topics = TopicSource(
+        settings,
+        at,
+        stop=common["stop"],
+        start=start,
+        skip_missing=skip_missing,
+        captured=False,
+        about={"transform": True},
+        on_event=common["on_event"],
+    )
+    return topics, name or _short(",".join(at.topics))
+
+
+def _sink(
+    url: Url,
+    identity: str,
+    source: Source,
+    letters: dict[str, Any],
+    options: dict[str, Any],
+    common: dict[str, Any],
+) -> Sink:
+    path = path_of(url)
+    if path is not None:
+        from jlog.flow.journals import JournalSink
+
+        if letters["dead_letter"] is not None or letters["refused"] == "dead-letter":
+            raise ValueError("dead letters go to a topic beside a topic; a journal refuses nothing")
+        return JournalSink(path, **options)
+    from jlog.kafka.mirror import key_of
+    from jlog.kafka.settings import Settings
+    from jlog.kafka.sink import TopicSink
+    from jlog.kafka.url import parse
+
+    at = parse(str(url))
+    key = options.pop("key", "record")
+    return TopicSink(
+        Settings(at, common["config"], common["config_file"]),
+        at.topic,
+        identity,
+        stop=common["stop"],
+        key=key if callable(key) else key_of(key),
+        partition=at.partition,
+        about={"key": "function", "transform": True},
+        describe=source.describe,
+        on_event=common["on_event"],
+        **letters,
+        **options,
+    )
+
+
+def _short(text: Url) -> str:
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:16]
+
+
+def load(name: str) -> Function:
+    """The function that "module:function" names; the module is also looked for in the working directory."""
+    module, colon, attribute = name.partition(":")
+    if not colon or not module or not attribute:
+        raise ValueError(f"{name!r} names no function; write module:function")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{name!r} cannot be loaded: {error}") from error
+    if not callable(found):
+        raise ValueError(f"{name!r} is no function")
+    return found  # type: ignore[no-any-return]

@@ -1,0 +1,246 @@
+"""What kafka:// URLs do beside what journals do."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+import jlog
+from jlog.kafka import BrokerError, TopicChanged
+from jlog.kafka.records import KafkaRecord
+from jlog.urls import create_journal, open_journal, open_reader, open_writer
+from kafka.witness import Witness, numbered, wait_until
+
+
+def test_a_url_names_one_partition(witness, topic, url):
+    witness.make(topic, partitions=3)
+    for call in (open_journal, open_reader, open_writer):
+        with pytest.raises(ValueError, match=r"partitions 0 to 2.*\?partition=0"):
+            call(url)
+        with pytest.raises(ValueError, match="no 3"):
+            call(url + "?partition=3")
+    with open_writer(url + "?partition=2") as writer:
+        writer.append(b"x", key=b"k")
+    assert [len(messages) for messages in witness.messages(topic)] == [0, 0, 1]
+    with (
+        open_reader(url + "?partition=2", "billing") as reader,
+        open_reader(url + "?partition=1", "billing") as other,
+    ):
+        assert [record.value for record in reader] == [b"x"]
+        assert list(other) == []
+        reader.commit()
+        assert (reader.committed, other.committed) == (1, 0)
+
+
+def test_a_subscriber_is_a_consumer_group(witness, broker, topic, url):
+    from confluent_kafka import Consumer, TopicPartition
+
+    witness.make(topic)
+    witness.produce(topic, numbered(10))
+    with open_reader(url, f"group-{topic}") as reader:
+        reader.seek(4)
+        reader.commit()
+    theirs = Consumer({"bootstrap.servers": broker.address, "group.id": f"group-{topic}", "log_level": 0})
+    assert theirs.committed([TopicPartition(topic, 0)])[0].offset == 4
+    theirs.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=False)
+    theirs.close()
+    with open_reader(url, f"group-{topic}") as reader:
+        assert reader.position == 7
+
+
+def test_a_group_with_members_of_its_own_is_busy(witness, broker, topic, url):
+    from confluent_kafka import Consumer
+
+    witness.make(topic)
+    theirs = Consumer({"bootstrap.servers": broker.address, "group.id": f"group-{topic}", "log_level": 0})
+    theirs.subscribe([topic])
+    wait_until(lambda: theirs.poll(0.1) is not None or theirs.assignment())
+    try:
+        with pytest.raises(jlog.SubscriberBusy, match="member of the group"):
+            open_reader(url, f"group-{topic}")
+    finally:
+        theirs.close()
+
+
+def test_records_of_aborted_transactions_are_not_read_and_lag_ends_at_0(witness, topic, url):
+    witness.make(topic)
+    witness.produce(topic, numbered(50), transactions=10)
+    witness.produce_and_abort(topic, [b"aborted"] * 10)
+    witness.produce(topic, numbered(50, 50), transactions=10)
+    with open_reader(url, "billing") as reader:
+        assert list(reader.values()) == numbered(100)
+        assert reader.lag == 0
+        assert reader.position == witness.end(topic)
+        assert list(reader) == []
+        reader.commit()
+    assert open_journal(url).subscribers()["billing"].lag == 0
+
+
+def test_an_extend_in_a_transaction_is_there_as_a_whole(witness, topic, url):
+    with open_writer(url, transactional=True) as writer:
+        writer.append(b"0")
+        writer.extend([b"1", b"2"])
+        assert witness.values(topic) == [b"0", b"1", b"2"]
+        writer.append(b"3")
+        writer.flush()
+    assert witness.values(topic) == [b"0", b"1", b"2", b"3"]
+
+
+def test_append_tells_no_sequence(url):
+    with open_writer(url) as writer:
+        assert writer.append(b"x") is None
+        assert writer.extend([b"x"]) is None
+
+
+def test_what_a_topic_cannot_have_is_refused(url):
+    for options in ({"exclusive": True}, {"roll": "sometimes"}):
+        with pytest.raises(ValueError):  # noqa: PT011
+            open_writer(url, **options)
+    with open_writer(url) as writer, pytest.raises(ValueError, match="state"):
+        writer.extend([b"x"], state={b"k": b"v"})
+
+
+def test_a_journals_options_become_the_topics_settings(witness, topic, url):
+    from datetime import timedelta
+
+    create_journal(
+        url, partitions=2, segment_bytes=8 << 20, roll="hourly", compression="lz4", precommit=0, sync="append"
+    )
+    found = witness.config(topic)
+    assert (found["segment.bytes"], found["segment.ms"], found["compression.type"]) == (
+        str(8 << 20),
+        "3600000",
+        "lz4",
+    )
+    assert witness.partitions(topic) == 2
+    try:
+        retention = jlog.Retention(max_age=timedelta(days=2), max_bytes=10 << 20)
+    except TypeError:
+        return  # a retention that knows no ages
+    create_journal(url + "-aged", retention=retention)
+    found = witness.config(f"{topic}-aged")
+    assert (found["retention.ms"], found["retention.bytes"]) == ("172800000", str(10 << 20))
+
+
+def test_times_are_kept_to_the_millisecond(url):
+    with open_writer(url) as writer:
+        writer.append(b"x", timestamp_us=1_700_000_000_123_999)
+    with open_reader(url) as reader:
+        assert [record.timestamp_us for record in reader] == [1_700_000_000_123_000] or list(reader) == []
+
+
+def test_retention_heeds_no_subscriber_and_tells_who_comes_too_late(witness, topic, url):
+    witness.make(topic)
+    witness.produce(topic, numbered(10))
+    with open_reader(url, "billing") as reader:
+        reader.checkpoint("early")
+    witness.remove_before(topic, 6)
+    with open_reader(url, "billing") as reader:
+        assert reader.lag == 4
+        with pytest.raises(jlog.PositionLost) as caught:
+            reader.read()
+        assert caught.value.first_sequence == 6
+        for call in (lambda: reader.seek(3), lambda: reader.rewind("early")):
+            with pytest.raises(jlog.PositionLost):
+                call()
+        reader.seek(caught.value.first_sequence)
+        assert list(reader.values()) == numbered(4, 6)
+
+
+def test_positions_of_a_topic_that_was_made_again_do_not_count(witness, topic, url):
+    witness.make(topic)
+    witness.produce(topic, numbered(10))
+    writer = open_writer(url)
+    with open_reader(url, "billing") as reader:
+        reader.seek(5)
+        reader.checkpoint("five")
+        witness.delete(topic)
+        witness.make(topic)
+        witness.produce(topic, numbered(10))
+        with pytest.raises(TopicChanged, match="made again"):
+            reader.commit()
+    writer.append(b"x")
+    with pytest.raises(TopicChanged):
+        writer.close()
+    assert open_journal(url).checkpoints() == {}
+
+
+def test_a_topic_that_goes_away_fails_the_flush_with_the_reason(witness, topic, url):
+    witness.make(topic)
+    writer = open_writer(url, config={"message.timeout.ms": 2000})
+    writer.append(b"x")
+    writer.flush()
+    witness.delete(topic)
+    writer.append(b"y")
+    with pytest.raises((BrokerError, TopicChanged), match=r"gone|deleted|Unknown"):
+        writer.close()
+
+
+def test_a_writer_without_a_broker_says_so_when_it_flushes(own_broker, topic):
+    broker = own_broker()
+    writer = open_writer(f"kafka://{broker.address}/{topic}", config={"message.timeout.ms": 2000})
+    broker.kill()
+    writer.append(b"x")
+    with pytest.raises(BrokerError, match="do not answer"):
+        writer.close()
+
+
+def test_no_broker_at_all_is_an_error_with_the_reason(topic):
+    with pytest.raises(BrokerError, match="refused"):
+        open_reader(f"kafka://127.0.0.1:1/{topic}")
+
+
+@pytest.mark.slow
+def test_a_name_whose_reader_was_killed_is_free_when_its_session_has_ended(witness, topic, url):
+    import subprocess
+    import sys
+
+    witness.make(topic)
+    code = f"import jlog.urls, time; r = jlog.urls.open_reader({url!r}, 'billing'); print('open', flush=True); time.sleep(600)"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    try:
+        assert child.stdout.readline() == b"open\n"
+        with pytest.raises(jlog.SubscriberBusy):
+            open_reader(url, "billing")
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+    wait_until(lambda: not open_journal(url).subscribers()["billing"].busy)
+    with open_reader(url, "billing") as reader:
+        assert reader.position == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_reader_and_a_writer_outlive_their_broker(own_broker, topic):
+    broker = own_broker()
+    url = f"kafka://{broker.address}/{topic}"
+    with open_writer(url) as writer, open_reader(url) as reader:
+        writer.extend(numbered(100))
+        writer.flush()
+        assert list(reader.values()) == numbered(100)
+        broker.kill()
+        writer.extend(numbered(100, 100))
+        broker.start()
+        writer.flush()
+        found = []
+        for record in reader.follow(timeout=20):
+            found.append(record.value)
+            if len(found) == 100:
+                break
+        assert found == numbered(100, 100)
+    Witness(broker.address).check_numbered(topic, 200)
+
+
+def test_a_record_of_kafkas_says_where_it_was(witness, topic, url):
+    witness.make(topic)
+    witness.produce(topic, [b"x"])
+    with open_reader(url) as reader:
+        (record,) = reader
+        reader.seek(0)
+        (again,) = reader
+    assert isinstance(record, KafkaRecord)
+    assert (record.topic, record.partition, record.sequence) == (topic, 0, 0)
+    assert record == again
+    assert topic in repr(record)

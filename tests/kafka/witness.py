@@ -1,0 +1,198 @@
+"""A plain client of Kafka's, which knows nothing of jlog: makes topics, writes to them, and says what is in them."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+import jlog
+
+HUNG_SECONDS = 60.0  # guards against hanging only
+
+
+class Fields(NamedTuple):
+    """What a message and a record have in common."""
+
+    value: bytes | None
+    key: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    milliseconds: int
+
+
+class Witness:
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+
+    @staticmethod
+    def unique(name: str) -> str:
+        return f"{re.sub('[^a-z0-9]+', '-', name.lower())[:60]}-{secrets.token_hex(3)}"
+
+    def url(self, topic: str) -> str:
+        return f"kafka://{self.address}/{topic}"
+
+    # --- Topics -----------------------------------------------------------------------------------------------------
+
+    def make(self, topic: str, partitions: int = 1, **config: Any) -> str:
+        given = {name.replace("_", "."): str(value) for name, value in config.items()}
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=given)
+        self.admin.create_topics([new])[topic].result(HUNG_SECONDS)
+        wait_until(lambda: self.exists(topic))
+        return self.url(topic)
+
+    def exists(self, topic: str) -> bool:
+        return topic in self.topics()
+
+    def delete(self, topic: str) -> None:
+        self.admin.delete_topics([topic])[topic].result(HUNG_SECONDS)
+        wait_until(lambda: not self.exists(topic))
+
+    def topics(self) -> list[str]:
+        return sorted(self.admin.list_topics(timeout=HUNG_SECONDS).topics)
+
+    def partitions(self, topic: str) -> int:
+        return len(self.admin.list_topics(timeout=HUNG_SECONDS).topics[topic].partitions)
+
+    def config(self, topic: str) -> dict[str, str]:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        found = self.admin.describe_configs([resource])[resource].result(HUNG_SECONDS)
+        return {name: entry.value for name, entry in found.items()}
+
+    def remove_before(self, topic: str, offset: int, partition: int = 0) -> None:
+        """As retention does."""
+        at = TopicPartition(topic, partition, offset)
+        self.admin.delete_records([at])[at].result(HUNG_SECONDS)
+
+    def end(self, topic: str, partition: int = 0) -> int:
+        at = TopicPartition(topic, partition)
+        return self.admin.list_offsets({at: OffsetSpec.latest()})[at].result(HUNG_SECONDS).offset
+
+    # --- Messages ---------------------------------------------------------------------------------------------------
+
+    def produce(
+        self, topic: str, messages: Iterable[Any], *, partition: int = 0, transactions: int = 0
+    ) -> None:
+        """Each is a value, or keywords of Producer.produce; `transactions`: so many of them in each."""
+        conf = {"bootstrap.servers": self.address, "linger.ms": 5, "queue.buffering.max.messages": 2_000_000}
+        if transactions:
+            conf["transactional.id"] = secrets.token_hex(8)
+        failed: list[Any] = []
+        conf["on_delivery"] = lambda error, _: failed.append(error) if error else None
+        producer = Producer(conf)
+        if transactions:
+            producer.init_transactions(HUNG_SECONDS)
+        for number, message in enumerate(messages):
+            if transactions and number % transactions == 0:
+                if number:
+                    producer.commit_transaction(HUNG_SECONDS)
+                producer.begin_transaction()
+            given = message if isinstance(message, dict) else {"value": message}
+            producer.produce(topic, partition=given.pop("partition", partition), **given)
+            producer.poll(0)
+        if transactions:
+            producer.commit_transaction(HUNG_SECONDS)
+        assert producer.flush(HUNG_SECONDS) == 0
+        assert not failed, failed
+
+    def produce_and_abort(self, topic: str, values: Iterable[bytes]) -> None:
+        producer = Producer({"bootstrap.servers": self.address, "transactional.id": secrets.token_hex(8)})
+        producer.init_transactions(HUNG_SECONDS)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value)
+        assert producer.flush(HUNG_SECONDS) == 0
+        producer.abort_transaction(HUNG_SECONDS)
+
+    def stream(self, topic: str, *, committed: bool = True) -> Iterator[Any]:
+        """From the beginning of each partition to its end as it is now."""
+        count = self.partitions(topic)
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.address,
+                "group.id": "witness",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 100,
+                "fetch.queue.backoff.ms": 5,
+                "log_level": 0,
+            }
+        )
+        try:
+            consumer.assign([TopicPartition(topic, partition, 0) for partition in range(count)])
+            ended: set[int] = set()
+            deadline = time.monotonic() + HUNG_SECONDS
+            while len(ended) < count:
+                assert time.monotonic() < deadline, f"topic {topic} could not be read to its end"
+                for message in consumer.consume(10_000, 0.1):
+                    error = message.error()
+                    if error is None:
+                        yield message
+                        deadline = time.monotonic() + HUNG_SECONDS
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        ended.add(message.partition())
+                    else:
+                        assert error.retriable() or error.code() == KafkaError._TRANSPORT, error
+        finally:
+            consumer.close()
+
+    def messages(self, topic: str, *, committed: bool = True) -> list[list[Any]]:
+        """Of each partition."""
+        found: list[list[Any]] = [[] for _ in range(self.partitions(topic))]
+        for message in self.stream(topic, committed=committed):
+            found[message.partition()].append(message)
+        return found
+
+    def check_numbered(self, topic: str, count: int) -> None:
+        """The topic's one partition has the values of numbered(count), each once and in order."""
+        expected = 0
+        for message in self.stream(topic):
+            assert message.value() == b"%d" % expected, f"{message.value()!r} where {expected} should be"
+            expected += 1
+        assert expected == count
+
+    def values(self, topic: str, *, committed: bool = True) -> list[bytes | None]:
+        """Of a topic with one partition."""
+        (only,) = self.messages(topic, committed=committed)
+        return [message.value() for message in only]
+
+    def fields(self, topic: str) -> list[Fields]:
+        """Of all partitions, one after the other."""
+        return [fields_of_message(message) for messages in self.messages(topic) for message in messages]
+
+
+def fields_of_message(message: Any) -> Fields:
+    return Fields(message.value(), message.key(), tuple(message.headers() or ()), message.timestamp()[1])
+
+
+def fields_of_journal(path: Any, *, with_ours: bool = False) -> list[Fields]:
+    """As a topic shows them; headers that begin with jlog.kafka. only `with_ours`."""
+    with jlog.Reader(path) as reader:
+        return [
+            Fields(
+                record.value,
+                record.key,
+                tuple(h for h in record.headers if with_ours or not h[0].startswith("jlog.kafka.")),
+                record.timestamp_us // 1000,
+            )
+            for record in reader
+        ]
+
+
+def wait_until(true: Callable[[], object], seconds: float = HUNG_SECONDS) -> None:
+    """For what another process or the broker does; the time is a guard against hanging."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+def numbered(count: int, first: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]

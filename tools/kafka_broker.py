@@ -1,0 +1,296 @@
+"""A small Apache Kafka for tests and first tries: one node, fetched by Maven, run by Java, gone when it is stopped.
+
+`tools/kafka-broker` runs one from the command line. Needs nothing but the standard library, `mvn` and a JRE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import ctypes
+import fcntl
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+POM = Path(__file__).with_name("kafka-broker.xml")
+JARS = ROOT / "build" / "kafka"
+INSTALL = "apt-get install --no-install-recommends maven default-jre-headless"
+JAVA_MIN = 17
+START_SECONDS = 90.0  # guards against a broker that never comes up; it takes three or four
+PORTS = range(11_000, 28_000)  # below the range that the system takes clients' ports from
+PR_SET_PDEATHSIG = 1
+
+# A broker for a laptop: little memory, quick to start and to come back, nothing replicated.
+JVM = [
+    "-Xmx256m",
+    "-Xms64m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xshare:auto",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+]
+SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "auto.create.topics.enable": "true",  # as most brokers have it: what must not happen by itself would
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.dedupe.buffer.size": "2000000",
+    "log.cleaner.backoff.ms": "200",
+    "log.initial.task.delay.ms": "100",
+    "log.retention.check.interval.ms": "200",
+    "broker.session.timeout.ms": "1000",
+    "broker.heartbeat.interval.ms": "200",
+    "num.network.threads": "2",
+    "num.io.threads": "2",
+}
+
+
+class Missing(Exception):
+    """This machine lacks what a broker needs; the message has the command that installs it."""
+
+
+class Broken(Exception):
+    """The broker did not come up; the message has the end of what it wrote."""
+
+
+def check_machine() -> None:
+    """Raises Missing without mvn, or Java in a version that runs the broker."""
+    java = shutil.which("java")
+    if java is None:
+        raise Missing(f"no java: {INSTALL}")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', said)
+    if found is None or int(found[1]) < JAVA_MIN:
+        raise Missing(f"a broker needs Java {JAVA_MIN} or newer: {INSTALL}")
+    if not _complete(JARS) and shutil.which("mvn") is None:
+        raise Missing(f"no mvn: {INSTALL}")
+
+
+def fetch() -> Path:
+    """The directory of the broker's jars. The first call fetches them, 45 MB; others at the same time wait for it."""
+    if _complete(JARS):
+        return JARS
+    check_machine()
+    JARS.parent.mkdir(parents=True, exist_ok=True)
+    with open(JARS.parent / "kafka.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _complete(JARS):
+            shutil.rmtree(JARS, ignore_errors=True)
+            command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+            command += ["-DincludeScope=runtime", f"-DoutputDirectory={JARS}"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise Missing(
+                    f"mvn could not fetch the broker: {(done.stdout + done.stderr).strip()[-2000:]}"
+                )
+            (JARS / "complete").write_text(POM.read_text())
+    return JARS
+
+
+def _complete(jars: Path) -> bool:
+    try:
+        return (jars / "complete").read_text() == POM.read_text()
+    except FileNotFoundError:
+        return False
+
+
+def free_port() -> int:
+    """One that nothing listens on, below the ephemeral range: there a client may connect to itself."""
+    for port in random.sample(PORTS, 100):
+        with socket.socket() as tried:
+            try:
+                tried.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise Broken(f"no free port of a hundred tried in {PORTS.start} to {PORTS.stop}")
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Broker:
+    """One node on the loopback interface, with its data below `directory`. Start it from a thread that outlives it."""
+
+    def __init__(
+        self, directory: str | os.PathLike[str], port: int = 0, settings: Mapping[str, str] = {}
+    ) -> None:
+        self.directory = Path(directory)
+        self.port = port or free_port()
+        self._controller_port = free_port()
+        self._given = dict(settings)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "broker.log"
+
+    def start(self, *, wait: bool = True) -> Broker:
+        """A new broker, or the same again where it was killed or stopped."""
+        classpath = f"{fetch()}/*"
+        properties = self._write_properties()
+        if not (self.directory / "data").exists():
+            self._format(classpath, properties)
+        with open(self.log, "ab") as log:
+            self._started_at = log.tell()
+            self._process = subprocess.Popen(
+                ["java", *JVM, "-cp", classpath, "kafka.Kafka", str(properties)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - it takes no lock
+                start_new_session=True,
+            )
+        if wait:
+            self.wait_until_ready()
+        return self
+
+    def _write_properties(self) -> Path:
+        settings = {
+            **SETTINGS,
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "log.dirs": str(self.directory / "data"),
+            **self._given,
+        }
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self.directory / "server.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        return path
+
+    def _format(self, classpath: str, properties: Path) -> None:
+        # A version 4 UUID with its first bits cleared: in base64 it begins with a letter, and not as an option does.
+        cluster = base64.urlsafe_b64encode(b"j" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
+        command = ["java", *JVM, "-cp", classpath, "kafka.tools.StorageTool", "format"]
+        done = subprocess.run(
+            [*command, "-t", cluster, "-c", str(properties)], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise Broken(
+                f"the broker's storage could not be formatted: {(done.stdout + done.stderr)[-2000:]}"
+            )
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not self._says("Kafka Server started"):
+            assert self._process is not None, "not started"
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise Broken(f"the broker did not start; the end of its log: {self.log.read_text()[-3000:]}")
+            time.sleep(0.05)
+
+    def _says(self, text: str) -> bool:
+        with open(self.log, "rb") as log:
+            log.seek(self._started_at)
+            return text.encode() in log.read()
+
+    def kill(self) -> None:
+        """SIGKILL: what it had not written to the page cache is gone."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """In order, which takes a second; what does not end is killed."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(number)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nobody answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def __enter__(self) -> Broker:  # noqa: PYI034
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="kafka-broker",
+        description="Runs a small Apache Kafka on this machine: until Ctrl-C, or as long as COMMAND runs, which finds its "
+        "address in $KAFKA. Data lies in a temporary directory, which is removed, or in --dir, which is kept.",
+    )
+    parser.add_argument("--port", type=int, default=0, help="of the loopback interface (default: a free one)")
+    parser.add_argument("--dir", type=Path, help="where its data lies, and is found again the next time")
+    parser.add_argument("--fetch", action="store_true", help="only fetch what it needs")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND...")
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    try:
+        fetch()
+        if options.fetch:
+            return 0
+        if options.dir:
+            return _run(Broker(options.dir, options.port), options.command)
+        with tempfile.TemporaryDirectory(prefix="kafka-broker-", ignore_cleanup_errors=True) as directory:
+            return _run(Broker(directory, options.port), options.command)
+    except (Missing, Broken) as error:
+        print(f"kafka-broker: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+def _run(broker: Broker, command: list[str]) -> int:
+    try:
+        broker.start()
+        if command:
+            return subprocess.run(
+                command, env={**os.environ, "KAFKA": broker.address}, check=False
+            ).returncode
+        print(f"kafka://{broker.address}", flush=True)
+        print("Ctrl-C ends it", file=sys.stderr)
+        signal.pause()
+        return 0
+    finally:
+        broker.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
