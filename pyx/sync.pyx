@@ -228,8 +228,8 @@ cdef class Syncer(Caller):
         """In the page before anybody is told: what the kernel failed to write it may have dropped, and no later sync would
         know."""
         self.buffer.page.sync_error = error
-        raise OSError(error, f"{os.strerror(error)}: fdatasync failed; what was not durable before may be lost in a power loss; "
-                             "close all writers and open the journal again", self.path)
+        raise OSError(error, f"{os.strerror(error)}: fdatasync failed; what was not durable before may be lost in a power "
+                             "loss; close all writers and open the journal again", self.path)
 
     @property
     def durable_end(self) -> int:

@@ -225,7 +225,7 @@ def verify_and_clean(demo: Demo) -> None:
 
 
 def compressed_part(journal: jlog.Journal) -> float:
-    blocks = [block for _, block in journal.blocks()]
+    blocks = [block for _, block in journal.blocks() if not isinstance(block, jlog.Damage)]
     return sum(block.stored_bytes for block in blocks) / sum(block.raw_bytes for block in blocks)
 
 
