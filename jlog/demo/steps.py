@@ -39,6 +39,7 @@ class Demo:
     tasks: dict[str, Task]
     progress: memoryview  # acknowledged lines of each producer, then the end of each subscriber's deliveries
     accounts: dict[str, Account]
+    moment: datetime  # while lines were appended
 
     def __init__(self, inputs: list[str], directory: str, fleet: Fleet, console: Console) -> None:
         self.inputs = inputs
@@ -143,6 +144,7 @@ def kill_producer(demo: Demo) -> None:
 
 def take_checkpoint(demo: Demo) -> None:
     position = demo.fleet.wait_for(REWOUND_SUBSCRIBER, "checkpoint")
+    demo.moment = datetime.now(timezone.utc)
     demo.say(f"{REWOUND_SUBSCRIBER} took the checkpoint {CHECKPOINT!r} at record {position:,}")
 
 
@@ -170,7 +172,6 @@ def kill_subscriber(demo: Demo) -> None:
 
 
 def finish(demo: Demo) -> None:
-    half_way = datetime.now(timezone.utc)
     for name in PRODUCERS:
         demo.fleet.wait_for(name, "done")
         demo.fleet.wait_for_the_end(name)
@@ -180,7 +181,7 @@ def finish(demo: Demo) -> None:
     demo.accounts = {name: demo.fleet.wait_for(name, "account") for name in SUBSCRIBERS}
     demo.facts.delivered = time.monotonic()
     demo.say(f"all {demo.source.lines:,} lines are journaled, and both subscribers have read to the end")
-    seek_time(demo, half_way)
+    seek_time(demo, demo.moment)
 
 
 def seek_time(demo: Demo, moment: datetime) -> None:
