@@ -33,12 +33,19 @@ cdef class ArrowIterator:
 
     def __next__(self):
         cdef Columns columns = Columns(self.names, self.rows, self.value_bytes + self.value_bytes // 8)
+        cdef uint64_t began
         take(self.cursor)
         try:
+            began = self.cursor.sequence
             self.cursor.read_into(columns, self.max_records, self.max_bytes, self.end)
+            if columns.count == 0:
+                raise StopIteration
+            try:
+                batch = columns.to_arrow()
+            except BaseException:  # without memory, or with Ctrl-C, nothing is skipped
+                self.cursor.go_back_to(began)
+                raise
         finally:
             give(self.cursor)
-        if columns.count == 0:
-            raise StopIteration
         self.rows, self.value_bytes = columns.to.rows, columns.to.value.used
-        return columns.to_arrow()
+        return batch

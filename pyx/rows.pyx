@@ -66,7 +66,7 @@ cdef int add_rows(Body body, dict columns, int64_t count) except -1:
     span = jlog_arrow_span(&rows.value, count) + count * JLOG_SHORT_BYTES
     body.reserve(span if rows.value.validity == NULL else min(span, JLOG_RAW_BYTES_MAX - body.size))
     while status == JLOG_ROWS_NO_ROOM:
-        to.data, to.size, to.room = body.data, body.size, body.room
+        to.data, to.size, to.room = body.data, body.size, min(body.room, JLOG_RAW_BYTES_MAX)
         to.explicit_count, to.explicit_max_us = body.explicit_count, body.explicit_max_us
         if to.room < HOLD_GIL_BYTES:
             status = jlog_put_rows(&to, &rows, &row, count)

@@ -261,6 +261,46 @@ def test_a_closed_reader_gives_none(path, writer):
         next(batches)
 
 
+TOO_LITTLE_MEMORY = """
+import resource
+import sys
+import jlog
+import jlog.arrow
+
+reader = jlog.Reader(sys.argv[1])
+batches = reader.record_batches()
+pages = int(open("/proc/self/statm").read().split()[0])
+unlimited = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (8 << 20), unlimited[1]))
+found, failed = [], 0
+while True:
+    try:
+        batch = next(batches, None)
+    except MemoryError:
+        failed += 1
+        assert reader.position == sum(batch.num_rows for batch in found)
+        resource.setrlimit(resource.RLIMIT_AS, unlimited)
+        continue
+    if batch is None:
+        break
+    found.append(batch)
+print(failed, [sequence for batch in found for sequence in batch.column("sequence").to_pylist()] == list(range(300)))
+"""
+
+
+def test_without_memory_nothing_is_skipped(path):
+    with jlog.Writer(path) as writer:
+        for _ in range(300):
+            writer.append(b"x" * 200_000)
+    run = subprocess.run(
+        [sys.executable, "-c", TOO_LITTLE_MEMORY, path],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "ARROW_DEFAULT_MEMORY_POOL": "system"},
+        capture_output=True,
+        text=True,
+    )
+    assert (run.stdout, run.stderr) == ("1 True\n", "")
+
+
 # --- jlog.arrow --------------------------------------------------------------------------------------------------
 
 
