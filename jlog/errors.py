@@ -83,7 +83,8 @@ class CorruptJournal(JournalError):
 
     def __str__(self) -> str:
         return (
-            f"{self.path}: damaged at byte {self.offset}: {self.reason}; `jlogtool verify` lists all damage"
+            f"{self.path}: damaged at byte {self.offset}: {self.reason}; `jlogtool verify` lists all damage, `jlogtool repair` "
+            "keeps what can still be read"
         )
 
 

@@ -48,6 +48,8 @@ def read_meta(path: str) -> Meta:
     except FileNotFoundError:
         what = "does not exist" if not os.path.lexists(path) else f"has no {NAME}"
         message = f"{path} {what}: no journal is there; `jlogtool create` or jlog.Writer makes one"
+        if os.path.isdir(path) and any(entry.endswith(".seg") for entry in os.listdir(path)):
+            message = f"{name} is missing, but segments are there; `jlogtool repair` makes it anew from them"
         raise JournalNotFound(message, path) from None
     except NotADirectoryError:
         message = f"{path} is a file, a journal is a directory; name the journal's directory"
@@ -66,7 +68,7 @@ def parse_meta(text: bytes, name: str) -> Meta:
         )
     body = text[first.end() :]
     if crc32c(body) != int(first[2], 16):
-        raise CorruptJournal(name, first.end(), "its checksum does not match; restore the file from a backup")
+        raise CorruptJournal(name, first.end(), "its checksum does not match")
     try:
         fields = json.loads(body)
         epochs = [(epoch["epoch"], epoch["first_sequence"]) for epoch in fields["epochs"]]
@@ -142,7 +144,7 @@ def _refuse_remains(path: str) -> None:
         raise CorruptJournal(
             os.path.join(path, NAME),
             0,
-            "it is missing, and records are there; restore it from a backup of the journal",
+            "it is missing, and records are there",
         )
 
 

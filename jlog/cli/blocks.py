@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any
 
@@ -38,7 +39,7 @@ def dump_blocks(journal: str, as_json: bool) -> None:
         )
         rows = (_block_fields(path, block) for path, block in opened.blocks())
         print_table(
-            columns, [[os.path.basename(row["path"]), *(row[name] for name in names)] for row in rows]
+            columns, [[os.path.basename(row["path"]), *(row.get(name, "") for name in names)] for row in rows]
         )
     report = opened.verify()
     for damage in report.damage:
@@ -48,6 +49,8 @@ def dump_blocks(journal: str, as_json: bool) -> None:
 
 
 def _block_fields(path: str, block: Any) -> dict[str, Any]:
+    if isinstance(block, jlog.Damage):
+        return {**asdict(block), "kind": "damaged"}
     fields = {"path": path, **block._asdict()}
     fields["kind"] = KINDS.get(block.kind, block.kind)
     fields["codec"] = CODECS.get(block.codec, block.codec)

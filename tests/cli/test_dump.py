@@ -269,3 +269,21 @@ def test_blocks_ends_with_3_where_one_is_damaged(segments: Path) -> None:
     damage(jlog.Journal(segments).segments()[1], 0.5)
     result = run("dump", segments, "--blocks")
     assert (result.code, result.err.count("\n")) == (3, 1)
+
+
+@pytest.mark.damage
+def test_blocks_shows_the_damage_in_its_place_and_what_stands_behind_it(segments: Path) -> None:
+    path, block = [found for found in jlog.Journal(segments).blocks() if found[0].endswith("10.seg")][4]
+    with open(path, "r+b") as file:
+        file.seek(block.offset + 20)
+        file.write(b"\xff\xff")
+    result = run("dump", segments, "--blocks", "--json")
+    there = [found for found in result.json_lines if found["path"] == path]
+    assert [(found["kind"], found["first_sequence"]) for found in there[3:6]] == [
+        ("records", 12),
+        ("damaged", 13),
+        ("records", 14),
+    ]
+    assert (there[4]["offset"], there[4]["records_lost"]) == (block.offset, 1)
+    assert (result.code, len(there)) == (3, 11)
+    assert any(b"damaged" in line and b"13" in line for line in run("dump", segments, "--blocks").lines)

@@ -144,6 +144,21 @@ def close_by_signal(path: str) -> str:
     return "it came to its end"
 
 
+def consume(name: str, path: str, last: str) -> None:
+    """Reads and commits, up to the record with the value `last`."""
+    with jlog.Reader(path, name) as reader:
+        tell("following")
+        while True:
+            batch = reader.read(50, timeout=None)
+            reader.commit()
+            if last.encode() in batch.values():
+                return
+
+
+def backup(path: str, target: str) -> None:
+    jlog.Journal(path).backup(target)
+
+
 def subscribe(name: str, path: str) -> int:
     readers[name] = jlog.Reader(path, name)
     return readers[name].position
