@@ -19,7 +19,6 @@ END = values_of("end", 0)[0]
 WRITING = {
     "append.encoded": (1, 2, 30),
     "append.published": (1, 2, 30),
-    "close.noted": (1, 2, 9),
     "close.before_write": (1, 2, 9),
     "close.written": (1, 2, 9),
     "switch.before": (1, 2, 9),
@@ -39,6 +38,17 @@ WRITING = {
     "file.sync": (1, 2, 4),
     "file.sync_directory": (1, 2),
     "file.rename": (1, 2),
+}
+# The same with compressed blocks, where that makes a difference.
+COMPRESSING = {
+    "close.noted": (1, 2, 9),
+    "pack.copied": (1, 2, 9),
+    "close.before_write": (3,),
+    "close.written": (1, 5),
+    "switch.filled": (4,),
+    "direct.written": (2,),
+    "roll.renamed": (2,),
+    "file.write_block": (6,),
 }
 # Where the newest segment is another process's.
 FOLLOWING_A_ROLL = {"file.open"}
@@ -60,7 +70,16 @@ READING = {"wake.wait_for_any", "end.listed"}
 def test_every_point_that_is_compiled_in_kills_somebody_here():
     text = "".join(path.read_text() for path in sorted(SOURCES.iterdir()) if path.suffix in (".pyx", ".h"))
     compiled_in = set(re.findall(r"""(?:JLOG_FAILPOINT|_visit)\(b?"([a-z_.]+)"\)""", text))
-    assert compiled_in == set(WRITING) | FOLLOWING_A_ROLL | TAKING_OVER | RECOVERING | READING
+    killing = {*WRITING, *COMPRESSING, *FOLLOWING_A_ROLL, *TAKING_OVER, *RECOVERING, *READING}
+    assert compiled_in == {*killing, "clock"}
+
+
+ALL = [
+    (compression, point, visit)
+    for compression, points in (("none", WRITING), ("lz4", COMPRESSING))
+    for point, visits in points.items()
+    for visit in visits
+]
 
 
 @pytest.fixture
@@ -73,13 +92,12 @@ def victim(spawn, tmp_path):
     return child
 
 
-@pytest.mark.parametrize(
-    ("point", "visit"), [(point, visit) for point, visits in WRITING.items() for visit in visits]
-)
+@pytest.mark.parametrize(("compression", "point", "visit"), ALL)
 def test_a_writer_killed_with_another_one_alive_loses_nothing_and_holds_nobody_up(
-    victim, spawn, tmp_path, point, visit
+    victim, spawn, tmp_path, compression, point, visit
 ):
     path, other, reader = tmp_path / "j", spawn(), spawn()
+    victim.call("open_writer", "changing", str(path), {"compression": compression})
     other.call("open_writer", "other", str(path), {})
     reader.start("follow", str(path), END.decode())
     reader.wait_for("following")
@@ -93,13 +111,12 @@ def test_a_writer_killed_with_another_one_alive_loses_nothing_and_holds_nobody_u
     assert reader.records == check_units(path, victim.acknowledged + other.acknowledged)
 
 
-@pytest.mark.parametrize(
-    ("point", "visit"), [(point, visit) for point, visits in WRITING.items() for visit in visits]
-)
+@pytest.mark.parametrize(("compression", "point", "visit"), ALL)
 def test_a_writer_killed_alone_loses_nothing_and_the_next_goes_on_where_it_stopped(
-    victim, spawn, tmp_path, point, visit
+    victim, spawn, tmp_path, compression, point, visit
 ):
     path, successor, reader = tmp_path / "j", spawn(), spawn()
+    victim.call("open_writer", "changing", str(path), {"compression": compression})
     reader.start("follow", str(path), END.decode())
     reader.wait_for("following")
     victim.call("arm", f"{point}=kill@{visit}")
