@@ -42,12 +42,23 @@ if TYPE_CHECKING:
     "--precommit", type=SIZE, help="Size of the shared pre-commit buffer, 4K to 1G.  [default: 128K]"
 )
 @journal_options
-def create(journal: str, options: dict[str, Any], precommit: int | None) -> None:
+@click.option("--partitions", type=click.IntRange(min=1), help="Of a topic.  [default: 1]")
+@click.option("--replication-factor", type=click.IntRange(min=1), help="Of a topic.  [default: the brokers']")
+def create(
+    journal: str,
+    options: dict[str, Any],
+    precommit: int | None,
+    partitions: int | None,
+    replication_factor: int | None,
+) -> None:
     """Make JOURNAL, empty, with options that hold for everybody who writes to it.
 
     Without `create` the first writer makes the journal. By default a segment is removed once every subscriber and every
     checkpoint has passed it; a journal without subscribers keeps everything. Sizes have units of 1024: 128K, 64MiB.
     Exits with 1, and changes nothing, where something is at that path already.
+
+    JOURNAL may be a Kafka topic, kafka://HOST:PORT/TOPIC; then --segment-bytes, --roll and --compression become its
+    settings, and what is about the pre-commit buffer and about syncing means nothing.
 
     \b
     Examples:
@@ -58,9 +69,13 @@ def create(journal: str, options: dict[str, Any], precommit: int | None) -> None
     """
     if precommit is not None:
         options["precommit"] = precommit
+    topics = {"partitions": partitions, "replication_factor": replication_factor}
+    given = {name: value for name, value in topics.items() if value is not None}
+    if given and not is_topic(journal):
+        raise click.UsageError("--partitions and --replication-factor are for Kafka topics")
     with checked():
         complete_retention(options)
-        create_journal(journal, **options)
+        create_journal(journal, **options, **given)
 
 
 @click.command(short_help="Show what a journal is and holds.")
@@ -158,7 +173,9 @@ def _summary_row(summary: dict[str, Any]) -> list[str]:
     return [
         summary["path"],
         str(summary["records"]),
-        human_bytes(summary["size_bytes"]),
+        "-"
+        if summary["size_bytes"] is None
+        else human_bytes(summary["size_bytes"]),  # of a topic nobody tells
         lag,
         names or "none",
     ]

@@ -78,7 +78,13 @@ class Cluster:
     def topic(self, name: str) -> Topic:
         """JournalNotFound where there is none."""
         answers = self.admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
-        found = self.answer(answers[name], f"asking for topic {name}")
+        try:
+            found = self.answer(answers[name], f"asking for topic {name}")
+        except JournalNotFound:
+            where = f"kafka://{self.settings.servers}/{name}"
+            raise JournalNotFound(
+                f"{where}: no topic is there; `jlogtool create {where}` makes one", where
+            ) from None
         return Topic(
             name,
             str(found.topic_id),
@@ -106,10 +112,11 @@ class Cluster:
         if found is not None:
             return found, False
         if not create:
-            raise JournalNotFound(
-                f"{self.settings.servers} has no topic {name}, and was not to make one; `jlogtool create "
-                f"kafka://{self.settings.servers}/{name}` does"
+            where = f"kafka://{self.settings.servers}/{name}"
+            message = (
+                f"{where}: no topic is there, and none was to be made; `jlogtool create {where}` makes one"
             )
+            raise JournalNotFound(message, where)
         self.create(name, partitions, replication_factor, config)
         return self.topic(name), True
 
