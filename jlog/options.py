@@ -17,6 +17,7 @@ PRECOMMIT_MIN = 4 << 10
 PRECOMMIT_MAX = 1 << 30
 SEGMENT_BYTES_MIN = 4 << 10
 SEGMENT_BYTES_MAX = 1 << 40
+SYNC_INTERVAL_MAX = 86400 * 366
 COMPRESSIONS = ("none", "lz4")
 ROLLS = ("never", "minutely", "hourly", "daily", "weekly")
 SYNCS = ("none", "interval", "append")
@@ -151,8 +152,10 @@ def check_options(given: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(
                 f"segment_bytes is {SEGMENT_BYTES_MIN} (4 KiB) to {SEGMENT_BYTES_MAX} (1 TiB), not {size}"
             )
-    if "sync_interval" in found and not found["sync_interval"] > 0:
-        raise ValueError(f"sync_interval is seconds above 0, not {found['sync_interval']!r}")
+    if "sync_interval" in found and not 0 < found["sync_interval"] <= SYNC_INTERVAL_MAX:
+        raise ValueError(
+            f"sync_interval is seconds, above 0 and at most {SYNC_INTERVAL_MAX}, not {found['sync_interval']!r}"
+        )
     if "retention" in found:
         found["retention"] = retention_fields(found["retention"])
         if found["retention"]["archive"] is not None:

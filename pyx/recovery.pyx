@@ -427,6 +427,7 @@ def copy_unsynced(directory, bytes uuid not None, bounds, open_segment, open_off
             copy_segment(SegmentFile(directory, segment, uuid), end)
         except CorruptJournal:
             return False
+        _visit(b"mend.copied")
     sync_directory(directory)
     return True
 

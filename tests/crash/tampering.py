@@ -50,6 +50,23 @@ def copy_of_killed(journal: Path, target: Path) -> Path:
     return target
 
 
+def lose_unsynced(journal: Path, target: Path) -> Path:
+    """A copy as the worst power loss leaves it: nothing stands behind the synced mark, and the buffer is lost."""
+    copy(journal, target)
+    zero(target / "precommit")
+    with open(target / "bounds", "rb") as file:
+        content = file.read()
+    # Generation at 24, mark at 48: segment, offset. The newer of two copies counts; nobody writes to them here.
+    newest = max((content[:128], content[4096:4224]), key=lambda found: found[24:32][::-1])
+    segment, offset = struct.unpack_from("<QQ", newest, 48)
+    for file in target.glob("*.seg"):
+        if int(file.stem) > segment:
+            file.unlink()
+    with open(target / f"{segment:020d}.seg", "r+b") as file:
+        file.truncate(offset)
+    return target
+
+
 def newest_segment(path: Path) -> Path:
     return max(path.glob("*.seg"))
 

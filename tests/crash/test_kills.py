@@ -62,6 +62,7 @@ RECOVERING = {
     "recovery.segment_written",
     "recovery.segment_created",
     "recovery.marked",
+    "mend.copied",
 }
 # Of readers: tests/behaviour/test_follow_async.py, tests/crash/test_recovery.py.
 READING = {"wake.wait_for_any", "end.listed"}
