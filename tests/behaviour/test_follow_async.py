@@ -229,7 +229,6 @@ def test_loops_of_several_threads_wait_in_one_thread(path, writer):
         thread.start()
     for number in range(3):
         somebody_follows(path)
-        nobody_follows(path)
         assert len(watching()) <= 1
         writer.append(value_of(number))
     for thread in threads:
