@@ -30,8 +30,9 @@ from jlog.meta import NAME as META
 from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, Retention, retention_fields
 from jlog.positions import CHECKPOINT, SUBSCRIBER, PositionFile
 from jlog.rewrite import write_segment
-from jlog.salvage import Plan, Target, plan
+from jlog.salvage import Plan, plan
 from jlog.survey import find_identity
+from jlog.target import Target
 from jlog.tidy import (
     TEMPORARY,
     Action,

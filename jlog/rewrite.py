@@ -16,8 +16,8 @@ from jlog._core.segment import (
 )
 from jlog.copying import copy_range
 from jlog.filesystem import share
-from jlog.salvage import Made, Target
 from jlog.survey import Run
+from jlog.target import Made, Target
 from jlog.tidy import TEMPORARY
 
 
