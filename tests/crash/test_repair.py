@@ -366,7 +366,7 @@ def test_journal_meta_is_made_anew_from_the_other_files_and_nothing_is_removed_t
     assert names(report.damage) == {"journal.meta"}
     journal = jlog.Journal(path)
     assert journal.uuid == uuid
-    assert journal.options.retention["delete_read"] is False
+    assert journal.options.retention.delete_read is False
     assert sequences(path) == without()
     oracle.check_journal(path)
     with jlog.Writer(path) as writer:
