@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote
 
@@ -151,7 +151,8 @@ class Target:
             yield self._path(beside)
             self._rename(beside, name)
         except BaseException:
-            self._discard(beside)
+            with suppress(OSError):  # what stopped the upload may stop this: the next upload removes it
+                self._discard(beside)
             raise
 
     def discard_parts(self, name: str, names: list[str]) -> None:

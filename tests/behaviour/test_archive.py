@@ -1,5 +1,6 @@
 """What retention lets go is archived first, and can be read, and brought back, from there."""
 
+import asyncio
 import json
 import os
 import secrets
@@ -548,6 +549,24 @@ def test_following_begins_in_the_archive(make, url, path):
     make(url).clean()
     with jlog.Reader(path, archive=True, start=48) as reader:
         assert [record.sequence for record in reader.follow(timeout=0.01)] == [48, 49, 50]
+
+
+def test_following_in_an_event_loop_begins_in_the_archive(make, url, path):
+    make(url).clean()
+
+    async def follow():
+        with jlog.Reader(path, archive=True, start=28) as reader:
+            return [record.sequence async for record in reader.follow_async(timeout=0.01)]
+
+    assert asyncio.run(follow()) == list(range(28, 51))
+
+
+def test_following_at_a_pace_goes_on_from_segment_to_segment(make, files, path):
+    make(files).clean()
+    with jlog.Reader(path, archive=True, start=38) as reader:
+        assert [record.sequence for record in reader.follow(timeout=0.01, pace=1e6)] == list(range(38, 51))
+        with pytest.raises(ValueError, match="above 0"):
+            reader.follow(pace=0)
 
 
 def test_all_segments_are_listed_once_with_their_place(make, url, path):
