@@ -7,7 +7,6 @@ import re
 from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 from jlog.errors import JournalError, UnsupportedFormat
 from jlog.meta import create_journal
@@ -101,6 +100,8 @@ def _check_archive(url: Any) -> None:
     found = _URL.match(url)
     if found is None or (found[1] == "file" and not found[2].startswith("/")):
         raise ValueError(f"archive is a URL such as file:///var/archive or s3://bucket/prefix, not {url!r}")
+    from urllib.parse import urlsplit  # few need it
+
     if urlsplit(url).password:
         raise ValueError(
             "an archive's URL is in journal.meta, where every reader of the journal sees it: leave the password out of it; "

@@ -8,7 +8,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
-from pathlib import Path
 
 from jlog._core.segment import segment_name
 from jlog.archive.segment import ArchivedSegment, describe, from_json, is_whole, manifest_name
@@ -297,6 +296,8 @@ def _find(target: Target) -> Target:
 
 def archive_at(path: str) -> str | None:
     """The URL of the archive in this directory; None where there is none."""
+    from pathlib import Path
+
     try:
         names = os.listdir(path)
         found = META in names or any(

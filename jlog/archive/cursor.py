@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Generic, TypeVar
@@ -250,6 +249,8 @@ class AsyncAcross(AsyncIterator[Record]):
         self._items: AsyncIterator[Record]
 
     async def __anext__(self) -> Record:
+        import asyncio  # most do not need it
+
         while True:
             current = self._cursor.current
             if self._of is not current:

@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
-from urllib.parse import unquote
 
 from jlog._core.checksum import crc32c
 from jlog._core.recovery import sync_directory
@@ -193,6 +192,8 @@ def _open(url: str) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
     except ImportError:
         raise JournalError("an archive needs fsspec; install pyjlog with its extra `archive`") from None
+    from urllib.parse import unquote
+
     # As everywhere in a file: URL, and unlike what fsspec does, a % is written as %25.
     fs, root = url_to_fs(unquote(url) if url.startswith("file://") else url)
     return fs, root

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,8 @@ class Window:
     with the object, or with the process."""
 
     def __init__(self, target: Target, segment: ArchivedSegment) -> None:
+        import tempfile  # few need it
+
         self.segment = segment
         self.meta = Meta(bytes.fromhex(segment.uuid), [])
         self.path = tempfile.mkdtemp(prefix="jlog-archive-")
