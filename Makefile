@@ -21,16 +21,23 @@ install = $(1) -m pip install --quiet --no-build-isolation
 install_release = $(call install,$(release)) -C build-dir=build/release
 install_test = $(call install,$(test)) -C build-dir=build/test -C cmake.define.JLOG_FAILPOINTS=ON
 
-.PHONY: help demo test bench lint docs build clean machine
+# What runs a Kafka broker. Installed where that may be done; without it those tests skip, and say how.
+JAVA := maven default-jre-headless
+as_root := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
+
+.PHONY: help demo kafka test bench lint docs build clean machine java
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
 		printf '  make %-6s %s\n' "$$target" "$$text"; done
 
-demo: .venv/.installed ## shows what jlog does, in a minute; INPUT='FILE…' runs it on files of yours
-	@.venv/bin/jlogtool demo $(INPUT)
+demo: .venv/.installed$(if $(KAFKA),-kafka) ## shows what jlog does, in a minute; INPUT='FILE…' runs it on files of yours; KAFKA=1 also through a broker
+	@$(if $(KAFKA),tools/kafka-broker sh -c '.venv/bin/jlogtool demo --kafka "$$KAFKA" $(INPUT)',.venv/bin/jlogtool demo $(INPUT))
 
-test: .venv-test/.installed ## runs the tests; ARGS='-k torn' are pytest's arguments
+kafka: ## a small Kafka broker to try things on, until Ctrl-C; needs Java and Maven
+	@tools/kafka-broker $(ARGS)
+
+test: .venv-test/.installed java ## runs the tests; ARGS='-k torn' are pytest's arguments
 	$(test) -m pytest -n auto --dist loadgroup $(ARGS)
 
 bench: .venv/.installed-bench ## measures; ARGS are those of bench/core.py
@@ -72,6 +79,12 @@ clean: ## removes all that these commands have made
 	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade pip $(BUILD_REQUIREMENTS)
 	@touch $@
+
+java:
+	@{ command -v java && command -v mvn; } >/dev/null || \
+	{ command -v apt-get && $(as_root) apt-get update -qq && \
+	  $(as_root) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(JAVA); } >/dev/null 2>&1 || \
+	echo "tests with a Kafka broker will skip; apt-get install --no-install-recommends $(JAVA)" >&2
 
 machine:
 	@missing() { echo "$$1: apt-get install $$2" >&2; exit 1; }; \

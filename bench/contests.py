@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 import arrow
+import mirroring
 from lz4.block import compress
 
 import jlog
@@ -100,4 +101,5 @@ CONTESTS = [
     Contest("extend-lz4", extend_lz4, "≥ 0.67×"),
     Contest("group-commit", group_commit, "≥ 5×"),
     *arrow.CONTESTS,
+    *mirroring.CONTESTS,
 ]

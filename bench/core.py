@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import mirroring
 import reopening
 from contests import CONTESTS
 from memory import Memory, memory
@@ -101,7 +102,9 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
     memories: dict[str, Memory] = {}
     with console.status("") as status:
         for contest in CONTESTS:
-            if contest.name in wanted:
+            if contest.name in wanted and contest in mirroring.CONTESTS and (why := mirroring.missing()):
+                console.print(f"{contest.name}: left out, since there can be no broker: {why}", style="red")
+            elif contest.name in wanted:
                 status.update(contest.name)
                 results.append(hold(contest, settings))
         for name, segment_bytes in REOPENINGS.items():

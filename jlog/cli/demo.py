@@ -11,7 +11,8 @@ from jlog.cli.parameters import PATH
 
 @click.command(short_help="Show what jlog does, in a minute.")
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1, type=PATH)
-def demo(inputs: tuple[str, ...]) -> None:
+@click.option("--kafka", metavar="HOST:PORT", help="Let the same lines go through this broker, and back.")
+def demo(inputs: tuple[str, ...], kafka: str | None) -> None:
     """Show what jlog does, in a minute: on the lines of each INPUT, a file or a directory, or on sources of Python's.
 
     Works in a temporary directory, which it removes, or in a new one below $JLOG_DEMO_DIR, which it keeps. Changes
@@ -22,5 +23,5 @@ def demo(inputs: tuple[str, ...]) -> None:
       jlogtool demo
       jlogtool demo /var/log/syslog
     """
-    code: int = importlib.import_module("jlog.demo").run(list(inputs))
+    code: int = importlib.import_module("jlog.demo").run(list(inputs), kafka)
     raise click.exceptions.Exit(code)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import importlib
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from jlog.cli.exits import DAMAGED
+from jlog.cli.exits import DAMAGED, FAILED
 from jlog.cli.output import complain, human_bytes, json_option, print_fields, print_json, print_table
 from jlog.cli.parameters import PATH, POSITION, checked
 from jlog.cli.progress import progress_bar, working
+from jlog.flow.functions import load
 
 
 @click.group(short_help="Mirror to and from Kafka; status, verify.")
@@ -130,9 +131,9 @@ def to_kafka(
 
     \b
     Examples:
-      jlogtool mirror to-kafka /var/lib/orders kafka://localhost:9092/orders
-      jlogtool mirror to-kafka --until-end --partitions 6 /var/lib/orders kafka://localhost:9092/orders
-      jlogtool mirror to-kafka --config prod.properties --dry-run /var/lib/orders kafka://broker:9093/orders
+      jlogtool mirror to-kafka /var/lib/orders kafka://localhost/orders
+      jlogtool mirror to-kafka --until-end /var/lib/a kafka://localhost/a
+      jlogtool mirror to-kafka --config prod.conf -n /var/lib/a kafka://host/a
     """
     module = kafka()
     name = None if read_only else subscriber
@@ -185,8 +186,8 @@ def from_kafka(topic: str, journal: str, **options: Any) -> None:
 
     \b
     Examples:
-      jlogtool mirror from-kafka kafka://localhost:9092/orders /var/lib/orders
-      jlogtool mirror from-kafka --until-end 'kafka://localhost:9092/orders.*,clicks' /var/lib/all
+      jlogtool mirror from-kafka kafka://localhost/orders /var/lib/orders
+      jlogtool mirror from-kafka --until-end 'kafka://localhost/a.*,b' /tmp/all
     """
     module = kafka()
     if options["dry_run"]:
@@ -205,6 +206,11 @@ def settings_of(options: dict[str, Any]) -> dict[str, Any]:
 
 def run(make: Callable[..., Any], options: dict[str, Any]) -> None:
     """Makes the flow, and runs it to its end or to a signal's."""
+    names = ("until_end", "start", "resume_at", "skip_missing", "rate")
+    given = {name: options[name] for name in names} | settings_of(options)
+    if options["transform"]:
+        with checked():
+            given["function"] = load(options["transform"])
     flow: Any = None
 
     def end(_number: int, _frame: object) -> None:
@@ -212,20 +218,34 @@ def run(make: Callable[..., Any], options: dict[str, Any]) -> None:
             raise click.exceptions.Exit(0)
         flow.stop()
 
-    names = ("until_end", "start", "resume_at", "skip_missing", "rate")
-    given = {name: options[name] for name in names} | settings_of(options)
-    with signals_to(end), checked():
-        if options["transform"]:
-            given["function"] = importlib.import_module("jlog.transform").load(options["transform"])
-        with progress_bar("Mirroring", None, in_bytes=False, shown=options["until_end"]) as advance:
+    with signals_to(end), progress_bar("Moving", None, in_bytes=False, shown=options["until_end"]) as advance:
+        with checked():
             flow = make(on_event=complain, on_commit=advance, **given)
-            if options["metrics"]:
-                importlib.import_module("jlog.flow.metrics").serve(
-                    options["metrics"], {options["name"]: flow}
-                )
+        with served(options["metrics"], {"mirror": flow}), checked():
             stats = flow.run()
     if options["as_json"]:
         print_json(vars(stats))
+
+
+@contextmanager
+def served(listen: str | None, flows: Mapping[str, Any]) -> Iterator[None]:
+    """Their metrics, over HTTP."""
+    if listen is None:
+        yield
+        return
+    try:
+        from prometheus_client import CollectorRegistry
+
+        from jlog.flow.metrics import FlowCollector
+        from jlog.metrics import serve
+    except ImportError as error:
+        raise click.UsageError(f"--metrics needs {error.name}: pip install 'pyjlog[metrics]'") from error
+    registry = CollectorRegistry()
+    registry.register(FlowCollector(flows))
+    with checked():
+        server = serve((), listen, registry=registry)
+    with server:
+        yield
 
 
 @contextmanager
@@ -255,6 +275,47 @@ def print_plan(found: dict[str, Any], as_json: bool) -> None:
         print_table(("refused ", "reason"), [(at["sequence"], at["reason"]) for at in refused])
 
 
+@mirror.command("run", short_help="Many of them, out of a file.")
+@click.argument("file", type=PATH)
+@click.option("--until-end", is_flag=True, help="End when all have reached their ends.")
+@click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus counters there.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only list them.")
+def run_file(file: str, until_end: bool, metrics: str | None, dry_run: bool) -> None:
+    """Run all mirrors and captures that FILE asks for, in one process. FILE is TOML:
+
+    \b
+      [kafka]                            # settings of librdkafka's, for all
+      "security.protocol" = "SSL"
+    \b
+      [[to-kafka]]
+      journals = "/var/lib/journals/*"   # paths and patterns
+      url = "kafka://localhost:9092"
+      topic = "live.{name}"              # {name}: of the journal's directory
+    \b
+      [[from-kafka]]
+      url = "kafka://localhost:9092"
+      topics = ["orders.*", "clicks"]    # names and patterns
+      journal = "/var/lib/copies/{topic}"
+
+    The other names are those of the options of to-kafka and from-kafka. Journals and topics that come later are found
+    within ten seconds. One that cannot go on has a line on stderr, the others go on; the exit code is 1 then.
+
+    \b
+    Example:
+      jlogtool mirror run /etc/jlog/mirrors.toml
+    """
+    with checked():
+        mirrors = kafka().Mirrors(file, until_end=until_end, on_event=complain)
+        if dry_run:
+            for job in mirrors.jobs():
+                click.echo(job.name)
+            return
+        with signals_to(lambda *_: mirrors.stop()), served(metrics, mirrors.flows):
+            mirrors.run()
+    if mirrors.failures:
+        raise click.exceptions.Exit(FAILED)
+
+
 @mirror.command(short_help="How far it has come.")
 @click.argument("journal", type=PATH)
 @click.argument("topic")
@@ -269,8 +330,8 @@ def status(
 
     \b
     Examples:
-      jlogtool mirror status /var/lib/orders kafka://localhost:9092/orders
-      jlogtool mirror status --json /var/lib/orders kafka://localhost:9092/orders | jq .lag
+      jlogtool mirror status /var/lib/orders kafka://localhost/orders
+      jlogtool mirror status --json /tmp/a kafka://localhost/a | jq .lag
     """
     with checked():
         found = kafka().status(journal, topic, config=settings, config_file=config_file).as_json()
@@ -297,7 +358,7 @@ def verify(
 
     \b
     Example:
-      jlogtool mirror verify /var/lib/orders kafka://localhost:9092/orders
+      jlogtool mirror verify /var/lib/orders kafka://localhost/orders
     """
     with working("Comparing"), checked():
         found = kafka().verify(journal, topic, config=settings, config_file=config_file)

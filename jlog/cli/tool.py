@@ -52,6 +52,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Kafka": {
         "mirror": "mirror:mirror",
+        "transform": "transform:transform",
     },
     "More": {
         "bench": "bench:bench",

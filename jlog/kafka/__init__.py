@@ -7,6 +7,7 @@ from jlog.flow.ends import Lag
 from jlog.flow.engine import Stats
 from jlog.flow.errors import RecordRefused
 from jlog.kafka.errors import BrokerError, Fenced, TopicChanged
+from jlog.kafka.many import Mirrors
 from jlog.kafka.mirror import Capture, Mirror
 from jlog.kafka.plan import plan_capture, plan_mirror
 from jlog.kafka.reader import TopicReader, open_reader
@@ -24,6 +25,7 @@ __all__ = [
     "Fenced",
     "Lag",
     "Mirror",
+    "Mirrors",
     "RecordRefused",
     "Settings",
     "Stats",

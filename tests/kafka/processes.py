@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-COMMAND = [sys.executable, "-m", "jlog.cli", "mirror"]
+TOOL = [sys.executable, "-m", "jlog.cli"]
 HUNG_SECONDS = 90.0  # guards against hanging only
 
 
 class Process:
-    """`jlogtool mirror` with these arguments."""
+    """`jlogtool mirror`, or another command, with these arguments."""
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: Any, command: str = "mirror", cwd: Any = None) -> None:
         self._process = subprocess.Popen(
-            [*COMMAND, *map(str, arguments)],
+            [*TOOL, command, *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            cwd=cwd,
         )
 
     @property
@@ -49,6 +51,13 @@ class Process:
         """By SIGTERM; its exit code and what it said on stderr."""
         self._process.send_signal(signal.SIGTERM)
         return self.wait()
+
+    def peak_megabytes(self) -> float:
+        """Waits for its end, which is a good one; the most memory that it has had."""
+        _, status, used = os.wait4(self._process.pid, 0)
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        assert self.wait() == (0, "")
+        return used.ru_maxrss / 1024
 
     def wait(self) -> tuple[int, str]:
         _, said = self._process.communicate(timeout=HUNG_SECONDS)

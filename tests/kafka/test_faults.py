@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 
@@ -212,6 +213,44 @@ def test_a_broker_that_is_away_for_longer_than_every_timeout_costs_nothing_but_t
             thread.join()
     assert "trying again" in events[0]
     Witness(broker.address).check_numbered(topic, 2000)
+
+
+@pytest.mark.slow
+def test_too_few_replicas_are_told_and_nothing_is_lost(journal, url, witness, topic):
+    """The client itself says only that deliveries timed out."""
+    witness.make(topic, min_insync_replicas=2)
+    with jlog.Writer(journal) as writer:
+        writer.extend(numbered(10))
+        mirror = Mirror(journal, url, config=SHORT)
+        try:
+            while not mirror.stats.retries:
+                mirror.step(timeout=0.1)
+            assert "min.insync.replicas=2" in mirror.stats.last_error
+            witness.configure(topic, min_insync_replicas=1)
+            while not mirror.stats.records:
+                mirror.step(timeout=0.1)
+        finally:
+            mirror.close()
+    witness.check_numbered(topic, 10)
+
+
+MEGABYTES = 300
+PEAK_MEGABYTES = (
+    250  # the interpreter, the client's queue of 64 MiB, what it compresses, and a transaction's read
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_memory_is_bounded_whatever_the_lag(journal, url, witness, topic, tmp_path):
+    with jlog.Writer(journal) as writer:
+        for _ in range(MEGABYTES):
+            writer.extend([os.urandom(1000) for _ in range(1000)])
+    back = tmp_path / "back"
+    for arguments in (("to-kafka", journal, url), ("from-kafka", url, back)):
+        process = Process(*arguments, "--until-end")
+        assert process.peak_megabytes() < PEAK_MEGABYTES
+    assert len(jlog.Journal(back)) == MEGABYTES * 1000
 
 
 @pytest.mark.slow

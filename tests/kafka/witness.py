@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 import jlog
 
@@ -63,6 +71,15 @@ class Witness:
         resource = ConfigResource(ResourceType.TOPIC, topic)
         found = self.admin.describe_configs([resource])[resource].result(HUNG_SECONDS)
         return {name: entry.value for name, entry in found.items()}
+
+    def configure(self, topic: str, **config: Any) -> None:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        for name, value in config.items():
+            entry = ConfigEntry(
+                name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET
+            )
+            resource.add_incremental_config(entry)
+        self.admin.incremental_alter_configs([resource])[resource].result(HUNG_SECONDS)
 
     def remove_before(self, topic: str, offset: int, partition: int = 0) -> None:
         """As retention does."""

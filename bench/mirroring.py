@@ -1,0 +1,210 @@
+"""Mirroring to a Kafka broker on this machine, and capturing from it, beside the bare client."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import jlog
+from jlog.bench.contest import Contest, Settings, Way, empty_directory
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
+
+from kafka_broker import Broker, Missing, check_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jlog.bench.contest import Run
+    from jlog.bench.load import Load
+
+HUNG_SECONDS = 60
+AT_ONCE = 1_000
+# Both sides have these: what is compared is what jlog adds.
+PRODUCER = {
+    "enable.idempotence": True,
+    "linger.ms": 20,
+    "batch.num.messages": 100_000,
+    "batch.size": 1_000_000,
+    "compression.type": "lz4",
+    "queue.buffering.max.messages": 500_000,
+    "queue.buffering.max.kbytes": 65_536,
+}
+CONSUMER = {
+    "group.id": "bench",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "fetch.queue.backoff.ms": 5,
+    "queued.min.messages": 100_000,
+    "fetch.wait.max.ms": 100,
+}
+
+topics = (f"bench-{number}" for number in itertools.count())
+
+
+def missing() -> str:
+    """Why there is no broker to measure with; empty where nothing is missing."""
+    if importlib.util.find_spec("confluent_kafka") is None:
+        return "pip install 'pyjlog[kafka]'"
+    try:
+        check_machine()
+    except Missing as error:
+        return str(error)
+    return ""
+
+
+@contextmanager
+def broker(settings: Settings) -> Iterator[str]:
+    with empty_directory(settings.directory) as directory, Broker(directory) as started:
+        yield started.address
+
+
+def make_topic(address: str) -> str:
+    from jlog.kafka import create_journal
+
+    topic = next(topics)
+    create_journal(f"kafka://{address}/{topic}", retention=None)
+    return topic
+
+
+# --- Journal to topic -----------------------------------------------------------------------------------------------
+
+
+def mirror(address: str, load: Load) -> Run:
+    """From the first record on: beginning transactions takes a second, once."""
+    from jlog.kafka import Mirror
+
+    chunk = load.chunk()
+
+    def run(directory: Path) -> tuple[int, float]:
+        path = directory / "journal"
+        with jlog.Writer(path) as writer:
+            flow = Mirror(path, f"kafka://{address}/{make_topic(address)}")
+            flow.step()
+            for _ in range(load.chunks):
+                writer.extend(chunk)
+        records = load.chunks * load.chunk_records
+        begin = perf_counter()
+        while flow.stats.records < records:
+            flow.step(timeout=1)
+        seconds = perf_counter() - begin
+        flow.close()
+        return records, seconds
+
+    return run
+
+
+def produce(address: str, load: Load) -> Run:
+    """The same values, each handed to the client, and nothing else."""
+    chunk = load.chunk()
+
+    def run(_directory: Path) -> tuple[int, float]:
+        from confluent_kafka import Producer
+
+        topic = make_topic(address)
+        producer = Producer({**PRODUCER, "bootstrap.servers": address})
+        producer.list_topics(topic, HUNG_SECONDS)
+        begin = perf_counter()
+        for _ in range(load.chunks):
+            for value in chunk:
+                try:
+                    producer.produce(topic, value)
+                except BufferError:
+                    producer.poll(0.1)
+                    producer.produce(topic, value)
+            producer.poll(0)
+        assert producer.flush(HUNG_SECONDS) == 0
+        return load.chunks * load.chunk_records, perf_counter() - begin
+
+    return run
+
+
+@contextmanager
+def mirrored(settings: Settings) -> Iterator[tuple[Way, Way]]:
+    with broker(settings) as address:
+        yield (
+            Way("mirror to-kafka, in transactions, lz4", mirror(address, settings.load)),
+            Way("bare confluent-kafka producer, lz4", produce(address, settings.load)),
+        )
+
+
+# --- Topic to journal -----------------------------------------------------------------------------------------------
+
+
+def fill(address: str, load: Load) -> str:
+    from confluent_kafka import Producer
+
+    topic = make_topic(address)
+    producer = Producer({**PRODUCER, "bootstrap.servers": address})
+    chunk = load.chunk()
+    for _ in range(load.chunks):
+        for number, value in enumerate(chunk):
+            try:
+                producer.produce(topic, value, b"key-%d" % number, headers=[("header", b"value")])
+            except BufferError:
+                producer.poll(0.1)
+                producer.produce(topic, value, b"key-%d" % number, headers=[("header", b"value")])
+        producer.poll(0)
+    assert producer.flush(HUNG_SECONDS) == 0
+    return topic
+
+
+def capture(address: str, topic: str) -> Run:
+    from jlog.kafka import Capture
+
+    def run(directory: Path) -> tuple[int, float]:
+        begin = perf_counter()
+        stats = Capture(f"kafka://{address}/{topic}", directory / "journal", until_end=True).run()
+        return stats.records, perf_counter() - begin
+
+    return run
+
+
+def consume(address: str, topic: str) -> Run:
+    """Takes value, key, headers, time and offset out of each message, and drops them."""
+
+    def run(_directory: Path) -> tuple[int, float]:
+        from confluent_kafka import Consumer, TopicPartition
+
+        begin = perf_counter()
+        consumer: Any = Consumer({**CONSUMER, "bootstrap.servers": address})
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        records = 0
+        ended = False
+        while not ended:
+            for message in consumer.consume(AT_ONCE, 0.1):
+                if message.error() is None:
+                    _ = (
+                        message.value(),
+                        message.key(),
+                        message.headers(),
+                        message.timestamp(),
+                        message.offset(),
+                    )
+                    records += 1
+                else:
+                    ended = True
+        seconds = perf_counter() - begin
+        consumer.close()
+        return records, seconds
+
+    return run
+
+
+@contextmanager
+def captured(settings: Settings) -> Iterator[tuple[Way, Way]]:
+    with broker(settings) as address:
+        topic = fill(address, settings.load)
+        yield (
+            Way("mirror from-kafka", capture(address, topic)),
+            Way("bare consume(1000), every field taken", consume(address, topic)),
+        )
+
+
+CONTESTS = [Contest("mirror", mirrored, "≥ 0.6×"), Contest("capture", captured, "≥ 0.5×")]

@@ -1,0 +1,108 @@
+"""The same lines once more: from a journal to Kafka and back into another, with kills on both ways, compared at the end."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jlog
+from jlog.demo.fleet import Broken
+from jlog.demo.sources import lines_of
+from jlog.demo.steps import Demo
+
+TOPIC = "jlog-demo"
+SUBSCRIBER = f"kafka:{TOPIC}"
+SECONDS = 4  # that each way takes at least, so that there is something to kill
+HUNG_SECONDS = 60.0
+BATCH = 1_000
+
+
+def through_kafka(demo: Demo, address: str) -> None:
+    """Journal to topic to journal, by way of the broker at `address`; the topic is deleted afterwards."""
+    from jlog.kafka import BrokerError, delete_journal
+
+    url = f"kafka://{address}/{TOPIC}-{os.getpid()}"
+    there, back = demo.journal + "-to-kafka", demo.journal + "-from-kafka"
+    _fill(demo, there)
+    try:
+        _move(demo, ["to-kafka", there, url, "--subscriber", SUBSCRIBER], lambda: _mirrored(there))
+        _move(demo, ["from-kafka", url, back], lambda: _captured(back))
+        records = _compare(there, back)
+    finally:
+        try:
+            delete_journal(url)
+        except (BrokerError, jlog.JournalNotFound) as error:
+            demo.say(f"topic {url} was not deleted: {error}")
+    for path in (there, back):
+        jlog.Journal(path).verify()
+    demo.say(
+        f"journal, Kafka, journal: {records:,} records, each once and in order, with key, headers and milliseconds"
+    )
+
+
+def _fill(demo: Demo, path: str) -> None:
+    with jlog.Writer(path, compression="lz4", retention=jlog.Retention(delete_read=False)) as writer:
+        for piece in demo.source.pieces:
+            lines = lines_of(demo.source.path, piece)
+            for at in range(0, len(lines), BATCH):
+                part = lines[at : at + BATCH]
+                headers = [[("line", b"%d" % number)] for number in range(at + 1, at + 1 + len(part))]
+                writer.extend(part, keys=[piece.key] * len(part), headers=headers)
+
+
+def _move(demo: Demo, arguments: list[str], moved: Callable[[], int]) -> None:
+    """Killed with SIGKILL when a part has been moved; then started again, to the end."""
+    rate = max(BATCH, demo.source.lines // SECONDS)
+    command = [sys.executable, "-m", "jlog.cli", "mirror", *arguments]
+    with subprocess.Popen([*command, "--rate", str(rate)], stdin=subprocess.DEVNULL) as running:
+        try:
+            until = time.monotonic() + HUNG_SECONDS
+            while moved() == 0:
+                if running.poll() is not None or time.monotonic() > until:
+                    raise Broken(f"mirror {arguments[0]} moved nothing")
+                time.sleep(0.01)
+        finally:
+            running.kill()
+    if running.returncode != -signal.SIGKILL:
+        raise Broken(
+            f"mirror {arguments[0]} was to be killed, and had ended with exit code {running.returncode} before"
+        )
+    had = moved()
+    done = subprocess.run([*command, "--until-end"], stdin=subprocess.DEVNULL, check=False)
+    if done.returncode != 0:
+        raise Broken(f"mirror {arguments[0]} ended with exit code {done.returncode}")
+    demo.facts.kills += 1
+    demo.say(f"kill -9 mirror {arguments[0]} at record {had:,}; started again it moved the others")
+
+
+def _mirrored(path: str) -> int:
+    at = jlog.Journal(path).subscribers().get(SUBSCRIBER)
+    return 0 if at is None else at.sequence
+
+
+def _captured(path: str) -> int:
+    try:
+        return jlog.Journal(path).next_sequence
+    except jlog.JournalNotFound:
+        return 0
+
+
+def _compare(there: str, back: str) -> int:
+    count = 0
+    for count, (sent, got) in enumerate(itertools.zip_longest(_fields(there), _fields(back)), 1):
+        if sent != got:
+            raise Broken(f"record {count - 1:,} went to Kafka as {sent!r} and came back as {got!r}")
+    return count
+
+
+def _fields(path: str) -> Iterator[tuple[Any, ...]]:
+    with jlog.Reader(path) as reader:
+        for record in reader:
+            headers = [header for header in record.headers if not header[0].startswith("jlog.kafka.")]
+            yield record.value, record.key, headers, record.timestamp_us // 1000

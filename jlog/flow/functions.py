@@ -1,0 +1,28 @@
+"""Functions between a source and a sink, by name."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+from jlog.flow.records import Function
+
+
+def load(name: str) -> Function:
+    """The function that "module:function" names; the module is also looked for in the working directory."""
+    module, colon, attribute = name.partition(":")
+    if not colon or not module or not attribute:
+        raise ValueError(f"{name!r} names no function; write module:function")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{name!r} cannot be loaded: {error}") from error
+    if not callable(found):
+        raise ValueError(f"{name!r} is no function")
+    return found  # type: ignore[no-any-return]

@@ -1,0 +1,320 @@
+"""`jlogtool` with Kafka: what scripts rely on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+import jlog
+from kafka.processes import Process, discard
+from kafka.witness import numbered, wait_until
+
+TOOL = [sys.executable, "-m", "jlog.cli"]
+HUNG_SECONDS = 60.0
+
+
+def run(*arguments, stdin=b"", env=None):
+    """(exit code, stdout, stderr)"""
+    done = subprocess.run(
+        [*TOOL, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        timeout=HUNG_SECONDS,
+        env={**os.environ, **(env or {})},
+    )
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+def do(*arguments, stdin=b"", env=None):
+    code, out, said = run(*arguments, stdin=stdin, env=env)
+    assert (code, said) == (0, "")
+    return out
+
+
+def do_json(*arguments):
+    return json.loads(do(*arguments, "--json"))
+
+
+@pytest.fixture
+def journal(tmp_path):
+    path = tmp_path / "journal"
+    with jlog.Writer(path) as writer:
+        writer.extend(numbered(100))
+    return path
+
+
+# --- mirror ---------------------------------------------------------------------------------------------------------
+
+
+def test_there_and_back_and_both_are_the_same(journal, url, tmp_path):
+    assert do_json("mirror", "to-kafka", "--until-end", journal, url)["records"] == 100
+    assert do_json("mirror", "from-kafka", "--until-end", url, tmp_path / "back")["records"] == 100
+    for path, direction in ((journal, "to-kafka"), (tmp_path / "back", "from-kafka")):
+        status = do_json("mirror", "status", path, url)
+        assert (status["direction"], status["lag"], status["lag_bytes"], status["lag_seconds"]) == (
+            direction,
+            0,
+            0,
+            0.0,
+        )
+        verify = do_json("mirror", "verify", path, url)
+        assert (verify["ok"], verify["compared"], verify["differences"]) == (True, 100, 0)
+        assert do("mirror", "status", path, url)
+        assert b"the same" in do("mirror", "verify", path, url)
+
+
+def test_verify_ends_with_3_on_a_difference_and_1_where_nothing_was_mirrored(journal, url, witness, topic):
+    witness.make(topic)
+    code, _, said = run("mirror", "verify", journal, url)
+    assert (code, "nothing was ever mirrored" in said) == (1, True)
+    do("mirror", "to-kafka", "--until-end", journal, url)
+    witness.produce(topic, [b"another"])
+    code, out, said = run("mirror", "verify", "--json", journal, url)
+    assert (code, said) == (3, "")
+    assert json.loads(out)["examples"] == [{"what": "only in the topic", "partition": 0, "offset": 101}]
+
+
+def test_a_dry_run_changes_nothing_and_says_what_would_be(journal, url, witness, topic):
+    with jlog.Writer(journal) as writer:
+        writer.append(bytes(2 << 20))
+    found = do_json("mirror", "to-kafka", "--dry-run", journal, url)
+    assert (found["create"], found["records"], found["sequence"]) == (True, 101, 0)
+    assert found["refused"][0]["sequence"] == 100
+    assert "max.message.bytes" in found["refused"][0]["reason"]
+    assert jlog.Journal(journal).subscribers() == {}
+    assert not [name for name in witness.topics() if topic in name]
+    do("mirror", "to-kafka", "--dry-run", journal, url)
+
+
+def test_a_dry_run_of_a_capture(url, witness, topic, tmp_path):
+    witness.make(topic)
+    witness.produce(topic, numbered(10))
+    found = do_json("mirror", "from-kafka", "--dry-run", url, tmp_path / "copy")
+    assert (found["create"], found["records"], found["offsets"]) == (True, 10, {f"{topic}/0": 0})
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_dry_run_warns_of_what_the_topic_would_remove_at_once(tmp_path, url, witness, topic):
+    witness.make(topic, retention_ms=1000)
+    with jlog.Writer(tmp_path / "journal") as writer:
+        writer.append(b"old", timestamp_us=1_000_000_000)
+    assert (
+        "retention.ms=1000" in do_json("mirror", "to-kafka", "-n", tmp_path / "journal", url)["warnings"][0]
+    )
+
+
+def test_a_record_that_the_topic_refuses_ends_it_with_1(journal, url, witness, topic):
+    witness.make(topic, max_message_bytes=10_000)
+    with jlog.Writer(journal) as writer:
+        writer.extend([bytes(20_000), b"behind"])
+    code, _, said = run("mirror", "to-kafka", "--until-end", journal, url)
+    assert code == 1
+    assert re.search(r"record 100 is refused: .*--refused skip", said)
+    code, _, said = run("mirror", "to-kafka", "--until-end", "--refused", "dead-letter", journal, url)
+    assert (code, "record 100 is refused" in said) == (0, True)
+    assert witness.values(topic) == [*numbered(100), b"behind"]
+    assert witness.values(f"{topic}.refused") == [bytes(20_000)]
+
+
+@pytest.mark.parametrize("arguments", [("--subscriber", "billing"), ("--read-only",)], ids=["named", "none"])
+def test_whose_position_it_holds(journal, url, witness, topic, arguments):
+    with jlog.Writer(journal) as writer:
+        writer.sync()
+    do("mirror", "to-kafka", "--until-end", *arguments, journal, url)
+    assert list(jlog.Journal(journal).subscribers()) == (
+        ["billing"] if arguments[0] == "--subscriber" else []
+    )
+    assert witness.values(topic) == numbered(100)
+
+
+def test_no_broker_is_one_line_and_exit_code_1(journal):
+    code, out, said = run("mirror", "to-kafka", "--until-end", journal, "kafka://127.0.0.1:1/t")
+    assert (code, out, said.count("\n")) == (1, b"", 1)
+    assert "refused" in said
+
+
+USAGE = [
+    ("to-kafka", "JOURNAL", "orders"),
+    ("to-kafka", "JOURNAL", "kafka://localhost"),
+    ("to-kafka", "JOURNAL", "kafka://localhost/t", "--key", "nonsense"),
+    ("to-kafka", "JOURNAL", "kafka://localhost/t", "--rate", "0"),
+    ("to-kafka", "JOURNAL", "kafka://localhost/t", "--start", "1000000"),
+    ("to-kafka", "JOURNAL", "kafka://localhost/t", "-X", "acks=0"),
+    ("to-kafka", "JOURNAL", "kafka://localhost/t", "--transform", "nowhere:function"),
+    ("from-kafka", "kafka://localhost/t", "JOURNAL", "-X", "nonsense"),
+    ("from-kafka", "kafka://user:geheim@localhost/t", "JOURNAL"),
+    ("status", "JOURNAL", "kafka://localhost/a,b"),
+]
+
+
+@pytest.mark.parametrize("arguments", USAGE, ids=[" ".join(arguments) for arguments in USAGE])
+def test_what_is_not_allowed_is_an_error_of_usage(journal, arguments):
+    code, _, said = run("mirror", *[journal if argument == "JOURNAL" else argument for argument in arguments])
+    assert code == 2
+    assert "geheim" not in said
+
+
+def test_a_secret_stands_in_no_output(journal, url, tmp_path):
+    (tmp_path / "secrets").write_text("sasl.password=geheim1\nsasl.username=me\n")
+    env = {"JLOG_KAFKA_SSL_KEY_PASSWORD": "geheim2"}
+    settings = ("--config", tmp_path / "secrets", "-X", "sasl.oauthbearer.client.secret=geheim3")
+    out = do("mirror", "to-kafka", "--dry-run", *settings, journal, url, env=env)
+    assert b"me" in out
+    wrong = [*settings, "-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN"]
+    code, more, said = run("mirror", "to-kafka", "--until-end", *wrong, journal, url, env=env)
+    assert code == 1
+    bad = run("info", "-X", "sasl.password=geheim1", "-X", "security.protocol=geheim1", url)
+    assert bad[0] == 1
+    for shown in (out.decode(), more.decode(), said, bad[2], bad[1].decode()):
+        assert "geheim" not in shown
+
+
+def test_metrics_are_served_while_it_runs(journal, url):
+    port = free_port()
+    running = Process("to-kafka", journal, url, "--metrics", f"127.0.0.1:{port}")
+    try:
+        wait_until(lambda: 'jlog_mirror_records_total{mirror="mirror"} 100.0' in scrape(port))
+        found = scrape(port)
+        for name in (
+            "bytes_total",
+            "transactions_total",
+            "retries_total",
+            "lag_records",
+            "lag_bytes",
+            "lag_seconds",
+        ):
+            assert f'jlog_mirror_{name}{{mirror="mirror"}}' in found
+        assert running.end() == (0, "")
+    finally:
+        discard([running])
+
+
+def scrape(port):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=HUNG_SECONDS) as answer:
+            return answer.read().decode()
+    except OSError:
+        return ""
+
+
+def free_port():
+    from kafka_broker import free_port
+
+    return free_port()
+
+
+def test_many_out_of_a_file(journal, broker, witness, topic, tmp_path):
+    file = tmp_path / "mirrors.toml"
+    file.write_text(
+        f'[[to-kafka]]\njournals = "{journal}"\nurl = "kafka://{broker.address}"\ntopic = "{topic}"\n'
+    )
+    assert topic.encode() in do("mirror", "run", "--dry-run", file)
+    assert not witness.exists(topic)
+    do("mirror", "run", "--until-end", file)
+    assert witness.values(topic) == numbered(100)
+    witness.delete(topic)
+    with jlog.Writer(journal) as writer:
+        writer.append(b"more")
+    code, _, said = run("mirror", "run", "--until-end", file)
+    assert (code, "was deleted" in said) == (1, True)
+
+
+def test_a_transform_of_the_command_line(journal, url, witness, topic, tmp_path, monkeypatch):
+    (tmp_path / "changes.py").write_text("def double(record):\n    return b'%d' % (2 * int(record.value))\n")
+    monkeypatch.chdir(tmp_path)
+    do("mirror", "to-kafka", "--until-end", "--transform", "changes:double", journal, url)
+    assert witness.values(topic) == [b"%d" % (2 * number) for number in range(100)]
+    do("transform", "--until-end", "--transform", "changes:double", url, tmp_path / "sink")
+    with jlog.Reader(tmp_path / "sink") as reader:
+        assert list(reader.values()) == [b"%d" % (4 * number) for number in range(100)]
+
+
+# --- Topics where a journal may stand -------------------------------------------------------------------------------
+
+
+def test_the_commands_take_a_topic(url, broker, topic):
+    do("create", url)
+    assert run("create", url)[0] == 1
+    assert json.loads(do("append", "--json", url, stdin=b"a\nb\nc\n"))["records"] == 3
+    assert do("dump", url) == b"a\nb\nc\n"
+    assert do("dump", "--reverse", "--limit", "2", url) == b"c\nb\n"
+    assert do("dump", "--from", "1", "--to", "2", url) == b"b\n"
+    assert do("dump", "--grep", "[ac]", url) == b"a\nc\n"
+    assert [json.loads(line)["sequence"] for line in do("dump", "--json", url).splitlines()] == [0, 1, 2]
+    assert do("tail", "-n", "2", url) == b"b\nc\n"
+    do("subscriber", "add", url, "billing", "--start", "1")
+    do("checkpoint", "set", url, "noon", "2")
+    assert do_json("subscriber", "ls", url) == [{"name": "billing", "sequence": 1, "lag": 2, "busy": False}]
+    assert do_json("checkpoint", "ls", url) == [{"name": "noon", "sequence": 2, "lag": 1}]
+    do("rewind", url, "billing", "noon")
+    do("subscriber", "copy", url, "billing", "copy")
+    assert do("read", url, "copy") == b"c\n"
+    do("subscriber", "set", url, "billing", "begin")
+    do("subscriber", "rm", url, "copy")
+    do("checkpoint", "rm", url, "noon")
+    info = do_json("info", url)
+    assert (info["records"], [at["sequence"] for at in info["subscribers"]], info["checkpoints"]) == (
+        3,
+        [0],
+        [],
+    )
+    assert do("info", url)
+    listed = {row["path"]: row for row in do_json("ls", f"kafka://{broker.address}")}
+    assert (listed[url]["records"], listed[url]["lag"]) == (3, 3)
+    assert not [path for path in listed if "jlog." in path]
+    assert topic.encode() in do("ls", f"kafka://{broker.address}")
+    assert run("rm", url)[0] == 2
+    do("rm", "--yes", url)
+    code, _, said = run("info", url)
+    assert (code, "no topic is there" in said) == (1, True)
+
+
+def test_a_topic_is_made_with_partitions_and_settings(url, witness, topic):
+    do("create", "--partitions", "3", "--replication-factor", "1", "--segment-bytes", "2M", url)
+    assert (witness.partitions(topic), witness.config(topic)["segment.bytes"]) == (3, str(2 << 20))
+    code, _, said = run("append", url, stdin=b"x\n")
+    assert (code, "?partition=0" in said) == (2, True)
+    do("append", f"{url}?partition=1", stdin=b"x\n")
+    assert [len(messages) for messages in witness.messages(topic)] == [0, 1, 0]
+
+
+def test_partitions_are_for_topics(tmp_path):
+    assert run("create", "--partitions", "2", tmp_path / "journal")[0] == 2
+
+
+def test_tail_follows_a_topic(url, witness, topic):
+    witness.make(topic)
+    following = subprocess.Popen(
+        [*TOOL, "tail", "-f", "-n", "0", url], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        waiting = iter(range(10_000))
+        # It begins at the end, wherever that is by then.
+        import threading
+
+        stop = threading.Event()
+
+        def feed():
+            for number in waiting:
+                witness.produce(topic, [b"%d" % number])
+                if stop.wait(0.1):
+                    return
+
+        thread = threading.Thread(target=feed)
+        thread.start()
+        try:
+            first = int(following.stdout.readline())
+            assert int(following.stdout.readline()) == first + 1
+        finally:
+            stop.set()
+            thread.join()
+    finally:
+        following.kill()
+        following.communicate()

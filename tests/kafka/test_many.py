@@ -1,0 +1,128 @@
+"""Many mirrors and captures out of one file."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import jlog
+from jlog.kafka import Mirrors, TopicChanged
+from kafka.witness import numbered, wait_until
+
+
+@pytest.fixture
+def config(tmp_path):
+    def write(text):
+        path = tmp_path / "mirrors.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def fill(path, values):
+    with jlog.Writer(path) as writer:
+        writer.extend(values)
+
+
+def values(path):
+    with jlog.Reader(path) as reader:
+        return list(reader.values())
+
+
+def test_journals_and_topics_by_pattern_with_other_names(config, broker, witness, topic, tmp_path):
+    for name in ("orders", "clicks"):
+        fill(tmp_path / "in" / name, [name.encode(), b"key"])
+    (tmp_path / "in" / "no journal").mkdir()
+    path = config(f"""
+        [kafka]
+        "client.id" = "many"
+
+        [[to-kafka]]
+        journals = "{tmp_path}/in/*"
+        url = "kafka://{broker.address}"
+        topic = "{topic}.{{name}}"
+        key = "none"
+        partitions = 2
+        settings = {{ "linger.ms" = "1" }}
+    """)
+    Mirrors(path, until_end=True).run()
+    assert witness.partitions(f"{topic}.orders") == 2
+    assert sorted(fields.value for fields in witness.fields(f"{topic}.clicks")) == [b"clicks", b"key"]
+    back = config(f"""
+        [[from-kafka]]
+        url = "kafka://{broker.address}"
+        topics = ["{topic}.o*", "{topic}.clicks"]
+        journal = "{tmp_path}/out/{{topic}}"
+
+        [[from-kafka]]
+        url = "kafka://{broker.address}"
+        topics = "{topic}.*"
+        journal = "{tmp_path}/all"
+        writer = {{ segment_bytes = 65536 }}
+    """)
+    mirrors = Mirrors(back, until_end=True)
+    mirrors.run()
+    assert mirrors.failures == {}
+    assert sorted(values(tmp_path / "out" / f"{topic}.orders")) == [b"key", b"orders"]
+    assert sorted(values(tmp_path / "out" / f"{topic}.clicks")) == [b"clicks", b"key"]
+    assert sorted(values(tmp_path / "all")) == [b"clicks", b"key", b"key", b"orders"]
+    assert jlog.Journal(tmp_path / "all").options.segment_bytes == 65536
+
+
+def test_one_that_cannot_go_on_leaves_the_others_alone(config, broker, witness, topic, tmp_path):
+    for name in ("a", "b"):
+        fill(tmp_path / "in" / name, numbered(10))
+    path = config(f"""
+        [[to-kafka]]
+        journals = ["{tmp_path}/in/a", "{tmp_path}/in/b"]
+        url = "kafka://{broker.address}"
+        topic = "{topic}.{{name}}"
+    """)
+    Mirrors(path, until_end=True).run()
+    witness.delete(f"{topic}.a")
+    for name in ("a", "b"):
+        fill(tmp_path / "in" / name, numbered(10, 10))
+    events = []
+    mirrors = Mirrors(path, until_end=True, on_event=events.append)
+    mirrors.run()
+    assert [type(error) for error in mirrors.failures.values()] == [TopicChanged]
+    assert len(events) == 1
+    assert f"{topic}.a" in events[0]
+    assert witness.values(f"{topic}.b") == numbered(20)
+
+
+def test_followers_end_together(config, broker, witness, topic, tmp_path):
+    for name in ("a", "b", "c"):
+        fill(tmp_path / "in" / name, numbered(10))
+    path = config(f"""
+        [[to-kafka]]
+        journals = "{tmp_path}/in/*"
+        url = "kafka://{broker.address}"
+        topic = "{topic}.{{name}}"
+    """)
+    mirrors = Mirrors(path)
+    thread = threading.Thread(target=mirrors.run)
+    thread.start()
+    try:
+        wait_until(lambda: sum(flow.stats.records for flow in [*mirrors.flows.values()]) == 30)
+    finally:
+        mirrors.stop()
+        thread.join()
+    assert mirrors.failures == {}
+
+
+BAD = {
+    "no TOML": ("[[to-kafka", "mirrors.toml"),
+    "nothing": ("[kafka]", "asks for nothing"),
+    "unknown table": ("[[tokafka]]", "there is no tokafka"),
+    "unknown name": ("[[to-kafka]]\njournals='x'\nurl='kafka://x'\ntopics='x'", "there is no topics"),
+    "missing name": ("[[from-kafka]]\nurl='kafka://x'\ntopics='x'", "journal is missing"),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), BAD.values(), ids=BAD.keys())
+def test_what_the_file_should_not_have_is_told(config, text, said):
+    with pytest.raises(ValueError, match=said):
+        Mirrors(config(text))

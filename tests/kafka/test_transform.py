@@ -1,0 +1,174 @@
+"""Records changed on their way, between any two of journal and topic, and each of them once."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import jlog
+from jlog.kafka import RecordRefused
+from jlog.transform import transforming
+from jlog.urls import create_journal, open_reader, open_writer
+from kafka.processes import HUNG_SECONDS, Process, discard
+from kafka.witness import numbered, wait_until
+
+
+class Ends:
+    """A source and a sink of the kinds asked for."""
+
+    def __init__(self, request, tmp_path, kinds):
+        witness = request.getfixturevalue("witness") if "kafka" in kinds else None
+        topic = request.getfixturevalue("topic") if "kafka" in kinds else ""
+        self.source, self.sink = (
+            witness.url(f"{topic}.{name}") if kind == "kafka" else str(tmp_path / name)
+            for kind, name in zip(kinds, ("source", "sink"), strict=True)
+        )
+        create_journal(self.source)
+
+    def fill(self, values):
+        with open_writer(self.source) as writer:
+            writer.extend(values)
+
+    def result(self):
+        with open_reader(self.sink) as reader:
+            return list(reader.values())
+
+
+PAIRS = [("file", "file"), ("file", "kafka"), ("kafka", "file"), ("kafka", "kafka")]
+
+
+@pytest.fixture(params=PAIRS, ids=[" to ".join(pair) for pair in PAIRS])
+def ends(request, tmp_path):
+    return Ends(request, tmp_path, request.param)
+
+
+def change(record):
+    number = int(record.value)
+    if number % 3 == 0:
+        return None
+    if number % 3 == 1:
+        return b"%d changed" % number
+    return [record, jlog.NewRecord.like(record, value=b"%d again" % number, key=b"k")]
+
+
+def changed(first, count):
+    found = []
+    for number in range(first, first + count):
+        found += {0: [], 1: [b"%d changed" % number], 2: [b"%d" % number, b"%d again" % number]}[number % 3]
+    return found
+
+
+def test_each_record_becomes_none_one_or_several(ends):
+    ends.fill(numbered(1000))
+    assert jlog.transform(ends.source, ends.sink, change).records == 1000
+    assert ends.result() == changed(0, 1000)
+
+
+def test_the_next_time_it_goes_on_where_it_was(ends):
+    ends.fill(numbered(100))
+    jlog.transform(ends.source, ends.sink, change)
+    assert jlog.transform(ends.source, ends.sink, change).records == 0
+    ends.fill(numbered(100, 100))
+    assert jlog.transform(ends.source, ends.sink, change).records == 100
+    assert ends.result() == changed(0, 200)
+
+
+def test_what_is_not_changed_stays_as_it_was(ends):
+    with open_writer(ends.source) as writer:
+        writer.append(b"v", key=b"k", headers=[("h", b"1"), ("n", None)])
+    jlog.transform(ends.source, ends.sink, lambda record: record)
+    with open_reader(ends.source) as reader:
+        (before,) = reader
+    with open_reader(ends.sink) as reader:
+        (after,) = reader
+    for name in ("value", "key"):
+        assert getattr(after, name) == getattr(before, name)
+    assert list(after.headers) == list(before.headers) == [("h", b"1"), ("n", None)]
+    assert after.timestamp_us // 1000 == before.timestamp_us // 1000
+
+
+def test_a_function_that_raises_stops_it_there_or_is_passed_over(ends):
+    ends.fill([b"1", b"x", b"2"])
+
+    def double(record):
+        return b"%d" % (2 * int(record.value))
+
+    with pytest.raises(RecordRefused, match="ValueError"):
+        jlog.transform(ends.source, ends.sink, double)
+    assert ends.result() == [b"2"]
+    stats = jlog.transform(ends.source, ends.sink, double, refused="skip")
+    assert (stats.records, stats.refused) == (2, 1)
+    assert ends.result() == [b"2", b"4"]
+
+
+@pytest.mark.parametrize("made", ["text", 1, [b"a", "b"]])
+def test_what_is_no_record_is_refused(tmp_path, made):
+    with jlog.Writer(tmp_path / "source") as writer:
+        writer.append(b"x")
+    with pytest.raises(RecordRefused, match="a transform returns"):
+        jlog.transform(tmp_path / "source", tmp_path / "sink", lambda _: made)
+
+
+def test_a_step_at_a_time(ends):
+    ends.fill(numbered(3))
+    flow = transforming(ends.source, ends.sink, change)
+    try:
+        while flow.stats.records < 3:
+            flow.step(timeout=5)
+        ends.fill(numbered(3, 3))
+        while flow.stats.records < 6:
+            flow.step(timeout=5)
+    finally:
+        flow.close()
+    assert ends.result() == changed(0, 6)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_killed_at_random_it_has_changed_each_record_once(ends, tmp_path):
+    (tmp_path / "changes.py").write_text("def same(record):\n    return record\n")
+    ends.fill(numbered(20_000))
+    chance = random.Random(2)
+    arguments = (ends.source, ends.sink, "--transform", "changes:same")
+    killed = []
+    try:
+        for _ in range(6):
+            killed.append(Process(*arguments, "--rate", 4_000, command="transform", cwd=tmp_path))
+            killed[-1].runs_for(chance.uniform(0.8, 2))
+            killed[-1].kill()
+        last = Process(*arguments, "--until-end", command="transform", cwd=tmp_path)
+        killed.append(last)
+        assert last.wait() == (0, "")
+    finally:
+        discard(killed)
+    assert ends.result() == numbered(20_000)
+
+
+def test_several_topics_become_one_journal(witness, topic, tmp_path):
+    for name in "ab":
+        witness.make(f"{topic}.{name}")
+        witness.produce(f"{topic}.{name}", [f"{name}{n}".encode() for n in range(100)])
+    jlog.transform(witness.url(f"{topic}.*"), tmp_path / "sink", lambda record: record.value.upper())
+    with jlog.Reader(tmp_path / "sink") as reader:
+        assert sorted(reader.values()) == sorted(f"{name}{n}".encode() for name in "AB" for n in range(100))
+
+
+def test_a_follower_ends_on_sigterm(ends, tmp_path):
+    (tmp_path / "changes.py").write_text("def same(record):\n    return record\n")
+    ends.fill(numbered(10))
+    following = Process(
+        ends.source, ends.sink, "--transform", "changes:same", command="transform", cwd=tmp_path
+    )
+    try:
+        wait_until(lambda: has(ends, 10), HUNG_SECONDS)
+        assert following.end() == (0, "")
+    finally:
+        discard([following])
+
+
+def has(ends, count):
+    try:
+        return len(ends.result()) == count
+    except jlog.JournalError:
+        return False
