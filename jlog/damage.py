@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from jlog._core.cursor import Cursor
@@ -47,6 +48,26 @@ class Gap:
         return Damage(
             path, self.offset, self.reason, self.first_sequence, self.next_sequence - self.first_sequence
         )
+
+
+@contextmanager
+def bad_sectors_are_damage() -> Iterator[None]:
+    """Around what reads a file: where the disk cannot, it is CorruptJournal."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        raise CorruptJournal(os.fsdecode(error.filename or ""), 0, "the disk cannot read it") from error
+
+
+def open_segment(path: str, name: int, uuid: bytes) -> tuple[SegmentFile, CorruptJournal | None]:
+    """Its blocks can be read whatever its header is; with what is wrong with that."""
+    try:
+        with bad_sectors_are_damage():
+            return SegmentFile(path, name, uuid), None
+    except CorruptJournal as error:
+        return SegmentFile(path, name, uuid, check_header=False), error
 
 
 def walk_segment(
@@ -101,11 +122,10 @@ def _jump(found: int, wanted: int) -> str:
 def _block_at(file: SegmentFile, offset: int, sequence: int) -> tuple[Block | None, str | None]:
     """Where no block stands, the reason; no reason where only zeros or nothing follow."""
     try:
-        block, reason = file.block_at(offset, with_body=False)
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-        return None, "the disk cannot read the block's header"
+        with bad_sectors_are_damage():
+            block, reason = file.block_at(offset, with_body=False)
+    except CorruptJournal as error:
+        return None, error.reason
     if block is None:
         return None, reason
     if block.first_sequence < sequence:
@@ -117,15 +137,12 @@ def _block_at(file: SegmentFile, offset: int, sequence: int) -> tuple[Block | No
 
 def _problem_of_body(file: SegmentFile, block: Block) -> str | None:
     try:
-        records = walk_body(file.raw_body(block.offset), block.base_time_us)[0]
+        with bad_sectors_are_damage():
+            records = walk_body(file.raw_body(block.offset), block.base_time_us)[0]
     except CorruptJournal as error:
         return error.reason
     except ValueError as error:
         return str(error)
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-        return "the disk cannot read the block's body"
     if records != block.records:
         return f"the block holds {records} records, its header says {block.records}"
     return None
@@ -142,17 +159,18 @@ def next_whole_block(file: SegmentFile, offset: int, limit: int, sequence: int) 
 
 def _search(file: SegmentFile, offset: int, limit: int) -> Block | None:
     try:
-        return file.next_block(offset, limit)
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise
+        with bad_sectors_are_damage():
+            return file.next_block(offset, limit)
+    except CorruptJournal:
+        pass  # somewhere in there: piece by piece then
     while offset < limit:
         after = offset - offset % SECTOR_BYTES + SECTOR_BYTES
         try:
-            block = file.next_block(offset, min(after + 3, limit))  # a magic may reach into the next sector
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
+            with bad_sectors_are_damage():
+                block = file.next_block(
+                    offset, min(after + 3, limit)
+                )  # a magic may reach into the next sector
+        except CorruptJournal:
             block = None
         if block is not None:
             return block

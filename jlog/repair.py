@@ -22,7 +22,7 @@ from jlog._core.rebuild import Page, invalidate_page, look_at_page
 from jlog._core.recovery import only_processes_died, sync_directory, sync_segments
 from jlog._core.segment import SEGMENT_HEADER_BYTES, list_segments, segment_name
 from jlog.copying import nobody_copies
-from jlog.damage import Damage
+from jlog.damage import Damage, bad_sectors_are_damage
 from jlog.errors import CorruptJournal, JournalLocked, JournalNotFound
 from jlog.filesystem import share
 from jlog.meta import LEASE_STRIDE, Meta, read_meta, write_meta
@@ -131,7 +131,10 @@ class _Repair:
 
     def _read_bounds(self) -> Bounds | None:
         try:
-            return BoundsFile(os.path.join(self.path, "bounds"), self.meta.uuid, None, writable=False).read()
+            with bad_sectors_are_damage():
+                return BoundsFile(
+                    os.path.join(self.path, "bounds"), self.meta.uuid, None, writable=False
+                ).read()
         except (CorruptJournal, FileNotFoundError):
             return None
 
@@ -142,7 +145,8 @@ class _Repair:
             for name in positions.names(self.path, kind):
                 file = PositionFile(self.path, self.meta, kind, name)
                 try:
-                    found.append(file.read())
+                    with bad_sectors_are_damage():
+                        found.append(file.read())
                 except CorruptJournal:
                     continue
                 finally:

@@ -11,11 +11,12 @@ from jlog._core.rebuild import COPIES_AT, SIGNATURE_BYTES, Page, Signature, whos
 from jlog._core.segment import (
     BLOCK_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
+    Block,
     SegmentFile,
     list_segments,
     segment_name,
 )
-from jlog.damage import Gap, next_whole_block, walk_segment
+from jlog.damage import Gap, open_segment, walk_segment
 from jlog.errors import CorruptJournal
 from jlog.verify import Progress
 
@@ -90,21 +91,17 @@ def survey(
 
 
 def read_head(path: str, uuid: bytes, name: int) -> Head | None:
-    try:
-        file = SegmentFile(path, name, uuid)
-    except CorruptJournal:
-        return None
+    file, error = open_segment(path, name, uuid)
     previous = file.previous_segment, file.previous_end_offset, file.previous_end_sequence
     head = Head(file.epoch, None if previous[0] == NONE else previous, file.created_us)
     file.close()
-    return head
+    return head if error is None else None
 
 
 def _has_block(path: str, uuid: bytes, name: int) -> bool:
     file = SegmentFile(path, name, uuid, check_header=False)
     try:
-        block, _ = file.block_at(SEGMENT_HEADER_BYTES)
-        return block is not None or next_whole_block(file, 0, file.file_bytes, name) is not None
+        return any(isinstance(piece, Block) for piece in walk_segment(file, None))
     finally:
         file.close()
 

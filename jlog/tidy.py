@@ -13,6 +13,7 @@ from jlog._core.index import build_index, read_index, write_index
 from jlog._core.rebuild import COPIES_AT
 from jlog._core.recovery import sync_directory
 from jlog._core.segment import index_name
+from jlog.damage import bad_sectors_are_damage
 from jlog.errors import CorruptJournal
 from jlog.filesystem import share
 from jlog.meta import DIRECTORIES, Meta
@@ -71,8 +72,9 @@ def mend_positions(actions: Actions, meta: Meta, first_kept: int) -> None:
         for name in positions.names(actions.path, kind):
             file = PositionFile(actions.path, meta, kind, name)
             try:
-                file.read()
-                mend_copies(actions, meta, f"{kind}s/{name}")
+                with bad_sectors_are_damage():
+                    file.read()
+                    mend_copies(actions, meta, f"{kind}s/{name}")
             except CorruptJournal:
                 text = f"set to {first_kept}, the first record kept: where it stood cannot be read"
                 actions.do(f"{kind}s/{name}", text, _set, actions, file, first_kept)

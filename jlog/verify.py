@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from jlog import positions
 from jlog._core.copies import BoundsFile
 from jlog._core.cursor import Cursor
-from jlog._core.segment import BLOCK_HEADER_BYTES, SegmentFile, list_segments, segment_name
-from jlog.damage import Damage, Gap, walk_segment
+from jlog._core.segment import BLOCK_HEADER_BYTES, list_segments, segment_name
+from jlog.damage import Damage, Gap, bad_sectors_are_damage, open_segment, walk_segment
 from jlog.errors import CorruptJournal
 from jlog.holes import Holes
 from jlog.meta import Meta, read_meta
@@ -39,9 +39,10 @@ def verify(path: str, progress: Progress = lambda _: None) -> Report:
     meta = read_meta(path)
     report = Report(damage=damage_of_small_files(path, meta))
     try:
-        cursor = Cursor(path, meta.uuid)
-        open_place = cursor.end_place
-        first_kept = int(cursor.first_sequence)
+        with bad_sectors_are_damage():
+            cursor = Cursor(path, meta.uuid)
+            open_place = cursor.end_place
+            first_kept = int(cursor.first_sequence)
     except FileNotFoundError:
         return report  # of `bounds`: nothing says where reading may begin
     except CorruptJournal as error:  # nor where it ends: then all is looked at that is there
@@ -65,7 +66,8 @@ def damage_of_small_files(path: str, meta: Meta) -> list[Damage]:
             except LookupError:
                 continue  # removed in this moment
             try:
-                file.read()
+                with bad_sectors_are_damage():
+                    file.read()
             except CorruptJournal as error:
                 found.append(Damage(error.path, error.offset, error.reason, 0, 0))
             finally:
@@ -75,7 +77,8 @@ def damage_of_small_files(path: str, meta: Meta) -> list[Damage]:
 
 def _damage_of_bounds(path: str, meta: Meta) -> list[Damage]:
     try:
-        BoundsFile(path, meta.uuid, None, writable=False).read()
+        with bad_sectors_are_damage():
+            BoundsFile(path, meta.uuid, None, writable=False).read()
     except FileNotFoundError:
         reason = "it is missing, so that numbers might be given out twice; `jlogtool repair` goes on under a new epoch"
         return [Damage(path, 0, reason, 0, 0)]
@@ -130,9 +133,8 @@ def _first_kept(path: str, meta: Meta) -> int:
 
 def _check_link(path: str, meta: Meta, before: int | None, name: int, reached: int, report: Report) -> None:
     """Whether the segment that its header names comes before it, or was removed by retention."""
-    try:
-        file = SegmentFile(path, name, meta.uuid)
-    except CorruptJournal:
+    file, error = open_segment(path, name, meta.uuid)
+    if error is not None:
         return  # which is found when it is read
     previous, end = file.previous_segment, file.previous_end_sequence
     file.close()
@@ -156,11 +158,9 @@ def _check_segment(
 ) -> int:
     """Returns the sequence behind its last record."""
     report.segments += 1
-    try:
-        file = SegmentFile(path, name, meta.uuid)
-    except CorruptJournal as error:
+    file, error = open_segment(path, name, meta.uuid)
+    if error is not None:
         report.damage.append(Damage(error.path, error.offset, error.reason, name, 0))
-        file = SegmentFile(path, name, meta.uuid, check_header=False)
     sequence = name
     for piece in walk_segment(file, end):
         if isinstance(piece, Gap):
@@ -180,16 +180,19 @@ def _stated_end(path: str, meta: Meta, name: int, following: int) -> tuple[int, 
     """Where the next segment's header says that this one ends; None where that header is damaged, or follows another
     segment."""
     try:
-        file = SegmentFile(path, following, meta.uuid)
-    except (CorruptJournal, FileNotFoundError):
+        file, error = open_segment(path, following, meta.uuid)
+    except FileNotFoundError:
         return None
     file.close()
+    if error is not None:
+        return None
     return (file.previous_end_offset, file.previous_end_sequence) if file.previous_segment == name else None
 
 
 def _check_open_block(cursor: Cursor, report: Report) -> None:
     try:
-        cursor.seek_end()
+        with bad_sectors_are_damage():
+            cursor.seek_end()
         report.records += int(cursor.position) - cursor.end_place[2]
     except FileNotFoundError:
         return  # the open segment's, which has been told

@@ -63,8 +63,13 @@ def test_subscribers_and_checkpoints_are_in_it(path, writer, target):
     jlog.Journal(path).set_checkpoint("ten", 20)
     copy = jlog.Journal(path).backup(target)
     original = jlog.Journal(path)
-    assert copy.subscribers() == original.subscribers()
-    assert copy.checkpoints() == original.checkpoints()
+    for ours, theirs in (
+        (copy.subscribers(), original.subscribers()),
+        (copy.checkpoints(), original.checkpoints()),
+    ):
+        assert {name: (at.sequence, at.lag, at.moved_us) for name, at in ours.items()} == {
+            name: (at.sequence, at.lag, at.moved_us) for name, at in theirs.items()
+        }
     with jlog.Reader(target, "billing") as reader:
         assert sequences(reader) == list(range(20, 100))
 

@@ -190,3 +190,17 @@ def test_a_generation_that_is_not_the_open_blocks_leads_to_no_other_record(journ
 @pytest.mark.parametrize("name", FILES)
 def test_a_missing_file_is_never_an_empty_journal(journals, spawn, tmp_path, name):
     damaged_in_turn(journals["closed"], tmp_path, spawn, name, [(f"{name} removed", os.unlink)])
+
+
+@pytest.mark.usefixtures("failpoints")
+@pytest.mark.parametrize("read", [1, 3, 9, 15, 20, 30])
+def test_what_the_disk_cannot_read_is_damage_in_its_place_and_the_rest_is_checked(
+    journals, spawn, tmp_path, read
+):
+    """One of the reads fails, whichever that is."""
+    path = copy(journals["closed"], tmp_path / "j")
+    found = spawn(f"file.read=5@{read}").call("verify", str(path))
+    assert found
+    assert {reason for _, reason, _ in found} == {"the disk cannot read it"}
+    assert sum(lost for _, _, lost in found) < FLUSHED
+    assert spawn().call("verify", str(path)) == []

@@ -212,6 +212,12 @@ def look_at_journal(path: str, found: dict[str, Any]) -> None:
     _ = journal.info()
 
 
+def verify(path: str) -> list[list[Any]]:
+    """[file, reason, records lost] of each damage."""
+    report = jlog.Journal(path).verify()
+    return [[os.path.basename(at.path), at.reason, at.records_lost] for at in report.damage]
+
+
 def look_at_subscriber(path: str, found: dict[str, Any]) -> None:
     with jlog.Reader(path, "billing", create=False) as reader:
         found["subscriber"] = [[record.sequence, record.value.decode("latin-1")] for record in reader]
