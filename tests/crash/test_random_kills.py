@@ -14,11 +14,20 @@ WORK = [
     ("extend", 1 << 30, 2, 60, True),
 ]
 PRECOMMITS = (4 << 10, 0, 128 << 10)
+# Each that is given changes it for all.
+COMPRESSIONS = (None, "lz4", None, None, "none")
+SYNCS = (None, None, None, "append", None, "none", "interval")
 
 
 def start(spawn, path, number):
     child, call = spawn(), WORK[number % len(WORK)]
-    options = {"precommit": PRECOMMITS[number % len(PRECOMMITS)], "segment_bytes": 16 << 10}
+    options = {
+        "precommit": PRECOMMITS[number % len(PRECOMMITS)],
+        "segment_bytes": 16 << 10,
+        "compression": COMPRESSIONS[number % len(COMPRESSIONS)],
+        "sync": SYNCS[number % len(SYNCS)],
+        "sync_interval": 0.01,
+    }
     child.call("open_writer", f"w{number}", str(path), options)
     child.start(call[0], f"w{number}", *call[1:])
     return child

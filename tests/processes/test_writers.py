@@ -17,6 +17,8 @@ def write_together(spawn, path, processes, precommits, call):
     children = [spawn() for _ in range(processes)]
     for i, child in enumerate(children):
         options = {"precommit": precommits[i % len(precommits)], "segment_bytes": 64 << 10}
+        if len(precommits) > 1:
+            options["compression"] = "lz4"
         child.call("open_writer", f"w{i}", str(path), options)
     for i, child in enumerate(children):
         child.start(call[0], f"w{i}", *call[1:])
@@ -62,11 +64,13 @@ def test_readers_see_the_same_order_live_from_the_beginning_or_from_later_on(spa
     assert len(records) == 1201
 
 
-def test_calls_of_all_sorts_mix(spawn, tmp_path):
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_calls_of_all_sorts_mix(spawn, tmp_path, compression):
     path = tmp_path / "j"
     children = [spawn() for _ in range(3)]
+    options = {"precommit": 4 << 10, "segment_bytes": 8 << 10, "compression": compression}
     for i, child in enumerate(children):
-        child.call("open_writer", f"w{i}", str(path), {"precommit": 4 << 10, "segment_bytes": 8 << 10})
+        child.call("open_writer", f"w{i}", str(path), options)
         child.call("open_writer", "direct", str(path), {"precommit": 0})
     for i, child in enumerate(children):
         child.start("work", f"w{i}", 40, "direct")

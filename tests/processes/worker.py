@@ -53,6 +53,19 @@ def append(name: str, times: int = 1, size: int = 0, writer: str | None = None) 
         tell("unit", *Unit(name, unit, 1, writers[writer or name].append(value, **more)))
 
 
+def append_what_there_is_room_for(name: str, times: int, size: int) -> None:
+    """Each as often as it takes."""
+    for unit in islice(units.setdefault(name, count()), times):
+        (value,) = values_of(name, unit, size=size)
+        while True:
+            try:
+                sequence = writers[name].append(value)
+                break
+            except jlog.JournalFull:
+                continue
+        tell("unit", *Unit(name, unit, 1, sequence))
+
+
 def extend(
     name: str, times: int = 1, parts: int = 3, size: int = 0, state: bool = False, writer: str | None = None
 ) -> None:
