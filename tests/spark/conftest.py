@@ -1,0 +1,71 @@
+"""A real Spark session for the tests below, started once, as its users have it: Java, and Python workers of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of them in one worker, so that there is one Java virtual machine."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+def settings(folder: Path) -> dict[str, str]:
+    """Of a session that is started quickly, and leaves nothing but in this directory."""
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "768m",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+    }
+
+
+@pytest.fixture(scope="session")
+def _java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java") is None and not (home and os.access(Path(home, "bin", "java"), os.X_OK)):
+        pytest.skip("no Java; apt-get install --no-install-recommends default-jre-headless")
+
+
+@pytest.fixture(scope="session")
+def _spark_environment(_java: None) -> Iterator[None]:
+    """Spark starts its Python workers with `python3`, and they must find jlog in a checkout too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+        yield
+
+
+@pytest.fixture(scope="session")
+def spark(_spark_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """local[2], shared by all tests, which leave it as it was."""
+    builder = SparkSession.builder.master("local[2]").appName("jlog")
+    for name, value in settings(tmp_path_factory.mktemp("spark")).items():
+        builder = builder.config(name, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Spark's own
+        session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
