@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from jlog.spark.columns import Columns
 from jlog.spark.filters import Bounds
-from jlog.spark.journals import Source, check_names, lost, place_of, sources_of
+from jlog.spark.journals import Source, check_names, place_of, sources_of
 from jlog.spark.options import EARLIEST, LATEST, Options, parse
 from jlog.spark.plan import Partition, Piece, Range, partitions_of, pieces_of
 from jlog.spark.scan import read_partition
@@ -48,11 +48,7 @@ class BatchReader(DataSourceReader):
         options = self._options
         end = source.find(place_of(options.end, source.name, LATEST), durable=options.durable)
         start = source.find(place_of(options.start, source.name, EARLIEST), durable=options.durable)
-        first = source.first_sequence()
-        if start < first:
-            if options.fail_on_data_loss:
-                raise lost(source, start, first)
-            start = first
+        start = source.kept_from(start, fail_on_data_loss=options.fail_on_data_loss)
         return self._bounds.narrowed(Range(source, start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:

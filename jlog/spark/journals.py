@@ -34,6 +34,15 @@ class Source:
         """Of what begins with this sequence."""
         return jlog.Reader(self.path, start=sequence, archive=self.archive)
 
+    def kept_from(self, sequence: int, *, fail_on_data_loss: bool) -> int:
+        """This sequence, or the first that is left where retention has removed it; PositionLost then, if that is to fail."""
+        if not self.is_archive and jlog.Journal(self.path).first_sequence <= sequence:
+            return sequence  # without a look at the archive
+        first = self.first_sequence()
+        if sequence < first and fail_on_data_loss:
+            raise lost(self, sequence, first)
+        return max(sequence, first)
+
     def first_sequence(self) -> int:
         if self.is_archive:
             return Archive(self.path).first_sequence

@@ -11,8 +11,6 @@ from dataclasses import asdict, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import InputPartition
-
 import jlog
 from jlog.errors import CorruptJournal, JournalError, JournalNotFound, PositionLost
 from jlog.spark.journals import lost
@@ -21,6 +19,7 @@ from jlog.spark.plan import Range
 
 if TYPE_CHECKING:
     import pyarrow
+    from pyspark.sql.datasource import InputPartition
 
     from jlog.spark.columns import Columns
 
