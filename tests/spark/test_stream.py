@@ -123,19 +123,6 @@ def test_a_new_query_begins_where_its_subscriber_stands_or_where_it_is_told(
     assert lakes[1].sequences() == list(range(90, 100))
 
 
-def test_the_records_before_a_query_begins_are_held_for_it(lake: Lake, path: Path) -> None:
-    """The first thing that a query does is to make its subscriber."""
-    with jlog.Writer(path, **SMALL) as writer:
-        fill(writer, 200)
-        writer.roll()
-        query = lake.start(path, subscriber="lake", trigger={"processingTime": "1 hour"})
-        query.processAllAvailable()
-        read_away(path, "billing")
-        query.stop()
-        assert jlog.Journal(path).subscribers()["lake"].sequence == 0
-        assert jlog.Journal(path).first_sequence == 0
-
-
 def test_what_a_checkpoint_knows_of_survives_a_power_loss(lake: Lake, path: Path, tmp_path: Path) -> None:
     with jlog.Writer(path, sync="none") as writer:
         fill(writer, 100)
