@@ -94,14 +94,6 @@ def append_records(writer: jlog.Writer, load: Load, many: int, _options: dict[st
     writer.flush()
 
 
-def append_and_sync(writer: jlog.Writer, load: Load, _many: int, _options: dict[str, Any]) -> None:
-    values = load.chunk()
-    for _ in range(load.chunks):
-        for value in values:
-            writer.append(value)
-            writer.sync()
-
-
 def ours(load: Load, many: int = 1, work: Callable[..., None] = append_records, **options: Any) -> Run:
     """`many` at a time: 1 is append, more is extend."""
 
