@@ -99,7 +99,7 @@ TAKES_A_PATH = [
     jlog.Journal,
     jlog.Journal.create,
     jlog.Journal.delete,
-    jlog.Journal.repair,
+    jlog.Journal.repair_at,
     jlog.logging.JournalHandler,
 ]
 
