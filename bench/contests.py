@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 import arrow
+import lake
 import mirroring
 from lz4.block import compress
 
@@ -102,4 +103,5 @@ CONTESTS = [
     Contest("group-commit", group_commit, "≥ 5×"),
     *arrow.CONTESTS,
     *mirroring.CONTESTS,
+    *lake.CONTESTS,
 ]

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import lake
 import mirroring
 import reopening
 from contests import CONTESTS
@@ -29,8 +30,8 @@ from jlog.bench.load import CHUNK_RECORDS, Load
 from jlog.bench.machine import has_failpoints, machine
 
 REOPENINGS = {"reopen": 64 << 20, "reopen-one-segment": 4 << 30}  # bytes of a segment
-LATENCY, MEMORY = "latency", "memory"
-NAMES = [contest.name for contest in CONTESTS] + [LATENCY, *REOPENINGS, MEMORY]
+LATENCY, MEMORY, PLANNING = "latency", "memory", "spark-planning"
+NAMES = [contest.name for contest in CONTESTS] + [LATENCY, *REOPENINGS, MEMORY, PLANNING]
 
 
 def arguments() -> argparse.Namespace:
@@ -102,10 +103,13 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
     latencies: dict[str, Latency] = {}
     reopenings: dict[str, Spread] = {}
     memories: dict[str, Memory] = {}
+    plans: Spread | None = None
     with console.status("") as status:
         for contest in CONTESTS:
             if contest.name in wanted and contest in mirroring.CONTESTS and (why := mirroring.missing()):
                 console.print(f"{contest.name}: left out, since there can be no broker: {why}", style="red")
+            elif contest.name in wanted and contest in lake.CONTESTS and (why := lake.missing()):
+                console.print(f"{contest.name}: left out, since there can be no Spark: {why}", style="red")
             elif contest.name in wanted:
                 status.update(contest.name)
                 results.append(hold(contest, settings))
@@ -119,6 +123,9 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
         if MEMORY in wanted:
             status.update(MEMORY)
             memories = memory(settings)
+        if PLANNING in wanted and not lake.missing():
+            status.update(PLANNING)
+            plans = lake.planning(settings)
     if results:
         console.print(rates_table(results, settings))
     if latencies:
@@ -127,6 +134,11 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
         console.print(reopenings_table(reopenings, settings))
     if memories:
         console.print(memory_table(memories, settings))
+    if plans:
+        planned = f"{lake.segments_of(settings):,} segments into partitions of Spark's"
+        console.print(
+            f"Milliseconds to cut {planned}: {spread(plans, digits=0)}, target {lake.PLANNING_TARGET}"
+        )
     return {
         "contests": [result.as_json() for result in results],
         "latency": {
@@ -138,6 +150,7 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
             for name, at in reopenings.items()
         },
         "memory": {name: asdict(found) for name, found in memories.items()},
+        PLANNING: {"unit": "ms", "target": lake.PLANNING_TARGET, **plans.as_json()} if plans else None,
     }
 
 

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import jlog
-from jlog.bench.contest import Contest, Settings, Way, empty_directory
+from jlog.bench.contest import Contest, Settings, Spread, Way, empty_directory
 from jlog.bench.load import value_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jlog.bench.load import Load
 
 CHUNK_RECORDS = 10_000
-SEGMENTS = 10_000
+PLANNING_TARGET = "< 2000 ms"
 # What Spark has by default, but for what docs/spark.md tells to set.
 SPARK = {
     "spark.driver.memory": "4g",
@@ -35,8 +35,6 @@ SPARK = {
     "spark.ui.showConsoleProgress": "false",
     "spark.python.unix.domain.socket.enabled": "true",
 }
-
-Query = "Callable[[DataFrame], object]"
 
 
 def missing() -> str:
@@ -112,11 +110,13 @@ def reading(
 ) -> Iterator[tuple[Way, Way]]:
     records = load_of(settings).records
     with both(settings) as (journal, parquet):
-        ours = lambda: session().read.format("jlog").schema(columns).load(str(journal))  # noqa: E731
-        theirs = lambda: session().read.parquet(str(parquet))  # noqa: E731
+        ours = partial(session().read.format("jlog").schema(columns).load, str(journal))
         yield (
             Way(f"Spark: {name} of a journal", asked(ours, query, records)),
-            Way(f"Spark: {rival[0]} of Parquet", asked(theirs, rival[1], records)),
+            Way(
+                f"Spark: {rival[0]} of Parquet",
+                asked(partial(session().read.parquet, str(parquet)), rival[1], records),
+            ),
         )
 
 
@@ -128,3 +128,29 @@ CONTESTS = [
     Contest("spark-sum", partial(reading, SUM[0], "value binary", SUM[1], SUM), "≥ 0.6×"),
     Contest("spark-to-parquet", partial(reading, COPY[0], ALL, COPY[1], COPY), "≥ 0.7×"),
 ]
+
+
+# --- Planning -------------------------------------------------------------------------------------------------------
+
+
+def segments_of(settings: Settings) -> int:
+    return settings.load.records // 100
+
+
+def planning(settings: Settings) -> Spread:
+    """Milliseconds for the reader to list the segments and cut them, as Spark's planner has it do."""
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    from jlog.spark.batch import batch_reader
+
+    schema = StructType([StructField("sequence", LongType())])
+    found = Spread()
+    with empty_directory(settings.directory) as directory:
+        with jlog.Writer(directory / "journal", precommit=4096, segment_bytes=4096) as writer:
+            for _ in range(segments_of(settings)):
+                writer.append(bytes(4096))  # each fills a segment
+        for _ in range(settings.rounds):
+            begin = perf_counter()
+            batch_reader(schema, {"path": str(directory / "journal")}).partitions()
+            found.rounds.append((perf_counter() - begin) * 1e3)
+    return found
