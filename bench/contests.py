@@ -9,8 +9,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 import arrow
-import lake
 import mirroring
+import spark_source
 from lz4.block import compress
 
 import jlog
@@ -103,5 +103,5 @@ CONTESTS = [
     Contest("group-commit", group_commit, "≥ 5×"),
     *arrow.CONTESTS,
     *mirroring.CONTESTS,
-    *lake.CONTESTS,
+    *spark_source.CONTESTS,
 ]

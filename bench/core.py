@@ -15,9 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import lake
 import mirroring
 import reopening
+import spark_source
 from contests import CONTESTS
 from latency import Latency, latency
 from memory import Memory, memory
@@ -108,7 +108,11 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
         for contest in CONTESTS:
             if contest.name in wanted and contest in mirroring.CONTESTS and (why := mirroring.missing()):
                 console.print(f"{contest.name}: left out, since there can be no broker: {why}", style="red")
-            elif contest.name in wanted and contest in lake.CONTESTS and (why := lake.missing()):
+            elif (
+                contest.name in wanted
+                and contest in spark_source.CONTESTS
+                and (why := spark_source.missing())
+            ):
                 console.print(f"{contest.name}: left out, since there can be no Spark: {why}", style="red")
             elif contest.name in wanted:
                 status.update(contest.name)
@@ -123,9 +127,9 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
         if MEMORY in wanted:
             status.update(MEMORY)
             memories = memory(settings)
-        if PLANNING in wanted and not lake.missing():
+        if PLANNING in wanted and not spark_source.missing():
             status.update(PLANNING)
-            plans = lake.planning(settings)
+            plans = spark_source.planning(settings)
     if results:
         console.print(rates_table(results, settings))
     if latencies:
@@ -135,9 +139,9 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
     if memories:
         console.print(memory_table(memories, settings))
     if plans:
-        planned = f"{lake.segments_of(settings):,} segments into partitions of Spark's"
+        planned = f"{spark_source.segments_of(settings):,} segments into partitions of Spark's"
         console.print(
-            f"Milliseconds to cut {planned}: {spread(plans, digits=0)}, target {lake.PLANNING_TARGET}"
+            f"Milliseconds to cut {planned}: {spread(plans, digits=0)}, target {spark_source.PLANNING_TARGET}"
         )
     return {
         "contests": [result.as_json() for result in results],
@@ -150,7 +154,9 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
             for name, at in reopenings.items()
         },
         "memory": {name: asdict(found) for name, found in memories.items()},
-        PLANNING: {"unit": "ms", "target": lake.PLANNING_TARGET, **plans.as_json()} if plans else None,
+        PLANNING: {"unit": "ms", "target": spark_source.PLANNING_TARGET, **plans.as_json()}
+        if plans
+        else None,
     }
 
 

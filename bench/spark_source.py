@@ -112,9 +112,9 @@ def reading(
     with both(settings) as (journal, parquet):
         ours = partial(session().read.format("jlog").schema(columns).load, str(journal))
         yield (
-            Way(f"Spark: {name} of a journal", asked(ours, query, records)),
+            Way(f"Spark: {name} of a journal, {records:,} records", asked(ours, query, records)),
             Way(
-                f"Spark: {rival[0]} of Parquet",
+                f"Spark: {rival[0]} of the same in Parquet",
                 asked(partial(session().read.parquet, str(parquet)), rival[1], records),
             ),
         )
