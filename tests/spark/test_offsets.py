@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -13,7 +14,6 @@ import jlog
 from behaviour.journals import SMALL, fill, read_away
 from jlog.errors import JournalError, PositionLost
 from jlog.spark.limits import shares
-from jlog.spark.scan import read_partition
 from jlog.spark.stream import StreamReader
 
 SCHEMA = StructType([StructField("sequence", LongType())])
@@ -184,7 +184,5 @@ def test_what_cannot_be_followed_is_refused(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_partition_of_nothing_has_no_rows(root: Path) -> None:
-    from pyspark.sql.datasource import InputPartition
-
-    reader = stream(root / "large")
-    assert list(read_partition(InputPartition(None), reader._columns, reader._options)) == []
+    """Spark makes one where a reader plans none."""
+    assert list(stream(root / "large").read(InputPartition(None))) == []
