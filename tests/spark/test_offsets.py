@@ -13,7 +13,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 import jlog
 from behaviour.journals import SMALL, fill, read_away
 from jlog.errors import JournalError, PositionLost
+from jlog.spark.journals import sources_of
 from jlog.spark.limits import shares
+from jlog.spark.options import parse
 from jlog.spark.stream import StreamReader
 
 SCHEMA = StructType([StructField("sequence", LongType())])
@@ -186,3 +188,12 @@ def test_what_cannot_be_followed_is_refused(root: Path, tmp_path: Path) -> None:
 def test_a_partition_of_nothing_has_no_rows(root: Path) -> None:
     """Spark makes one where a reader plans none."""
     assert list(stream(root / "large").read(InputPartition(None))) == []
+
+
+def test_segments_that_a_range_does_not_touch_are_not_listed(root: Path) -> None:
+    whole = jlog.Journal(root / "large").segments()
+    (source,) = sources_of(parse({"path": str(root / "large")})).values()
+    for start in range(0, 100, 3):
+        for end in range(start + 1, 101, 3):
+            touched = [one for one in whole if one.first_sequence < end and one.end_sequence > start]
+            assert source.segments_between(start, end) == touched
