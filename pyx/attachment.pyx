@@ -200,10 +200,12 @@ cdef class Attachment(Syncer):
         """What generation, slot and word do not say is had from elsewhere: nobody has looked at the page meanwhile, and
         no checksum is over the rest of it."""
         cdef jlog_page *page = self.buffer.page
-        cdef jlog_slot *slot = jlog_open_slot(page)
-        file = SegmentFile(self.path, slot.segment, self.uuid)
+        cdef jlog_slot *slot
         page.append_lock = page.sync_lock = page.sync_group = page.sync_arrivals = page.sync_served = 0
         page.capacity = self.precommit.mapped_bytes - JLOG_PAGE_BYTES
+        self.finish_replacing()
+        slot = jlog_open_slot(page)
+        file = SegmentFile(self.path, slot.segment, self.uuid)
         previous, _ = file.block_at(slot.previous_offset or SEGMENT_HEADER_BYTES)
         page.clamp_us = file.created_us if previous is None else previous.clock_us
         page.lease_limit = page.closed = page.durable_generation = 0

@@ -181,11 +181,16 @@ cdef class Syncer(Caller):
         first = page.durable_segment
         for name in [segment] if first == segment else [s for s in list_segments(self.path) if first <= s <= segment]:
             self.sync_segment(name, offset if name == segment else 0, number)
-        if first != segment:
+        # Read behind the fdatasync, which may have been that of a file that another one's name was given to. While it is odd
+        # that may be still to come.
+        incarnation = jlog_load_acquire(&page.incarnation)
+        if first != segment or incarnation != self.synced_incarnation:
             with nogil:
                 error = jlog_sync_directory(self.directory)
             if error != 0:
                 self.fail_sync(error)
+            if not incarnation & 1:
+                self.synced_incarnation = incarnation
         JLOG_FAILPOINT(b"sync.done")
         self.bounds_file.update(mark=(segment, offset, end))
         jlog_replace64(&page.syncing, number if alone else page.syncing, 0)
