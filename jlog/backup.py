@@ -96,14 +96,14 @@ def _copy(path: str, meta: Meta, target: str, progress: Progress) -> None:
             _copy_position(path, meta, target, kind, name)
         sync_directory(os.path.join(target, f"{kind}s"))
     body, newest = _open_segment(path, meta)
-    bounds = BoundsFile(os.path.join(path, "bounds"), meta.uuid, None, writable=False).read()
-    for segment, following in pairwise(name for name in list_segments(path) if name <= body.segment):
-        if following > bounds.first_sequence:  # else retention has removed it, and its file was left
-            end, _, stated = segment_end(path, segment, following, meta.uuid)
-            with open(os.path.join(path, segment_name(segment)), "rb") as source:
-                _copy_segment(source, target, end if stated else None, progress)
-            _copy_file(path, target, index_name(segment))
     with newest:
+        bounds = BoundsFile(os.path.join(path, "bounds"), meta.uuid, None, writable=False).read()
+        for segment, following in pairwise(name for name in list_segments(path) if name <= body.segment):
+            if following > bounds.first_sequence:  # else retention has removed it, and its file was left
+                end, _, stated = segment_end(path, segment, following, meta.uuid)
+                with open(os.path.join(path, segment_name(segment)), "rb") as source:
+                    _copy_segment(source, target, end if stated else None, progress)
+                _copy_file(path, target, index_name(segment))
         place = _copy_open_segment(newest, meta, target, body, progress)
     lease = max(bounds.lease_limit, place[2] + LEASE_STRIDE)
     file = os.path.join(target, "bounds")

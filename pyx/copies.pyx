@@ -20,7 +20,6 @@ from jlog._core.format cimport (
     JLOG_POSITION_MAGIC,
     jlog_bounds,
     jlog_position,
-    jlog_segment_header,
     jlog_structure_crc,
 )
 from jlog._core.lock cimport BOUNDS_BYTE
@@ -130,7 +129,7 @@ cdef class BoundsFile:
         memset(&bounds, 0, sizeof(bounds))
         bounds.lease_limit = lease_limit
         bounds.first_sequence = first_sequence
-        bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence = mark_of(*mark)
+        bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence = mark
         bounds.closed_segment, bounds.closed_offset, bounds.closed_sequence = closed
         try:
             write_copies(fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, uuid, path)
@@ -170,8 +169,6 @@ cdef class BoundsFile:
                 self.read()
             bounds.first_sequence = max(bounds.first_sequence, first_sequence)
             bounds.lease_limit = max(bounds.lease_limit, lease_limit)
-            if mark is not None:
-                mark = mark_of(*mark)
             # By sequence, then by segment: at the beginning of one the mark has left the one before, which may be gone.
             if mark is not None and (mark[2], mark[0]) >= (bounds.mark_sequence, bounds.mark_segment):
                 bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence = mark
@@ -186,12 +183,6 @@ cdef class BoundsFile:
             if error != 0:
                 raise OSError(error, os.strerror(error), self.path)
         return self.read()
-
-
-def mark_of(uint64_t segment, uint64_t offset, uint64_t sequence):
-    """As long as a segment has no record another file may take its name, with other blocks of state: it is read from its
-    beginning."""
-    return segment, min(offset, <uint64_t> sizeof(jlog_segment_header)) if sequence == segment else offset, sequence
 
 
 def birth_us(int fd) -> int:

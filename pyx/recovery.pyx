@@ -74,7 +74,9 @@ def scan(directory, bytes uuid not None, bounds) -> End:
         raise CorruptJournal(os.fspath(directory), 0, "there is no segment file; restore one from a backup")
     segment, offset, sequence = kept[0], SEGMENT_HEADER_BYTES, kept[0]
     previous, clock_us, damage = 0, INT64_MIN, []
-    if segment == bounds.mark_segment and bounds.mark_offset:
+    if segment == bounds.mark_segment and bounds.mark_offset and not (
+            bounds.mark_sequence == segment and SegmentFile(directory, segment, uuid).replacements):
+        # Where a file holds state alone the mark may be a place in one that had the name before.
         offset, sequence = bounds.mark_offset, bounds.mark_sequence
         # The clock that was reached: the headers before the mark tell it, and the state block has taken it over.
         for block in SegmentFile(directory, segment, uuid).blocks():

@@ -208,7 +208,8 @@ cdef class Syncer(Caller):
         than a sync which may have failed does not tell: then its blocks are written once more, and are its own."""
         cdef jlog_page *page = self.buffer.page
         cdef uint64_t opened = 0, suspect
-        cdef int error, fd = self.borrow_descriptor(segment, &opened)
+        cdef uint64_t incarnation = jlog_load_acquire(&page.incarnation)
+        cdef int error = 0, fd = self.borrow_descriptor(segment, &opened)
         try:
             if fd < 0:
                 fd = os.open(os.path.join(self.path, segment_name(segment)), os.O_RDWR | os.O_CLOEXEC)
@@ -221,7 +222,8 @@ cdef class Syncer(Caller):
         except FileNotFoundError:
             return 0  # cleaned: nobody needs it
         except JournalError:
-            error = EIO  # what was written is not there any more
+            if jlog_load_acquire(&page.incarnation) == incarnation:
+                error = EIO  # what was written is not there any more; else it stands in another file, which was synced
         finally:
             if fd >= 0:
                 close(fd)

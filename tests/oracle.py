@@ -669,7 +669,7 @@ class Walk:
         """Neither the mark nor a block behind the end may have known that more was synced: that would be damage, not a
         torn tail."""
         last = self.contents.segments[-1]
-        mark = self.contents.bounds.mark
+        mark = mark_of(self.contents)
         require(
             mark <= self.contents.end, last.path, last.end_offset, f"no block, though all to {mark} is synced"
         )
@@ -936,8 +936,15 @@ def check_bounds(contents: Contents) -> None:
         )
 
 
+def mark_of(contents: Contents) -> tuple[int, int, int]:
+    """In a segment without records it may be a place in a file that had the name before."""
+    segment, _, sequence = mark = contents.bounds.mark
+    replaced = {found.first_sequence for found in contents.segments if found.replacements}
+    return (segment, 0, sequence) if sequence == segment and segment in replaced else mark
+
+
 def check_mark(contents: Contents, path: str) -> None:
-    segment, offset, sequence = mark = contents.bounds.mark
+    segment, offset, sequence = mark = mark_of(contents)
     require(
         mark <= contents.end and sequence <= contents.end[2], path, 48, f"the mark {mark} is behind the end"
     )
