@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Url = str | os.PathLike[str]
 
+TOPIC_OPTIONS = {"create", "key", "partitions", "replication_factor"}
+
 
 def transform(
     source_url: Url, sink_url: Url, function: Function, *, follow: bool = False, **options: Any
@@ -140,13 +142,17 @@ def _sink(
         from jlog.flow.journals import JournalSink
 
         if letters["dead_letter"] is not None or letters["refused"] == "dead-letter":
-            raise ValueError("dead letters go to a topic beside a topic; a journal refuses nothing")
+            raise ValueError(f"{os.fspath(path)} is a journal: dead letters go to a topic beside a topic")
+        for name in TOPIC_OPTIONS & set(options):
+            raise ValueError(f"{os.fspath(path)} is a journal: {name} is for topics")
         return JournalSink(path, **options)
     from jlog.kafka.mirror import key_of
     from jlog.kafka.settings import Settings
     from jlog.kafka.sink import TopicSink
     from jlog.kafka.url import parse
 
+    for name in set(options) - TOPIC_OPTIONS:
+        raise ValueError(f"{url} is a topic: {name} is for journals")
     at = parse(str(url))
     key = options.pop("key", "record")
     return TopicSink(

@@ -19,6 +19,7 @@ from jlog.cli.output import json_option, print_json
 from jlog.cli.parameters import PATH, SIZE, checked, is_topic, journal_or_topic_argument, refuse_beside
 from jlog.cli.progress import progress_bar
 from jlog.cli.retention import complete_retention
+from jlog.cli.topics import making_options, take_making
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,6 +54,7 @@ STDIN = "-"
     "Units are of 1024.  [default: 128K]",
 )
 @journal_options
+@making_options
 @json_option
 def append(
     journal: str,
@@ -62,6 +64,7 @@ def append(
     precommit: int | None,
     options: dict[str, Any],
     as_json: bool,
+    **making: Any,
 ) -> None:
     """Append the records of each FILE, or of stdin, to JOURNAL, which is made if there is none.
 
@@ -86,6 +89,7 @@ def append(
     """
     if precommit is not None:
         options["precommit"] = precommit
+    options |= take_making(making, is_topic(journal))
     if format_name == "jsonl":
         refuse_beside("--format jsonl", "framing")
     split = split_jsonl if format_name == "jsonl" else SPLITTERS[framing]

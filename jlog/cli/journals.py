@@ -29,6 +29,7 @@ from jlog.cli.parameters import (
     journal_or_topic_argument,
 )
 from jlog.cli.retention import complete_retention
+from jlog.cli.topics import size_options, take_making, topic_settings
 from jlog.errors import JournalError, JournalNotFound
 from jlog.urls import create_journal, delete_journal, list_topics, open_journal
 
@@ -42,15 +43,8 @@ if TYPE_CHECKING:
     "--precommit", type=SIZE, help="Size of the shared pre-commit buffer, 4K to 1G.  [default: 128K]"
 )
 @journal_options
-@click.option("--partitions", type=click.IntRange(min=1), help="Of a topic.  [default: 1]")
-@click.option("--replication-factor", type=click.IntRange(min=1), help="Of a topic.  [default: the brokers']")
-def create(
-    journal: str,
-    options: dict[str, Any],
-    precommit: int | None,
-    partitions: int | None,
-    replication_factor: int | None,
-) -> None:
+@size_options
+def create(journal: str, options: dict[str, Any], precommit: int | None, **making: int | None) -> None:
     """Make JOURNAL, empty, with options that hold for everybody who writes to it.
 
     Without `create` the first writer makes the journal. By default a segment is removed once every subscriber and every
@@ -69,13 +63,10 @@ def create(
     """
     if precommit is not None:
         options["precommit"] = precommit
-    topics = {"partitions": partitions, "replication_factor": replication_factor}
-    given = {name: value for name, value in topics.items() if value is not None}
-    if given and not is_topic(journal):
-        raise click.UsageError("--partitions and --replication-factor are for Kafka topics")
+    options |= take_making(making, is_topic(journal))
     with checked():
         complete_retention(options)
-        create_journal(journal, **options, **given)
+        create_journal(journal, **options)
 
 
 @click.command(short_help="Show what a journal is and holds.")
@@ -102,6 +93,7 @@ def info(journal: str, as_json: bool) -> None:
 
 @click.command("ls", short_help="List the journals below a directory.")
 @click.argument("directory", metavar="[DIR]", type=DIRECTORY_OR_SERVER, default=".")
+@topic_settings
 @json_option
 def list_journals(directory: str, as_json: bool) -> None:
     """List the journals below DIR (the current directory), with their subscribers and how far these lag.

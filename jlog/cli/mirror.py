@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +13,9 @@ from jlog.cli.exits import DAMAGED, FAILED
 from jlog.cli.output import complain, human_bytes, json_option, print_fields, print_json, print_table
 from jlog.cli.parameters import PATH, POSITION, checked
 from jlog.cli.progress import progress_bar, working
+from jlog.cli.topics import config_options, kafka, making_options, take_making
 from jlog.flow.functions import load
+from jlog.options import COMPRESSIONS, SYNCS
 
 
 @click.group(short_help="Mirror to and from Kafka; status, verify.")
@@ -27,31 +28,6 @@ def mirror() -> None:
     A mirror that is killed, or loses its broker, goes on where it was. SIGINT and SIGTERM end it within two seconds,
     with exit code 0.
     """
-
-
-def kafka() -> Any:
-    """What needs the extra is imported when it is used."""
-    try:
-        return importlib.import_module("jlog.kafka")
-    except ModuleNotFoundError as error:
-        raise click.UsageError(f"this needs {error.name}: pip install 'pyjlog[kafka]'") from error
-
-
-def config_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option(
-            "-X",
-            "settings",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="A setting of librdkafka's, for example security.protocol=SSL. May be repeated.",
-        ),
-        click.option(
-            "--config", "config_file", type=PATH, metavar="FILE", help="Such settings, one on each line."
-        ),
-    ):
-        function = option(function)
-    return function
 
 
 def flow_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,6 +55,33 @@ def flow_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return config_options(json_option(function))
 
 
+key_option = click.option(
+    "--key", default="record", show_default=True, help="A message's key: record, none or header:NAME."
+)
+
+
+def refused_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    command = click.option(
+        "--dead-letter",
+        metavar="TOPIC",
+        help="Where it goes with --refused dead-letter.  [default: TOPIC.refused]",
+    )(command)
+    return click.option(
+        "--refused",
+        type=click.Choice(["stop", "skip", "dead-letter"]),
+        default="stop",
+        show_default=True,
+        help="What becomes of a record that the topic, or the transform, will not have.",
+    )(command)
+
+
+def dead_letter_topic(refused: str, dead_letter: str | None, topic: str) -> str | None:
+    if refused != "dead-letter" or dead_letter is not None:
+        return dead_letter
+    with checked():
+        return f"{kafka().parse(topic).topic}.refused"
+
+
 @mirror.command("to-kafka", short_help="A journal to a topic.")
 @click.argument("journal", type=PATH)
 @click.argument("topic")
@@ -90,36 +93,15 @@ def flow_options(function: Callable[..., Any]) -> Callable[..., Any]:
     is_flag=True,
     help="Hold no subscriber and write nothing to the journal: mirror what is synced.",
 )
-@click.option(
-    "--key", default="record", show_default=True, help="A message's key: record, none or header:NAME."
-)
-@click.option(
-    "--partitions",
-    type=click.IntRange(min=1),
-    default=1,
-    help="Of a topic that has to be made.  [default: 1]",
-)
-@click.option("--replication-factor", type=click.IntRange(min=1), help="Likewise.  [default: the brokers']")
-@click.option("--no-create", is_flag=True, help="Make no topic.")
-@click.option(
-    "--refused",
-    type=click.Choice(["stop", "skip", "dead-letter"]),
-    default="stop",
-    show_default=True,
-    help="What becomes of a record that the topic will not have.",
-)
-@click.option(
-    "--dead-letter",
-    metavar="TOPIC",
-    help="Where it goes with --refused dead-letter.  [default: TOPIC.refused]",
-)
+@key_option
+@refused_options
+@making_options
 @flow_options
 def to_kafka(
     journal: str,
     topic: str,
     read_only: bool,
     subscriber: str,
-    no_create: bool,
     dead_letter: str | None,
     **options: Any,
 ) -> None:
@@ -137,38 +119,38 @@ def to_kafka(
     """
     module = kafka()
     name = None if read_only else subscriber
+    making = take_making(options, for_topic=True)
     if options["dry_run"]:
-        wanted = ("start", "resume_at", "key", "partitions")
+        wanted = ("start", "resume_at", "key")
         with checked():
             found = module.plan_mirror(
                 journal,
                 topic,
                 subscriber=name,
+                partitions=making.get("partitions", 1),
                 **{option: options[option] for option in wanted},
                 **settings_of(options),
             )
         print_plan(found, options["as_json"])
         return
-    if options["refused"] == "dead-letter" and dead_letter is None:
-        with checked():
-            dead_letter = f"{module.parse(topic).topic}.refused"
-    own = {option: options.pop(option) for option in ("key", "partitions", "replication_factor", "refused")}
+    own = {"key": options.pop("key"), "refused": options.pop("refused"), **making}
+    own["dead_letter"] = dead_letter_topic(own["refused"], dead_letter, topic)
+    run(
+        f"{journal} to {topic}",
+        lambda **given: module.Mirror(journal, topic, subscriber=name, **own, **given),
+        options,
+    )
 
-    def make(**given: Any) -> Any:
-        return module.Mirror(
-            journal, topic, subscriber=name, create=not no_create, dead_letter=dead_letter, **own, **given
-        )
 
-    run(make, options)
+def journal_sink_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    command = click.option("--compression", type=click.Choice(COMPRESSIONS), help="Likewise.")(command)
+    return click.option("--sync", type=click.Choice(SYNCS), help="Of the journal, from now on.")(command)
 
 
 @mirror.command("from-kafka", short_help="Topics to a journal.")
 @click.argument("topic")
 @click.argument("journal", type=PATH)
-@click.option(
-    "--sync", type=click.Choice(["none", "interval", "append"]), help="Of the journal, from now on."
-)
-@click.option("--compression", type=click.Choice(["none", "lz4"]), help="Likewise.")
+@journal_sink_options
 @click.option(
     "--refused",
     type=click.Choice(["stop", "skip"]),
@@ -197,15 +179,15 @@ def from_kafka(topic: str, journal: str, **options: Any) -> None:
         print_plan(found, options["as_json"])
         return
     own = {option: options.pop(option) for option in ("sync", "compression", "refused")}
-    run(lambda **given: module.Capture(topic, journal, **own, **given), options)
+    run(f"{topic} to {journal}", lambda **given: module.Capture(topic, journal, **own, **given), options)
 
 
 def settings_of(options: dict[str, Any]) -> dict[str, Any]:
     return {"config": options["settings"], "config_file": options["config_file"]}
 
 
-def run(make: Callable[..., Any], options: dict[str, Any]) -> None:
-    """Makes the flow, and runs it to its end or to a signal's."""
+def run(name: str, make: Callable[..., Any], options: dict[str, Any]) -> None:
+    """Makes the flow, and runs it to its end or to a signal's. `name`: in its metrics."""
     names = ("until_end", "start", "resume_at", "skip_missing", "rate")
     given = {name: options[name] for name in names} | settings_of(options)
     if options["transform"]:
@@ -221,7 +203,7 @@ def run(make: Callable[..., Any], options: dict[str, Any]) -> None:
     with signals_to(end), progress_bar("Moving", None, in_bytes=False, shown=options["until_end"]) as advance:
         with checked():
             flow = make(on_event=complain, on_commit=advance, **given)
-        with served(options["metrics"], {"mirror": flow}), checked():
+        with served(options["metrics"], {name: flow}), checked():
             stats = flow.run()
     if options["as_json"]:
         print_json(vars(stats))

@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from jlog.archive import archive_at
+from jlog.cli.topics import topic_settings
 from jlog.errors import JournalError
 from jlog.filesystem import is_url
 from jlog.urls import open_journal, path_of
@@ -131,43 +132,11 @@ def journal_or_topic_argument(function: Callable[..., Any]) -> Callable[..., Any
     return click.argument("journal", type=JournalType(or_topic=True))(topic_settings(function))
 
 
-def topic_settings(function: Callable[..., Any]) -> Callable[..., Any]:
-    """For a Kafka topic, settings of librdkafka's: they go where those of this process's environment are."""
-    setting = click.option(
-        "-X",
-        "settings",
-        multiple=True,
-        metavar="NAME=VALUE",
-        expose_value=False,
-        callback=_set_environment,
-        help="For a Kafka topic: a setting of librdkafka's, such as security.protocol=SSL. May be repeated.",
-    )
-    file = click.option(
-        "--config",
-        metavar="FILE",
-        expose_value=False,
-        callback=_name_config_file,
-        help="For a Kafka topic: such settings, one on each line.",
-    )
-    return setting(file(function))
-
-
-def _set_environment(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
-    for value in values:
-        name, equals, text = value.partition("=")
-        if not equals or not name.strip():
-            raise click.BadParameter("write NAME=VALUE", ctx, param)
-        os.environ["JLOG_KAFKA_" + name.strip().upper().replace(".", "_")] = text.strip()
-
-
-def _name_config_file(_ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        os.environ["JLOG_KAFKA_CONFIG"] = value
-
-
 def readable_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """A journal, a topic or an archive: what cli.reading.open_reader opens."""
-    return click.argument("journal", type=JournalType(or_topic=True, or_archive=True))(function)
+    return click.argument("journal", type=JournalType(or_topic=True, or_archive=True))(
+        topic_settings(function)
+    )
 
 
 def refuse_beside(option: str, *others: str) -> None:

@@ -6,8 +6,18 @@ from typing import Any
 
 import click
 
-from jlog.cli.mirror import flow_options, run
+from jlog.cli.mirror import (
+    dead_letter_topic,
+    flow_options,
+    journal_sink_options,
+    key_option,
+    refused_options,
+    run,
+)
+from jlog.cli.parameters import checked
+from jlog.cli.topics import making_options, take_making
 from jlog.transform import transforming
+from jlog.urls import path_of
 
 
 @click.command(short_help="Change records on their way somewhere else.")
@@ -15,20 +25,32 @@ from jlog.transform import transforming
 @click.argument("sink")
 @click.option("--subscriber", metavar="NAME", default="", help="Of a journal, whose position it holds.")
 @click.option("--read-only", is_flag=True, help="Hold no subscriber of a journal: read what is synced.")
-@click.option(
-    "--refused",
-    type=click.Choice(["stop", "skip"]),
-    default="stop",
-    show_default=True,
-    help="What becomes of a record that the sink or the function will not have.",
-)
+@click.option("--name", help="Tells transforms from the same topics to the same topic apart.")
+@key_option
+@refused_options
+@making_options
+@journal_sink_options
 @flow_options
-def transform(source: str, sink: str, subscriber: str, read_only: bool, refused: Any, **options: Any) -> None:
+def transform(
+    source: str,
+    sink: str,
+    subscriber: str,
+    read_only: bool,
+    refused: Any,
+    dead_letter: str | None,
+    key: str,
+    sync: str | None,
+    compression: str | None,
+    **options: Any,
+) -> None:
     """Move every record of SOURCE to SINK, changed by --transform, and follow.
 
     Each of the two is a journal or a Kafka topic. The function is given a record and returns a record, bytes (the same
     record with this value), a list of these, or None to drop it. Every record of SOURCE counts once, whatever is killed:
     SINK has the place in SOURCE beside the records.
+
+    SINK is made if there is none. Of the options, --key, --dead-letter and those of a topic's size are for a topic, --sync
+    and --compression for a journal.
 
     \b
     Examples:
@@ -39,11 +61,22 @@ def transform(source: str, sink: str, subscriber: str, read_only: bool, refused:
         raise click.UsageError("--transform MODULE:FUNCTION says what becomes of each record")
     if options["dry_run"]:
         raise click.UsageError("--dry-run cannot tell what a function makes of the records")
+    with checked():
+        to_topic = path_of(sink) is None
+    own = take_making(options, to_topic)
+    own |= {
+        name: value for name, value in (("sync", sync), ("compression", compression)) if value is not None
+    }
+    if key != "record":
+        own["key"] = key
+    own["dead_letter"] = dead_letter_topic(refused, dead_letter, sink) if to_topic else dead_letter
+    name = options.pop("name")
 
     def make(**given: Any) -> Any:
         function = given.pop("function")
+        reader = None if read_only else subscriber
         return transforming(
-            source, sink, function, subscriber=None if read_only else subscriber, refused=refused, **given
+            source, sink, function, subscriber=reader, name=name, refused=refused, **own, **given
         )
 
-    run(make, options)
+    run(f"{source} to {sink}", make, options)

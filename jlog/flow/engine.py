@@ -115,6 +115,11 @@ class Flow:
         answers in time."""
         self._stop.request()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether both ends could be reached when it last tried. False before the first step, and when it has ended."""
+        return self._open
+
     def lag(self) -> Lag:
         """How far what was committed is behind the end of the source. May be asked from another thread."""
         return self.source.lag(self._committed)

@@ -36,9 +36,13 @@ class FlowCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         for counter, text in COUNTERS.items():
             family = CounterMetricFamily(f"jlog_mirror_{counter}", text, labels=["mirror"])
-            for name, flow in self._flows.items():
+            for name, flow in [*self._flows.items()]:
                 family.add_metric([name], getattr(flow.stats, counter))
             yield family
+        up = GaugeMetricFamily("jlog_mirror_up", "1 while both ends can be reached.", labels=["mirror"])
+        for name, flow in [*self._flows.items()]:
+            up.add_metric([name], float(flow.is_open))
+        yield up
         yield from self._lags()
 
     def _lags(self) -> Iterator[Metric]:
@@ -49,7 +53,7 @@ class FlowCollector(Collector):
         age = GaugeMetricFamily(
             "jlog_mirror_lag_seconds", "Age of the oldest record not moved.", labels=["mirror"]
         )
-        for name, flow in self._flows.items():
+        for name, flow in [*self._flows.items()]:
             try:
                 lag = flow.lag()
             except (JournalError, OSError) as error:

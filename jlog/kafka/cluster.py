@@ -34,6 +34,13 @@ class Topic:
     partitions: int
     replicas: int
 
+    def check_has(self, partition: int) -> None:
+        """ValueError where it does not."""
+        if partition >= self.partitions:
+            raise ValueError(
+                f"topic {self.name} has the partitions 0 to {self.partitions - 1}, and no {partition}"
+            )
+
 
 class Cluster:
     """Asks the brokers of one cluster. Raises BrokerError where they refuse for good, Retry where they do not answer."""

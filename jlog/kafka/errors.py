@@ -69,12 +69,19 @@ FINAL = (
     KafkaError.UNSUPPORTED_VERSION,
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
 )
+# No fetch gets it any more: retention was faster, or the topic is another one, or has lost its tail.
+OFFSET_GONE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
 TIMED_OUT = (
     KafkaError._TIMED_OUT,
     KafkaError._TIMED_OUT_QUEUE,
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
 )
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether it is the brokers' being away or at odds, and not somebody's mistake."""
+    return isinstance(error, BrokerError) and error.code != 0 and error.code not in FINAL
 
 
 def error_of(error: BaseException) -> KafkaError | None:

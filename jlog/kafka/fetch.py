@@ -7,11 +7,10 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from jlog.errors import JournalNotFound
-from jlog.kafka.errors import TIMED_OUT, as_ours, told
+from jlog.kafka.errors import OFFSET_GONE, TIMED_OUT, as_ours, told
 from jlog.kafka.partition import Partition
 
 AT_ONCE = 1_000
-GONE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
 
 
 class Fetch:
@@ -58,7 +57,7 @@ class Fetch:
 
     def _what(self, error: KafkaError) -> Exception:
         partition = self._partition
-        if error.code() in GONE:
+        if error.code() in OFFSET_GONE:
             try:
                 partition.check_same()
                 first = partition.first()

@@ -10,6 +10,7 @@ from jlog.flow.engine import Flow, Policy, nothing
 from jlog.flow.journals import JournalSink, JournalSource
 from jlog.flow.records import Function, RecordLike
 from jlog.flow.stop import Stop
+from jlog.kafka.errors import at_once
 from jlog.kafka.settings import Config, Settings
 from jlog.kafka.sink import Key, TopicSink
 from jlog.kafka.source import TopicSource
@@ -33,7 +34,8 @@ class Mirror(Flow):
     until_end: run() ends where the journal ended when it began. rate: records a second at most.
     skip_missing: goes on behind what retention has removed. resume_at: a position of the journal to go on at, whatever was
         mirrored before.
-    config, config_file: settings of librdkafka's (see Settings). on_event: is told what somebody should know, in a line.
+    config, config_file: settings of librdkafka's (see Settings). on_event: is told what somebody should know, in a line;
+        on_commit: how many records a transaction moved. stop: of several that end together.
 
     Raises where it cannot go on: Fenced, TopicChanged, RecordRefused, PositionLost, SubscriberBusy, BrokerError.
 
@@ -63,11 +65,12 @@ class Mirror(Flow):
         config_file: str | os.PathLike[str] | None = None,
         on_event: Callable[[str], None] = nothing,
         on_commit: Callable[[int], None] = nothing,
+        stop: Stop | None = None,
     ) -> None:
         at = parse(url)
         settings = Settings(at, config, config_file)
         name = default_subscriber(at.topic) if subscriber == "" else subscriber
-        stop = Stop()
+        stop = stop or Stop()
         source = JournalSource(journal, name, start=start, skip_missing=skip_missing, on_event=on_event)
         try:
             sink = TopicSink(
@@ -134,11 +137,12 @@ class Capture(Flow):
         config_file: str | os.PathLike[str] | None = None,
         on_event: Callable[[str], None] = nothing,
         on_commit: Callable[[int], None] = nothing,
+        stop: Stop | None = None,
         **writer_options: Any,
     ) -> None:
         at = parse_topics(url)
         settings = Settings(at, config, config_file)
-        stop = Stop()
+        stop = stop or Stop()
         source = TopicSource(
             settings,
             at,
@@ -148,7 +152,8 @@ class Capture(Flow):
             about={"transform": True} if function is not None else {},
             on_event=on_event,
         )
-        source.cluster.check()  # before a journal is made for what cannot be read
+        with at_once():
+            source.cluster.check()  # before a journal is made for what cannot be read
         sink = JournalSink(journal, **writer_options)
         super().__init__(
             source,

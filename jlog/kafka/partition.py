@@ -116,14 +116,12 @@ class Partition:
 
 
 def _number_of(at: TopicUrl, topic: Topic) -> int:
-    last = topic.partitions - 1
-    if at.partition is None:
-        if last > 0:
-            raise ValueError(
-                f"topic {topic.name} has the partitions 0 to {last}, and a reader or writer has one of them; choose it: "
-                f"{at}?partition=0"
-            )
-        return 0
-    if at.partition > last:
-        raise ValueError(f"topic {topic.name} has the partitions 0 to {last}, and no {at.partition}")
-    return at.partition
+    if at.partition is not None:
+        topic.check_has(at.partition)
+        return at.partition
+    if topic.partitions > 1:
+        raise ValueError(
+            f"topic {topic.name} has the partitions 0 to {topic.partitions - 1}, and a reader or writer has one of them; "
+            f"choose it: {at}?partition=0"
+        )
+    return 0

@@ -1,14 +1,33 @@
-"""Where Java's producer, and ours, puts a record with a key."""
+"""Where the client's partitioners put a record with a key."""
 
 from __future__ import annotations
+
+import zlib
 
 _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995
 _SEED = 0x9747B28C
+_FNV_OFFSET = 0x811C9DC5
+_FNV_PRIME = 0x01000193
 
 
-def murmur2_partition(key: bytes, partitions: int) -> int:
+def partition_of_key(key: bytes, partitions: int, partitioner: str) -> int | None:
+    """None where it is left to chance."""
+    if partitioner == "random" or (partitioner == "consistent_random" and not key):
+        return None
+    if partitioner.startswith("consistent"):
+        return zlib.crc32(key) % partitions
+    if partitioner.startswith("fnv1a"):
+        return fnv1a(key) % partitions
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def fnv1a(data: bytes) -> int:
+    """As Sarama has it: the 32-bit hash is a signed number, of which the size counts."""
+    found = _FNV_OFFSET
+    for byte in data:
+        found = (found ^ byte) * _FNV_PRIME & _MASK
+    return found if found < 1 << 31 else (1 << 32) - found
 
 
 def murmur2(data: bytes) -> int:

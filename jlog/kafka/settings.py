@@ -123,6 +123,10 @@ class Settings:
                 text = text.replace(str(value), HIDDEN)
         return text
 
+    @property
+    def partitioner(self) -> str:
+        return str(self.given.get("partitioner", PRODUCER["partitioner"]))
+
     def for_admin(self) -> dict[str, Any]:
         return self._merged({})
 

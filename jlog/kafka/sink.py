@@ -116,10 +116,8 @@ class TopicSink:
         ):
             raise self._deleted()
         topic, _ = self.cluster.ensure(self.name, **self._making)
-        if self._partition is not None and self._partition >= topic.partitions:
-            raise ValueError(
-                f"topic {self.name} has the partitions 0 to {topic.partitions - 1}, and no {self._partition}"
-            )
+        if self._partition is not None:
+            topic.check_has(self._partition)
         replication_factor = self._making["replication_factor"]
         ensure_table(self.cluster, self.marks_topic, replication_factor)
         self._rules = Rules(self.cluster.config(self.name))
@@ -142,11 +140,13 @@ class TopicSink:
         sink = marks.get(SINK) or {
             "topic_id": topic.id,
             "begin": self.cluster.end_offsets(topic),
-            "partitions": [],
+            "placing": [],
         }
-        if not sink["partitions"] or sink["partitions"][-1][0] != topic.partitions:
+        by = self.settings.partitioner if self._partition is None else self._partition
+        placing = {"partitions": topic.partitions, "by": by}
+        if not sink["placing"] or {**sink["placing"][-1], **placing} != sink["placing"][-1]:
             since = {name: mark for name, mark in marks.items() if name != SINK}
-            sink = {**sink, "partitions": [*sink["partitions"], [topic.partitions, since]]}
+            sink = {**sink, "placing": [*sink["placing"], {**placing, "since": since}]}
         sink = {"left_out": 0, **sink, **self._about}
         owner = {
             "instance": self._instance,

@@ -14,7 +14,7 @@ from jlog.flow.engine import nothing
 from jlog.flow.errors import Retry
 from jlog.flow.stop import Stop
 from jlog.kafka.cluster import Cluster, Topic
-from jlog.kafka.errors import TIMED_OUT, BrokerError, TopicChanged, as_ours, told
+from jlog.kafka.errors import OFFSET_GONE, TIMED_OUT, BrokerError, TopicChanged, as_ours, told
 from jlog.kafka.lag import topics_lag
 from jlog.kafka.names import is_ours
 from jlog.kafka.records import CapturedBatch, KafkaBatch, Origins
@@ -117,10 +117,7 @@ class TopicSource:
         wanted = self.url.partition
         if wanted is None:
             return list(range(topic.partitions))
-        if wanted >= topic.partitions:
-            raise ValueError(
-                f"topic {topic.name} has the partitions 0 to {topic.partitions - 1}, and no {wanted}"
-            )
+        topic.check_has(wanted)
         return [wanted]
 
     def _begin(self, topic: Topic, first: dict[int, int], end: dict[int, int], start: Any) -> dict[int, int]:
@@ -229,11 +226,7 @@ class TopicSource:
             # Behind the last record may be what ends transactions, which is never handed out.
             if place in self._next:
                 self._next[place] = max(self._next[place], message.offset())
-        elif code in (
-            KafkaError.OFFSET_OUT_OF_RANGE,
-            KafkaError._AUTO_OFFSET_RESET,
-            KafkaError._LOG_TRUNCATION,
-        ):
+        elif code in OFFSET_GONE:
             self._overtaken(place)
         elif code not in TIMED_OUT:  # where the client connects again by itself
             found = as_ours(KafkaException(error), f"reading topic {place[0]}", self.settings)
@@ -246,7 +239,7 @@ class TopicSource:
         )
 
     def _overtaken(self, place: Place) -> None:
-        """The offset is not there: retention was faster, or the topic is another one, or has lost its tail."""
+        """The offset is not there any more."""
         topic = self._same(place[0])
         if not self._skip_missing:
             first = self.cluster.first_offsets(topic, [place[1]])[place[1]]

@@ -26,14 +26,6 @@ SHOWN = (
     "message.timestamp.type",
     "min.insync.replicas",
 )
-SHOWN = (
-    "cleanup.policy",
-    "retention.ms",
-    "retention.bytes",
-    "max.message.bytes",
-    "message.timestamp.type",
-    "min.insync.replicas",
-)
 ROLL_MS = {"minutely": 60_000, "hourly": 3_600_000, "daily": 86_400_000, "weekly": 604_800_000}
 
 

@@ -14,7 +14,8 @@ from jlog.flow.records import Headers, RecordLike
 from jlog.kafka.errors import at_once
 from jlog.kafka.mirror import key_of
 from jlog.kafka.names import OFFSET, PARTITION, TOPIC
-from jlog.kafka.partitions import murmur2_partition
+from jlog.kafka.partitions import partition_of_key
+from jlog.kafka.rules import milliseconds
 from jlog.kafka.settings import Config
 from jlog.kafka.sink import SINK, SPREAD_BITS, without_ours
 from jlog.kafka.status import FROM_KAFKA, TO_KAFKA, Pair, find_pair
@@ -74,7 +75,7 @@ def difference(record: RecordLike, message: Any, key: bytes | None) -> str:
         return "key"
     time_us = record.timestamp_us
     assert time_us is not None
-    if (time_us // 1000 or 1) != (message.timestamp()[1] or 1):
+    if milliseconds(time_us) != milliseconds(message.timestamp()[1] * 1000):
         return "timestamp"
     return "" if _plain(record.headers) == _plain(message.headers() or ()) else "headers"
 
@@ -183,15 +184,25 @@ class _Mirrored:
                     yield record, key, self._partition(record, key)
 
     def _partition(self, record: Any, key: bytes | None) -> int:
-        if self._pair.url.partition is not None:
-            return self._pair.url.partition
-        count = 1
-        for partitions, since in self._sink["partitions"]:
-            if since.get(self._pair.journal.uuid, {"sequence": 0})["sequence"] <= record.sequence:
-                count = partitions
+        uuid = self._pair.journal.uuid
+        placing = next(
+            at
+            for at in reversed(self._sink["placing"])
+            if at["since"].get(uuid, {"sequence": 0})["sequence"] <= record.sequence
+        )
+        by, count = placing["by"], int(placing["partitions"])
+        if isinstance(by, int):
+            return by
         if count == 1:
             return 0
-        return (record.sequence >> SPREAD_BITS) % count if key is None else murmur2_partition(key, count)
+        if key is None:
+            return int(record.sequence >> SPREAD_BITS) % count
+        found = partition_of_key(key, count, by)
+        if found is None:
+            raise JournalError(
+                f"{self._pair.url}: partitioner={by} puts record {record.sequence} anywhere, so that nothing can be compared"
+            )
+        return found
 
     def _align(self) -> None:
         """Where the head of one side was removed, both are compared from the end backward as far as both go: it counts

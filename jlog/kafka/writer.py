@@ -17,6 +17,7 @@ from jlog.kafka.partition import Partition
 from jlog.kafka.rules import Rules, milliseconds
 from jlog.kafka.settings import TRANSACTIONAL, Config
 from jlog.kafka.topics import topic_config
+from jlog.names import timestamp_us_of
 from jlog.options import Retention
 
 SLICE_SECONDS = 0.2  # of a wait, so that Ctrl-C is heard
@@ -177,7 +178,7 @@ class TopicWriter:
             [None if row is None else [(h["key"], h["value"]) for h in row] for row in found["headers"]]
             if "headers" in found
             else None,
-            None if times is None else [None if at is None else _time_us(at) for at in times],
+            None if times is None else [None if at is None else timestamp_us_of(at) for at in times],
             state=state,
         )
 
@@ -334,12 +335,6 @@ def _header_name(name: Any) -> str:
     if not isinstance(name, str):
         raise TypeError(f"a header's name is str, not {type(name).__name__}")
     return name
-
-
-def _time_us(at: Any) -> int:
-    from jlog.names import timestamp_us_of
-
-    return timestamp_us_of(at)
 
 
 def _reopened(url: str, arguments: dict[str, Any]) -> TopicWriter:

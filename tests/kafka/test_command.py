@@ -180,9 +180,11 @@ def test_metrics_are_served_while_it_runs(journal, url):
     port = free_port()
     running = Process("to-kafka", journal, url, "--metrics", f"127.0.0.1:{port}")
     try:
-        wait_until(lambda: 'jlog_mirror_records_total{mirror="mirror"} 100.0' in scrape(port))
+        name = f'mirror="{journal} to {url}"'
+        wait_until(lambda: f"jlog_mirror_records_total{{{name}}} 100.0" in scrape(port))
         found = scrape(port)
-        for name in (
+        assert f"jlog_mirror_up{{{name}}} 1.0" in found
+        for sample in (
             "bytes_total",
             "transactions_total",
             "retries_total",
@@ -190,7 +192,7 @@ def test_metrics_are_served_while_it_runs(journal, url):
             "lag_bytes",
             "lag_seconds",
         ):
-            assert f'jlog_mirror_{name}{{mirror="mirror"}}' in found
+            assert f"jlog_mirror_{sample}{{{name}}}" in found
         assert running.end() == (0, "")
     finally:
         discard([running])

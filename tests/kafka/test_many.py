@@ -7,8 +7,8 @@ import threading
 import pytest
 
 import jlog
-from jlog.kafka import Mirrors, TopicChanged
-from kafka.witness import numbered, wait_until
+from jlog.kafka import Mirrors, TopicChanged, cluster, many
+from kafka.witness import Witness, numbered, wait_until
 
 
 @pytest.fixture
@@ -111,6 +111,72 @@ def test_followers_end_together(config, broker, witness, topic, tmp_path):
         mirrors.stop()
         thread.join()
     assert mirrors.failures == {}
+
+
+def test_a_cluster_that_is_away_is_waited_for_and_the_others_go_on(
+    config, broker, own_broker, witness, topic, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(many, "LOOK_EVERY", 0.5)
+    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 2.0)
+    away = own_broker()
+    others = Witness(away.address)
+    others.make(topic)
+    others.produce(topic, numbered(10))
+    away.kill()
+    fill(tmp_path / "in", numbered(10))
+    path = config(f"""
+        [[from-kafka]]
+        url = "kafka://{away.address}"
+        topics = "{topic}*"
+        journal = "{tmp_path}/{{topic}}"
+
+        [[from-kafka]]
+        url = "kafka://{away.address}"
+        topics = "{topic}"
+        journal = "{tmp_path}/out"
+
+        [[to-kafka]]
+        journals = "{tmp_path}/in"
+        url = "kafka://{broker.address}"
+        topic = "{topic}"
+    """)
+    events = []
+    mirrors = Mirrors(path, on_event=events.append)
+    thread = threading.Thread(target=mirrors.run)
+    thread.start()
+    try:
+        wait_until(lambda: witness.exists(topic) and witness.values(topic) == numbered(10))
+        wait_until(lambda: len(events) >= 2)
+        away.start()
+        for name in (topic, "out"):
+            wait_until(lambda name=name: is_there(tmp_path / name, 10))
+    finally:
+        mirrors.stop()
+        thread.join()
+    assert mirrors.failures == {}
+    assert {event.partition(": ")[0] for event in events} == {
+        "[[from-kafka]] 1",
+        f"kafka://{away.address}/{topic} to {tmp_path}/out",
+    }
+
+
+def is_there(path, count):
+    try:
+        return len(values(path)) == count
+    except jlog.JournalNotFound:
+        return False
+
+
+def test_it_ends_when_none_of_them_can_go_on(config, broker, witness, topic, tmp_path):
+    fill(tmp_path / "no topic's name", numbered(10))
+    path = config(f"""
+        [[to-kafka]]
+        journals = "{tmp_path}/*"
+        url = "kafka://{broker.address}"
+    """)
+    mirrors = Mirrors(path)
+    mirrors.run()
+    assert [type(error) for error in mirrors.failures.values()] == [ValueError]
 
 
 BAD = {

@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 
 import jlog
 from jlog.kafka import Mirror, RecordRefused, TopicChanged, status, verify
+from jlog.kafka.partitions import murmur2
 from kafka.witness import fields_of_journal, numbered, wait_until
 
 KEYS = [None, b"", b"a", b"key", b"another key"]
@@ -91,27 +92,40 @@ def test_a_key_goes_where_javas_producer_puts_it_and_the_order_of_a_key_stays(
     records = 5000
     writer.extend(numbered(records), keys=[KEYS[number % len(KEYS)] for number in range(records)])
     mirror(journal, url, partitions=4)
-    partitions = witness.messages(topic)
     where = {}
-    for number, messages in enumerate(partitions):
+    for number, messages in enumerate(witness.messages(topic)):
         for message in messages:
             where.setdefault(message.key(), set()).add(number)
         values = [int(message.value()) for message in messages if message.key() == b"key"]
         assert values == sorted(values)
-    # Known from Java: toPositive(murmur2(key)) % 4.
-    assert {key: found for key, found in where.items() if key is not None} == {
-        b"": {java_partition(b"")},
-        b"a": {java_partition(b"a")},
-        b"key": {java_partition(b"key")},
-        b"another key": {java_partition(b"another key")},
-    }
+    del where[None]
+    assert where == {key: {(murmur2(key) & 0x7FFFFFFF) % 4} for key in KEYS if key is not None}
     assert verify(journal, url).compared == records
 
 
-def java_partition(key):
-    from jlog.kafka.partitions import murmur2_partition
+@pytest.mark.parametrize(
+    "partitioner", ["consistent", "consistent_random", "fnv1a", "fnv1a_random", "murmur2"]
+)
+def test_keys_go_where_another_partitioner_puts_them_and_verify_knows(writer, journal, url, partitioner):
+    writer.extend(numbered(1000), keys=[b"%d" % (number % 97) for number in range(1000)])
+    mirror(journal, url, partitions=5, config={"partitioner": partitioner})
+    found = verify(journal, url)
+    assert (found.ok, found.compared) == (True, 1000)
 
-    return murmur2_partition(key, 4)
+
+def test_keys_that_go_anywhere_cannot_be_compared(writer, journal, url):
+    writer.extend(numbered(10), keys=[b"k"] * 10)
+    mirror(journal, url, partitions=2, config={"partitioner": "random"})
+    with pytest.raises(jlog.JournalError, match="partitioner=random"):
+        verify(journal, url)
+
+
+def test_verify_knows_when_the_records_of_a_key_began_to_go_elsewhere(writer, journal, url, witness, topic):
+    witness.make(topic, partitions=3)
+    for first, target in ((0, url), (1000, url + "?partition=2"), (2000, url)):
+        writer.extend(numbered(1000, first), keys=[b"%d" % (number % 97) for number in range(1000)])
+        mirror(journal, target)
+    assert verify(journal, url).compared == 3000
 
 
 def test_a_url_with_a_partition_sends_all_there(writer, journal, url, witness, topic):
