@@ -18,6 +18,7 @@ from jlog.kafka.errors import BrokerError, told
 from jlog.kafka.settings import Settings
 
 ANSWER_SECONDS = 10.0
+UNREACHABLE_SECONDS = 3.0  # at the start, where a wrong address is likelier than a broker that is coming back
 COMPACTED = {
     "cleanup.policy": "compact",
     "segment.bytes": str(1 << 20),  # the least: what is in the newest segment is never compacted
@@ -57,22 +58,25 @@ class Cluster:
                 self._admin = AdminClient(self.settings.for_admin())
         return self._admin
 
-    def answer(self, future: Any, what: str) -> Any:
-        """Looks at whether to stop while it waits."""
-        until = time.monotonic() + ANSWER_SECONDS
+    def answer(self, future: Any, what: str, unreachable_seconds: float = ANSWER_SECONDS) -> Any:
+        """Looks at whether to stop while it waits. unreachable_seconds: how long where no broker takes a connection."""
+        begun = time.monotonic()
+        self.settings.unreachable = False
         with told(what, self.settings):
             while True:
                 try:
                     return future.result(self._stop.slice())
                 except FutureTimeout:
                     self.admin.poll(0)  # hears why no broker can be reached
-                    if time.monotonic() > until:
+                    patience = unreachable_seconds if self.settings.unreachable else ANSWER_SECONDS
+                    if time.monotonic() > begun + patience:
                         self._admin = None  # after brokers were killed one may never answer again
                         raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
     def check(self) -> None:
         """Retry where no broker answers."""
-        self.answer(self.admin.describe_cluster(request_timeout=ANSWER_SECONDS), "asking for the cluster")
+        future = self.admin.describe_cluster(request_timeout=ANSWER_SECONDS)
+        self.answer(future, "asking for the cluster", UNREACHABLE_SECONDS)
 
     # --- Topics -----------------------------------------------------------------------------------------------------
 

@@ -106,9 +106,9 @@ def told(what: str, settings: Settings) -> Iterator[None]:
 def as_ours(error: KafkaException, what: str, settings: Settings) -> Exception:
     found, code = error_of(error), code_of(error)
     said = settings.without_secrets(found.str() if found is not None else str(error))
+    if code in TIMED_OUT:
+        said = f"no broker answers ({settings.last_said or said})"
     text = f"{settings.servers}: {what}: {said}"
-    if code in TIMED_OUT and settings.last_said:
-        text += f" ({settings.last_said})"
     if code in UNKNOWN_TOPIC:
         return JournalNotFound(f"{text}; `jlogtool create kafka://…` makes a topic")
     if code in FINAL:

@@ -50,7 +50,7 @@ def _sample(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: Stop
             left = dict.fromkeys(offsets, SAMPLE)
             until = time.monotonic() + SAMPLE_SECONDS
             while left and time.monotonic() < until:
-                for message in consumer.consume(SAMPLE, stop.slice()):
+                for message in consumer.consume(1, stop.slice()) + consumer.consume(SAMPLE, 0):
                     place = message.topic(), message.partition()
                     if message.error() is not None:
                         left.pop(place, None)

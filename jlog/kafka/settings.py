@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from confluent_kafka import KafkaError
+
 from jlog.kafka.url import TopicUrl
 
 ENVIRONMENT = "JLOG_KAFKA_"
@@ -108,6 +110,7 @@ class Settings:
         self.given = found
         self.servers = url.servers
         self.last_said = ""  # by a client of its own accord: why no broker can be reached
+        self.unreachable = False  # whether a client has said that none can be
 
     def __repr__(self) -> str:
         return f"<jlog.kafka.Settings {self.servers} {self.shown()}>"
@@ -149,7 +152,9 @@ class Settings:
         }
 
     def _note(self, error: Any) -> None:
-        if "brokers are down" not in str(error.str()):  # which follows what says why
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # which follows what says why
+            self.unreachable = True
+        else:
             self.last_said = self.without_secrets(str(error.str()))
 
 
