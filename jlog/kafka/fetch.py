@@ -7,6 +7,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from jlog.errors import JournalNotFound
+from jlog.kafka.cluster import ANSWER_SECONDS
 from jlog.kafka.errors import OFFSET_GONE, TIMED_OUT, as_ours, told
 from jlog.kafka.partition import Partition
 
@@ -22,6 +23,8 @@ class Fetch:
         self._consumer = consumer
         self._broken: Exception | None = None
         self.eof: int | None = None
+        with told("asking for the partition's leader", partition.settings):
+            consumer.list_topics(partition.name, ANSWER_SECONDS)  # or the client asks a second later
 
     def seek(self, offset: int) -> None:
         with told("beginning to read", self._partition.settings):

@@ -25,7 +25,7 @@ from jlog.kafka.partition import Partition
 
 SESSION_SECONDS = 10  # after which the broker gives the name of a process that died to another
 JOIN_SECONDS = 30.0
-POLL_SECONDS = 0.5
+POLL_SECONDS = 0.1
 # While the coordinator of a group is being found, or reads what it has to know.
 NOT_YET = (
     KafkaError.NOT_COORDINATOR,
@@ -107,22 +107,23 @@ def commit(consumer: Consumer, partition: Partition, name: str, offset: int) -> 
 
 def subscribers_of(partition: Partition) -> dict[str, int]:
     """The groups that have committed a position in this partition."""
-    found = {}
-    for name in _group_names(partition):
-        offset = None if name.startswith(_registration(partition, "")) else _position_of(partition, name)
-        if offset is not None:
-            found[name] = offset
-    return dict(sorted(found.items()))
+    names = [name for name in _group_names(partition) if not name.startswith(_registration(partition, ""))]
+    asked = {name: _ask_position(partition, name) for name in names}  # all at once: a cluster may have many
+    found = {name: _position_of(partition, name, asked[name]) for name in sorted(names)}
+    return {name: offset for name, offset in found.items() if offset is not None}
 
 
-def _position_of(partition: Partition, name: str) -> int | None:
+def _ask_position(partition: Partition, name: str) -> Any:
     wanted = ConsumerGroupTopicPartitions(name, [TopicPartition(partition.name, partition.number)])
+    return partition.cluster.admin.list_consumer_group_offsets([wanted], request_timeout=ANSWER_SECONDS)[name]
+
+
+def _position_of(partition: Partition, name: str, asked: Any) -> int | None:
+    first = iter([asked])
 
     def ask() -> Any:
-        answers = partition.cluster.admin.list_consumer_group_offsets(
-            [wanted], request_timeout=ANSWER_SECONDS
-        )
-        return partition.cluster.answer(answers[name], f"asking for the position of group {name}")
+        future = next(first, None) or _ask_position(partition, name)
+        return partition.cluster.answer(future, f"asking for the position of group {name}")
 
     for at in _patiently(ask).topic_partitions:
         if at.error is None and at.offset != OFFSET_INVALID:

@@ -12,6 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from jlog.errors import JournalClosed, RecordTooLarge
+from jlog.kafka.cluster import ANSWER_SECONDS
 from jlog.kafka.errors import REFUSED, BrokerError, at_once, code_of, told
 from jlog.kafka.partition import Partition
 from jlog.kafka.rules import Rules, milliseconds
@@ -107,6 +108,8 @@ class TopicWriter:
             producer = Producer({**settings.for_producer(**more), "on_delivery": self._delivered})
             if self._transactional:
                 producer.init_transactions(START_SECONDS)
+            # Or the first flush waits until the client asks for the partition's leader by itself, half a second later.
+            producer.list_topics(self._partition.name, ANSWER_SECONDS)
         return producer
 
     def __repr__(self) -> str:
