@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,8 +42,6 @@ JVM = [
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
 ]
 SETTINGS = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -133,15 +131,19 @@ def _die_with_parent() -> None:
 
 
 class Broker:
-    """One node on the loopback interface, with its data below `directory`. Start it from a thread that outlives it."""
+    """One node on the loopback interface, with its data below `directory`. Start it from a thread that outlives it.
+    joins: the node whose cluster it becomes part of, to keep replicas; of a cluster of its own otherwise."""
 
     def __init__(
-        self, directory: str | os.PathLike[str], port: int = 0, settings: Mapping[str, str] = {}
+        self, directory: str | os.PathLike[str], port: int = 0, *, joins: Broker | None = None
     ) -> None:
         self.directory = Path(directory)
         self.port = port or free_port()
-        self._controller_port = free_port()
-        self._given = dict(settings)
+        self.node = 1 if joins is None else joins.node + 1
+        self._controller_port: int = free_port() if joins is None else joins._controller_port
+        # A version 4 UUID with its first bits cleared: in base64 it begins with a letter, and not as an option does.
+        identity = base64.urlsafe_b64encode(b"j" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
+        self._cluster: str = identity if joins is None else joins._cluster
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -152,6 +154,10 @@ class Broker:
     def pid(self) -> int:
         assert self._process is not None, "not started"
         return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
 
     @property
     def log(self) -> Path:
@@ -178,13 +184,16 @@ class Broker:
         return self
 
     def _write_properties(self) -> Path:
+        listeners = f"PLAINTEXT://{self.address}"
+        controls = self.node == 1
         settings = {
             **SETTINGS,
+            "process.roles": "broker,controller" if controls else "broker",
+            "node.id": str(self.node),
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
-            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{self._controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "listeners": listeners + f",CONTROLLER://127.0.0.1:{self._controller_port}" * controls,
+            "advertised.listeners": listeners,
             "log.dirs": str(self.directory / "data"),
-            **self._given,
         }
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / "server.properties"
@@ -192,11 +201,12 @@ class Broker:
         return path
 
     def _format(self, classpath: str, properties: Path) -> None:
-        # A version 4 UUID with its first bits cleared: in base64 it begins with a letter, and not as an option does.
-        cluster = base64.urlsafe_b64encode(b"j" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         command = ["java", *JVM, "-cp", classpath, "kafka.tools.StorageTool", "format"]
         done = subprocess.run(
-            [*command, "-t", cluster, "-c", str(properties)], capture_output=True, text=True, check=False
+            [*command, "-t", self._cluster, "-c", str(properties)],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode != 0:
             raise Broken(

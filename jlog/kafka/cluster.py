@@ -177,7 +177,7 @@ class Cluster:
         """What keeps deliveries from being acknowledged, as far as can be told: the client says only that they timed out."""
         try:
             answers = self.admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
-            found = self.answer(answers[name], f"asking for topic {name}")
+            found = self.answer(answers[name], f"asking for topic {name}", UNREACHABLE_SECONDS)
             needed = int(self.config(name).get("min.insync.replicas", 1))
         except JournalNotFound:
             return f"topic {name} is gone"

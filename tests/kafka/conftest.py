@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka_broker import Broker, Missing, fetch
 
+from kafka.processes import Process, discard
 from kafka.witness import Witness
 
 HERE = Path(__file__).parent
+FAULTS = ("test_broker_faults.py", "test_kills.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of them in one worker, so that there is one broker."""
+    """Those of one broker are in one worker, so that it is started once."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.kafka)
-            item.add_marker(pytest.mark.xdist_group("kafka"))
+            is_fault = item.path.name in FAULTS
+            item.add_marker(pytest.mark.xdist_group("kafka-faults" if is_fault else "kafka"))
 
 
 @pytest.fixture(scope="session")
@@ -36,19 +40,20 @@ def broker(_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Br
         yield started
 
 
+@pytest.fixture(scope="session")
+def _fragile(_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("fragile-broker")) as started:
+        yield started
+
+
 @pytest.fixture
-def own_broker(_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Broker]]:
-    """Starts brokers that a test may kill."""
-    started: list[Broker] = []
-
-    def start(**settings: str) -> Broker:
-        given = {name.replace("_", "."): value for name, value in settings.items()}
-        started.append(Broker(tmp_path_factory.mktemp("own-broker"), settings=given))
-        return started[-1].start()
-
-    yield start
-    for one in started:
-        one.kill()
+def fragile_broker(_fragile: Broker) -> Iterator[Broker]:
+    """One that a test may kill, stop and start."""
+    yield _fragile
+    if _fragile.is_running:
+        _fragile.resume()
+    else:
+        _fragile.start()
 
 
 @pytest.fixture
@@ -65,3 +70,16 @@ def topic(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def url(broker: Broker, topic: str) -> str:
     return f"kafka://{broker.address}/{topic}"
+
+
+@pytest.fixture
+def processes() -> Iterator[Callable[..., Process]]:
+    """Starts mirrors in processes of their own, which are gone afterwards."""
+    started: list[Process] = []
+
+    def start(*arguments: Any) -> Process:
+        started.append(Process(*arguments))
+        return started[-1]
+
+    yield start
+    discard(started)

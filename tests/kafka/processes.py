@@ -9,8 +9,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import jlog
+from kafka.witness import numbered
+
 TOOL = [sys.executable, "-m", "jlog.cli"]
 HUNG_SECONDS = 90.0  # guards against hanging only
+END_SECONDS = 10.0  # two are promised, the others are a busy machine's
 
 
 class Process:
@@ -50,7 +54,7 @@ class Process:
     def end(self) -> tuple[int, str]:
         """By SIGTERM; its exit code and what it said on stderr."""
         self._process.send_signal(signal.SIGTERM)
-        return self.wait()
+        return self.wait(END_SECONDS)
 
     def peak_megabytes(self) -> float:
         """Waits for its end, which is a good one; the most memory that it has had."""
@@ -59,8 +63,8 @@ class Process:
         assert self.wait() == (0, "")
         return used.ru_maxrss / 1024
 
-    def wait(self) -> tuple[int, str]:
-        _, said = self._process.communicate(timeout=HUNG_SECONDS)
+    def wait(self, seconds: float = HUNG_SECONDS) -> tuple[int, str]:
+        _, said = self._process.communicate(timeout=seconds)
         assert b"Traceback" not in said, said.decode()
         return self._process.returncode, said.decode()
 
@@ -74,3 +78,25 @@ def discard(processes: Sequence[Process]) -> None:
     for process in processes:
         if process.is_running:
             process.kill()
+
+
+# --- Journals that are moved ----------------------------------------------------------------------------------------
+
+
+def fill(journal: Any, records: int, first: int = 0) -> None:
+    with jlog.Writer(journal) as writer:
+        for at in range(first, first + records, 1000):
+            writer.extend(numbered(min(1000, first + records - at), at))
+
+
+def position(journal: Any) -> int:
+    """Of the next record to be mirrored, as the last transaction has left it."""
+    return max((at.sequence for at in jlog.Journal(journal).subscribers().values()), default=0)
+
+
+def captured(journal: Any) -> int:
+    """How many records are in it, which may not have been made yet."""
+    try:
+        return len(jlog.Journal(journal))
+    except jlog.JournalNotFound:
+        return 0

@@ -114,11 +114,11 @@ def test_followers_end_together(config, broker, witness, topic, tmp_path):
 
 
 def test_a_cluster_that_is_away_is_waited_for_and_the_others_go_on(
-    config, broker, own_broker, witness, topic, tmp_path, monkeypatch
+    config, broker, fragile_broker, witness, topic, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(many, "LOOK_EVERY", 0.5)
     monkeypatch.setattr(cluster, "ANSWER_SECONDS", 2.0)
-    away = own_broker()
+    away = fragile_broker
     others = Witness(away.address)
     others.make(topic)
     others.produce(topic, numbered(10))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
@@ -47,9 +47,13 @@ class Witness:
 
     # --- Topics -----------------------------------------------------------------------------------------------------
 
-    def make(self, topic: str, partitions: int = 1, **config: Any) -> str:
+    def make(self, topic: str, partitions: int = 1, replicas: Sequence[int] = (), **config: Any) -> str:
+        """replicas: the nodes of its one partition, with the leader first."""
         given = {name.replace("_", "."): str(value) for name, value in config.items()}
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=given)
+        if replicas:
+            new = NewTopic(topic, 1, replica_assignment=[list(replicas)], config=given)
+        else:
+            new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=given)
         self.admin.create_topics([new])[topic].result(HUNG_SECONDS)
         wait_until(lambda: self.exists(topic))
         return self.url(topic)

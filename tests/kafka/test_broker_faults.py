@@ -1,0 +1,179 @@
+"""Brokers that are killed, hang, or are away: nothing is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+from kafka_broker import Broker
+
+import jlog
+from jlog.kafka import BrokerError, Capture, Mirror
+from jlog.urls import open_reader, open_writer
+from kafka.processes import captured, fill, position, run_to_end
+from kafka.witness import numbered, wait_until
+
+# Shorter than the broker is away. Those of jlog and the client, which they stand for, are of up to a minute.
+SHORT = {"transaction.timeout.ms": 4000, "message.timeout.ms": 3000, "socket.timeout.ms": 2000}
+AWAY_SECONDS = float(
+    os.environ.get("JLOG_BROKER_AWAY", "0")
+)  # with the client's own timeouts, where it is more
+
+
+@pytest.fixture
+def broker(fragile_broker):
+    return fragile_broker
+
+
+@pytest.fixture
+def journal(tmp_path):
+    return tmp_path / "journal"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_broker_that_is_killed_and_comes_back_has_every_record_once(
+    journal, broker, url, witness, topic, processes
+):
+    fill(journal, 100_000)
+    mirror = processes("to-kafka", journal, url, "--rate", 20_000)
+    for moved in (1, 50_000):
+        wait_until(lambda moved=moved: position(journal) >= moved)
+        broker.kill()
+        broker.start()
+    wait_until(lambda: position(journal) == 100_000)
+    assert mirror.end()[0] == 0
+    witness.check_numbered(topic, 100_000)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(AWAY_SECONDS + 300)
+def test_a_broker_that_is_away_for_longer_than_every_timeout_costs_nothing_but_time(
+    journal, broker, url, witness, topic
+):
+    events = []
+    with jlog.Writer(journal) as writer:
+        mirror = Mirror(journal, url, config={} if AWAY_SECONDS else SHORT, on_event=events.append)
+        thread = threading.Thread(target=mirror.run)
+        thread.start()
+        try:
+            writer.extend(numbered(1000))
+            wait_until(lambda: mirror.stats.records == 1000)
+            broker.kill()
+            until = time.monotonic() + AWAY_SECONDS
+            writer.extend(numbered(1000, 1000))
+            wait_until(lambda: mirror.stats.retries >= 2 and time.monotonic() > until, AWAY_SECONDS + 60)
+            broker.start()
+            wait_until(lambda: mirror.stats.records == 2000)
+        finally:
+            mirror.stop()
+            thread.join()
+    assert "trying again" in events[0]
+    witness.check_numbered(topic, 2000)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("how", ["hangs", "is gone"])
+@pytest.mark.parametrize("direction", ["to-kafka", "from-kafka"])
+def test_sigterm_ends_it_also_while_the_broker(
+    broker, journal, url, witness, topic, processes, direction, how
+):
+    fill(journal, 20_000)
+    run_to_end("to-kafka", journal, url)
+    fill(journal, 10_000, 20_000)
+    other = journal.with_name("other")
+    arguments = (journal, url) if direction == "to-kafka" else (url, other)
+    running = processes(direction, *arguments, "--rate", 2_000)
+    wait_until(lambda: position(journal) > 20_000 if direction == "to-kafka" else captured(other))
+    broker.pause() if how == "hangs" else broker.kill()
+    assert running.runs_for(1)
+    assert running.end()[0] == 0
+    broker.resume() if how == "hangs" else broker.start()
+    run_to_end(direction, *arguments)
+    witness.check_numbered(topic, 30_000 if direction == "to-kafka" else 20_000)
+    if direction == "from-kafka":
+        with jlog.Reader(other) as reader:
+            assert list(reader.values()) == numbered(20_000)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_capture_outlives_its_broker(broker, journal, url, witness, topic):
+    witness.make(topic)
+    witness.produce(topic, numbered(1000), transactions=10)
+    capture = Capture(url, journal)
+    thread = threading.Thread(target=capture.run)
+    thread.start()
+    try:
+        wait_until(lambda: capture.stats.records == 1000)
+        broker.kill()
+        broker.start()
+        witness.produce(topic, numbered(1000, 1000), transactions=10)
+        wait_until(lambda: capture.stats.records == 2000)
+    finally:
+        capture.stop()
+        thread.join()
+    with jlog.Reader(journal) as reader:
+        assert list(reader.values()) == numbered(2000)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_reader_and_a_writer_outlive_their_broker(broker, url, witness, topic):
+    with open_writer(url) as writer, open_reader(url) as reader:
+        writer.extend(numbered(100))
+        writer.flush()
+        assert list(reader.values()) == numbered(100)
+        broker.kill()
+        writer.extend(numbered(100, 100))
+        broker.start()
+        writer.flush()
+        found = []
+        for record in reader.follow(timeout=20):
+            found.append(record.value)
+            if len(found) == 100:
+                break
+        assert found == numbered(100, 100)
+    witness.check_numbered(topic, 200)
+
+
+@pytest.mark.slow
+def test_a_writer_without_a_broker_says_so_when_it_flushes(broker, url):
+    writer = open_writer(url, config={"message.timeout.ms": 2000})
+    broker.kill()
+    writer.append(b"x")
+    with pytest.raises(BrokerError, match="do not answer"):
+        writer.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_too_few_replicas_are_told_and_nothing_is_lost(journal, broker, url, witness, topic, tmp_path):
+    """The client itself says only that deliveries timed out."""
+    alone = f"{topic}-alone"
+    with jlog.Writer(journal) as writer, Broker(tmp_path / "second", joins=broker) as second:
+        # What transactions and positions are kept in is the first broker's, and stays there.
+        witness.make(alone)
+        witness.produce(alone, [b"x"], transactions=1)
+        table = f"jlog.mirror.{topic}.{jlog.Journal(journal).uuid}"
+        witness.make(table, replicas=[1], cleanup_policy="compact")
+        witness.make(topic, replicas=[1, 2], min_insync_replicas=2)
+        mirror = Mirror(journal, url, config=SHORT)
+        try:
+            mirror.step()
+            second.kill()
+            writer.extend(numbered(10))
+            while not mirror.stats.retries:
+                mirror.step(timeout=0.1)
+            assert "min.insync.replicas=2" in mirror.stats.last_error
+            assert mirror.stats.records == 0
+            second.start()
+            while not mirror.stats.records:
+                mirror.step(timeout=0.1)
+        finally:
+            mirror.close()
+        witness.check_numbered(topic, 10)
+        witness.delete(topic)

@@ -1,0 +1,136 @@
+"""Mirrors that are killed, stopped, or there twice: nothing is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import jlog
+from jlog.kafka import Fenced, Mirror, status, verify
+from kafka.processes import captured, fill, position, run_to_end
+from kafka.witness import numbered, wait_until
+
+KILLS = 30
+RECORDS = 1_000_000
+
+
+@pytest.fixture
+def journal(tmp_path):
+    return tmp_path / "journal"
+
+
+@pytest.fixture
+def broker(fragile_broker):
+    return fragile_broker
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_mirror_killed_thirty_times_delivers_a_million_records_once(
+    journal, url, witness, topic, processes
+):
+    fill(journal, RECORDS)
+    chance = random.Random(0)
+    for kill in range(KILLS):
+        mirror = processes("to-kafka", journal, url, "--rate", 60_000)
+        # About so far, and then anywhere in a transaction, which lasts half a second.
+        wait_until(lambda kill=kill: position(journal) >= RECORDS * kill // (KILLS + 2))
+        assert mirror.runs_for(chance.uniform(0, 0.6))
+        mirror.kill()
+    assert 0 < position(journal) < RECORDS, "the kills were not within the records"
+    run_to_end("to-kafka", journal, url)
+    witness.check_numbered(topic, RECORDS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_capture_killed_at_random_has_every_message_once(journal, url, witness, topic, processes):
+    records, kills = 100_000, 8
+    witness.make(topic)
+    witness.produce(topic, numbered(records), transactions=1000)
+    chance = random.Random(1)
+    for kill in range(kills):
+        capture = processes("from-kafka", url, journal, "--rate", 20_000)
+        wait_until(lambda kill=kill: captured(journal) >= records * kill // (kills + 4))
+        assert capture.runs_for(chance.uniform(0, 0.6))
+        capture.kill()
+    assert 0 < captured(journal) < records, "the kills were not within the records"
+    run_to_end("from-kafka", url, journal)
+    with jlog.Reader(journal) as reader:
+        assert list(reader.values()) == numbered(records)
+    assert verify(journal, url).compared == records
+
+
+def test_a_second_mirror_of_the_same_subscriber_is_refused(journal, url, witness, topic, processes):
+    fill(journal, 10)
+    first = processes("to-kafka", journal, url)
+    wait_until(lambda: position(journal) == 10)
+    code, said = processes("to-kafka", journal, url).wait()
+    assert code == 1
+    assert "is read by another Reader" in said
+    fill(journal, 10, 10)
+    wait_until(lambda: position(journal) == 20)
+    assert first.end() == (0, "")
+    witness.check_numbered(topic, 20)
+
+
+def test_a_second_mirror_under_another_name_takes_over_and_the_first_ends(
+    journal, url, witness, topic, processes
+):
+    fill(journal, 10)
+    first = processes("to-kafka", journal, url)
+    wait_until(lambda: position(journal) == 10)
+    owner = status(journal, url).owner["pid"]
+    second = processes("to-kafka", journal, url, "--subscriber", "another")
+    wait_until(lambda: status(journal, url).owner["pid"] != owner)
+    fill(journal, 20, 10)
+    code, said = first.wait()
+    assert code == 1
+    assert "has taken over" in said
+    wait_until(lambda: position(journal) == 30)
+    assert second.end() == (0, "")
+    witness.check_numbered(topic, 30)
+
+
+def test_a_stopped_mirror_that_wakes_after_another_has_gone_on_adds_nothing(
+    journal, url, witness, topic, processes
+):
+    """It is stopped in the middle of a transaction."""
+    fill(journal, 50_000)
+    stopped = processes("to-kafka", journal, url, "--rate", 10_000)
+    wait_until(lambda: position(journal) > 0)
+    stopped.pause()
+    run_to_end("to-kafka", journal, url, "--subscriber", "another")
+    stopped.resume()
+    code, said = stopped.wait()
+    assert code == 1
+    assert "has taken over" in said
+    witness.check_numbered(topic, 50_000)
+
+
+def test_of_two_mirrors_in_turns_each_record_comes_from_one(journal, url, witness, topic):
+    """Every step of one fences the other, which is told so and begins anew where the topic stands."""
+    with jlog.Writer(journal) as writer:
+        mirrors = [Mirror(journal, url, subscriber=name) for name in ("a", "b")]
+        try:
+            mirrors[0].step()
+            mirrors[1].step()
+            writer.extend(numbered(10))
+            with pytest.raises(Fenced):
+                mirrors[0].step()
+            assert mirrors[1].step() == 10
+        finally:
+            for mirror in mirrors:
+                mirror.close()
+    witness.check_numbered(topic, 10)
+
+
+def test_sigterm_commits_what_is_under_way_and_ends_with_0(journal, url, witness, topic, processes):
+    fill(journal, 100_000)
+    mirror = processes("to-kafka", journal, url, "--rate", 20_000)
+    wait_until(lambda: position(journal) > 0)
+    assert mirror.end() == (0, "")
+    assert len(witness.values(topic)) == position(journal) < 100_000
+    run_to_end("to-kafka", journal, url)
+    witness.check_numbered(topic, 100_000)

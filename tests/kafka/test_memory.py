@@ -1,0 +1,27 @@
+"""How much memory a mirror and a capture take, whatever they have before them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import jlog
+from kafka.processes import Process
+
+# docs/kafka.md has the parts that it is made of.
+PEAK_MEGABYTES = 400
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("size", "records"), [(1000, 300_000), (10, 1_000_000)], ids=["large", "small"])
+def test_memory_is_bounded_whatever_the_lag(url, tmp_path, size, records):
+    with jlog.Writer(tmp_path / "journal") as writer:
+        for _ in range(records // 1000):
+            writer.extend([os.urandom(size) for _ in range(1000)])
+    back = tmp_path / "back"
+    for arguments in (("to-kafka", tmp_path / "journal", url), ("from-kafka", url, back)):
+        process = Process(*arguments, "--until-end")
+        assert process.peak_megabytes() < PEAK_MEGABYTES
+    assert len(jlog.Journal(back)) == records
