@@ -57,6 +57,7 @@ class Source(Protocol):
 class Sink(Protocol):
     """Where records go, each transaction of them with the marks as a whole or not at all."""
 
+    transaction_records: int  # as many as it takes well at once
     left_out: int  # records of the open transaction
 
     def open(self, *, forget: bool = False) -> Marks:

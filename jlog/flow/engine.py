@@ -14,7 +14,6 @@ from jlog.flow.stop import Stop, Stopped
 
 Policy = Literal["stop", "skip", "dead-letter"]
 
-TRANSACTION_RECORDS = 100_000
 TRANSACTION_SECONDS = 0.5  # of one that never runs dry
 TRANSACTION_BYTES = 32 << 20
 GATHER_SECONDS = 0.1  # from the first record of a transaction on, while no more come
@@ -81,7 +80,7 @@ class Flow:
         self._open = False
         self._ever_open = False
         self._committed: Marks = {}
-        self._limit = TRANSACTION_RECORDS
+        self._limit = sink.transaction_records
         self._before_refused: int | None = (
             None  # records of the open transaction before the one that is refused
         )
@@ -239,7 +238,7 @@ class Flow:
         stats.transactions += 1
         stats.missing = self.source.missing
         self._leave_out = ""
-        self._limit = min(2 * self._limit, TRANSACTION_RECORDS)
+        self._limit = min(2 * self._limit, self.sink.transaction_records)
         self._retry_after = RETRY_SECONDS[0]
         self._moved_at = time.monotonic()
         self._on_commit(self._pending[0])

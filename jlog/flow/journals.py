@@ -176,6 +176,9 @@ class JournalSink:
     """The journal at `path`, made if there is none, with the options of jlog.Writer. The marks are in its state, in one
     atomic append with the records. One process at a time is the sink of a journal; others may append to it."""
 
+    # What is gathered is so many Python objects, which the garbage collector goes through again and again.
+    transaction_records = 20_000
+
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self.left_out = 0
         self._writer = jlog.Writer(path, **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any, overload
 
@@ -117,18 +117,17 @@ class CapturedBatch(KafkaBatch):
         self._origins = origins
 
     def __iter__(self) -> Iterator[KafkaRecord]:
-        for message in self._messages:
+        for message, headers in zip(self._messages, self._origins.headers(self._messages), strict=True):
             record = KafkaRecord(message)
-            record.headers = list(self._origins.headers(message))
+            record.headers = list(headers or ())
             yield record
 
     def columns(self) -> Columns:
         messages = self._messages
-        headers = self._origins.headers
         return Columns(
             [message.value() for message in messages],
             [message.key() for message in messages],
-            [headers(message) for message in messages],
+            self._origins.headers(messages),
             [time_us_of(message) for message in messages],
         )
 
@@ -136,15 +135,26 @@ class CapturedBatch(KafkaBatch):
 class Origins:
     """The headers that say where a record was: partition and offset in decimal, and the topic where there are several."""
 
-    def __init__(self, with_topic: bool) -> None:
-        self._with_topic = with_topic
-        self._known: dict[tuple[str, int], list[tuple[str, bytes]]] = {}
+    def __init__(self, places: Collection[tuple[str, int]], with_topic: bool) -> None:
+        self._known = {
+            (topic, partition): ((TOPIC, topic.encode()),) * with_topic + ((PARTITION, b"%d" % partition),)
+            for topic, partition in places
+        }
 
-    def headers(self, message: Any) -> Headers:
-        place = message.topic(), message.partition()
-        known = self._known.get(place)
-        if known is None:
-            known = [(TOPIC, place[0].encode())] if self._with_topic else []
-            known.append((PARTITION, b"%d" % place[1]))
-            self._known[place] = known
-        return [*(message.headers() or ()), *known, (OFFSET, b"%d" % message.offset())]
+    def headers(self, messages: Sequence[Any]) -> list[Headers | None]:
+        """Of each message, with its own before them. In tuples: the garbage collector need not look at these again."""
+        if len(self._known) == 1:
+            (known,) = self._known.values()
+            return [
+                (*(message.headers() or ()), *known, (OFFSET, b"%d" % message.offset()))
+                for message in messages
+            ]
+        of = self._known
+        return [
+            (
+                *(message.headers() or ()),
+                *of[message.topic(), message.partition()],
+                (OFFSET, b"%d" % message.offset()),
+            )
+            for message in messages
+        ]

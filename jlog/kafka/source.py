@@ -23,6 +23,7 @@ from jlog.kafka.url import TopicUrl, is_topic_name
 from jlog.names import Start, timestamp_us_of
 
 BATCH_BYTES = 4 << 20
+SAMPLE = 100  # messages, for what one takes on the average
 Place = tuple[str, int]
 
 
@@ -59,7 +60,7 @@ class TopicSource:
         self._begun: dict[Place, int] = {}  # where this flow began, long before this process maybe
         self._leader_epochs: dict[Place, int] = {}
         self._ends: dict[Place, int] | None = None
-        self._origins = Origins(with_topic=False)
+        self._origins = Origins((), with_topic=False)
         self._broken: JournalError | None = None
         self._at_once = 100  # messages, as many as make BATCH_BYTES
 
@@ -70,7 +71,6 @@ class TopicSource:
         self._broken = None
         self.cluster.check()
         self._topics = {name: self.cluster.topic(name) for name in self._names()}
-        self._origins = Origins(with_topic=len(self._topics) > 1 or not is_topic_name(self.url.topics[0]))
         self._next, self._begun, self._leader_epochs = {}, {}, {}
         ends: dict[Place, int] = {}
         for topic in self._topics.values():
@@ -95,6 +95,8 @@ class TopicSource:
                     self._next[place] = self._checked(topic, place, mark, first[partition], end[partition])
                     self._begun[place] = mark["begin"]
                     self._leader_epochs[place] = mark.get("leader_epoch", -1)
+        several = len(self._topics) > 1 or not is_topic_name(self.url.topics[0])
+        self._origins = Origins(self._next, with_topic=several)
         if self._ends is None:
             self._ends = ends
         self._assign()
@@ -209,7 +211,8 @@ class TopicSource:
         return found
 
     def _note_last(self, messages: list[Any]) -> None:
-        size = sum(map(len, messages)) // len(messages)
+        sample = messages[-SAMPLE:]
+        size = sum(map(len, sample)) // len(sample)
         self._at_once = max(1, min(10_000, BATCH_BYTES // max(1, size)))
         several = messages if len(self._next) > 1 else messages[-1:]
         for place, message in {
