@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import time
@@ -176,11 +177,11 @@ class JournalSink:
     """The journal at `path`, made if there is none, with the options of jlog.Writer. The marks are in its state, in one
     atomic append with the records. One process at a time is the sink of a journal; others may append to it."""
 
-    # What is gathered is so many Python objects, which the garbage collector goes through again and again.
     transaction_records = 20_000
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self.left_out = 0
+        self._put_off = False
         self._writer = jlog.Writer(path, **options)
         self._path = self._writer.path
         self._columns = Columns()
@@ -202,7 +203,16 @@ class JournalSink:
         return dict(self._marks)
 
     def write(self, batch: Iterable[RecordLike]) -> int:
+        if gc.isenabled():
+            # Or it goes through what is gathered again and again, for a quarter of the time, and finds nothing to free.
+            gc.disable()
+            self._put_off = True
         return self._columns.add(batch)
+
+    def _collect_again(self) -> None:
+        if self._put_off:
+            self._put_off = False
+            gc.enable()
 
     def leave_out(self, record: RecordLike, where: str, reason: str) -> None:  # noqa: ARG002
         self.left_out += 1
@@ -213,15 +223,14 @@ class JournalSink:
     def commit(self) -> None:
         changed = {name: mark for name, mark in self._prepared.items() if self._marks.get(name) != mark}
         columns = self._columns
-        self._writer.extend(
-            columns.values,
-            columns.keys,
-            columns.headers,
-            columns.timestamps_us,
-            state={STATE_PREFIX + name.encode(): json.dumps(mark).encode() for name, mark in changed.items()},
-        )
-        self._marks |= changed
-        self.drop()
+        state = {STATE_PREFIX + name.encode(): json.dumps(mark).encode() for name, mark in changed.items()}
+        try:
+            self._writer.extend(
+                columns.values, columns.keys, columns.headers, columns.timestamps_us, state=state
+            )
+            self._marks |= changed
+        finally:
+            self.drop()
 
     def abort(self) -> bool:
         self.drop()
@@ -229,9 +238,11 @@ class JournalSink:
 
     def drop(self) -> None:
         self._columns.clear()
+        self._collect_again()
         self.left_out = 0
 
     def close(self) -> None:
+        self._collect_again()
         self._writer.close()
         if self._lock is not None:
             os.close(self._lock)
