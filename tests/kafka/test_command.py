@@ -1,4 +1,4 @@
-"""`jlogtool` with Kafka: what scripts rely on."""
+"""`jlogtool mirror` and `transform`: what scripts rely on."""
 
 from __future__ import annotations
 
@@ -238,85 +238,29 @@ def test_a_transform_of_the_command_line(journal, url, witness, topic, tmp_path,
         assert list(reader.values()) == [b"%d" % (4 * number) for number in range(100)]
 
 
-# --- Topics where a journal may stand -------------------------------------------------------------------------------
-
-
-def test_the_commands_take_a_topic(url, broker, topic):
-    do("create", url)
-    assert run("create", url)[0] == 1
-    assert json.loads(do("append", "--json", url, stdin=b"a\nb\nc\n"))["records"] == 3
-    assert do("dump", url) == b"a\nb\nc\n"
-    assert do("dump", "--reverse", "--limit", "2", url) == b"c\nb\n"
-    assert do("dump", "--from", "1", "--to", "2", url) == b"b\n"
-    assert do("dump", "--grep", "[ac]", url) == b"a\nc\n"
-    assert [json.loads(line)["sequence"] for line in do("dump", "--json", url).splitlines()] == [0, 1, 2]
-    assert do("tail", "-n", "2", url) == b"b\nc\n"
-    do("subscriber", "add", url, "billing", "--start", "1")
-    do("checkpoint", "set", url, "noon", "2")
-    assert do_json("subscriber", "ls", url) == [{"name": "billing", "sequence": 1, "lag": 2, "busy": False}]
-    assert do_json("checkpoint", "ls", url) == [{"name": "noon", "sequence": 2, "lag": 1}]
-    do("rewind", url, "billing", "noon")
-    do("subscriber", "copy", url, "billing", "copy")
-    assert do("read", url, "copy") == b"c\n"
-    do("subscriber", "set", url, "billing", "begin")
-    do("subscriber", "rm", url, "copy")
-    do("checkpoint", "rm", url, "noon")
-    info = do_json("info", url)
-    assert (info["records"], [at["sequence"] for at in info["subscribers"]], info["checkpoints"]) == (
-        3,
-        [0],
-        [],
-    )
-    assert do("info", url)
-    listed = {row["path"]: row for row in do_json("ls", f"kafka://{broker.address}")}
-    assert (listed[url]["records"], listed[url]["lag"]) == (3, 3)
-    assert not [path for path in listed if "jlog." in path]
-    assert topic.encode() in do("ls", f"kafka://{broker.address}")
-    assert run("rm", url)[0] == 2
-    do("rm", "--yes", url)
-    code, _, said = run("info", url)
+def test_a_transform_to_a_topic_has_a_topics_options(tmp_path, url, witness, topic, monkeypatch):
+    (tmp_path / "changes.py").write_text("def number(record):\n    return b'%d' % int(record.value)\n")
+    monkeypatch.chdir(tmp_path)
+    with jlog.Writer(tmp_path / "journal") as writer:
+        writer.extend([b"1", b"x", b"2"], headers=[[("user", b"u")]] * 3)
+    arguments = ["transform", "--until-end", "--transform", "changes:number", tmp_path / "journal"]
+    code, _, said = run(*arguments, "--no-create", url)
     assert (code, "no topic is there" in said) == (1, True)
+    options = ["--partitions", 2, "--key", "header:user", "--refused", "dead-letter"]
+    code, _, said = run(*arguments, *options, url)
+    assert (code, "the transform raised ValueError" in said) == (0, True)
+    assert [(fields.value, fields.key) for fields in witness.fields(topic)] == [(b"1", b"u"), (b"2", b"u")]
+    assert witness.partitions(topic) == 2
+    assert witness.values(f"{topic}.refused") == [b"x"]
 
 
-def test_a_topic_is_made_with_partitions_and_settings(url, witness, topic):
-    do("create", "--partitions", "3", "--replication-factor", "1", "--segment-bytes", "2M", url)
-    assert (witness.partitions(topic), witness.config(topic)["segment.bytes"]) == (3, str(2 << 20))
-    code, _, said = run("append", url, stdin=b"x\n")
-    assert (code, "?partition=0" in said) == (2, True)
-    do("append", f"{url}?partition=1", stdin=b"x\n")
-    assert [len(messages) for messages in witness.messages(topic)] == [0, 1, 0]
-
-
-def test_partitions_are_for_topics(tmp_path):
-    assert run("create", "--partitions", "2", tmp_path / "journal")[0] == 2
-
-
-def test_tail_follows_a_topic(url, witness, topic):
-    witness.make(topic)
-    following = subprocess.Popen(
-        [*TOOL, "tail", "-f", "-n", "0", url], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    try:
-        waiting = iter(range(10_000))
-        # It begins at the end, wherever that is by then.
-        import threading
-
-        stop = threading.Event()
-
-        def feed():
-            for number in waiting:
-                witness.produce(topic, [b"%d" % number])
-                if stop.wait(0.1):
-                    return
-
-        thread = threading.Thread(target=feed)
-        thread.start()
-        try:
-            first = int(following.stdout.readline())
-            assert int(following.stdout.readline()) == first + 1
-        finally:
-            stop.set()
-            thread.join()
-    finally:
-        following.kill()
-        following.communicate()
+def test_a_transform_refuses_what_its_sink_cannot_have(journal, url, tmp_path):
+    arguments = ["transform", "--transform", "os:fspath", journal]
+    for sink, options in (
+        (tmp_path / "sink", ["--partitions", "2"]),
+        (tmp_path / "sink", ["--key", "none"]),
+        (tmp_path / "sink", ["--refused", "dead-letter"]),
+        (url, ["--sync", "append"]),
+    ):
+        assert run(*arguments, *options, sink)[0] == 2
+    assert not (tmp_path / "sink").exists()

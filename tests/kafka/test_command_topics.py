@@ -1,0 +1,161 @@
+"""`jlogtool` on topics: what it does with journals, by another URL."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+
+import pytest
+
+from cli.command import do, run
+from kafka.processes import TOOL
+from kafka.witness import numbered
+
+
+@pytest.fixture
+def numbers(witness, topic):
+    """The URL of a topic of the values b"0" to b"9"."""
+    url = witness.make(topic, retention_ms=-1)
+    do("append", url, stdin=b"".join(value + b"\n" for value in numbered(10)))
+    return url
+
+
+def test_what_was_appended_is_dumped_as_a_journal_would(numbers):
+    assert do("dump", numbers).lines == numbered(10)
+    assert do("dump", numbers, "--from", 3, "--to", 5).lines == [b"3", b"4"]
+    assert do("dump", numbers, "--limit", 2, "--from", 5).lines == [b"5", b"6"]
+    assert do("dump", numbers, "--reverse", "--limit", 3).lines == [b"9", b"8", b"7"]
+    assert do("dump", numbers, "--grep", "[24]").lines == [b"2", b"4"]
+    assert do("tail", numbers, "-n", 2).lines == [b"8", b"9"]
+    assert do("tail", numbers, "-n", 1, "--grep", "[2-4]").lines == [b"4"]
+
+
+def test_json_lines_go_in_and_come_out(witness, topic):
+    url = witness.make(topic, retention_ms=-1)
+    record = {
+        "timestamp": "2026-11-20T12:34:56.123000Z",  # a topic keeps milliseconds
+        "key": "k",
+        "value": "text",
+        "headers": [["name", "text"], ["none", None]],
+    }
+    do("append", "--format", "jsonl", url, stdin=json.dumps(record).encode())
+    assert do("dump", "--json", url).json == {"sequence": 0, **record}
+
+
+def test_a_subscriber_reads_and_commits(numbers):
+    assert do("read", "-n", 4, numbers, "billing").lines == numbered(4)
+    assert do("read", numbers, "billing").lines == numbered(6, 4)
+    (found,) = do("subscriber", "ls", "--json", numbers).json
+    assert found == {"name": "billing", "sequence": 10, "lag": 0, "busy": False}
+
+
+def test_positions_are_kept_as_those_of_journals_are(numbers):
+    do("subscriber", "add", numbers, "audit", "--start", 3)
+    do("subscriber", "copy", numbers, "audit", "again")
+    do("subscriber", "set", numbers, "audit", "end")
+    do("checkpoint", "set", numbers, "mark", 5)
+    do("rewind", numbers, "audit", "mark")
+    found = {at["name"]: at["sequence"] for at in do("subscriber", "ls", "--json", numbers).json}
+    assert found == {"audit": 5, "again": 3}
+    assert do("checkpoint", "ls", "--json", numbers).json == [{"name": "mark", "sequence": 5, "lag": 5}]
+    do("subscriber", "rm", numbers, "again")
+    do("checkpoint", "rm", numbers, "mark")
+    assert b"again" not in do("subscriber", "ls", numbers).out
+    assert b"mark" not in do("checkpoint", "ls", numbers).out
+
+
+def test_info_and_ls_show_it_and_not_what_is_ours(numbers, broker, topic):
+    do("subscriber", "add", numbers, "audit", "--start", 3)
+    do("checkpoint", "set", numbers, "mark", 5)
+    info = do("info", "--json", numbers).json
+    assert (info["first_sequence"], info["next_sequence"], info["records"]) == (0, 10, 10)
+    assert topic.encode() in do("info", numbers).out
+    rows = do("ls", "--json", f"kafka://{broker.address}").json
+    (found,) = [row for row in rows if row["path"] == numbers]
+    assert (found["records"], found["lag"]) == (10, 7)
+    assert not [row["path"] for row in rows if "/jlog." in row["path"]]
+    assert topic.encode() in do("ls", f"kafka://{broker.address}").out
+
+
+def test_a_topic_is_made_once_and_removed(url):
+    do("create", url)
+    assert run("create", url).code == 1
+    assert do("append", "--json", url, stdin=b"one\n").json["records"] == 1
+    assert run("rm", url).code == 2
+    do("rm", "--yes", url)
+    gone = run("info", url)
+    assert (gone.code, "no topic is there" in gone.err) == (1, True)
+
+
+def test_a_topic_is_made_with_partitions_and_settings(url, witness, topic):
+    do("create", "--partitions", 3, "--replication-factor", 1, "--segment-bytes", "2M", url)
+    assert (witness.partitions(topic), witness.config(topic)["segment.bytes"]) == (3, str(2 << 20))
+    several = run("append", url, stdin=b"x\n")
+    assert (several.code, "?partition=0" in several.err) == (2, True)
+    do("append", f"{url}?partition=1", stdin=b"x\n")
+    assert [len(messages) for messages in witness.messages(topic)] == [0, 1, 0]
+
+
+def test_appending_makes_a_topic_as_told_or_none(url, witness, topic):
+    assert run("append", "--no-create", url, stdin=b"x\n").code == 1
+    assert not witness.exists(topic)
+    do("append", "--partitions", 2, f"{url}?partition=1", stdin=b"x\n")
+    assert [len(messages) for messages in witness.messages(topic)] == [0, 1]
+
+
+def test_partitions_are_for_topics(tmp_path):
+    for command in ("create", "append"):
+        assert run(command, "--partitions", 2, tmp_path / "journal").code == 2
+    assert not (tmp_path / "journal").exists()
+
+
+def test_what_only_a_journal_has_is_an_error_of_usage(url):
+    for command in (["dump", "--blocks"], ["verify"], ["clean"], ["roll"], ["options"]):
+        result = run(*command, url)
+        assert (result.code, "topic" in result.err) == (2, True)
+
+
+WITH_SETTINGS = ("dump", "tail", "info", "ls")
+
+
+@pytest.mark.parametrize("command", WITH_SETTINGS)
+def test_settings_come_from_options_over_a_file_over_the_environment(
+    numbers, broker, tmp_path, monkeypatch, command
+):
+    """Each of these makes every attempt fail; what is over it lets it work again."""
+    where = f"kafka://{broker.address}" if command == "ls" else numbers
+    bad, good, file = "security.protocol=nonsense", "security.protocol=plaintext", tmp_path / "settings"
+    monkeypatch.setenv("JLOG_KAFKA_SECURITY_PROTOCOL", "nonsense")
+    assert run(command, where).code == 1
+    do(command, where, "-X", good)
+    file.write_text(good + "\n")
+    do(command, where, "--config", file)
+    assert run(command, where, "--config", file, "-X", bad).code == 1
+    file.write_text(bad + "\n")
+    do(command, where, "-X", good, "--config", file)
+
+
+def test_tail_follows_a_topic(url, witness, topic):
+    witness.make(topic)
+    following = subprocess.Popen(
+        [*TOOL, "tail", "-f", "-n", "0", url], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    stop = threading.Event()
+
+    def feed():  # it begins at the end, wherever that is by then
+        number = 0
+        while not stop.is_set():
+            witness.produce(topic, [b"%d" % number])
+            number += 1
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    try:
+        first = int(following.stdout.readline())
+        assert int(following.stdout.readline()) == first + 1
+    finally:
+        stop.set()
+        thread.join()
+        following.kill()
+        following.communicate()
