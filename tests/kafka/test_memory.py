@@ -9,8 +9,7 @@ import pytest
 import jlog
 from kafka.processes import Process
 
-# docs/kafka.md has the parts that it is made of.
-PEAK_MEGABYTES = 400
+PEAK_MEGABYTES = {"to-kafka": 200, "from-kafka": 400}  # docs/kafka.md has the parts that they are made of
 
 
 @pytest.mark.slow
@@ -23,5 +22,5 @@ def test_memory_is_bounded_whatever_the_lag(url, tmp_path, size, records):
     back = tmp_path / "back"
     for arguments in (("to-kafka", tmp_path / "journal", url), ("from-kafka", url, back)):
         process = Process(*arguments, "--until-end")
-        assert process.peak_megabytes() < PEAK_MEGABYTES
+        assert process.peak_megabytes() < PEAK_MEGABYTES[arguments[0]]
     assert len(jlog.Journal(back)) == records
