@@ -320,6 +320,9 @@ def status(
     if as_json:
         print_json(found)
         return
+    owner = found.get("owner")
+    if owner:
+        found["owner"] = f"process {owner['pid']} on {owner['host']}"
     found["lag_bytes"] = "unknown" if found["lag_bytes"] is None else human_bytes(found["lag_bytes"])
     found["lag_seconds"] = "unknown" if found["lag_seconds"] is None else f"{found['lag_seconds']:.1f}"
     print_fields(found.items())

@@ -280,7 +280,7 @@ def _captured(
 ) -> Iterator[tuple[jlog.Record, int, int]]:
     """The records that were captured from this topic, and where they were there."""
     for record in reader:
-        origin = dict(reversed(record.headers))
+        origin = dict(record.headers)  # ours come last, whatever the message brought
         partition, offset = origin.get(PARTITION), origin.get(OFFSET)
         if partition is None or offset is None or origin.get(TOPIC, topic.encode()) != topic.encode():
             continue

@@ -49,6 +49,18 @@ def test_headers_say_where_in_kafka_a_record_was(witness, topic, url, journal):
     }
 
 
+def test_headers_of_ours_that_a_message_brings_do_not_count(witness, topic, url, journal):
+    """It was dumped from a journal that had been captured elsewhere, for example."""
+    witness.make(topic)
+    brought = [("jlog.kafka.partition", b"7"), ("jlog.kafka.offset", b"1000"), ("mine", b"1")]
+    witness.produce(topic, [{"value": b"%d" % number, "headers": brought} for number in range(3)])
+    capture(url, journal)
+    with jlog.Reader(journal) as reader:
+        assert [dict(record.headers)["jlog.kafka.offset"] for record in reader] == [b"0", b"1", b"2"]
+    found = verify(journal, url)
+    assert (found.ok, found.compared) == (True, 3)
+
+
 def test_the_second_time_it_goes_on_where_it_was(witness, topic, url, journal):
     witness.make(topic)
     witness.produce(topic, numbered(1000))
