@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -57,11 +56,14 @@ class Process:
         return self.wait(END_SECONDS)
 
     def peak_megabytes(self) -> float:
-        """Waits for its end, which is a good one; the most memory that it has had."""
-        _, status, used = os.wait4(self._process.pid, 0)
-        self._process.returncode = os.waitstatus_to_exitcode(status)
+        """Waits for its end, which is a good one; the most memory that it has had. (What wait4() tells begins with that of
+        the process that it was forked from.)"""
+        peak = 0
+        while self.runs_for(0.05):
+            with open(f"/proc/{self._process.pid}/status") as status:
+                peak = max([peak, *(int(line.split()[1]) for line in status if line.startswith("VmHWM"))])
         assert self.wait() == (0, "")
-        return used.ru_maxrss / 1024
+        return peak / 1024
 
     def wait(self, seconds: float = HUNG_SECONDS) -> tuple[int, str]:
         _, said = self._process.communicate(timeout=seconds)
