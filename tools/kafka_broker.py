@@ -269,10 +269,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0, help="of the loopback interface (default: a free one)")
     parser.add_argument("--dir", type=Path, help="where its data lies, and is found again the next time")
     parser.add_argument("--fetch", action="store_true", help="only fetch what it needs")
+    parser.add_argument("--check", action="store_true", help="only say what this machine lacks")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND...")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
+        if options.check:
+            check_machine()
+            return 0
         fetch()
         if options.fetch:
             return 0

@@ -81,9 +81,8 @@ class Flow:
         self._ever_open = False
         self._committed: Marks = {}
         self._limit = sink.transaction_records
-        self._before_refused: int | None = (
-            None  # records of the open transaction before the one that is refused
-        )
+        # Records of the open transaction before the one that is refused; None: not known.
+        self._before_refused: int | None = None
         self._leave_out = ""  # why the sink will not have the next record
         self._free_at = 0.0  # when the rate allows the next one
         self._moved_at = time.monotonic()
@@ -217,9 +216,8 @@ class Flow:
         for record in batch:
             try:
                 made += apply(self._function, record)
-            except (
-                Exception
-            ) as error:  # whatever the user's function raises is told with the record that it was given
+            # Whatever the user's function raises is told with the record that it was given.
+            except Exception as error:
                 raise Refused(f"the transform raised {type(error).__name__}: {error}") from error
         return made
 

@@ -54,9 +54,8 @@ class Checkpoints:
         with told(f"writing to topic {CHECKPOINTS}", settings):
             conf = settings.for_producer(message_timeout_ms=int(ANSWER_SECONDS * 1000))
             producer = Producer({**conf, "on_delivery": lambda error, _: failed.append(error)})
-            producer.list_topics(
-                CHECKPOINTS, ANSWER_SECONDS
-            )  # or the client asks for its leader half a second later
+            # Or the client asks for the topic's leader by itself, half a second later.
+            producer.list_topics(CHECKPOINTS, ANSWER_SECONDS)
             producer.produce(
                 CHECKPOINTS, value, json.dumps([self._topic.name, self._partition, name]).encode()
             )

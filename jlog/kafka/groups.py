@@ -224,9 +224,8 @@ class Registration:
 
     def _answer(self) -> None:
         while not self._closing and not self._lost:
-            with suppress(
-                KafkaException
-            ):  # the client tries again by itself; a lost session comes to _is_lost
+            # The client tries again by itself; a lost session comes to _is_lost.
+            with suppress(KafkaException):
                 self._consumer.poll(POLL_SECONDS)
 
     def check(self) -> None:

@@ -13,15 +13,11 @@ _TOPIC_NAME_MAX = 249
 
 def marks_topic(topic: str, identity: str) -> str:
     """The table in which a mirror to `topic` keeps its positions; one for each, so that no other's open transaction hides
-    what stands in it."""
+    what stands in it. Its transactional id has the same name."""
     name = f"{_MARKS}{topic}.{identity}"
     if len(name) <= _TOPIC_NAME_MAX:
         return name
     return f"{_MARKS}{hashlib.sha256(name.encode()).hexdigest()}"
-
-
-def transactional_id(topic: str, identity: str) -> str:
-    return marks_topic(topic, identity)
 
 
 def is_ours(topic: str) -> bool:

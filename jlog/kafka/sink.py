@@ -19,7 +19,7 @@ from jlog.flow.records import Headers, RecordLike
 from jlog.flow.stop import Stop
 from jlog.kafka.cluster import Cluster, Topic
 from jlog.kafka.errors import REFUSED, TopicChanged, code_of, describe
-from jlog.kafka.names import OURS_PREFIX, marks_topic, transactional_id
+from jlog.kafka.names import OURS_PREFIX, marks_topic
 from jlog.kafka.rules import Rules, milliseconds
 from jlog.kafka.settings import Settings
 from jlog.kafka.table import ensure_table, read_table
@@ -68,7 +68,6 @@ class TopicSink:
         self.cluster = Cluster(settings, stop)
         self.name = topic
         self.marks_topic = marks_topic(topic, identity)
-        self._identity = identity
         self._stop = stop
         self._key = key
         self._partition = partition
@@ -101,7 +100,7 @@ class TopicSink:
         assert self._rules is not None
         limit = self._rules.limit_bytes
         largest = max(limit, self._dead_letter_bytes)
-        self._transactions.start(transactional_id(self.name, self._identity), limit, largest)
+        self._transactions.start(limit, largest)
         found = read_marks(self.settings, self.marks_topic, self._stop)
         marks = {} if forget else found
         self._check_same(marks, topic)

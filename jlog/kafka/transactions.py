@@ -37,8 +37,8 @@ PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # by ourselves, 
 
 
 class Transactions:
-    """Of whoever is called `transactional_id`; starting it anew fences all that were started before. `table` says which
-    instance that was, in its row OWNER."""
+    """Those of whoever keeps his positions in `table`, whose name is the transactional id: starting them anew fences all that
+    were started before. The row OWNER of the table says which instance that was."""
 
     def __init__(
         self, settings: Settings, cluster: Cluster, stop: Stop, *, topic: str, table: str, instance: str
@@ -53,11 +53,11 @@ class Transactions:
         self._begun = False
         self._failure: KafkaError | None = None  # of a delivery
 
-    def start(self, transactional_id: str, limit_bytes: int, largest_bytes: int) -> None:
+    def start(self, limit_bytes: int, largest_bytes: int) -> None:
         """limit_bytes: of a batch, which a topic takes whole or not; largest_bytes: of a message to any topic."""
         given = self._settings.given
         conf = self._settings.for_producer(
-            transactional_id=transactional_id,
+            transactional_id=self._table,
             message_max_bytes=largest_bytes,
             batch_size=min(limit_bytes, int(given.get("batch.size", BATCH_BYTES))),
             transaction_timeout_ms=given.get(
@@ -96,9 +96,8 @@ class Transactions:
         while self._flush_some(producer):
             self._raise_if_failed()
             if time.monotonic() > look_at:
-                with suppress(
-                    Retry
-                ):  # nobody can be asked now; deliveries go on when the broker is back, or time out
+                # Where nobody can be asked now, deliveries go on when the broker is back, or time out.
+                with suppress(Retry):
                     look()
                 look_at = time.monotonic() + LOOK_EVERY
         self._raise_if_failed()
@@ -175,9 +174,7 @@ class Transactions:
             with suppress(KafkaException):
                 self._producer.poll(0.1)  # a delivery has failed, and its report is still to be heard
         if self._failure is not None and not is_fenced(error):
-            error = KafkaException(
-                self._failure
-            )  # the reason; a transaction only says that it must be aborted
+            error = KafkaException(self._failure)  # why; a transaction only says that it must be aborted
         code = code_of(error)
         if is_fenced(error):
             return self._fenced()
