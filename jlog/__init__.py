@@ -30,7 +30,7 @@ from jlog.repair import RepairReport
 from jlog.retention import clean_if_free, make_room
 from jlog.segments import Segment
 from jlog.stats import Stats, SubscriberStats
-from jlog.transform import transform
+from jlog.transform import transform, transforming
 from jlog.urls import open_reader, open_writer
 from jlog.verify import Report
 
@@ -71,4 +71,5 @@ __all__ = [
     "open_reader",
     "open_writer",
     "transform",
+    "transforming",
 ]
