@@ -47,6 +47,7 @@ class Job:
 class Mirrors:
     """Runs all mirrors and captures that `config_file` asks for, each in a thread of its own; those of journals and topics
     that come later too. One that cannot go on ends alone and stays in `failures`; one that found no broker is begun again.
+    The file::
 
         [kafka]                              # settings of librdkafka's, for all
         "security.protocol" = "SSL"
