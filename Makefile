@@ -6,7 +6,8 @@
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
-BUILD_REQUIREMENTS := 'scikit-build-core>=0.11' 'cython>=3.1' cmake ninja
+# setuptools and wheel build PySpark, which comes as its source.
+BUILD_REQUIREMENTS := 'scikit-build-core>=0.11' 'cython>=3.1' cmake ninja setuptools wheel
 COMPILED := Makefile pyproject.toml pyx $(wildcard pyx/*)
 
 USABLE := import ensurepip, os, sys, sysconfig, venv; \
