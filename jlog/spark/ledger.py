@@ -15,7 +15,10 @@ from jlog.errors import JournalError
 
 STATE_PREFIX = b"jlog.spark:"
 STREAM, BATCH = "stream", "batch"
-KEPT = {STREAM: 100, BATCH: 100}  # entries have about 200 bytes, and a journal's state has room for 64 KiB in all
+KEPT = {
+    STREAM: 100,
+    BATCH: 100,
+}  # entries have about 200 bytes, and a journal's state has room for 64 KiB in all
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,9 @@ def forget(path: str | os.PathLike[str], query: str) -> None:
     """Drops what the journal knows of a query that will not come back: if it did, its last batch might be appended a second
     time. LookupError where it knows nothing of it."""
     if query not in queries(path):
-        raise LookupError(f"{os.fspath(path)} knows of no query {query!r}; jlog.spark.queries(path) lists them")
+        raise LookupError(
+            f"{os.fspath(path)} knows of no query {query!r}; jlog.spark.queries(path) lists them"
+        )
     with jlog.Writer(path, create=False) as writer:
         writer.extend([], state={_key(query): None})
 

@@ -183,7 +183,9 @@ def _fits(name: str, type_: DataType) -> bool:
 
 def _path(path: str) -> str:
     if not path:
-        raise ValueError("the sink needs a journal's path: .save(path), .start(path) or .option('path', path)")
+        raise ValueError(
+            "the sink needs a journal's path: .save(path), .start(path) or .option('path', path)"
+        )
     if path.lower().startswith("kafka:"):
         raise ValueError(f"{path} is a topic; this sink writes journals, and Spark's format('kafka') topics")
     return os.path.abspath(path.removeprefix("file://").removeprefix("file:"))
@@ -259,9 +261,7 @@ def _append(
     records = sum(part.records for part in staged)
     for piece in _pieces(staging.read(staged, done)):
         done += piece.num_rows
-        writer.extend_arrow(
-            piece, state=ledger.note(batch, done, manifest if done < records else None)
-        )
+        writer.extend_arrow(piece, state=ledger.note(batch, done, manifest if done < records else None))
 
 
 def _pieces(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:

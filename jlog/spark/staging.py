@@ -226,4 +226,3 @@ def _age(path: str) -> float:
             except FileNotFoundError:
                 continue
     return time.time() - newest
-
