@@ -10,6 +10,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
@@ -212,10 +213,8 @@ def _open(path: str, options: dict[str, Any], create: str) -> str:
     if create.lower() not in ("true", "false"):
         raise ValueError(f"the option create is true or false, not {create!r}")
     if create.lower() == "true":
-        try:
+        with suppress(JournalExists):
             jlog.Journal.create(path, **options)
-        except JournalExists:
-            pass  # as it mostly is
     return jlog.Journal(path).uuid
 
 

@@ -136,14 +136,13 @@ class Staging:
                 continue
             path = os.path.join(self.batch(part.batch), part.file)
             try:
-                file = open(path, "rb")
+                with open(path, "rb") as file:
+                    for found in _batches(file, path, part.records):
+                        if left < found.num_rows:
+                            yield found.slice(left)
+                        left = max(0, left - found.num_rows)
             except FileNotFoundError:
                 raise self._gone(path, skipped) from None
-            with file:
-                for found in _batches(file, path, part.records):
-                    if left < found.num_rows:
-                        yield found.slice(left)
-                    left = max(0, left - found.num_rows)
 
     def _gone(self, path: str, appended: int) -> JournalError:
         return JournalError(

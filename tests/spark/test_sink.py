@@ -286,6 +286,7 @@ def sink(tmp_path: Path) -> Sink:
 
 
 LARGE = [numbered(10_000, 1_000), [b"%d-" % n + bytes(1_000) for n in range(10_000)]]
+ALL = [*LARGE[0], *LARGE[1]]
 
 
 @pytest.mark.parametrize("parts", [[[b"a"], [b"b", b"c"]], LARGE], ids=["small", "large"])
@@ -294,7 +295,7 @@ def test_a_commit_that_is_repeated_adds_nothing(sink: Sink, parts: list[list[byt
     sink.commit(STREAM, "q", 3, staged)
     sink.commit(STREAM, "q", 3, staged)
     sink.commit(STREAM, "q", 2, stage(sink, "q", 2, [[b"older"]]))
-    assert values(sink.path) == sum(parts, [])
+    assert values(sink.path) == [value for part in parts for value in part]
 
 
 def cut_short(sink: Sink, staged: list[Staged], appended: int) -> None:
@@ -303,7 +304,7 @@ def cut_short(sink: Sink, staged: list[Staged], appended: int) -> None:
     with jlog.Writer(sink.path) as writer:
         ledger = Ledger(sink.path, "q", STREAM)
         note = ledger.note(0, appended, staging.keep(staged))
-        writer.extend(sum(LARGE, [])[:appended], state=note)
+        writer.extend(ALL[:appended], state=note)
 
 
 @pytest.mark.parametrize("appended", [1, 9_999, 10_000, 19_999])
@@ -313,7 +314,7 @@ def test_a_commit_that_was_cut_short_is_ended_with_the_same_rows_in_their_order(
     cut_short(sink, stage(sink, "q", 0, LARGE), appended)
     again = stage(sink, "q", 0, [part[::-1] for part in reversed(LARGE)])
     sink.commit(STREAM, "q", 0, again)
-    assert values(sink.path) == sum(LARGE, [])
+    assert values(sink.path) == ALL
     assert "spark" not in os.listdir(sink.path)
 
 
@@ -323,7 +324,7 @@ def test_what_a_resumed_commit_needs_is_not_removed_by_an_abort_nor_by_age(sink:
     backdate(Path(sink.path, "spark", "q"))
     sink.commit(STREAM, "other", 0, stage(sink, "other", 0, [[b"other"]]))
     sink.commit(STREAM, "q", 0, stage(sink, "q", 0, LARGE))
-    assert sorted(values(sink.path)) == sorted([*sum(LARGE, []), b"other"])
+    assert sorted(values(sink.path)) == sorted([*ALL, b"other"])
 
 
 def test_where_the_staged_rows_are_gone_it_says_what_is_in_and_what_to_do(sink: Sink) -> None:
