@@ -2,24 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from jlog.spark.columns import Columns
+from jlog.spark.filters import Bounds
+from jlog.spark.journals import Source, check_names, place_of, sources_of
+from jlog.spark.options import EARLIEST, LATEST, Options, parse
+from jlog.spark.plan import Partition, Piece, Range, partitions_of, pieces_of
+from jlog.spark.scan import read_partition
 
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql.types import StructType
 
 
-def batch_reader(schema: StructType, options: Mapping[str, str]) -> DataSourceReader:
-    return BatchReader(schema, options)
+def batch_reader(schema: StructType, given: Mapping[str, str]) -> DataSourceReader:
+    """Spark refuses every query of a reader that knows filters while its setting for them is off, which is its default."""
+    options = parse(given)
+    return (FilteringReader if options.pushdown else BatchReader)(schema, options)
 
 
 class BatchReader(DataSourceReader):
-    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
-        self._schema = schema
+    """From the starting to the ending places, as they are when the query is planned."""
+
+    def __init__(self, schema: StructType, options: Options) -> None:
         self._options = options
+        self._columns = Columns(schema)
+        self._bounds = Bounds()
+
+    def partitions(self) -> list[Partition]:
+        sources = sources_of(self._options)
+        for places in (self._options.start, self._options.end):
+            check_names(places, sources)
+        pieces: list[Piece] = []
+        for source in sources.values():
+            wanted = self._range_of(source)
+            if wanted.start < wanted.end:
+                pieces += pieces_of(wanted, source.segments_from(wanted.start))
+        return partitions_of(pieces, self._options)
+
+    def _range_of(self, source: Source) -> Range:
+        options = self._options
+        end = source.find(place_of(options.end, source.name, LATEST), durable=options.durable)
+        start = source.find(place_of(options.start, source.name, EARLIEST), durable=options.durable)
+        start = source.kept_from(start, fail_on_data_loss=options.fail_on_data_loss)
+        return self._bounds.narrowed(Range(source, start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        raise NotImplementedError
+        for batch in read_partition(partition, self._columns, self._options):
+            yield self._bounds.among(batch)
+
+
+class FilteringReader(BatchReader):
+    """Leaves out what filters on `sequence`, `timestamp` and `journal` do not want. Spark looks at what comes once more."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        for one in filters:
+            self._bounds.add(one)
+        return filters

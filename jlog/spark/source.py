@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -23,6 +26,10 @@ SCHEMA = (
 
 class JournalSource(DataSource):
     """spark.read.format("jlog").load(path), readStream, write and writeStream; the options are in docs/spark.md."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        _check_python()
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:
@@ -50,3 +57,14 @@ class JournalSource(DataSource):
         from jlog.spark.sink import StreamSink
 
         return StreamSink(schema, self.options, overwrite)
+
+
+def _check_python() -> None:
+    """Spark starts its Python workers with another interpreter than the program's, unless told."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ImportError(
+            f"{sys.executable}, which Spark has started for its Python workers, has no pyarrow. Set PYSPARK_PYTHON, or "
+            "spark.pyspark.python, to an interpreter that has it, on all nodes: in a virtual environment to sys.executable, "
+            "before the session is made. Or install it there: pip install 'pyjlog[spark]'",
+            name="pyarrow",
+        )

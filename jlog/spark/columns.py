@@ -1,0 +1,94 @@
+"""The columns that Spark wants, and Arrow batches that have exactly those."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+JOURNAL = "journal"
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_TYPES: dict[str, DataType] = {
+    "sequence": LongType(),
+    "timestamp": TimestampType(),
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "headers": ArrayType(_HEADER),
+    JOURNAL: StringType(),
+}
+_ARROW = {
+    "sequence": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    JOURNAL: pa.string(),
+}
+
+
+class Columns:
+    """Of a schema that the user gave, or of all. ValueError where it asks for what a journal does not have."""
+
+    def __init__(self, schema: StructType) -> None:
+        self._names = [_known(field) for field in schema.fields]
+        self._schema = pa.schema(
+            [
+                pa.field(field.name, _ARROW[name], field.nullable)
+                for field, name in zip(schema.fields, self._names, strict=True)
+            ]
+        )
+        self._journals = pa.array([], pa.string())
+
+    @property
+    def of_records(self) -> list[str]:
+        """What is asked of the reader; one at least, to count by."""
+        found = [name for name in self._names if name != JOURNAL]
+        return list(dict.fromkeys(found)) or ["sequence"]
+
+    def exactly(self, batch: pa.RecordBatch, journal: str) -> pa.RecordBatch:
+        if batch.schema.equals(self._schema):
+            return batch
+        arrays = [
+            self._journal(journal, batch.num_rows) if name == JOURNAL else batch.column(name)
+            for name in self._names
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _journal(self, name: str, rows: int) -> pa.Array:
+        """The same for every batch but the last: made once."""
+        known = self._journals
+        if len(known) < rows or known[0].as_py() != name:
+            self._journals = known = pa.array([name], pa.string()).take(pa.array(bytes(rows), pa.int8()))
+        return known.slice(0, rows)
+
+
+def _known(field: StructField) -> str:
+    name = field.name.lower()
+    if name not in _TYPES:
+        raise ValueError(f"a journal has no column {field.name}; it has {', '.join(_all())}")
+    if field.dataType != _TYPES[name]:
+        raise ValueError(
+            f"column {field.name} is {_TYPES[name].simpleString()}, not {field.dataType.simpleString()}; read it as it is, and "
+            "cast it: frame.selectExpr('cast(value as string)')"
+        )
+    if not field.nullable and name in ("key", "value", "headers"):
+        raise ValueError(f"column {field.name} may be null; leave NOT NULL out of the schema")
+    return name
+
+
+def _all() -> Iterable[str]:
+    return (f"{name} {kind.simpleString()}" for name, kind in _TYPES.items())
