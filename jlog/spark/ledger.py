@@ -72,8 +72,8 @@ class Ledger:
         return self.entry is not None and self.entry.manifest is None and batch <= self.entry.batch
 
     def note(self, batch: int, records: int, manifest: str | None) -> dict[bytes, bytes | None]:
-        """The change of the journal's state that says it, for the append that brings the last of these records. The oldest entries
-        give way."""
+        """The change of the journal's state that says it, for the append that brings the last of these records. The oldest
+        entries give way."""
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         self.entry = Entry(self._kind, batch, records, now, manifest)
         told = {name: value for name, value in asdict(self.entry).items() if value is not None}
