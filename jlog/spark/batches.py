@@ -80,7 +80,9 @@ class Loading:
         if self._plan.schema is not None:
             told = StructType.fromDDL(self._plan.schema)
             if not isinstance(told, StructType):
-                raise ValueError(f"the schema {self._plan.schema!r} names no fields; write 'level string, ms double'")
+                raise ValueError(
+                    f"the schema {self._plan.schema!r} names no fields; write 'level string, ms double'"
+                )
             return told
         if not self._plan.parser.needs_sample:
             return self._plan.parser.fields()

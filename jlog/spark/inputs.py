@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
@@ -51,7 +52,7 @@ def _journals(spark: SparkSession, paths: list[str], plan: Plan) -> DataFrame:
     reader = spark.readStream.format("jlog").option("maxRecordsPerTrigger", str(plan.batch_records))
     if plan.subscriber is not None:
         reader = reader.option("subscriber", plan.subscriber)
-    return reader.load(paths[0] if len(paths) == 1 else paths)  # type: ignore[arg-type]
+    return reader.option("paths", json.dumps(paths)).load()
 
 
 def _topic(spark: SparkSession, url: str, plan: Plan) -> DataFrame:

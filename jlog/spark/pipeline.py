@@ -211,7 +211,7 @@ class Pipeline:
         summary.records_in += good + bad
         summary.records_out += good
         summary.records_bad += bad
-        summary.batches += 1
+        summary.batches += 1 if good + bad else 0
         self._on_records(good + bad)
 
     def _note_windows(self, records: dict[str, int]) -> None:
