@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -52,7 +52,7 @@ def plan(tmp_path: Path) -> Plan:
 def run(spark: SparkSession, tmp_path: Path) -> Callable[..., Summary]:
     """Appends the values, and runs the plan to the end."""
 
-    def call(plan: Plan, values: list[bytes | None] = [], **columns: Any) -> Summary:
+    def call(plan: Plan, values: Sequence[bytes | None] = (), **columns: Any) -> Summary:
         with jlog.Writer(tmp_path / "journal") as writer:
             writer.extend(values, **columns)
         return Pipeline(plan).run(spark)
@@ -210,7 +210,7 @@ def test_a_query_is_asked_of_all_that_is_there(run: Callable[..., Summary], plan
 
 
 def test_a_slip_in_the_query_shows_before_the_work_begins(run: Callable[..., Summary], plan: Plan) -> None:
-    with pytest.raises(jlog.JournalError, match="(?i)syntax"):
+    with pytest.raises(jlog.JournalError, match=r"(?i)syntax"):
         run(replace(plan, query="SELEC 1"), [b"a"])
     assert not Path(plan.dest).exists()
 
