@@ -106,7 +106,7 @@ def test_kills_at_any_time_lose_and_repeat_nothing(tmp_path: Path) -> None:
     while killed < KILLS:
         before = len(list(lake.glob("date=*/*.parquet")))
         fill(journal, 50_000)
-        process = start(*arguments, "--trigger", "100ms")
+        process = start(*arguments, "--trigger", "1s")
         try:
             wait_until(lambda n=before: len(list(lake.glob("date=*/*.parquet"))) > n, process)  # type: ignore[misc]
             time.sleep(dice.uniform(0, 1.5))  # where in its work it is hit
