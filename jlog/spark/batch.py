@@ -57,7 +57,10 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """Leaves out what filters on `sequence`, `timestamp` and `journal` do not want. Spark looks at what comes once more."""
+    """Leaves out what filters on `sequence`, `timestamp` and `journal` do not want. Spark looks at what comes once more.
+
+    Spark (as of 4.3) keeps the plan of the frame's last query that had filters, and reads by it in the others of the same
+    frame too: hence this is for frames of which one query is made, and only for who asks for it."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         for one in filters:

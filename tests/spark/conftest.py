@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from spark.sessions import ROOT, session
+
 HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,23 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
-
-
-def settings(folder: Path) -> dict[str, str]:
-    """Of a session that is started quickly, and leaves nothing but in this directory."""
-    return {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "768m",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.local.dir": str(folder / "local"),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.sql.session.timeZone": "UTC",
-    }
+            item.add_marker(pytest.mark.timeout(300))  # whoever comes first waits for Java
 
 
 @pytest.fixture(scope="session")
@@ -60,12 +45,8 @@ def _spark_environment(_java: None) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def spark(_spark_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """local[2], shared by all tests, which leave it as it was."""
-    builder = SparkSession.builder.master("local[2]").appName("jlog")
-    for name, value in settings(tmp_path_factory.mktemp("spark")).items():
-        builder = builder.config(name, value)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Spark's own
-        session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+        made = session(tmp_path_factory.mktemp("spark"))
+    yield made
+    made.stop()

@@ -3,15 +3,313 @@
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import SparkSession
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import jlog
+from behaviour.journals import SMALL, fill, read_away, value_of
+
+Load = Callable[..., DataFrame]
+
+
+@pytest.fixture
+def load(spark: SparkSession) -> Load:
+    """Reads with these options, and these columns if they are given."""
+
+    def load(*paths: Path, columns: str | None = None, **options: Any) -> DataFrame:
+        reader = spark.read.format("jlog").options(**options)
+        if columns is not None:
+            reader = reader.schema(columns)
+        return reader.load(str(paths[0]) if len(paths) == 1 else [str(path) for path in paths])
+
+    return load
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """Of 1000 records in some 30 segments and the open block."""
+    with jlog.Writer(tmp_path / "orders", **SMALL) as writer:
+        fill(writer, 1000)
+    return tmp_path / "orders"
+
+
+def sequences(frame: DataFrame) -> list[int]:
+    return sorted(row.sequence for row in frame.select("sequence").collect())
 
 
 def test_spark_finds_the_source_without_being_told() -> None:
     assert "pyspark_jlog" in {module.name for module in pkgutil.iter_modules()}
 
 
-def test_the_columns_are_those_of_a_record_and_its_journal(spark: SparkSession, tmp_path: Path) -> None:
-    frame = spark.read.format("jlog").load(str(tmp_path))
-    assert frame.columns == ["sequence", "timestamp", "key", "value", "headers", "journal"]
+def test_all_that_a_record_has_comes(load: Load, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    with jlog.Writer(path) as writer:
+        writer.append(
+            b"\x00\xff", key=b"k", headers=[("h", b"v"), ("none", None)], timestamp_us=1_500_000_000_000_001
+        )
+        writer.append(None, timestamp_us=1_500_000_000_000_002)
+        first, second = (
+            load(path).orderBy("sequence").collect()
+        )  # the writer lives: they are in the open block
+    assert (first.sequence, first.key, first.value) == (0, b"k", b"\x00\xff")
+    assert [(header.key, header.value) for header in first.headers] == [("h", b"v"), ("none", None)]
+    assert first.timestamp.astimezone(timezone.utc).isoformat() == "2017-07-14T02:40:00.000001+00:00"
+    assert (second.key, second.value, second.headers) == (None, None, None)
+    assert first.journal == str(path)
+
+
+def test_columns_may_be_left_out_and_stand_in_any_order(load: Load, journal: Path) -> None:
+    frame = load(journal, columns="value binary, SEQUENCE bigint")
+    assert frame.columns == ["value", "SEQUENCE"]
+    assert sorted((row.SEQUENCE, bytes(row.value)) for row in frame.collect()) == [
+        (number, value_of(number)) for number in range(1000)
+    ]
+    assert {row.journal for row in load(journal, columns="journal string").collect()} == {str(journal)}
+    assert sequences(load(journal, columns="sequence bigint not null")) == list(range(1000))
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ("offset bigint", "it has sequence bigint, timestamp timestamp"),
+        ("value string", r"column value is binary, not string; read it as it is, and cast it"),
+        ("value binary not null", "column value may be null"),
+    ],
+)
+def test_columns_that_a_journal_does_not_have_are_refused(
+    load: Load, journal: Path, columns: str, told: str
+) -> None:
+    with pytest.raises(PySparkException, match=told):
+        load(journal, columns=columns).collect()
+
+
+def test_an_empty_journal_has_no_rows(load: Load, tmp_path: Path) -> None:
+    jlog.Journal.create(tmp_path / "empty")
+    assert load(tmp_path / "empty").count() == 0
+
+
+# --- Where it begins and ends -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingSequence": 990}, range(990, 1000)),
+        ({"startingsequence": "earliest", "ENDINGSEQUENCE": 3}, range(3)),
+        ({"startingSequence": "latest"}, range(0)),
+        ({"startingSequence": 500, "endingSequence": 500}, range(0)),
+        (
+            {"startingSequence": '{"JOURNAL": 998}', "endingSequence": '{"JOURNAL": "latest"}'},
+            range(998, 1000),
+        ),
+    ],
+)
+def test_reading_begins_and_ends_where_it_is_told(
+    load: Load, journal: Path, options: dict[str, Any], expected: range
+) -> None:
+    given = {name: str(value).replace("JOURNAL", str(journal)) for name, value in options.items()}
+    assert sequences(load(journal, **given)) == list(expected)
+
+
+def test_reading_begins_and_ends_at_times(load: Load, tmp_path: Path) -> None:
+    begin = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
+    with jlog.Writer(tmp_path / "orders", **SMALL) as writer:
+        for number in range(500):
+            writer.append(b"x" * 100, timestamp_us=int((begin + timedelta(seconds=number)).timestamp() * 1e6))
+    from_iso = load(tmp_path / "orders", startingTimestamp="2026-11-20T13:01:00+01:00")
+    assert sequences(from_iso) == list(range(60, 500))
+    milliseconds = int(begin.timestamp() * 1000) + 100_000
+    until = load(tmp_path / "orders", endingTimestamp=milliseconds, startingSequence=90)
+    assert sequences(until) == list(range(90, 100))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"mode": "dropmalformed"}, "option mode: 'dropmalformed' is neither failfast nor permissive"),
+        ({"startingSequence": 5000}, "ends at sequence 1000; 5000 lies behind it"),
+        ({"endingSequence": '{"clicks": 1}'}, "a place is given for clicks, which is not read"),
+    ],
+)
+def test_a_wrong_option_fails_the_query_with_what_would_be_right(
+    load: Load, journal: Path, options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(PySparkException, match=told):
+        load(journal, **options).collect()
+
+
+# --- Several journals -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Journals of 10, 20 and 30 records below a root."""
+    for number, name in enumerate(["clicks", "shop/orders", "shop/returns"], 1):
+        (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
+        with jlog.Writer(tmp_path / "root" / name) as writer:
+            fill(writer, 10 * number)
+    return tmp_path / "root"
+
+
+def counts(frame: DataFrame) -> dict[str, int]:
+    return {row.journal: row["count"] for row in frame.groupBy("journal").count().collect()}
+
+
+def test_journals_below_a_root_are_named_or_matched(load: Load, root: Path) -> None:
+    assert counts(load(root, journals="clicks, shop/orders")) == {"clicks": 10, "shop/orders": 20}
+    assert counts(load(root, journalPattern="shop/.*")) == {"shop/orders": 20, "shop/returns": 30}
+    begins = '{"shop/orders": 15, "shop/returns": "latest"}'
+    assert counts(load(root, journalPattern=".*", startingSequence=begins)) == {
+        "clicks": 10,
+        "shop/orders": 5,
+    }
+
+
+def test_several_paths_are_read_as_one(load: Load, root: Path) -> None:
+    frame = load(root / "clicks", root / "shop" / "orders")
+    assert counts(frame) == {str(root / "clicks"): 10, str(root / "shop" / "orders"): 20}
+    assert frame.rdd.getNumPartitions() == 1
+
+
+def test_a_path_that_is_no_journal_tells_which_are_below(load: Load, root: Path) -> None:
+    with pytest.raises(PySparkException, match="clicks, shop/orders, shop/returns: name them") as raised:
+        load(root).collect()
+    assert "below it are clicks" in str(raised.value)
+    with pytest.raises(PySparkException, match="there is no such directory"):
+        load(root / "nowhere").collect()
+    with pytest.raises(
+        PySparkException, match="'shop', a regular expression, matches as a whole; below it are"
+    ):
+        load(root, journalPattern="shop").collect()
+
+
+# --- Partitions -------------------------------------------------------------------------------------------------------
+
+
+def test_many_small_segments_go_into_one_partition_and_large_ones_into_several(
+    load: Load, journal: Path, tmp_path: Path
+) -> None:
+    assert load(journal).rdd.getNumPartitions() == 1
+    with jlog.Writer(tmp_path / "large", segment_bytes=1 << 20) as writer:
+        fill(writer, 2000)
+    frame = load(tmp_path / "large", maxBytesPerPartition="50k")
+    assert frame.rdd.getNumPartitions() == 5
+    assert sequences(frame) == list(range(2000))
+    sizes = frame.rdd.mapPartitions(lambda rows: [sum(1 for _ in rows)]).collect()
+    assert max(sizes) - min(sizes) < 100
+
+
+def test_partitions_are_as_many_and_as_small_as_wanted(load: Load, journal: Path) -> None:
+    frame = load(journal, minPartitions=7)
+    assert frame.rdd.getNumPartitions() == 7
+    assert sequences(frame) == list(range(1000))
+    frame = load(journal, maxRecordsPerPartition=90)
+    assert max(frame.rdd.mapPartitions(lambda rows: [sum(1 for _ in rows)]).collect()) == 90
+    assert sequences(frame) == list(range(1000))
+
+
+# --- Filters ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _filters(spark: SparkSession) -> Any:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    yield
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+FILTERS = [
+    "sequence >= 100 and sequence < 120",
+    "sequence = 7 or sequence = 990",
+    "sequence in (3, 500, 999)",
+    "sequence > 998.5",
+    "not sequence < 990",
+    "timestamp >= '2026-11-20T12:05:00Z' and timestamp < '2026-11-20T12:05:30Z'",
+    "timestamp <= '2026-11-20T12:00:02.000001Z'",
+    "timestamp = '2026-11-20T12:01:00Z'",
+    "timestamp > '2030-01-01'",
+    "sequence <> 5 and value is not null and sequence < 10",
+    "journal = 'elsewhere'",
+]
+
+
+@pytest.mark.usefixtures("_filters")
+@pytest.mark.parametrize("pushdown", ["true", "false"])
+def test_filters_give_the_same_rows_pushed_down_or_not(load: Load, tmp_path: Path, pushdown: str) -> None:
+    """Timestamps that writers give run backward here, every 100 records."""
+    path = tmp_path / "orders"
+    begin = int(datetime(2026, 11, 20, 12, tzinfo=timezone.utc).timestamp() * 1e6)
+    times = [begin + (number - 150 * (number % 100 == 99)) * 1_000_000 for number in range(1000)]
+    with jlog.Writer(path, **SMALL) as writer:
+        for number, time in enumerate(times):
+            writer.append(value_of(number), timestamp_us=time)
+    plain = load(path).cache()
+    for wanted in FILTERS:
+        expected = sequences(plain.where(wanted))
+        assert sequences(load(path, pushdown=pushdown).where(wanted)) == expected, wanted
+    plain.unpersist()
+
+
+@pytest.mark.usefixtures("_filters")
+def test_a_range_that_is_pushed_down_is_all_that_is_read(load: Load, journal: Path) -> None:
+    """Of what is left out not even a partition is made."""
+
+    def pushed(wanted: str) -> DataFrame:
+        return load(journal, pushdown="true", maxRecordsPerPartition=10).where(wanted)
+
+    assert pushed("sequence >= 250 and sequence < 300").rdd.getNumPartitions() == 5
+    (last,) = load(journal, startingSequence=999).collect()
+    late = pushed(f"timestamp >= '{last.timestamp.isoformat()}'")
+    assert late.rdd.getNumPartitions() < 100
+    assert 999 in sequences(late)
+
+
+# --- What is archived, and what is gone -------------------------------------------------------------------------------
+
+
+def test_archived_segments_are_read_with_the_living(load: Load, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    archive = (tmp_path / "archive").as_uri()
+    with jlog.Writer(path, **SMALL, retention=jlog.Retention(archive=archive)) as writer:
+        fill(writer, 500)
+        read_away(path, "billing", 400)
+        assert jlog.Journal(path).clean()
+        first = jlog.Journal(path).first_sequence
+        assert 300 < first <= 400
+        assert sequences(load(path)) == list(range(500))
+        assert sequences(load(path, maxRecordsPerPartition=7, startingSequence=100)) == list(range(100, 500))
+        assert sequences(load(path, archive="false")) == list(range(first, 500))
+        with pytest.raises(PySparkException, match=f"the records from 5 to {first - 1} are gone"):
+            load(path, archive="false", startingSequence=5).collect()
+    alone = load(path).sparkSession.read.format("jlog").load(archive)
+    assert sequences(alone) == list(range(first))
+
+
+def test_what_is_gone_fails_the_query_unless_told_otherwise(load: Load, journal: Path) -> None:
+    with jlog.Writer(journal) as writer:
+        writer.roll()
+    read_away(journal, "billing", 600)
+    first = jlog.Journal(journal).first_sequence
+    assert 500 < first <= 600
+    with pytest.raises(PySparkException, match=f"the records from 100 to {first - 1} are gone"):
+        load(journal, startingSequence=100).collect()
+    assert sequences(load(journal, startingSequence=100, failOnDataLoss="false")) == list(range(first, 1000))
+
+
+def test_what_is_removed_under_a_query_fails_it(load: Load, journal: Path) -> None:
+    frame = load(journal)
+    assert frame.rdd.getNumPartitions() == 1  # it is planned
+    with jlog.Writer(journal) as writer:
+        writer.roll()
+    read_away(journal, "billing")
+    first = jlog.Journal(journal).first_sequence
+    with pytest.raises(PySparkException, match="are gone: retention has removed them"):
+        frame.rdd.count()
+    frame = load(journal, failOnDataLoss="false")
+    assert frame.count() == 1000 - first

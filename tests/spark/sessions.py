@@ -1,0 +1,35 @@
+"""Spark, set up so that it starts quickly and leaves nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def settings(folder: Path) -> dict[str, str]:
+    """Of a session that is started quickly, and leaves nothing but in this directory."""
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "768m",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+    }
+
+
+def session(folder: Path, master: str = "local[2]", **more: str) -> SparkSession:
+    builder = SparkSession.builder.master(master).appName("jlog")
+    for name, value in {**settings(folder), **more}.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("OFF")
+    return made

@@ -1,0 +1,317 @@
+"""Processes are killed, journals damaged, segments moved while Spark reads: nothing is lost, and nothing comes twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import jlog
+from behaviour.journals import SMALL, fill, read_away, value_of
+from crash.tampering import flip
+from spark.sessions import ROOT
+
+KILLS = 10
+DRIVER = Path(__file__).with_name("driver.py")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "orders"
+
+
+@pytest.fixture
+def start(_spark_environment: None) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts processes in groups of their own, each with all that it starts; none is left."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: object, **more: Any) -> subprocess.Popen[str]:
+        path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+        process = subprocess.Popen(
+            [str(argument) for argument in arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1"},
+            **more,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        kill(process)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """With all of its group; it may have ended."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+@contextmanager
+def appending(path: Path) -> Iterator[None]:
+    """Somebody appends and rolls meanwhile."""
+    stopped = threading.Event()
+
+    def append() -> None:
+        with jlog.Writer(path, precommit=4096, segment_bytes=64 << 10) as writer:
+            while not stopped.wait(0.01):
+                fill(writer, 10)
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_kills_of_the_driver_at_any_time_lose_and_repeat_nothing(
+    spark: SparkSession, start: Callable[..., subprocess.Popen[str]], path: Path, tmp_path: Path
+) -> None:
+    """The subscriber's commits remove what the query has done with, so that nothing could be read again."""
+    folder = tmp_path / "lake"
+    options = {"subscriber": "lake", "maxRecordsPerTrigger": "400"}
+    given = [f"{name}={value}" for name, value in options.items()]
+    jlog.Journal.create(path)
+    with appending(path):
+        for _ in range(KILLS):
+            driver = start(
+                sys.executable,
+                DRIVER,
+                folder,
+                "local[2]",
+                "lake",
+                path,
+                folder,
+                *given,
+                stderr=subprocess.DEVNULL,
+            )
+            assert driver.stdout is not None
+            assert driver.stdout.readline() == '["started"]\n'
+            time.sleep(random.uniform(0, 3))
+            kill(driver)
+    frame = spark.readStream.format("jlog").options(**options).load(str(path))
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
+    writer.trigger(availableNow=True).start(str(folder / "rows")).awaitTermination(120)
+    rows = spark.read.parquet(str(folder / "rows")).select("sequence", "value").collect()
+    end = jlog.Journal(path).next_sequence
+    assert sorted(row.sequence for row in rows) == list(range(end))
+    assert all(bytes(row.value) == value_of(row.sequence) for row in rows)
+    assert jlog.Journal(path).first_sequence > 0
+    assert jlog.Journal(path).subscribers()["lake"].lag == 0
+
+
+# --- A cluster --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def master(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> str:
+    """The URL of a standalone master with two workers, each of one core."""
+    command = [Path(pyspark.__file__).parent / "bin" / "spark-class"]
+    deploy = "org.apache.spark.deploy"
+    at = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+    one = start(*command, f"{deploy}.master.Master", *at, stderr=subprocess.STDOUT)
+    url = said(one, r"(spark://127\.0\.0\.1:\d+)")
+    for number in (1, 2):
+        work = ["--cores", "1", "--memory", "1g", "--work-dir", tmp_path / f"worker-{number}"]
+        worker = start(*command, f"{deploy}.worker.Worker", *at, *work, url, stderr=subprocess.STDOUT)
+        said(worker, r"(Successfully registered with master)")
+    return url
+
+
+def said(process: subprocess.Popen[str], pattern: str) -> str:
+    """Waits for it, and reads on in a thread so that the process never waits for who reads."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        found = re.search(pattern, line)
+        if found is not None:
+            threading.Thread(target=process.stdout.read, daemon=True).start()
+            return found[1]
+    raise AssertionError(f"{process.args} has ended without saying {pattern}")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_executor_that_is_killed_loses_and_repeats_nothing(
+    start: Callable[..., subprocess.Popen[str]], master: str, path: Path, tmp_path: Path
+) -> None:
+    """Driver and executors are processes of their own."""
+    with jlog.Writer(path, **SMALL) as writer:
+        fill(writer, 1000)
+        for name in ("tasks", "go"):
+            os.mkfifo(tmp_path / name)
+        driver = start(sys.executable, DRIVER, tmp_path / "driver", master, "count", path, tmp_path)
+        with open(tmp_path / "tasks") as tasks:
+            os.kill(int(tasks.readline()), signal.SIGKILL)
+            with open(tmp_path / "go", "r+b", buffering=0):
+                assert driver.stdout is not None
+                (found,) = json.loads(driver.stdout.readline())
+    assert found == list(range(1000))
+
+
+# --- Writers, retention and the archive meanwhile ---------------------------------------------------------------------
+
+
+def test_every_read_is_whole_while_writers_roll_and_segments_move_to_the_archive(
+    spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
+    archive = (tmp_path / "archive").as_uri()
+    jlog.Journal.create(path, retention=jlog.Retention(archive=archive))
+    with appending(path):
+        for _ in range(5):
+            known = read_away(path, "billing")
+            cleaning = threading.Thread(target=jlog.Journal(path).clean)
+            cleaning.start()
+            frame = spark.read.format("jlog").schema("sequence bigint").option("maxRecordsPerPartition", 400)
+            found = sorted(row.sequence for row in frame.load(str(path)).collect())
+            cleaning.join()
+            assert found == list(range(len(found)))
+            assert len(found) >= known
+    assert jlog.Journal(path).first_sequence > 0
+
+
+def test_a_journal_that_a_task_does_not_find_is_told_with_the_host(
+    spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
+    with jlog.Writer(path) as writer:
+        fill(writer, 10)
+    frame = spark.read.format("jlog").load(str(path))
+    assert frame.rdd.getNumPartitions() == 1  # it is planned
+    path.rename(tmp_path / "elsewhere")
+    told = f"there is no journal at {path} on {socket.gethostname()}, where this task runs, though there is one where"
+    with pytest.raises(PySparkException, match=told):
+        frame.collect()
+
+
+def test_a_task_that_sees_less_than_was_planned_fails(
+    spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
+    """As on a host where what was appended has not arrived."""
+    with jlog.Writer(path) as writer:
+        fill(writer, 10)
+        backup = jlog.Journal(path).backup(tmp_path / "backup")
+        fill(writer, 10)
+    frame = spark.read.format("jlog").load(str(path))
+    assert frame.rdd.getNumPartitions() == 1  # it is planned
+    path.rename(tmp_path / "elsewhere")
+    Path(backup.path).rename(path)
+    with pytest.raises(
+        PySparkException, match=r"ends at sequence 10 on .*, where this task runs, and at 20 or later where"
+    ):
+        frame.collect()
+
+
+def test_a_python_without_pyarrow_is_named(tmp_path: Path) -> None:
+    """All that is installed here but that."""
+    installed = Path(pyspark.__file__).parent.parent
+    for entry in installed.iterdir():
+        if not entry.name.startswith("pyarrow"):
+            (tmp_path / entry.name).symlink_to(entry)
+    ran = subprocess.run(
+        [sys.executable, "-S", "-c", "from pyspark_jlog import DefaultSource; DefaultSource({})"],
+        env={"PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])},
+        capture_output=True,
+        text=True,
+    )
+    assert f"{sys.executable}, which Spark has started for its Python workers, has no pyarrow" in ran.stderr
+    assert "Set PYSPARK_PYTHON" in ran.stderr
+
+
+# --- Damage -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def damaged(path: Path) -> tuple[Path, int, list[int]]:
+    """A journal with one damaged block: its segment's file, its offset in it, and the sequences that are lost."""
+    with jlog.Writer(path, **SMALL) as writer:
+        fill(writer, 1000)
+    blocks = [
+        (Path(file), block) for file, block in jlog.Journal(path).blocks() if getattr(block, "records", 0)
+    ]
+    file, block = blocks[len(blocks) // 2]
+    flip(file, block.offset + 500, 3)
+    return file, block.offset, list(range(block.first_sequence, block.first_sequence + block.records))
+
+
+@pytest.mark.damage
+def test_damage_fails_the_query_with_its_place(
+    spark: SparkSession, path: Path, damaged: tuple[Path, int, list[int]]
+) -> None:
+    file, offset, lost = damaged
+    told = f"{file}: damaged at byte {offset}: .*; the records from {lost[0]} to {lost[-1]} cannot be read"
+    with pytest.raises(PySparkException, match=told):
+        spark.read.format("jlog").load(str(path)).collect()
+
+
+@pytest.mark.damage
+@pytest.mark.parametrize("partitions", [1, 60])
+def test_permissive_reads_the_rest_and_counts_what_is_lost(
+    spark: SparkSession, path: Path, tmp_path: Path, damaged: tuple[Path, int, list[int]], partitions: int
+) -> None:
+    """Partitions may begin and end within what is damaged."""
+    file, offset, lost = damaged
+    frame = (
+        spark.read.format("jlog").option("mode", "permissive").option("damagePath", str(tmp_path / "lost"))
+    )
+    found = sorted(
+        row.sequence for row in frame.option("minPartitions", partitions).load(str(path)).collect()
+    )
+    assert found == [number for number in range(1000) if number not in lost]
+    notes = [json.loads(note.read_text()) for note in (tmp_path / "lost").iterdir()]
+    assert {(note["journal"], note["path"], note["offset"]) for note in notes} == {
+        (str(path), str(file), offset)
+    }
+    told = sorted(
+        number
+        for note in notes
+        for number in range(note["first_sequence"], note["first_sequence"] + note["records_lost"])
+    )
+    assert told == lost
+
+
+@pytest.mark.damage
+def test_a_stream_reads_past_damage_if_it_may(
+    spark: SparkSession, path: Path, tmp_path: Path, damaged: tuple[Path, int, list[int]]
+) -> None:
+    _, _, lost = damaged
+    frame = spark.readStream.format("jlog").option("mode", "permissive").load(str(path)).select("sequence")
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start(str(tmp_path / "rows")).awaitTermination(120)
+    rows = spark.read.parquet(str(tmp_path / "rows")).collect()
+    assert sorted(row.sequence for row in rows) == [number for number in range(1000) if number not in lost]
+
+
+@pytest.mark.damage
+def test_a_segment_file_that_is_gone_is_damage(
+    spark: SparkSession, path: Path, damaged: tuple[Path, int, list[int]]
+) -> None:
+    """Retention did not remove it: somebody did."""
+    file, _, _ = damaged
+    begins = [segment.first_sequence for segment in jlog.Journal(path).segments()]
+    gone = begins.index(int(file.stem))
+    file.unlink()
+    told = f"the records from {begins[gone]} to {begins[gone + 1] - 1} cannot be read"
+    with pytest.raises(PySparkException, match=told):
+        spark.read.format("jlog").load(str(path)).collect()

@@ -1,0 +1,190 @@
+"""What Spark asks of a stream's reader, asked without Spark: how far, what lies between, and what is done with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import LongType, StructField, StructType
+
+import jlog
+from behaviour.journals import SMALL, fill, read_away
+from jlog.errors import JournalError, PositionLost
+from jlog.spark.limits import shares
+from jlog.spark.scan import read_partition
+from jlog.spark.stream import StreamReader
+
+SCHEMA = StructType([StructField("sequence", LongType())])
+
+
+def stream(path: Path, **options: Any) -> StreamReader:
+    return StreamReader(
+        SCHEMA, {"path": str(path), **{name.lower(): str(given) for name, given in options.items()}}
+    )
+
+
+def reached(marks: dict[str, Any]) -> dict[str, int]:
+    return {Path(name).name: mark["sequence"] for name, mark in marks.items()}
+
+
+def rows(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+    return [
+        sequence
+        for partition in reader.partitions(start, end)
+        for batch in reader.read(partition)
+        for sequence in batch.column("sequence").to_pylist()
+    ]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Journals of 100, 10 and no records below a root."""
+    for name, records in (("large", 100), ("little", 10), ("empty", 0)):
+        (tmp_path / "root").mkdir(exist_ok=True)
+        with jlog.Writer(tmp_path / "root" / name, **SMALL) as writer:
+            fill(writer, records)
+    return tmp_path / "root"
+
+
+def test_what_is_asked_twice_is_answered_alike(root: Path) -> None:
+    reader = stream(root / "large", startingSequence="latest")
+    first = reader.initialOffset()
+    with jlog.Writer(root / "large") as writer:
+        fill(writer, 5)
+    assert reader.initialOffset() == first
+    assert reached(first) == {"large": 100}
+
+
+def test_without_news_the_end_is_the_start(root: Path) -> None:
+    reader = stream(root, journalPattern=".*")
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert reached(end) == {"large": 100, "little": 10, "empty": 0}
+    assert list(end) == sorted(end)
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    assert reader.partitions(end, end) == []
+
+
+def test_a_limit_is_shared_by_the_journals_and_starves_none(root: Path) -> None:
+    reader = stream(root, journals="large,little", maxRecordsPerTrigger=11)
+    marks = reader.initialOffset()
+    found = []
+    while (end := reader.latestOffset(marks, reader.getDefaultReadLimit())) != marks:
+        found.append(sum(reached(end).values()) - sum(reached(marks).values()))
+        marks = end
+    assert found == [11] * 10
+    assert reached(marks) == {"large": 100, "little": 10}
+
+
+def test_shares_add_up_and_none_is_larger_than_its_backlog() -> None:
+    assert shares(10, {"a": 3, "b": 4}) == {"a": 3, "b": 4}
+    assert shares(2, {"a": 1, "b": 1, "c": 8}) == {"a": 0, "b": 0, "c": 2}
+    assert shares(3, {"a": 1, "b": 1, "c": 1, "d": 1}) == {"a": 1, "b": 1, "c": 1, "d": 0}
+
+
+def test_an_available_now_run_stops_where_the_journal_ended_when_it_began(root: Path) -> None:
+    reader = stream(root / "little")
+    reader.prepareForTriggerAvailableNow()
+    with jlog.Writer(root / "little") as writer:
+        fill(writer, 5)
+    assert reached(reader.latestOffset(reader.initialOffset(), ReadAllAvailable())) == {"little": 10}
+
+
+def test_a_new_query_makes_its_subscriber_before_it_reads(root: Path) -> None:
+    stream(root / "large", subscriber="lake").initialOffset()
+    read_away(root / "large", "billing")
+    journal = jlog.Journal(root / "large")
+    assert (journal.first_sequence, journal.subscribers()["lake"].sequence) == (0, 0)
+
+
+def test_the_subscriber_moves_with_commits_and_never_backward(root: Path) -> None:
+    reader = stream(root / "large", subscriber="lake", maxRecordsPerTrigger=30)
+    begin = reader.initialOffset()
+    first = reader.latestOffset(begin, reader.getDefaultReadLimit())
+    second = reader.latestOffset(first, reader.getDefaultReadLimit())
+    journal = jlog.Journal(root / "large")
+    for marks, expected in ((first, 30), (second, 60), (first, 60), (begin, 60)):
+        reader.commit(marks)
+        assert journal.subscribers()["lake"].sequence == expected
+    assert not journal.subscribers()["lake"].busy
+
+
+def test_a_subscriber_that_somebody_holds_does_not_stop_the_query(root: Path) -> None:
+    reader = stream(root / "large", subscriber="lake")
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, ReadAllAvailable())
+    with jlog.Reader(root / "large", "lake"):
+        reader.commit(end)
+    assert jlog.Journal(root / "large").subscribers()["lake"].sequence == 0
+    reader.commit(end)
+    assert jlog.Journal(root / "large").subscribers()["lake"].sequence == 100
+
+
+def test_a_batch_that_is_planned_again_is_the_same(root: Path) -> None:
+    reader = stream(root / "large")
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, ReadAllAvailable())
+    with jlog.Writer(root / "large") as writer:
+        fill(writer, 50)
+    for again in (reader, stream(root / "large")):
+        assert rows(again, begin, end) == list(range(100))
+
+
+def test_a_removed_segment_fails_the_plan(root: Path) -> None:
+    reader = stream(root / "large")
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, ReadAllAvailable())
+    with jlog.Writer(root / "large") as writer:
+        writer.roll()
+    read_away(root / "large", "billing", 60)
+    with pytest.raises(PositionLost, match="the records from 0 to"):
+        reader.partitions(begin, end)
+
+
+def test_a_removed_journal_fails_the_query_or_is_left_out(root: Path) -> None:
+    marks = stream(root, journalPattern=".*").initialOffset()
+    jlog.Journal.delete(root / "little")
+    with pytest.raises(
+        JournalError, match="the query has read little, which is not among the journals any more"
+    ):
+        stream(root, journalPattern=".*").latestOffset(marks, ReadAllAvailable())
+    tolerant = stream(root, journalPattern=".*", failOnDataLoss="false")
+    end = tolerant.latestOffset(marks, ReadAllAvailable())
+    assert reached(end) == {"large": 100, "little": 0, "empty": 0}
+    assert rows(tolerant, marks, end) == list(range(100))
+
+
+def test_an_older_copy_in_the_place_of_the_journal_fails_the_query(root: Path, tmp_path: Path) -> None:
+    backup = jlog.Journal(root / "large").backup(tmp_path / "backup")
+    with jlog.Writer(root / "large") as writer:
+        fill(writer, 50)
+    marks = stream(root / "large").latestOffset()
+    jlog.Journal.delete(root / "large")
+    (tmp_path / "backup").rename(root / "large")
+    assert backup.uuid == jlog.Journal(root / "large").uuid
+    with pytest.raises(JournalError, match="it has lost its tail, or is another copy"):
+        stream(root / "large").latestOffset(marks, ReadAllAvailable())
+    with jlog.Writer(root / "large") as writer:
+        fill(writer, 100)  # other records under the same numbers
+    with pytest.raises(JournalError, match="it has lost its tail, or is another copy"):
+        stream(root / "large").latestOffset(marks, ReadAllAvailable())
+
+
+def test_what_cannot_be_followed_is_refused(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a stream has no end"):
+        stream(root / "large", endingSequence=5)
+    archive = (tmp_path / "archive").as_uri()
+    with jlog.Writer(root / "large", retention=jlog.Retention(archive=archive)) as writer:
+        writer.roll()
+    read_away(root / "large", "billing")
+    jlog.Journal(root / "large").clean()
+    with pytest.raises(JournalError, match="is an archive, which is not followed"):
+        StreamReader(SCHEMA, {"path": archive}).initialOffset()
+
+
+def test_a_partition_of_nothing_has_no_rows(root: Path) -> None:
+    from pyspark.sql.datasource import InputPartition
+
+    reader = stream(root / "large")
+    assert list(read_partition(InputPartition(None), reader._columns, reader._options)) == []

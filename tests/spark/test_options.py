@@ -1,0 +1,78 @@
+"""What the options of the source may be. Spark hands them over as strings, under names in small letters."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from jlog.spark.options import parse
+
+
+def parsed(**given: str) -> Any:
+    return parse({"path": "/orders", **given})
+
+
+def test_names_may_be_written_in_any_case() -> None:
+    assert parsed(STARTINGSEQUENCE="5").start == 5
+
+
+def test_a_place_is_for_all_journals_or_for_each() -> None:
+    assert parsed().start is None
+    assert parsed(startingsequence=" Latest ").start == "latest"
+    assert parsed(endingsequence='{"a": 5, "b": "earliest"}').end == {"a": 5, "b": "earliest"}
+
+
+def test_a_time_is_in_iso_8601_or_milliseconds() -> None:
+    noon = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
+    for text in ("2026-11-20T12:00:00Z", "2026-11-20 14:00+02:00", str(int(noon.timestamp() * 1000))):
+        assert parsed(startingtimestamp=text).start == noon
+        assert parsed(endingtimestamp=f'{{"a": "{text}"}}').end == {"a": noon}
+
+
+def test_sizes_may_have_units() -> None:
+    sizes = {"4096": 4096, "64k": 64 << 10, "128M": 128 << 20, "1GiB": 1 << 30}
+    assert {text: parsed(maxbytespertrigger=text).max_bytes_per_trigger for text in sizes} == sizes
+
+
+def test_one_path_or_several_are_given() -> None:
+    assert parse({"paths": '["/a", "/b"]'}).paths == ("/a", "/b")
+    with pytest.raises(ValueError, match="no path is given"):
+        parse({})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        (
+            "startingsequence",
+            "first",
+            "option startingSequence: 'first' is neither earliest, latest, a sequence, nor JSON",
+        ),
+        ("endingsequence", '{"a": 1', "is no JSON such as"),
+        ("startingsequence", "-1", "is neither earliest"),
+        ("startingtimestamp", "2026-11-20 12:00", "is no time with its offset"),
+        ("endingtimestamp", "yesterday", "is no time with its offset"),
+        ("failondataloss", "no", "option failOnDataLoss: 'no' is neither true nor false"),
+        ("mode", "dropmalformed", "'dropmalformed' is neither failfast nor permissive"),
+        ("minpartitions", "0", "'0' is no number above 0"),
+        ("maxrecordspertrigger", "1e6", "'1e6' is no number above 0"),
+        ("maxbytesperpartition", "many", "write 67108864, 65536k or 64m"),
+        ("archive", "yes", "neither true, false, nor a URL"),
+        ("journals", " , ", "name one or more journals"),
+        ("journalpattern", "(", "is no regular expression"),
+        ("subscriber", "a/b", "cannot name a subscriber"),
+        ("startingsequnce", "1", "no option startingsequnce; it has archive, damagePath"),
+    ],
+)
+def test_a_wrong_value_is_told_with_what_would_be_right(option: str, value: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        parsed(**{option: value})
+
+
+def test_what_is_said_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="startingSequence and startingTimestamp both"):
+        parsed(startingsequence="1", startingtimestamp="1")
+    with pytest.raises(ValueError, match="journals and journalPattern both"):
+        parsed(journals="a", journalpattern="b")
