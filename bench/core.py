@@ -18,6 +18,7 @@ from typing import Any
 import mirroring
 import reopening
 from contests import CONTESTS
+from latency import Latency, latency
 from memory import Memory, memory
 from rich.console import Console
 from rich.table import Table
@@ -28,8 +29,8 @@ from jlog.bench.load import CHUNK_RECORDS, Load
 from jlog.bench.machine import has_failpoints, machine
 
 REOPENINGS = {"reopen": 64 << 20, "reopen-one-segment": 4 << 30}  # bytes of a segment
-MEMORY = "memory"
-NAMES = [contest.name for contest in CONTESTS] + [*REOPENINGS, MEMORY]
+LATENCY, MEMORY = "latency", "memory"
+NAMES = [contest.name for contest in CONTESTS] + [LATENCY, *REOPENINGS, MEMORY]
 
 
 def arguments() -> argparse.Namespace:
@@ -98,6 +99,7 @@ def main() -> None:
 
 def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, Any]:
     results: list[Result] = []
+    latencies: dict[str, Latency] = {}
     reopenings: dict[str, Spread] = {}
     memories: dict[str, Memory] = {}
     with console.status("") as status:
@@ -107,6 +109,9 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
             elif contest.name in wanted:
                 status.update(contest.name)
                 results.append(hold(contest, settings))
+        if LATENCY in wanted:
+            status.update(LATENCY)
+            latencies = latency(settings)
         for name, segment_bytes in REOPENINGS.items():
             if name in wanted:
                 status.update(name)
@@ -116,12 +121,18 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
             memories = memory(settings)
     if results:
         console.print(rates_table(results, settings))
+    if latencies:
+        console.print(latency_table(latencies))
     if reopenings:
         console.print(reopenings_table(reopenings, settings))
     if memories:
         console.print(memory_table(memories, settings))
     return {
         "contests": [result.as_json() for result in results],
+        "latency": {
+            name: {"unit": "µs", "median": at.half.as_json(), "99 %": at.most.as_json()}
+            for name, at in latencies.items()
+        },
         "reopen": {
             name: {"unit": "ms", "target": reopening.TARGET, **at.as_json()}
             for name, at in reopenings.items()
@@ -155,6 +166,18 @@ def rates_table(results: list[Result], settings: Sizes) -> Table:
             spread(ratio) if ratio else "",
             result.contest.target,
         )
+    return table
+
+
+def latency_table(found: dict[str, Latency]) -> Table:
+    table = Table(
+        title="Microseconds from one process to another, which sleeps: median (min–max) of the rounds",
+        title_justify="left",
+    )
+    for column in ("", "half of them", "99 of 100"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, at in found.items():
+        table.add_row(name, spread(at.half, digits=0), spread(at.most, digits=0))
     return table
 
 

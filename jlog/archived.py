@@ -14,9 +14,9 @@ from jlog._core.iterate import RecordIterator, ValueIterator
 from jlog._core.record import Record, RecordBatch
 from jlog.archive import Archive, archive_of
 from jlog.archive.cursor import Across, ArchiveCursor, AsyncAcross
-from jlog.archive.target import is_url
 from jlog.damage import Damage
 from jlog.errors import JournalError, JournalNotFound
+from jlog.filesystem import is_url
 from jlog.holes import Holes
 from jlog.meta import Meta, read_meta
 from jlog.names import Start, timestamp_us_of

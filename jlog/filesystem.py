@@ -1,4 +1,5 @@
-"""Which file systems a journal may be written on: local ones, where a mapped file and its locks are one for all processes."""
+"""Where a journal may lie: at a path, and to be written on local file systems, where a mapped file and its locks are one for
+all processes."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import warnings
 from jlog.errors import JournalError
 
 OVERRIDE = "JLOG_ALLOW_ANY_FILE_SYSTEM"
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _ESCAPED = re.compile(rb"\\([0-7]{3})")  # how mountinfo writes blanks and the like
 LOCAL = frozenset(
     {
@@ -16,6 +18,20 @@ LOCAL = frozenset(
         "ubifs", "vfat", "xfs", "zfs",
     }
 )  # fmt: skip
+
+
+def is_url(path: object) -> bool:
+    return isinstance(path, str) and _URL.match(path) is not None
+
+
+def journal_path(path: str | os.PathLike[str]) -> str:
+    """Absolute. JournalError for a URL, which would become the name of a directory."""
+    if is_url(path):
+        raise JournalError(
+            f"{path} is a URL, and this takes the path of a directory; jlog.open_writer, jlog.open_reader and "
+            "jlog.open_journal take URLs of journals and Kafka topics, jlog.Reader and jlog.archive.Archive those of archives"
+        )
+    return os.path.abspath(os.fspath(path))
 
 
 def type_of(path: str) -> str:

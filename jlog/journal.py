@@ -13,10 +13,10 @@ from jlog import positions
 from jlog._core.cursor import Cursor
 from jlog._core.lock import OWNERS, RANGES, LockFile
 from jlog._core.segment import Block, SegmentFile
-from jlog.archive.target import is_url
 from jlog.backup import backup
 from jlog.damage import Damage, walk_segment
-from jlog.errors import JournalError, JournalLocked, PositionLost, SubscriberExists
+from jlog.errors import JournalLocked, PositionLost, SubscriberExists
+from jlog.filesystem import journal_path
 from jlog.holes import Holes
 from jlog.meta import FORMAT_VERSION, create_journal, read_meta
 from jlog.names import Start, check_name, timestamp_us_of
@@ -58,11 +58,7 @@ class Journal:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        if is_url(path):
-            raise JournalError(
-                f"{path} is a URL, and a journal is a directory; jlog.Reader and jlog.archive.Archive read what is archived"
-            )
-        self._path = os.path.abspath(os.fspath(path))
+        self._path = journal_path(path)
         self._meta = read_meta(self._path)
         self._holes = Holes(self._path, self._meta.uuid)
         self._watch = Watch(self._path)
@@ -84,7 +80,7 @@ class Journal:
             )
         capacity = check_precommit(precommit) or PRECOMMIT_DEFAULT
         create_journal(
-            os.path.abspath(os.fspath(path)),
+            journal_path(path),
             {**DEFAULTS, **check_options(options), "precommit": capacity},
             exist_ok=exist_ok,
         )
@@ -93,7 +89,7 @@ class Journal:
     @staticmethod
     def delete(path: str | os.PathLike[str]) -> None:
         """Removes the journal with all its records. JournalLocked or SubscriberBusy while anybody writes or subscribes."""
-        path = os.path.abspath(os.fspath(path))
+        path = journal_path(path)
         meta = read_meta(path)
         lock_file = LockFile(os.path.join(path, "lock"))
         try:
@@ -333,7 +329,7 @@ class Journal:
         Raises JournalExists where `target` is anything but an empty directory or nothing; OSError where the disk is full, and
         then what was copied is removed again.
         """
-        target = os.path.abspath(os.fspath(target))
+        target = journal_path(target)
         backup(self._path, target, progress)
         return Journal(target)
 
@@ -357,7 +353,7 @@ class Journal:
     ) -> RepairReport:
         """The same for a journal that cannot be opened, since `journal.meta` is lost or damaged. It is made anew under a new
         epoch, with the options of a new journal, but that nothing is removed for having been read."""
-        return repair(os.path.abspath(os.fspath(path)), dry_run=dry_run, progress=progress)
+        return repair(journal_path(path), dry_run=dry_run, progress=progress)
 
     def stats(self) -> Stats:
         """What all processes have done, and how the journal and its subscribers stand now. Made to be asked each second of

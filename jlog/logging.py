@@ -14,6 +14,7 @@ from typing import Any
 
 from jlog import Writer
 from jlog.errors import CorruptJournal, JournalError, JournalLocked, RecordTooLarge
+from jlog.filesystem import journal_path
 
 __all__ = ["DEFAULT_FIELDS", "FIELDS", "JournalHandler"]
 
@@ -89,7 +90,7 @@ class JournalHandler(logging.Handler):
         self._process = os.getpid()
         self._writer: Writer | None = None
         if isinstance(journal, (str, os.PathLike)):
-            self.path = os.path.abspath(os.fspath(journal))
+            self.path = journal_path(journal)
             self._open: Callable[[], Writer] = lambda: Writer(self.path, lock_timeout=lock_timeout, **options)
             self._ours = True
             self._try_to_open()

@@ -13,9 +13,9 @@ from jlog._core.cursor import Cursor
 from jlog._core.follow import Deadline, Following, wait
 from jlog._core.iterate import RecordIterator, ValueIterator
 from jlog._core.record import Record, RecordBatch
-from jlog.archive.target import is_url
 from jlog.damage import Damage, skip_damage
 from jlog.errors import JournalClosed, JournalError, PositionLost
+from jlog.filesystem import is_url
 from jlog.holes import Holes
 from jlog.meta import read_meta
 from jlog.names import Start, check_name

@@ -13,14 +13,25 @@ from jlog._core.format cimport (
 )
 
 
+cdef extern from "recent.h":
+    struct jlog_recent:
+        pass
+    bytes jlog_recent_bytes(jlog_recent *recent, const char *data, Py_ssize_t size)
+    void jlog_recent_clear(jlog_recent *recent)
+
+
 cdef class ValueIterator:
     """The values up to the end as it was when iteration began."""
 
     cdef Cursor cursor
+    cdef jlog_recent recent
 
     def __init__(self, Cursor cursor not None):
         cursor.refresh()
         self.cursor = cursor
+
+    def __dealloc__(self):
+        jlog_recent_clear(&self.recent)
 
     def __iter__(self):
         return self
@@ -36,7 +47,7 @@ cdef class ValueIterator:
             tag = jlog_load32(at)
             size = tag & JLOG_SHORT_VALUE_MAX
             if not tag & JLOG_TAG_LONG and JLOG_SHORT_BYTES + size <= <size_t> (cursor.end - at):
-                value = PyBytes_FromStringAndSize(<const char *> at + JLOG_SHORT_BYTES, size)
+                value = jlog_recent_bytes(&self.recent, <const char *> at + JLOG_SHORT_BYTES, size)
                 cursor.at = at + JLOG_SHORT_BYTES + size  # once there is the object: without memory nothing is skipped
                 cursor.sequence += 1
                 return value

@@ -31,6 +31,7 @@ from jlog._core.attachment import attach, detach
 from jlog._core.calls import closed_error
 from jlog._core.lock import when_nothing_is_held
 from jlog.errors import JournalLocked, RecordTooLarge
+from jlog.filesystem import journal_path
 from jlog.options import writer_options
 
 cdef enum:
@@ -83,7 +84,7 @@ cdef class Writer:
                  sync_interval=None, retention=None, bint exclusive=False, lock_timeout=None, bint create=True):
         if self.attachment is not None:
             raise RuntimeError("a Writer is made once; close it and make another one")
-        self.path = os.path.abspath(os.fspath(path))
+        self.path = journal_path(path)
         self.given = dict(precommit=precommit, compression=compression, segment_bytes=segment_bytes, roll=roll, sync=sync,
                           sync_interval=sync_interval, retention=retention, exclusive=exclusive, lock_timeout=lock_timeout,
                           create=create)

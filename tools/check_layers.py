@@ -27,7 +27,7 @@ segment precommit
 copies
 lock page columns
 format file
-checksum clock fork utf8
+checksum clock fork recent utf8
 failpoint
 """.strip().splitlines()
 

@@ -11,13 +11,12 @@ import os
 from jlog.archive.archive import Archive, archive_at
 from jlog.archive.restore import restore
 from jlog.archive.segment import ArchivedSegment
-from jlog.archive.target import is_url
 from jlog.errors import JournalNotFound
 from jlog.meta import read_meta
 from jlog.options import retention_of
 from jlog.segments import Segment, segments_now
 
-__all__ = ["Archive", "ArchivedSegment", "archive_at", "archive_of", "is_url", "restore", "segments"]
+__all__ = ["Archive", "ArchivedSegment", "archive_at", "archive_of", "restore", "segments"]
 
 
 def archive_of(path: str, archive: bool | str = True) -> Archive | None:

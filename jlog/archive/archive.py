@@ -11,10 +11,11 @@ from itertools import pairwise
 
 from jlog._core.segment import segment_name
 from jlog.archive.segment import ArchivedSegment, describe, from_json, is_whole, manifest_name
-from jlog.archive.target import Target, is_url
+from jlog.archive.target import Target
 from jlog.archive.window import Window
 from jlog.damage import Damage
 from jlog.errors import JournalError, JournalNotFound, PositionLost
+from jlog.filesystem import is_url
 from jlog.meta import NAME, Meta, parse_meta, read_meta
 from jlog.names import timestamp_us_of
 from jlog.places import find_time

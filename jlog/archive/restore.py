@@ -16,7 +16,7 @@ from jlog._core.segment import SegmentFile
 from jlog.archive.archive import Archive
 from jlog.archive.segment import ArchivedSegment, file_size_and_crc, is_whole
 from jlog.errors import CorruptJournal, JournalExists
-from jlog.filesystem import share
+from jlog.filesystem import journal_path, share
 from jlog.meta import DIRECTORIES, LEASE_STRIDE, Meta, write_meta
 from jlog.options import Retention, retention_fields
 
@@ -32,7 +32,7 @@ def restore(url: str, path: str | os.PathLike[str], *, progress: Callable[[int],
     Raises JournalExists where something is at `path`, PositionLost where segments are missing in between, CorruptJournal
     where one is not what was archived, JournalNotFound and JournalError as Archive does.
     """
-    path = os.path.abspath(os.fspath(path))
+    path = journal_path(path)
     if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
         raise JournalExists(f"{path} is there already; choose another path for the journal", path)
     archive = Archive(url)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,13 +14,8 @@ from jlog.errors import JournalError
 
 PIECE_BYTES = 4 << 20
 PART = ".part"  # ends the name of what is being uploaded
-_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 # Where an object is there as a whole or not at all. Elsewhere it is renamed once it is whole.
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl"})
-
-
-def is_url(path: object) -> bool:
-    return isinstance(path, str) and _URL.match(path) is not None
 
 
 class Target:

@@ -12,14 +12,12 @@ from jlog.bench.contest import Contest, Prepare, Settings, Way
 from jlog.bench.load import CHUNK_RECORDS
 from jlog.bench.reading import read_batches, read_records, read_values, reading
 from jlog.bench.writing import (
-    append_and_sync,
     ours,
     ours_together,
     plain_durable,
     plain_joined,
     plain_loop,
 )
-from jlog.options import COMPRESSIONS, SYNCS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,11 +71,10 @@ def compressed(settings: Settings) -> Iterator[tuple[Way, Way]]:
 @contextmanager
 def durable(settings: Settings) -> Iterator[tuple[Way, Way]]:
     load = settings.load.share(DURABLE_PART, DURABLE_LEAST)
-    if "append" in SYNCS:
-        way = Way("append, sync=append", ours(load, sync="append"))
-    else:
-        way = Way("append and sync each", ours(load, work=append_and_sync))
-    yield way, Way("write and fdatasync each", plain_durable(load))
+    yield (
+        Way("append, sync=append", ours(load, sync="append")),
+        Way("write and fdatasync each", plain_durable(load)),
+    )
 
 
 @contextmanager
@@ -101,19 +98,19 @@ def read_arrow(reader: jlog.Reader) -> int:
 
 
 def contests() -> list[Contest]:
-    """Those that this jlog, with what is installed beside it, can do."""
-    has_arrow = hasattr(jlog.RecordBatch, "to_arrow") and importlib.util.find_spec("pyarrow") is not None
-    found: list[tuple[str, Prepare, bool]] = [
-        ("append", append, True),
-        ("extend", extend, True),
-        ("processes", processes, True),
-        ("precommit-0", without_buffer, True),
-        ("lz4", compressed, "lz4" in COMPRESSIONS),
-        ("durable", durable, True),
-        ("durable-processes", durable_processes, "append" in SYNCS),
-        ("values", partial(reading, "reader.values()", read_values), True),
-        ("records", partial(reading, "for record in reader", read_records), True),
-        ("batches", partial(reading, "reader.read(), batch.values()", read_batches), True),
-        ("arrow", partial(reading, "reader.read(), batch.to_arrow()", read_arrow), has_arrow),
+    """Those that can be held with what is installed."""
+    found: list[tuple[str, Prepare]] = [
+        ("append", append),
+        ("extend", extend),
+        ("processes", processes),
+        ("precommit-0", without_buffer),
+        ("lz4", compressed),
+        ("durable", durable),
+        ("durable-processes", durable_processes),
+        ("values", partial(reading, "reader.values()", read_values)),
+        ("records", partial(reading, "for record in reader", read_records)),
+        ("batches", partial(reading, "reader.read(), batch.values()", read_batches)),
     ]
-    return [Contest(name, prepare) for name, prepare, possible in found if possible]
+    if importlib.util.find_spec("pyarrow") is not None:
+        found.append(("arrow", partial(reading, "reader.read(), batch.to_arrow()", read_arrow)))
+    return [Contest(name, prepare) for name, prepare in found]

@@ -11,7 +11,6 @@ import jlog
 from jlog.bench.crew import process, run_together, serve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from jlog.bench.contest import Run
@@ -94,21 +93,13 @@ def append_records(writer: jlog.Writer, load: Load, many: int, _options: dict[st
     writer.flush()
 
 
-def append_and_sync(writer: jlog.Writer, load: Load, _many: int, _options: dict[str, Any]) -> None:
-    values = load.chunk()
-    for _ in range(load.chunks):
-        for value in values:
-            writer.append(value)
-            writer.sync()
-
-
-def ours(load: Load, many: int = 1, work: Callable[..., None] = append_records, **options: Any) -> Run:
+def ours(load: Load, many: int = 1, **options: Any) -> Run:
     """`many` at a time: 1 is append, more is extend."""
 
     def run(directory: Path) -> tuple[int, float]:
         with open_writer(str(directory / "journal"), load, many, options) as writer:
             begin = perf_counter()
-            work(writer, load, many, options)
+            append_records(writer, load, many, options)
             seconds = perf_counter() - begin
             return load.chunks * load.chunk_records, seconds
 

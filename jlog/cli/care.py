@@ -139,7 +139,7 @@ def restore(url: str, journal: str) -> None:
     \b
     Examples:
       jlogtool restore file:///var/archive /tmp/events
-      jlogtool restore s3://logs/archive/0f3a61b2c94d4e0db6b27a7f3e1c5d90 /tmp/events
+      jlogtool restore s3://logs/0f3a61b2c94d4e0db6b27a7f3e1c5d90 /tmp/events
     """
     with checked():
         total = sum(segment.size_bytes for segment in Archive(url).segments())

@@ -65,7 +65,7 @@ def create(
       jlogtool create /var/lib/events
       jlogtool create --sync append --keep-read /var/lib/orders
       jlogtool create --segment-bytes 1G --precommit 1M /var/lib/clicks
-      jlogtool create --max-age 7d --max-bytes 10G --archive s3://logs/archive /var/lib/audit
+      jlogtool create --max-age 7d --archive s3://logs/archive /var/lib/audit
     """
     if precommit is not None:
         options["precommit"] = precommit

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from jlog.archive import archive_at, is_url
+from jlog.archive import archive_at
 from jlog.errors import JournalError
+from jlog.filesystem import is_url
 from jlog.urls import open_journal, path_of
 
 if TYPE_CHECKING:

@@ -220,7 +220,7 @@ def verify_and_clean(demo: Demo) -> None:
     journal.clean()
     demo.facts.segments_removed = demo.facts.segments_made - len(journal.segments())
     demo.say(
-        f"verify read what the checkpoint kept, {report.records:,} records; without it "
+        f"verify read what the checkpoint kept, {report.records:,} records with the closing one; without it "
         f"{demo.facts.segments_removed} of {demo.facts.segments_made} segments are cleaned behind the readers"
     )
 

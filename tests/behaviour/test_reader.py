@@ -187,6 +187,40 @@ def test_values_are_the_same_without_records_around_them(writer, path, name):
         assert list(reader.values()) == written[reader.position :] or reader.position == 103
 
 
+LENGTHS = {
+    "one length": lambda _number: 40,
+    "within what an allocator rounds up to": lambda number: 34 + number % 14,
+    "many lengths": lambda number: (0, 1, 2, 3, 500, 15, 16, 17, 5000, 4096)[number % 10],
+}
+KEPT = {
+    "every one": lambda _number: True,
+    "every other": lambda number: number % 2 == 0,
+    "some": lambda number: number % 7 < 3,
+    "none": lambda _number: False,
+}
+
+
+@pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
+@pytest.mark.parametrize("length", LENGTHS.values(), ids=LENGTHS)
+def test_a_value_stays_what_it_was_when_the_next_ones_are_read(writer, path, length, kept):
+    """However it is held: as itself, by its hash, through a view."""
+    written = [(b"%d." % number * 2000)[: length(number)] for number in range(2000)]
+    writer.extend(written)
+    found, hashes, views = {}, set(), {}
+    with jlog.Reader(path) as reader:
+        for number, value in enumerate(reader.values()):
+            assert value == written[number]
+            assert hash(value) == hash(written[number])
+            if kept(number):
+                found[number] = value
+                hashes.add(value)
+            elif number % 11 == 0:
+                views[number] = memoryview(value)
+    assert all(value == written[number] for number, value in found.items())
+    assert hashes == {written[number] for number in found}
+    assert all(view == written[number] for number, view in views.items())
+
+
 def test_two_readers_of_one_journal_read_on_their_own(writer, path):
     written = fill(writer, 50)
     with jlog.Reader(path, "a") as a, jlog.Reader(path, "b") as b, jlog.Reader(path) as c:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import jlog
+import jlog.logging
 from behaviour.journals import values
 from jlog.urls import path_of
 
@@ -91,6 +92,25 @@ def test_a_relative_url_is_relative_to_the_working_directory(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     with jlog.open_writer("file:here/orders") as writer:
         assert writer.path == str(tmp_path / "here/orders")
+
+
+TAKES_A_PATH = [
+    jlog.Writer,
+    jlog.Journal,
+    jlog.Journal.create,
+    jlog.Journal.delete,
+    jlog.Journal.repair_at,
+    jlog.logging.JournalHandler,
+]
+
+
+@pytest.mark.parametrize("function", TAKES_A_PATH, ids=lambda function: function.__qualname__)
+@pytest.mark.parametrize("scheme", ["file", "kafka", "s3"])
+def test_what_takes_a_path_makes_no_directory_of_a_url(tmp_path, monkeypatch, function, scheme):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(jlog.JournalError, match=r"is a URL.*jlog\.open_writer"):
+        function(f"{scheme}://host/orders")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["open_writer", "open_reader"])

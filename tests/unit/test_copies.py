@@ -37,6 +37,11 @@ def change(path, offset, replacement):
         file.write(replacement)
 
 
+def flip(path, offset):
+    with open(path, "rb") as file:
+        change(path, offset, bytes([file.read()[offset] ^ 0xFF]))
+
+
 def seal(path, offset, size):
     """Makes the CRC of what has been changed right again."""
     with open(path, "rb") as file:
@@ -85,7 +90,7 @@ def test_the_newer_copy_counts_on_whichever_side_it_stands(tmp_path, position):
 @pytest.mark.parametrize("at", [0, 8, 13, 16, 24, 40, 48, 63])
 def test_one_damaged_copy_leaves_the_other(position, damaged, at):
     fd, path = position
-    change(path, damaged + at, b"\xa5")
+    flip(path, damaged + at)
     assert read_position(fd, UUID, path).sequence == 6
     write_position(fd, UUID, 77, 7, path)
     assert read_position(fd, UUID, path).sequence == 7
@@ -155,7 +160,7 @@ def test_a_torn_write_of_bounds_leaves_the_old_or_the_new(tmp_path, bounds, writ
 
 @pytest.mark.parametrize("damaged", [0, 4096])
 def test_one_damaged_copy_of_bounds_leaves_the_other_and_the_next_write_both(tmp_path, bounds, damaged):
-    change(bounds.path, damaged + 50, b"\xa5")
+    flip(bounds.path, damaged + 50)
     assert bounds.read().lease_limit == 1000
     bounds.update(lease_limit=2000)
     content = (tmp_path / "bounds").read_bytes()
