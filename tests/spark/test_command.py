@@ -24,7 +24,7 @@ HUNG_SECONDS = 300  # guards against hanging only: Java starts slowly on a busy 
 KILLS = 10
 QUICK = ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
 
-pytestmark = [pytest.mark.usefixtures("_spark_environment"), pytest.mark.timeout(1_800)]
+pytestmark = pytest.mark.usefixtures("_spark_environment")
 
 
 def start(*arguments: Any) -> subprocess.Popen[bytes]:
@@ -75,6 +75,7 @@ def fill(path: Path, records: int) -> None:
             writer.extend(values[first : first + 10_000])
 
 
+@pytest.mark.timeout(900)
 def test_sigterm_ends_it_with_the_summary_and_it_goes_on_later(tmp_path: Path) -> None:
     journal, lake = tmp_path / "journal", tmp_path / "lake"
     fill(journal, 1_000)
@@ -96,6 +97,7 @@ def test_sigterm_ends_it_with_the_summary_and_it_goes_on_later(tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_800)
 def test_kills_at_any_time_lose_and_repeat_nothing(tmp_path: Path) -> None:
     """While records are appended, and small batches are moved one after the other."""
     journal, lake = tmp_path / "journal", tmp_path / "lake"
