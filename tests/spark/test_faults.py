@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import signal
 import socket
 import subprocess
@@ -15,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pyspark
 import pytest
@@ -25,6 +23,7 @@ from pyspark.sql import SparkSession
 import jlog
 from behaviour.journals import SMALL, fill, read_away, value_of
 from crash.tampering import flip
+from spark.running import Running
 from spark.sessions import ROOT
 
 KILLS = 10
@@ -37,33 +36,17 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start(_spark_environment: None) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts processes in groups of their own, each with all that it starts; none is left."""
-    started: list[subprocess.Popen[str]] = []
+def start(_spark_environment: None) -> Iterator[Callable[..., Running]]:
+    """Starts processes; none is left."""
+    started: list[Running] = []
 
-    def start(*arguments: object, **more: Any) -> subprocess.Popen[str]:
-        path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-        process = subprocess.Popen(
-            [str(argument) for argument in arguments],
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1"},
-            **more,
-        )
-        started.append(process)
-        return process
+    def start(*arguments: object) -> Running:
+        started.append(Running(*arguments))
+        return started[-1]
 
     yield start
-    for process in started:
-        kill(process)
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    """With all of its group; it may have ended."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    for one in started:
+        one.kill()
 
 
 @contextmanager
@@ -73,7 +56,7 @@ def appending(path: Path) -> Iterator[None]:
 
     def append() -> None:
         with jlog.Writer(path, precommit=4096, segment_bytes=64 << 10) as writer:
-            while not stopped.wait(0.01):
+            while not stopped.wait(0.02):
                 fill(writer, 10)
 
     thread = threading.Thread(target=append)
@@ -88,31 +71,19 @@ def appending(path: Path) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_kills_of_the_driver_at_any_time_lose_and_repeat_nothing(
-    spark: SparkSession, start: Callable[..., subprocess.Popen[str]], path: Path, tmp_path: Path
+    spark: SparkSession, start: Callable[..., Running], path: Path, tmp_path: Path
 ) -> None:
     """The subscriber's commits remove what the query has done with, so that nothing could be read again."""
     folder = tmp_path / "lake"
-    options = {"subscriber": "lake", "maxRecordsPerTrigger": "400"}
-    given = [f"{name}={value}" for name, value in options.items()]
+    query = [path, folder, "subscriber=lake", "maxRecordsPerTrigger=400"]
     jlog.Journal.create(path)
     with appending(path):
         for _ in range(KILLS):
-            driver = start(
-                sys.executable,
-                DRIVER,
-                folder,
-                "local[2]",
-                "lake",
-                path,
-                folder,
-                *given,
-                stderr=subprocess.DEVNULL,
-            )
-            assert driver.stdout is not None
-            assert driver.stdout.readline() == '["started"]\n'
+            driver = start(sys.executable, DRIVER, folder, "local[2]", "lake", *query)
+            driver.said("(started)")
             time.sleep(random.uniform(0, 3))
-            kill(driver)
-    frame = spark.readStream.format("jlog").options(**options).load(str(path))
+            driver.kill()
+    frame = spark.readStream.format("jlog").option("subscriber", "lake").load(str(path))
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
     writer.trigger(availableNow=True).start(str(folder / "rows")).awaitTermination(120)
     rows = spark.read.parquet(str(folder / "rows")).select("sequence", "value").collect()
@@ -127,35 +98,26 @@ def test_kills_of_the_driver_at_any_time_lose_and_repeat_nothing(
 
 
 @pytest.fixture
-def master(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> str:
+def master(start: Callable[..., Running], tmp_path: Path) -> str:
     """The URL of a standalone master with two workers, each of one core."""
-    command = [Path(pyspark.__file__).parent / "bin" / "spark-class"]
+    command = Path(pyspark.__file__).parent / "bin" / "spark-class"
     deploy = "org.apache.spark.deploy"
     at = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-    one = start(*command, f"{deploy}.master.Master", *at, stderr=subprocess.STDOUT)
-    url = said(one, r"(spark://127\.0\.0\.1:\d+)")
-    for number in (1, 2):
-        work = ["--cores", "1", "--memory", "1g", "--work-dir", tmp_path / f"worker-{number}"]
-        worker = start(*command, f"{deploy}.worker.Worker", *at, *work, url, stderr=subprocess.STDOUT)
-        said(worker, r"(Successfully registered with master)")
+    url = start(command, f"{deploy}.master.Master", *at).said(r"(spark://127\.0\.0\.1:\d+)")
+    work = ["--cores", "1", "--memory", "1g", "--work-dir"]
+    workers = [
+        start(command, f"{deploy}.worker.Worker", *at, *work, tmp_path / f"worker-{number}", url)
+        for number in (1, 2)
+    ]
+    for worker in workers:
+        worker.said("(Successfully registered with master)")
     return url
-
-
-def said(process: subprocess.Popen[str], pattern: str) -> str:
-    """Waits for it, and reads on in a thread so that the process never waits for who reads."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        found = re.search(pattern, line)
-        if found is not None:
-            threading.Thread(target=process.stdout.read, daemon=True).start()
-            return found[1]
-    raise AssertionError(f"{process.args} has ended without saying {pattern}")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_an_executor_that_is_killed_loses_and_repeats_nothing(
-    start: Callable[..., subprocess.Popen[str]], master: str, path: Path, tmp_path: Path
+    start: Callable[..., Running], master: str, path: Path, tmp_path: Path
 ) -> None:
     """Driver and executors are processes of their own."""
     with jlog.Writer(path, **SMALL) as writer:
@@ -166,8 +128,7 @@ def test_an_executor_that_is_killed_loses_and_repeats_nothing(
         with open(tmp_path / "tasks") as tasks:
             os.kill(int(tasks.readline()), signal.SIGKILL)
             with open(tmp_path / "go", "r+b", buffering=0):
-                assert driver.stdout is not None
-                (found,) = json.loads(driver.stdout.readline())
+                (found,) = json.loads(driver.said(r"^(\[\[.*\]\])$"))
     assert found == list(range(1000))
 
 
