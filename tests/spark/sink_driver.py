@@ -28,7 +28,8 @@ def follow(spark: SparkSession, lines: str, folder: str, journal: str) -> None:
         writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start(journal)
     )
     tell("started")
-    query.awaitTermination()
+    while not query.awaitTermination(5):
+        tell("at work")
     tell("done")
 
 

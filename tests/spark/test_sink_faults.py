@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -16,18 +15,19 @@ import pytest
 
 import jlog
 from behaviour.journals import values
+from spark.running import Running
 from spark.sink_driver import RECORDS
-from spark.test_faults import kill, master, start  # noqa: F401
+from spark.test_faults import master, start  # noqa: F401
 
 KILLS = 10
 FILES, LINES = 40, 12_000
 DRIVER = Path(__file__).with_name("sink_driver.py")
 
-Start = Callable[..., "subprocess.Popen[str]"]
+Start = Callable[..., Running]
 
 
-def drive(start: Start, folder: Path, master: str, *arguments: object) -> subprocess.Popen[str]:  # noqa: F811
-    return start(sys.executable, DRIVER, folder, master, *arguments, stderr=subprocess.DEVNULL)
+def drive(start: Start, folder: Path, master: str, *arguments: object) -> Running:  # noqa: F811
+    return start(sys.executable, DRIVER, folder, master, *arguments)
 
 
 def line(number: int) -> bytes:
@@ -61,15 +61,15 @@ def test_kills_of_the_driver_at_any_time_lose_and_repeat_nothing(start: Start, t
     try:
         for _ in range(KILLS):
             driver = drive(start, tmp_path / "query", *arguments)
-            assert driver.stdout is not None
-            assert driver.stdout.readline() == '["started"]\n'
-            before = jlog.Journal(path).size_bytes
-            while jlog.Journal(path).size_bytes < before + 1_000_000 and driver.poll() is None:
+            driver.said("(started)")
+            before, until = jlog.Journal(path).size_bytes, time.monotonic() + 30
+            while jlog.Journal(path).size_bytes < before + 1_000_000 and time.monotonic() < until:
                 time.sleep(0.001)  # until a commit is at work
             time.sleep(random.choice([0, random.uniform(0, 1)]))
-            kill(driver)
+            driver.kill()
         driver = drive(start, tmp_path / "query", *arguments)
-        assert "done" in driver.communicate()[0]
+        while driver.said("(at work|done)") != "done":
+            pass
     finally:
         stopped.set()
         other.join()
@@ -87,7 +87,7 @@ def expected() -> list[bytes]:
 def test_tasks_that_fail_and_are_tried_again_leave_nothing_twice(start: Start, tmp_path: Path) -> None:  # noqa: F811
     path = tmp_path / "journal"
     driver = drive(start, tmp_path / "driver", "local[2,3]", "fail", path)
-    assert "done" in driver.communicate()[0]
+    driver.said("(done)")
     assert values(path) == expected()
     assert "spark" not in os.listdir(path)
 
@@ -102,7 +102,6 @@ def test_an_executor_that_is_killed_leaves_nothing_twice(start: Start, master: s
     with open(tmp_path / "tasks") as tasks:
         os.kill(int(tasks.readline()), signal.SIGKILL)
         with open(tmp_path / "go", "r+b", buffering=0):
-            assert driver.stdout is not None
-            assert driver.stdout.readline() == '["done"]\n'
+            driver.said("(done)")
     assert values(path) == expected()
     assert "spark" not in os.listdir(path)
