@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import arrow
 import mirroring
+import spark_sink
 from lz4.block import compress
 
 import jlog
@@ -102,4 +103,5 @@ CONTESTS = [
     Contest("group-commit", group_commit, "≥ 5×"),
     *arrow.CONTESTS,
     *mirroring.CONTESTS,
+    *spark_sink.CONTESTS,
 ]

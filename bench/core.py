@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import mirroring
+import spark_sink
 import reopening
 from contests import CONTESTS
 from latency import Latency, latency
@@ -106,6 +107,8 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
         for contest in CONTESTS:
             if contest.name in wanted and contest in mirroring.CONTESTS and (why := mirroring.missing()):
                 console.print(f"{contest.name}: left out, since there can be no broker: {why}", style="red")
+            elif contest.name in wanted and contest in spark_sink.CONTESTS and (why := spark_sink.missing()):
+                console.print(f"{contest.name}: left out, since Spark is not there: {why}", style="red")
             elif contest.name in wanted:
                 status.update(contest.name)
                 results.append(hold(contest, settings))

@@ -64,12 +64,18 @@ def _check(demo: Demo, journal: str, found: dict[str, Any]) -> None:
             for key in (record.key, None):
                 lines[key] += 1
                 size[key] += len(record.value or b"")
-    if (found["records_in"], found["records_out"], found["records_bad"]) != (demo.source.lines, lines[None], 0):
+    if (found["records_in"], found["records_out"], found["records_bad"]) != (
+        demo.source.lines,
+        lines[None],
+        0,
+    ):
         raise Broken(f"Spark was given {demo.source.lines:,} records, and its summary is {found}")
     for row in found["query"]:
         key = _key(row)
         if (row["lines"], row["bytes"]) != (lines[key], size[key]):
-            raise Broken(f"of {key!r} the journal has {lines[key]:,} lines, {size[key]:,} bytes; SQL counts {row}")
+            raise Broken(
+                f"of {key!r} the journal has {lines[key]:,} lines, {size[key]:,} bytes; SQL counts {row}"
+            )
 
 
 def _key(row: dict[str, Any]) -> bytes | None:

@@ -10,8 +10,9 @@ from datetime import datetime
 from urllib.parse import unquote, urlsplit
 
 import jlog
-from jlog.archive import Archive, ArchivedSegment, archive_of, is_url, segments
+from jlog.archive import Archive, ArchivedSegment, archive_of, segments
 from jlog.errors import JournalNotFound, PositionLost
+from jlog.filesystem import is_url
 from jlog.meta import read_meta
 from jlog.segments import Segment, segments_now
 from jlog.spark.options import EARLIEST, LATEST, Options, Place, Places

@@ -20,7 +20,7 @@ from spark.sink_driver import RECORDS
 from spark.test_faults import master, start  # noqa: F401
 
 KILLS = 10
-FILES, LINES = 40, 12_000
+FILES, LINES = 30, 12_000
 DRIVER = Path(__file__).with_name("sink_driver.py")
 
 Start = Callable[..., Running]
