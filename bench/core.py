@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import mirroring
-import spark_sink
 import reopening
+import spark_sink
 from contests import CONTESTS
 from latency import Latency, latency
 from memory import Memory, memory
