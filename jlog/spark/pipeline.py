@@ -112,30 +112,32 @@ class Pipeline:
 
     def stop(self) -> None:
         """run() returns soon: a batch at work is given ten seconds to come to its end. Nothing is lost where it does not."""
+        self.summary.stopped = True
         self._stop.set()
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was asked to stop. Then nothing that Spark says is an error any more: its virtual machine may have been
+        asked to end in the same moment."""
+        return self._stop.is_set()
+
     def run(self, spark: SparkSession) -> Summary:
-        """To the end of the sources as they are now, or with an interval until it is stopped. Raises what a source raises,
-        ValueError for a plan that does not fit its checkpoint or its columns, JournalError for what Spark says."""
+        """To the end of the sources as they are now, or with an interval until it is stopped. Raises ValueError for a plan that
+        does not fit its checkpoint or its columns, JournalError for what Spark or a source says."""
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         began = time.monotonic()
         try:
             self._begin(spark)
-            queries = self._start(spark)
-            self._wait(queries)
+            self._wait(self._start(spark))
             if self._plan.query is not None:
                 self.summary.query = self._ask(spark, self._plan.query)
-        except PySparkException as error:
-            self._raise(error)
+        except (PySparkException, Py4JError, OSError) as error:
+            if not self.is_stopped:
+                raise (self._error or JournalError(reason_of(error))) from error
         self.summary.seconds = round(time.monotonic() - began, 3)
-        self.summary.stopped = self._stop.is_set()
         return self.summary
-
-    def _raise(self, error: Exception) -> None:
-        if self._error is not None:
-            raise self._error from error
-        raise JournalError(reason_of(error)) from error
 
     # --- Beginning ----------------------------------------------------------------------------------------------------
 
@@ -187,7 +189,7 @@ class Pipeline:
         note: Callable[[dict[str, int]], None],
     ) -> StreamingQuery:
         def process(batch: DataFrame, number: int) -> None:
-            if self._stop.is_set():
+            if self.is_stopped:
                 raise Stopped
             self._at_work += 1
             try:
@@ -223,31 +225,20 @@ class Pipeline:
     # --- Going on and ending ------------------------------------------------------------------------------------------
 
     def _wait(self, queries: Sequence[StreamingQuery]) -> None:
-        try:
-            running = list(queries)
-            while running and not self._stop.is_set():
-                for query in list(running):
-                    if query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]  # raises what it ends with
-                        running.remove(query)
-        except Exception:
-            if not self._stop.is_set():
-                raise
-        if self._stop.is_set():
+        running = list(queries)
+        while running and not self.is_stopped:
+            for query in list(running):
+                if query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]  # raises what it ends with
+                    running.remove(query)
+        if self.is_stopped:
             self._end(queries)
 
     def _end(self, queries: Sequence[StreamingQuery]) -> None:
-        """Whatever Spark says to it: the virtual machine may have been asked to end in the same moment."""
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
         until = time.monotonic() + GRACE_SECONDS
         while self._at_work and time.monotonic() < until:
             time.sleep(POLL_SECONDS / 10)
         for query in queries:
-            try:
-                query.stop()
-            except (Py4JError, PySparkException, OSError):
-                continue
+            query.stop()
 
     def _ask(self, spark: SparkSession, text: str) -> list[dict[str, Any]]:
         from jlog.spark.lake import Files
@@ -269,7 +260,7 @@ def reason_of(error: Exception) -> str:
     told = [
         line
         for line in lines
-        if line.startswith(("jlog.errors.", "ValueError: ", "OSError: ", "ImportError: "))
+        if line.startswith(("jlog.errors.", "ValueError: ", "OSError: ", "ImportError: ", ": "))
     ]
     if told:
         return told[-1].partition(": ")[2]
