@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import arrow
 import mirroring
 import spark_sink
+import spark_source
 from lz4.block import compress
 
 import jlog
@@ -104,4 +105,5 @@ CONTESTS = [
     *arrow.CONTESTS,
     *mirroring.CONTESTS,
     *spark_sink.CONTESTS,
+    *spark_source.CONTESTS,
 ]

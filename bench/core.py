@@ -18,6 +18,7 @@ from typing import Any
 import mirroring
 import reopening
 import spark_sink
+import spark_source
 from contests import CONTESTS
 from latency import Latency, latency
 from memory import Memory, memory
@@ -30,8 +31,8 @@ from jlog.bench.load import CHUNK_RECORDS, Load
 from jlog.bench.machine import has_failpoints, machine
 
 REOPENINGS = {"reopen": 64 << 20, "reopen-one-segment": 4 << 30}  # bytes of a segment
-LATENCY, MEMORY = "latency", "memory"
-NAMES = [contest.name for contest in CONTESTS] + [LATENCY, *REOPENINGS, MEMORY]
+LATENCY, MEMORY, PLANNING = "latency", "memory", "spark-planning"
+NAMES = [contest.name for contest in CONTESTS] + [LATENCY, *REOPENINGS, MEMORY, PLANNING]
 
 
 def arguments() -> argparse.Namespace:
@@ -103,12 +104,17 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
     latencies: dict[str, Latency] = {}
     reopenings: dict[str, Spread] = {}
     memories: dict[str, Memory] = {}
+    plans: Spread | None = None
     with console.status("") as status:
         for contest in CONTESTS:
             if contest.name in wanted and contest in mirroring.CONTESTS and (why := mirroring.missing()):
                 console.print(f"{contest.name}: left out, since there can be no broker: {why}", style="red")
-            elif contest.name in wanted and contest in spark_sink.CONTESTS and (why := spark_sink.missing()):
-                console.print(f"{contest.name}: left out, since Spark is not there: {why}", style="red")
+            elif (
+                contest.name in wanted
+                and contest in [*spark_sink.CONTESTS, *spark_source.CONTESTS]
+                and (why := spark_source.missing())
+            ):
+                console.print(f"{contest.name}: left out, since there can be no Spark: {why}", style="red")
             elif contest.name in wanted:
                 status.update(contest.name)
                 results.append(hold(contest, settings))
@@ -122,6 +128,9 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
         if MEMORY in wanted:
             status.update(MEMORY)
             memories = memory(settings)
+        if PLANNING in wanted and not spark_source.missing():
+            status.update(PLANNING)
+            plans = spark_source.planning(settings)
     if results:
         console.print(rates_table(results, settings))
     if latencies:
@@ -130,6 +139,11 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
         console.print(reopenings_table(reopenings, settings))
     if memories:
         console.print(memory_table(memories, settings))
+    if plans:
+        planned = f"{spark_source.segments_of(settings):,} segments into partitions of Spark's"
+        console.print(
+            f"Milliseconds to cut {planned}: {spread(plans, digits=0)}, target {spark_source.PLANNING_TARGET}"
+        )
     return {
         "contests": [result.as_json() for result in results],
         "latency": {
@@ -141,6 +155,9 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
             for name, at in reopenings.items()
         },
         "memory": {name: asdict(found) for name, found in memories.items()},
+        PLANNING: {"unit": "ms", "target": spark_source.PLANNING_TARGET, **plans.as_json()}
+        if plans
+        else None,
     }
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import warnings
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING
+
+from spark_source import session
 
 import jlog
 from jlog.bench.contest import Contest, Settings, Way
@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 
 TIMES = 5  # as many records as the others have: what a job costs by itself is a third of a second
 PARTITIONS = 4
-
-
-def missing() -> str:
-    """The command that is missing for Spark; empty where nothing is."""
-    try:
-        from jlog.spark.session import missing as missing_for_spark
-    except ImportError:
-        return "pip install 'pyjlog[spark]'"
-    return missing_for_spark()
 
 
 def to_journal(frame: DataFrame, records: int) -> Run:
@@ -54,22 +45,18 @@ def to_parquet(frame: DataFrame, records: int) -> Run:
 
 @contextmanager
 def sink(settings: Settings) -> Iterator[tuple[Way, Way]]:
-    from jlog.spark.session import session
-
     records = TIMES * settings.load.chunks * settings.load.chunk_records
-    folder = settings.directory / "spark"
-    conf = {"spark.local.dir": str(folder / "local"), "spark.sql.warehouse.dir": str(folder / "warehouse")}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Spark's own
-        with session("bench", "local[2]", conf, "/dev/null") as spark:
-            frame = spark.range(records, numPartitions=PARTITIONS).selectExpr(
-                "cast(rpad(cast(id AS string), 100, '.') AS binary) AS value"
-            )
-            yield (
-                Way("Spark to a journal", to_journal(frame, records)),
-                Way("Spark to Parquet", to_parquet(frame, records)),
-            )
-    shutil.rmtree(folder, ignore_errors=True)
+    spark = session()
+    try:
+        frame = spark.range(records, numPartitions=PARTITIONS).selectExpr(
+            "cast(rpad(cast(id AS string), 100, '.') AS binary) AS value"
+        )
+        yield (
+            Way("Spark to a journal", to_journal(frame, records)),
+            Way("Spark to Parquet", to_parquet(frame, records)),
+        )
+    finally:
+        spark.stop()
 
 
 CONTESTS = [Contest("spark-sink", sink)]  # to reach 2 million records a second

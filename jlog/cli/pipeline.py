@@ -13,6 +13,7 @@ from jlog.cli.mirror import signals_to
 from jlog.cli.output import print_json, print_table
 from jlog.cli.parameters import Parsed, checked, parse_duration
 from jlog.cli.progress import on_terminal, progress_bar
+from jlog.errors import JournalError
 
 
 def parse_trigger(text: str) -> timedelta | None:
@@ -115,8 +116,19 @@ def run(options: dict[str, Any]) -> None:
         running = Pipeline(plan, on_records=advance)
         with signals_to(lambda *_: running.stop()), checked():
             name = f"jlog pipeline to {plan.dest}"
-            with session(name, options["master"], dict(options["conf"]), log) as spark:
-                found = running.run(spark).as_json()
+            try:
+                with session(name, options["master"], dict(options["conf"]), log) as spark:
+                    running.run(spark)
+            except JournalError as error:
+                raise JournalError(
+                    f"{error}; Spark's log: {log}" if os.path.exists(log) else str(error)
+                ) from error
+            except Exception:
+                if not running.is_stopped:  # signals reach the virtual machine too
+                    raise
+    if os.path.exists(log):
+        os.unlink(log)
+    found = running.summary.as_json()
     if on_terminal() and found.get("query"):
         rows = found["query"]
         print_table(tuple(rows[0]), [tuple(row.values()) for row in rows])

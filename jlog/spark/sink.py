@@ -30,6 +30,19 @@ AT_ONCE_BYTES = 8 << 20  # a batch up to this size is appended at once: readers 
 APPEND_BYTES = 2 << 20  # what a larger one is appended in: more at once falls out of the processor's cache
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # how Spark calls them
 TRANSACTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+OPTIONS = (
+    "compression",
+    "segmentBytes",
+    "precommit",
+    "roll",
+    "sync",
+    "create",
+    "transaction",
+    "stagingDirectory",
+)
+KNOWN = {
+    name.lower() for name in (*OPTIONS, "path", "checkpointLocation", "queryName")
+}  # some are Spark's own
 TAKEN = ("key", "value", "headers", "timestamp")
 LEFT_OUT = ("sequence", "journal")  # of a journal that was read: here the records get numbers of their own
 
@@ -39,6 +52,9 @@ class Sink:
 
     def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool) -> None:
         given = {name.lower(): value for name, value in options.items()}
+        unknown = sorted(name for name in options if name.lower() not in KNOWN)
+        if unknown:
+            raise ValueError(f"the sink jlog has no option {', '.join(unknown)}; it has {', '.join(OPTIONS)}")
         self.path = _path(given.get("path", ""))
         self.columns = columns_of(schema)
         if overwrite:

@@ -75,14 +75,26 @@ def fill(path: Path, records: int) -> None:
             writer.extend(values[first : first + 10_000])
 
 
+def to_one(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+
+
+def to_all(process: subprocess.Popen[bytes]) -> None:
+    """As a service manager does: the virtual machine, and the workers, end in the same moment."""
+    os.killpg(process.pid, signal.SIGTERM)
+
+
 @pytest.mark.timeout(900)
-def test_sigterm_ends_it_with_the_summary_and_it_goes_on_later(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [to_one, to_all])
+def test_sigterm_ends_it_with_the_summary_and_it_goes_on_later(
+    tmp_path: Path, end: Callable[[subprocess.Popen[bytes]], None]
+) -> None:
     journal, lake = tmp_path / "journal", tmp_path / "lake"
     fill(journal, 1_000)
     process = start(journal, lake, "--parse", "json", "--trigger", "1s")
     try:
         wait_until(lambda: list(lake.glob("date=*/*.parquet")), process)
-        process.send_signal(signal.SIGTERM)
+        end(process)
         found = finish(process)
     finally:
         if process.poll() is None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -186,17 +187,19 @@ def test_a_task_that_sees_less_than_was_planned_fails(
 
 def test_a_python_without_pyarrow_is_named(tmp_path: Path) -> None:
     """All that is installed here but that."""
-    installed = Path(pyspark.__file__).parent.parent
-    for entry in installed.iterdir():
+    venv.create(tmp_path / "lacking", symlinks=True)
+    python = tmp_path / "lacking" / "bin" / "python"
+    (packages,) = (tmp_path / "lacking" / "lib").glob("python*/site-packages")
+    for entry in Path(pyspark.__file__).parent.parent.iterdir():
         if not entry.name.startswith("pyarrow"):
-            (tmp_path / entry.name).symlink_to(entry)
+            (packages / entry.name).symlink_to(entry)
     ran = subprocess.run(
-        [sys.executable, "-S", "-c", "from pyspark_jlog import DefaultSource; DefaultSource({})"],
-        env={"PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])},
+        [python, "-c", "from pyspark_jlog import DefaultSource; DefaultSource({})"],
+        env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
-    assert f"{sys.executable}, which Spark has started for its Python workers, has no pyarrow" in ran.stderr
+    assert f"{python}, which Spark has started for its Python workers, has no pyarrow" in ran.stderr
     assert "Set PYSPARK_PYTHON" in ran.stderr
 
 

@@ -177,6 +177,7 @@ def test_overwriting_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         ({"transaction": "a b"}, "transaction's name"),
         ({"segmentBytes": "64m"}, "number of bytes"),
         ({"compression": "zip"}, "compression"),
+        ({"compresion": "lz4"}, "no option compresion; it has compression, "),
     ],
 )
 def test_an_option_that_is_not_allowed_is_refused(

@@ -177,6 +177,14 @@ def test_several_paths_are_read_as_one(load: Load, root: Path) -> None:
     assert frame.rdd.getNumPartitions() == 1
 
 
+def test_sql_and_file_urls_name_a_journal(spark: SparkSession, journal: Path) -> None:
+    spaced = journal.rename(journal.with_name("all orders"))
+    spark.sql(f"create temporary view all_orders using jlog options (path '{spaced}')")
+    assert spark.sql("select count(*) as records from all_orders where sequence >= 10").first().records == 990
+    spark.sql("drop view all_orders")
+    assert spark.read.format("jlog").load(spaced.as_uri()).count() == 1000
+
+
 def test_a_path_that_is_no_journal_tells_which_are_below(load: Load, root: Path) -> None:
     with pytest.raises(PySparkException, match="clicks, shop/orders, shop/returns: name them") as raised:
         load(root).collect()

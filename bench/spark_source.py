@@ -1,0 +1,156 @@
+"""Spark reads a journal, beside Spark's own reading of Parquet with the same rows: local[2], in one session."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import jlog
+from jlog.bench.contest import Contest, Settings, Spread, Way, empty_directory
+from jlog.bench.load import value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from jlog.bench.contest import Run
+    from jlog.bench.load import Load
+
+CHUNK_RECORDS = 10_000
+PLANNING_TARGET = "< 2000 ms"
+# What Spark has by default, but for what docs/spark.md tells to set.
+SPARK = {
+    "spark.driver.memory": "4g",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+
+
+def missing() -> str:
+    """Why Spark cannot be measured; empty where nothing is missing."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "pip install 'pyjlog[spark]'"
+    if shutil.which("java") is None:
+        return "apt-get install --no-install-recommends default-jre-headless"
+    return ""
+
+
+@cache
+def session() -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in SPARK.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("OFF")
+    return made
+
+
+def load_of(settings: Settings) -> Load:
+    """Five times as much as others do: planning a query alone takes some 0.1 s."""
+    return settings.load.share(5)
+
+
+def fill(path: Path, load: Load) -> None:
+    """All values are different, or a dictionary would be all that Parquet reads."""
+    with jlog.Writer(path) as writer:
+        for first in range(0, load.records, CHUNK_RECORDS):
+            last = min(first + CHUNK_RECORDS, load.records)
+            writer.extend([value_of(number, load.value_bytes) for number in range(first, last)])
+
+
+@contextmanager
+def both(settings: Settings) -> Iterator[tuple[Path, Path]]:
+    """A journal, and its rows in Parquet."""
+    with empty_directory(settings.directory) as directory:
+        journal, parquet = directory / "journal", directory / "parquet"
+        fill(journal, load_of(settings))
+        columns = "sequence bigint, timestamp timestamp, value binary"
+        session().read.format("jlog").schema(columns).load(str(journal)).write.parquet(str(parquet))
+        yield journal, parquet
+
+
+def asked(frame: Callable[[], DataFrame], query: Callable[[DataFrame, Path], object], records: int) -> Run:
+    def run(directory: Path) -> tuple[int, float]:
+        begin = perf_counter()
+        query(frame(), directory)
+        return records, perf_counter() - begin
+
+    return run
+
+
+def count(frame: DataFrame, _directory: Path) -> Any:
+    return frame.count()
+
+
+def sum_of_lengths(frame: DataFrame, _directory: Path) -> Any:
+    return frame.selectExpr("sum(length(value))").first()
+
+
+def to_parquet(frame: DataFrame, directory: Path) -> None:
+    frame.write.parquet(str(directory / "parquet"))
+
+
+@contextmanager
+def reading(
+    name: str, columns: str, query: Callable[[DataFrame, Path], object], rival: Any, settings: Settings
+) -> Iterator[tuple[Way, Way]]:
+    records = load_of(settings).records
+    with both(settings) as (journal, parquet):
+        ours = partial(session().read.format("jlog").schema(columns).load, str(journal))
+        yield (
+            Way(f"Spark: {name} of a journal, {records:,} records", asked(ours, query, records)),
+            Way(
+                f"Spark: {rival[0]} of the same in Parquet",
+                asked(partial(session().read.parquet, str(parquet)), rival[1], records),
+            ),
+        )
+
+
+SUM = ("sum(length(value))", sum_of_lengths)
+COPY = ("a copy to Parquet", to_parquet)
+ALL = "sequence bigint, timestamp timestamp, value binary"
+CONTESTS = [
+    Contest("spark-count", partial(reading, "count", "sequence bigint", count, SUM), "≥ 0.75×"),
+    Contest("spark-sum", partial(reading, SUM[0], "value binary", SUM[1], SUM), "≥ 0.6×"),
+    Contest("spark-to-parquet", partial(reading, COPY[0], ALL, COPY[1], COPY), "≥ 0.7×"),
+]
+
+
+# --- Planning -------------------------------------------------------------------------------------------------------
+
+
+def segments_of(settings: Settings) -> int:
+    return settings.load.records // 100
+
+
+def planning(settings: Settings) -> Spread:
+    """Milliseconds for the reader to list the segments and cut them, as Spark's planner has it do."""
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    from jlog.spark.batch import batch_reader
+
+    schema = StructType([StructField("sequence", LongType())])
+    found = Spread()
+    with empty_directory(settings.directory) as directory:
+        with jlog.Writer(directory / "journal", precommit=4096, segment_bytes=4096) as writer:
+            for _ in range(segments_of(settings)):
+                writer.append(bytes(4096))  # each fills a segment
+        for _ in range(settings.rounds):
+            begin = perf_counter()
+            batch_reader(schema, {"path": str(directory / "journal")}).partitions()
+            found.rounds.append((perf_counter() - begin) * 1e3)
+    return found
