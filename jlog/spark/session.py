@@ -67,8 +67,11 @@ def session(
         builder = SparkSession.builder.appName(name)
         for option, value in _settings(master, conf).items():
             builder = builder.config(option, value)
-        with _stderr_to(None if submitted() else log):
-            made = builder.getOrCreate()
+        try:
+            with _stderr_to(None if submitted() else log):
+                made = builder.getOrCreate()
+        except Exception as error:  # whatever Java, or what it was told to load, has against it
+            raise JournalError(f"Spark does not start: {str(error).partition(chr(10))[0]}") from error
     try:
         yield made
     finally:
