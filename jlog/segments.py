@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -139,8 +139,9 @@ def segments_of(
         )
 
 
-def segments_now(path: str, meta: Meta, start: int = 0) -> list[Segment]:
-    """Those that are kept, oldest first and the open one too, from the one on that `start` lies in."""
+def segments_now(path: str, meta: Meta, start: int = 0, end: int | None = None) -> list[Segment]:
+    """Those that are kept, oldest first and the open one too, from the one on that `start` lies in, and of those only the
+    ones that begin before `end`: what it takes then depends on them, and not on the journal's length."""
     while True:
         cursor = Cursor(path, meta.uuid)
         end_place = cursor.end_place
@@ -148,7 +149,9 @@ def segments_now(path: str, meta: Meta, start: int = 0) -> list[Segment]:
         first = max(start, int(cursor.first_sequence))
         kept = [name for name in list_segments(path) if name <= end_place[0]]
         kept = kept[max(0, bisect_right(kept, first) - 1) :]
+        wanted = len(kept) if end is None else max(1, bisect_left(kept, end))
         try:
-            return list(segments_of(path, meta, kept, end_place, next_sequence))
+            # The one behind the last that is wanted says where that ends.
+            return list(segments_of(path, meta, kept[: wanted + 1], end_place, next_sequence))[:wanted]
         except FileNotFoundError:
             continue  # cleaned in this moment

@@ -41,7 +41,7 @@ class BatchReader(DataSourceReader):
         for source in sources.values():
             wanted = self._range_of(source)
             if wanted.start < wanted.end:
-                pieces += pieces_of(wanted, source.segments_from(wanted.start))
+                pieces += pieces_of(wanted, source.segments_between(wanted.start, wanted.end))
         return partitions_of(pieces, self._options)
 
     def _range_of(self, source: Source) -> Range:

@@ -85,11 +85,11 @@ class Source:
             raise ValueError(f"{self.path} ends at sequence {end}; {place} lies behind it")
         return place
 
-    def segments_from(self, sequence: int) -> list[Segment | ArchivedSegment]:
-        """Those with this sequence and what follows, oldest first."""
+    def segments_between(self, sequence: int, end: int) -> list[Segment | ArchivedSegment]:
+        """Those with this sequence and what follows up to `end`, oldest first."""
         if self.is_archive:
             return [segment for segment in Archive(self.path).segments() if segment.end_sequence > sequence]
-        live = segments_now(self.path, read_meta(self.path), sequence)
+        live = segments_now(self.path, read_meta(self.path), sequence, end)
         if live[0].first_sequence <= sequence or not self.archive:
             return [*live]
         return [segment for segment in segments(self.path, self.archive) if segment.end_sequence > sequence]

@@ -178,7 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _pieces(self, wanted: Range) -> list[Piece]:
-        return list(pieces_of(wanted, wanted.source.segments_from(wanted.start)))
+        return list(pieces_of(wanted, wanted.source.segments_between(wanted.start, wanted.end)))
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         return read_partition(partition, self._columns, self._options)

@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
 import jlog
 from behaviour.journals import SMALL, fill, read_away
 from jlog.errors import JournalError, PositionLost
+from jlog.spark.journals import sources_of
 from jlog.spark.limits import shares
-from jlog.spark.scan import read_partition
+from jlog.spark.options import parse
 from jlog.spark.stream import StreamReader
 
 SCHEMA = StructType([StructField("sequence", LongType())])
@@ -184,7 +186,14 @@ def test_what_cannot_be_followed_is_refused(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_partition_of_nothing_has_no_rows(root: Path) -> None:
-    from pyspark.sql.datasource import InputPartition
+    """Spark makes one where a reader plans none."""
+    assert list(stream(root / "large").read(InputPartition(None))) == []
 
-    reader = stream(root / "large")
-    assert list(read_partition(InputPartition(None), reader._columns, reader._options)) == []
+
+def test_segments_that_a_range_does_not_touch_are_not_listed(root: Path) -> None:
+    whole = jlog.Journal(root / "large").segments()
+    (source,) = sources_of(parse({"path": str(root / "large")})).values()
+    for start in range(0, 100, 3):
+        for end in range(start + 1, 101, 3):
+            touched = [one for one in whole if one.first_sequence < end and one.end_sequence > start]
+            assert source.segments_between(start, end) == touched

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jlog.spark.options import parse
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "spark.md"
 
 
 def parsed(**given: str) -> Any:
@@ -76,3 +80,11 @@ def test_what_is_said_twice_is_refused() -> None:
         parsed(startingsequence="1", startingtimestamp="1")
     with pytest.raises(ValueError, match="journals and journalPattern both"):
         parsed(journals="a", journalpattern="b")
+
+
+def test_the_page_names_every_option() -> None:
+    told = set(re.findall(r"^\| `(\w+)`(?:, `(\w+)`)? \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    with pytest.raises(ValueError, match="it has ") as raised:
+        parsed(unknown="1")
+    known = set(str(raised.value).rpartition("it has ")[2].split(", ")) - {"path", "paths"}
+    assert known <= {name for names in told for name in names}
