@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from itertools import pairwise
+from typing import BinaryIO
 
 from jlog import positions
 from jlog._core.copies import BoundsFile, both_copies
@@ -94,14 +95,16 @@ def _copy(path: str, meta: Meta, target: str, progress: Progress) -> None:
         for name in positions.names(path, kind):
             _copy_position(path, meta, target, kind, name)
         sync_directory(os.path.join(target, f"{kind}s"))
-    body = read_open_block(path, meta.uuid)
-    bounds = BoundsFile(os.path.join(path, "bounds"), meta.uuid, None, writable=False).read()
-    for segment, following in pairwise(name for name in list_segments(path) if name <= body.segment):
-        if following > bounds.first_sequence:  # else retention has removed it, and its file was left
-            end, _, stated = segment_end(path, segment, following, meta.uuid)
-            _copy_segment(path, target, segment, end if stated else None, progress)
-            _copy_file(path, target, index_name(segment))
-    place = _copy_open_segment(path, meta, target, body, progress)
+    body, newest = _open_segment(path, meta)
+    with newest:
+        bounds = BoundsFile(os.path.join(path, "bounds"), meta.uuid, None, writable=False).read()
+        for segment, following in pairwise(name for name in list_segments(path) if name <= body.segment):
+            if following > bounds.first_sequence:  # else retention has removed it, and its file was left
+                end, _, stated = segment_end(path, segment, following, meta.uuid)
+                with open(os.path.join(path, segment_name(segment)), "rb") as source:
+                    _copy_segment(source, target, end if stated else None, progress)
+                _copy_file(path, target, index_name(segment))
+        place = _copy_open_segment(newest, meta, target, body, progress)
     lease = max(bounds.lease_limit, place[2] + LEASE_STRIDE)
     file = os.path.join(target, "bounds")
     BoundsFile.create(file, meta.uuid, lease, place, first_sequence=bounds.first_sequence, mark=place)
@@ -137,10 +140,21 @@ def _generation(copy: bytes) -> int:
     return int.from_bytes(copy[16:24], "little")
 
 
-def _copy_segment(path: str, target: str, segment: int, end: int | None, progress: Progress) -> None:
+def _open_segment(path: str, meta: Meta) -> tuple[Body, BinaryIO]:
+    """The open block, and the file of its segment: another one may take its name at any time, where it has no record."""
+    while True:
+        body = read_open_block(path, meta.uuid)
+        file = open(os.path.join(path, segment_name(body.segment)), "rb")  # noqa: SIM115
+        again = read_open_block(path, meta.uuid)
+        if body.first_sequence > body.segment or (again.segment, again.offset) == (body.segment, body.offset):
+            return body, file
+        file.close()
+
+
+def _copy_segment(source: BinaryIO, target: str, end: int | None, progress: Progress) -> None:
     """Its blocks; all of it where nothing tells how far they reach."""
-    name = segment_name(segment)
-    with open(os.path.join(path, name), "rb") as source, open(os.path.join(target, name), "xb") as copy:
+    name = os.path.basename(source.name)
+    with open(os.path.join(target, name), "xb") as copy:
         size = os.fstat(source.fileno()).st_size
         copy_range(source.fileno(), 0, size if end is None else end, copy.fileno(), 0, progress)
         os.fsync(copy.fileno())
@@ -148,10 +162,10 @@ def _copy_segment(path: str, target: str, segment: int, end: int | None, progres
 
 
 def _copy_open_segment(
-    path: str, meta: Meta, target: str, body: Body, progress: Progress
+    source: BinaryIO, meta: Meta, target: str, body: Body, progress: Progress
 ) -> tuple[int, int, int]:
     """Its closed blocks, and the open one as if it had been flushed. Returns where the copy ends."""
-    _copy_segment(path, target, body.segment, body.offset, progress)
+    _copy_segment(source, target, body.offset, progress)
     if not body.records:
         return body.segment, body.offset, body.first_sequence
     block = encode_block(

@@ -15,7 +15,7 @@ from jlog._core.lock import OWNERS, RANGES, LockFile
 from jlog._core.segment import Block, SegmentFile
 from jlog.backup import backup
 from jlog.damage import Damage, walk_segment
-from jlog.errors import JournalLocked, PositionLost, SubscriberExists
+from jlog.errors import CorruptJournal, JournalLocked, PositionLost, SubscriberExists
 from jlog.filesystem import journal_path
 from jlog.holes import Holes
 from jlog.meta import FORMAT_VERSION, create_journal, read_meta
@@ -179,12 +179,17 @@ class Journal:
 
     def state(self) -> dict[bytes, bytes]:
         """The newest value of every key that Writer.extend(state=) has stored."""
-        segment, offset, _ = self._cursor().end_place
-        file = SegmentFile(self._path, segment, self._meta.uuid)
-        try:
-            return dict(file.state_before(offset))
-        finally:
-            file.close()
+        while True:
+            place = segment, offset, _ = self._cursor().end_place
+            try:
+                file = SegmentFile(self._path, segment, self._meta.uuid)
+                try:
+                    return dict(file.state_before(offset))
+                finally:
+                    file.close()
+            except (CorruptJournal, FileNotFoundError):
+                if self._cursor().end_place == place:
+                    raise  # else another file has the segment's name by now, or it was cleaned
 
     def holes(self) -> list[tuple[int, int]]:
         """(first sequence, next sequence) of each run of numbers that was never given out."""

@@ -26,10 +26,14 @@ def write_segment(path: str, uuid: bytes, target: Target, clock_us: int) -> None
     the journal was written later."""
     name = os.path.join(path, TEMPORARY)
     head = target.source.head if target.source is not None else None
-    created_us = time.time_ns() // 1000 if head is None else head.created_us
+    created_us, replacements = (
+        (time.time_ns() // 1000, 0) if head is None else (head.created_us, head.replacements)
+    )
     fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
-        header = segment_header(uuid, target.epoch, target.first_sequence, target.previous, created_us)
+        header = segment_header(
+            uuid, target.epoch, target.first_sequence, target.previous, created_us, replacements
+        )
         os.pwrite(fd, header, 0)
         offset = SEGMENT_HEADER_BYTES
         for part, sequence in target.parts():

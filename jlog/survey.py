@@ -31,6 +31,7 @@ class Head:
     epoch: int
     previous: Place | None
     created_us: int
+    replacements: int
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def survey(
 def read_head(path: str, uuid: bytes, name: int) -> Head | None:
     file, error = open_segment(path, name, uuid)
     previous = file.previous_segment, file.previous_end_offset, file.previous_end_sequence
-    head = Head(file.epoch, None if previous[0] == NONE else previous, file.created_us)
+    head = Head(file.epoch, None if previous[0] == NONE else previous, file.created_us, file.replacements)
     file.close()
     return head if error is None else None
 

@@ -12,7 +12,9 @@ from libc.string cimport memcpy
 
 from jlog._core.file cimport (
     jlog_allocate,
+    jlog_inode,
     jlog_rename_new,
+    jlog_rename_over,
     jlog_sync_directory,
     jlog_unlink_at,
     jlog_write_at,
@@ -23,6 +25,7 @@ from jlog._core.format cimport (
     JLOG_CODEC_NONE,
     JLOG_KIND_RECORDS,
     JLOG_NAME_BYTES,
+    JLOG_NONE,
     JLOG_PACKED_BYTES_MIN,
     JLOG_SHORT_BYTES,
     JLOG_TAG_EXPLICIT,
@@ -79,6 +82,7 @@ from jlog._core.page cimport (
     jlog_period_is_over,
     jlog_publish,
     jlog_slot,
+    jlog_store_release,
     jlog_switch,
     jlog_word_crc,
     jlog_word_used,
@@ -97,6 +101,7 @@ cdef extern from "Python.h" nogil:
 
 cdef enum:
     CLOCK_REALTIME = 0
+    STATE_SEGMENT_BYTES_MIN = 4 << 20  # several times what the largest live state takes, however small its keys are
 
 
 cdef int attempt(Member member, Call *call) noexcept nogil:
@@ -380,6 +385,11 @@ cdef int put_direct(Member member, Call *call) noexcept nogil:
             if call.prepared == NULL or not call.prepared.has_block:
                 return NEEDS_SEGMENT
             return roll(member, call)
+        if call.count == 0 and is_full_of_state(page, slot, bytes_needed):
+            status = replace(member, call)
+            if status != DONE:
+                return status
+            continue
         call.wants_block = False  # segment_bytes may have grown since the records were written to a file
         status = turn_period(member, call)
         if status != DONE:
@@ -392,6 +402,11 @@ cdef int put_direct(Member member, Call *call) noexcept nogil:
             continue
         status = reserve(member, call, slot.offset + bytes_needed)
         return write_direct(member, call, slot) if status == DONE else status
+
+
+cdef bint is_full_of_state(jlog_page *page, jlog_slot *slot, uint64_t bytes_needed) noexcept nogil:
+    """Where there is no record a roll would find the name taken: it is the open one's."""
+    return not has_records(page) and slot.offset + bytes_needed > max(page.segment_bytes, STATE_SEGMENT_BYTES_MIN)
 
 
 cdef bint state_is_newer(jlog_page *page, uint64_t generation) noexcept nogil:
@@ -473,7 +488,8 @@ cdef int roll(Member member, Call *call) noexcept nogil:
     cdef char name[JLOG_NAME_BYTES]
     cdef int64_t now_us = 0
     cdef int error
-    if prepared == NULL or prepared.has_block != call.wants_block:
+    call.wants_name = False
+    if prepared == NULL or prepared.has_block != call.wants_block or prepared.replaces != JLOG_NONE:
         return NEEDS_SEGMENT
     if state_is_newer(page, prepared.state_generation):  # it would be lost to the next segment
         return NEEDS_SEGMENT
@@ -530,12 +546,46 @@ cdef int roll(Member member, Call *call) noexcept nogil:
     return DONE
 
 
+cdef int replace(Member member, Call *call) noexcept nogil:
+    """The prepared file, which holds the state as it is, takes the name of the open segment, which holds nothing else. It
+    is complete and synced: after a power loss either of the two may have the name."""
+    cdef jlog_page *page = member.buffer.page
+    cdef jlog_slot *slot = jlog_open_slot(page)
+    cdef Prepared *prepared = call.prepared
+    cdef uint64_t segment = slot.segment
+    cdef char name[JLOG_NAME_BYTES]
+    cdef int error
+    call.wants_name = True
+    if prepared == NULL or prepared.replaces != segment or state_is_newer(page, prepared.state_generation):
+        return NEEDS_SEGMENT
+    page.new_inode, page.new_end = jlog_inode(prepared.fd), prepared.start_bytes
+    jlog_store_release(&page.incarnation, page.incarnation + 1)
+    JLOG_FAILPOINT(b"replace.noted")
+    jlog_segment_name(name, segment)
+    error = jlog_rename_over(member.directory, prepared.name, name)
+    if error != 0:
+        jlog_store_release(&page.incarnation, page.incarnation + 1)
+        prepared.spoiled = True
+        return failed(call, error, b"giving the next file the open segment's name")
+    JLOG_FAILPOINT(b"replace.renamed")
+    page.reserved_end = prepared.reserved_end
+    jlog_switch(page, segment, prepared.start_bytes, slot.first_sequence, 0,
+                jlog_block_capacity(page, prepared.start_bytes))
+    JLOG_FAILPOINT(b"replace.switched")
+    jlog_store_release(&page.incarnation, page.incarnation + 1)
+    call.switched = True
+    call.wants_name = False
+    member.adopt_descriptor(segment, prepared.fd, prepared.opened)
+    prepared.fd = -1
+    return DONE
+
+
 cdef void complete_start(Prepared *prepared, jlog_page *page, jlog_slot *slot, int64_t now_us) noexcept nogil:
     """What could not be known before the lock: where the segment begins, and behind what."""
     cdef jlog_segment_header *header = <jlog_segment_header *> prepared.start
     cdef jlog_block_header *state = <jlog_block_header *> (prepared.start + sizeof(jlog_segment_header))
     fill_segment_header(header, page.uuid, header.epoch, slot.first_sequence, slot.segment, slot.offset,
-                        slot.first_sequence)
+                        slot.first_sequence, 0)
     state.first_sequence = slot.first_sequence
     state.clock_us = now_us
     state.durable_end = page.durable_end

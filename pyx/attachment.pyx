@@ -3,6 +3,7 @@
 import os
 import secrets
 import threading
+from contextlib import contextmanager
 
 from libc.errno cimport EAGAIN, EIO
 from libc.stdint cimport uint8_t, uint64_t
@@ -53,7 +54,7 @@ _registry_lock = threading.RLock()  # the collector may close a forgotten Writer
 _registry_process = 0
 
 
-def attach(path, *, capacity=0) -> Attachment:
+def attach(path, *, capacity=0, timeout=None) -> Attachment:
     """This process's Attachment to the journal at `path`, which must exist; opened if it is the first. Each attach()
     wants a detach()."""
     global _registry, _registry_lock, _registry_process
@@ -72,7 +73,7 @@ def attach(path, *, capacity=0) -> Attachment:
                                "close that one first")
         if attachment is None:
             attachment = Attachment(path, meta)
-            attachment.open(capacity)
+            attachment.open(capacity, timeout)
             _registry[key] = attachment
         attachment.use(1)
     try:
@@ -116,13 +117,13 @@ cdef class Attachment(Syncer):
 
     # --- Opening ------------------------------------------------------------------------------------------------
 
-    def open(self, uint64_t capacity) -> None:
+    def open(self, uint64_t capacity, timeout=None) -> None:
         """Takes a slot. Alone, it makes the journal whole first."""
         filesystem.check_local(self.path)
         lock_file = LockFile(os.path.join(self.path, "lock"))
         self.lock_file = lock_file
         self.directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        with lock_file.held(OPEN_BYTE):
+        with self.opening(timeout):
             self.meta = read_meta(self.path)
             self.bounds_file = BoundsFile(os.path.join(self.path, "bounds"), self.uuid, lock_file)
             alone = not lock_file.is_held(OWNERS_BYTE, JLOG_OWNERS_MAX)
@@ -144,6 +145,20 @@ cdef class Attachment(Syncer):
             self.take_slot()
             self.attached = True
             self.first = alone
+
+    @contextmanager
+    def opening(self, timeout):
+        """Holds what one process at a time may: opening, changing options, closing as the last."""
+        try:
+            held = self.lock_file.held(OPEN_BYTE, timeout=timeout)
+            held.__enter__()
+        except TimeoutError:
+            raise JournalLocked(f"{self.path}: another process was opening, changing or closing it for the whole lock_timeout; "
+                                "it may be stopped: continue or end it") from None
+        try:
+            yield
+        finally:
+            held.__exit__()
 
     def begin(self) -> None:
         """What the first process does then, by calls like any others."""
@@ -200,10 +215,12 @@ cdef class Attachment(Syncer):
         """What generation, slot and word do not say is had from elsewhere: nobody has looked at the page meanwhile, and
         no checksum is over the rest of it."""
         cdef jlog_page *page = self.buffer.page
-        cdef jlog_slot *slot = jlog_open_slot(page)
-        file = SegmentFile(self.path, slot.segment, self.uuid)
+        cdef jlog_slot *slot
         page.append_lock = page.sync_lock = page.sync_group = page.sync_arrivals = page.sync_served = 0
         page.capacity = self.precommit.mapped_bytes - JLOG_PAGE_BYTES
+        self.finish_replacing()
+        slot = jlog_open_slot(page)
+        file = SegmentFile(self.path, slot.segment, self.uuid)
         previous, _ = file.block_at(slot.previous_offset or SEGMENT_HEADER_BYTES)
         page.clamp_us = file.created_us if previous is None else previous.clock_us
         page.lease_limit = page.closed = page.durable_generation = 0
@@ -251,13 +268,13 @@ cdef class Attachment(Syncer):
         if exclusive and self.exclusive_writers == 0 and self.usable():
             self.lock_file.try_lock(F_RDLCK, WRITERS_BYTE, 1)
 
-    def change_options(self, options) -> None:
+    def change_options(self, options, timeout=None) -> None:
         """For what is written from now on, by every process."""
         cdef Options changed
         cdef Call call
         if not options:
             return
-        with _registry_lock, self.lock_file.held(OPEN_BYTE):
+        with _registry_lock, self.opening(timeout):
             self.meta = read_meta(self.path)
             if any(self.meta.options.get(name) != value for name, value in options.items()):
                 self.meta.options.update(options)
@@ -268,7 +285,7 @@ cdef class Attachment(Syncer):
             memset(&call, 0, sizeof(call))
             call.operation = OPTIONS
             call.options = &changed
-            self.run(&call, None)
+            self.run(&call, timeout)
             if changed.limit_bytes != 0:
                 self.count_sealed()
             changed = page_options(read_meta(self.path).options)

@@ -83,6 +83,8 @@ cdef class Blocks:
                 self.check_open()
             if self.sequence >= self.stop.limit:
                 return False
+            if self.sequence == self.stop.now.slot.first_sequence and self.stop.now.used == 0:
+                return False  # what may stand before the end is state, in a file that another may have replaced since
             consumed = self.at - self.records if self.records != NULL else 0
             if self.in_open_block():
                 raw = self.stop.now.used - JLOG_BASE_BYTES if self.stop.now.used else 0
@@ -132,19 +134,21 @@ cdef class Blocks:
         except CorruptJournal:
             if not self.reopen():
                 raise
-        return self.load_from_file(consumed)
+        return self.load_from_file(consumed if self.records != NULL else 0)
 
     cdef bint reopen(self) except -1:
-        """Whether another file has the segment's name now: after a failed fdatasync the blocks are copied to a new one,
-        and what comes then is in that one only."""
+        """Whether another file has the segment's name now, where what comes then is in that one only: after a failed fdatasync
+        the blocks are copied to a new one, and one that holds state alone is replaced by a shorter one."""
         try:
             found = SegmentFile(self.path, self.file.segment, self.uuid, check_header=False)
         except FileNotFoundError:
             return False
         if os.path.sameopenfile(found.fileno(), self.file.fileno()):
             return False
-        self.file = found
         self.window.forget()
+        if self.sequence == found.segment:
+            self.move_to(found, SEGMENT_HEADER_BYTES, found.segment)
+        self.file = found
         return True
 
     cdef int load_from_file(self, uint64_t consumed) except -1:

@@ -11,8 +11,8 @@ from libc.string cimport memcpy, memset
 
 from jlog._core.append cimport attempt, has_records, step
 from jlog._core.encode cimport Body, pack
-from jlog._core.file cimport jlog_allocate, jlog_start_writeback, jlog_write_at
-from jlog._core.format cimport JLOG_LEASE_STRIDE, JLOG_STATE_BYTES_MAX, jlog_block_header, jlog_crc32c
+from jlog._core.file cimport jlog_allocate, jlog_start_writeback, jlog_sync_data, jlog_write_at
+from jlog._core.format cimport JLOG_LEASE_STRIDE, JLOG_NONE, JLOG_STATE_BYTES_MAX, jlog_block_header, jlog_crc32c
 from jlog._core.member cimport (
     APPEND,
     COUNT,
@@ -188,7 +188,9 @@ cdef class Caller(Member):
 
     cdef int check_state(self, Call *call) except -1:
         """Whether the state may grow by what the call stores, as of a generation that is noted."""
-        call.state_generation = self.read_state()
+        if not self.read_state():
+            return 0
+        call.state_generation = self.state_generation
         live = {**self.state, **<dict> call.state}
         size = sum(len(key) + len(value) for key, value in live.items() if value is not None)
         if size > JLOG_STATE_BYTES_MAX:
@@ -327,14 +329,22 @@ cdef class Caller(Member):
     cdef prepare(self, Call *call):
         """The next segment in a file of one's own: allocated, and all but what only the lock can tell is filled in."""
         cdef Prepared *prepared
+        cdef SegmentFile replaced
         cdef uint64_t needed
         cdef int error = 0
         cdef bytes name, start
         if call.prepared != NULL:
             self.drop(call.prepared)
             call.prepared = NULL
-        generation = self.read_state()
-        start = segment_start(self.uuid, self.epoch, 0, None, self.state)
+        if not self.read_state():
+            return
+        if call.wants_name:
+            replaced = SegmentFile(self.path, self.open_place[0], self.uuid)
+            start = segment_start(self.uuid, self.epoch, replaced.segment, previous_of(replaced), self.state,
+                                  durable_end=self.buffer.page.durable_end, clamp_us=self.buffer.page.clamp_us,
+                                  replacements=replaced.replacements + 1)
+        else:
+            start = segment_start(self.uuid, self.epoch, 0, None, self.state)
         self.prepared_count += 1
         name = f"next.{self.slot}.{self.prepared_count}".encode()
         prepared = <Prepared *> calloc(1, sizeof(Prepared))
@@ -351,7 +361,8 @@ cdef class Caller(Member):
                 raise MemoryError
             memcpy(prepared.start, <const uint8_t *> start, len(start))
             prepared.start_bytes = len(start)
-            prepared.state_generation = generation
+            prepared.state_generation = self.state_generation
+            prepared.replaces = replaced.segment if call.wants_name else JLOG_NONE
             needed = prepared.start_bytes
             if call.operation == APPEND:
                 needed += sizeof(jlog_block_header) + max(call.record_bytes, call.stored_bytes)
@@ -364,6 +375,10 @@ cdef class Caller(Member):
                 if error == 0 and call.wants_block:
                     error = jlog_write_at(prepared.fd, call.stored, call.stored_bytes,
                                           prepared.start_bytes + sizeof(jlog_block_header))
+                if error == 0 and call.wants_name:
+                    error = jlog_write_at(prepared.fd, prepared.start, prepared.start_bytes, 0)
+                    if error == 0:
+                        error = jlog_sync_data(prepared.fd)
             prepared.has_block = call.wants_block
             if error != 0:
                 raise OSError(error, f"{os.strerror(error)}, preparing the next segment; nothing of this call is readable, "
@@ -378,7 +393,7 @@ cdef class Caller(Member):
         if call.prepared == NULL:
             return 0
         if self.spare == NULL and call.prepared.fd >= 0 and self.usable() and not (
-                call.prepared.has_block or call.prepared.spoiled):
+                call.prepared.has_block or call.prepared.spoiled or call.prepared.replaces != JLOG_NONE):
             self.spare = call.prepared
         else:
             self.drop(call.prepared)
@@ -398,24 +413,29 @@ cdef class Caller(Member):
         free(prepared.start)
         free(prepared)
 
-    def read_state(self) -> int:
-        """Makes self.state the live state as of a generation, which is returned: of every block before that one."""
+    cdef bint read_state(self) except -1:
+        """Makes self.state the live state as of self.state_generation: of every block before that one. False while the open
+        segment's file is being replaced: whoever has the lock next knows more, for who is at it may have died."""
         cdef jlog_page *page = self.buffer.page
         while True:
             generation = jlog_load_acquire(&page.generation)
             if self.state is not None and page.state < self.state_generation:
                 self.state_generation = generation
-                return generation
+                return True
+            incarnation = jlog_load_acquire(&page.incarnation)
+            if incarnation & 1:
+                return False
             segment, offset, _ = self.open_place
-            if jlog_load_acquire(&page.generation) != generation:
+            file = SegmentFile(self.path, segment, self.uuid)
+            if jlog_load_acquire(&page.generation) != generation or jlog_load_acquire(&page.incarnation) != incarnation:
                 continue
             state, start = {}, SEGMENT_HEADER_BYTES
-            if self.state is not None and self.state_end[0] == segment:
-                state, start = self.state, self.state_end[1]  # only what came since
-            self.state = SegmentFile(self.path, segment, self.uuid).state_between(start, offset, state)
-            self.state_end = segment, offset
+            if self.state is not None and self.state_end[:2] == (segment, incarnation):
+                state, start = self.state, self.state_end[2]  # only what came since
+            self.state = file.state_between(start, offset, state)
+            self.state_end = segment, incarnation, offset
             self.state_generation = generation
-            return generation
+            return True
 
     def seal(self, uint64_t segment, uint64_t end) -> None:
         """What is left to do for a segment that was rolled away from, outside the lock; whoever finds it undone can do
@@ -438,6 +458,13 @@ def sealed_bytes(path, bytes uuid not None, open_segment) -> int:
     """Content of the segments before the open one."""
     names = [name for name in list_segments(path) if name <= open_segment]
     return sum(segment_end(path, name, following, uuid)[0] for name, following in zip(names, names[1:], strict=False))
+
+
+cdef tuple previous_of(SegmentFile file):
+    """What its header says of the segment before, as segment_start takes it."""
+    if file.previous_segment == JLOG_NONE:
+        return None
+    return file.previous_segment, file.previous_end_offset, file.previous_end_sequence
 
 
 def closed_error(path):

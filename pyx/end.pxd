@@ -17,4 +17,5 @@ cdef class JournalEnd:
 
     cdef JournalEnd another(self)
     cdef int note(self) except -1
+    cdef int look_at_name(self) except -1
     cdef bint can_be_woken(self) noexcept

@@ -74,6 +74,8 @@ cdef class JournalEnd:
             if status == PAGE_VALID:
                 self.live = True
                 self.now = found
+                if found.new_inode:
+                    self.look_at_name()
                 self.limit = found.durable_end if self.durable_only else JLOG_NONE
                 return 0
             try:
@@ -84,6 +86,12 @@ cdef class JournalEnd:
                 if error.filename == gone:
                     raise
                 gone = error.filename
+
+    cdef int look_at_name(self) except -1:
+        """The segment's file is being replaced, or whoever did that has died: the place is one in the old or the new file."""
+        if os.stat(os.path.join(self.path, segment_name(self.now.slot.segment))).st_ino == self.now.new_inode:
+            self.now.slot.offset, self.now.slot.previous_offset = self.now.new_end, 0
+        return 0
 
     def compute(self):
         """Nobody has the journal open in this boot, and perhaps nobody may write here: the same end that a recovery

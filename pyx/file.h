@@ -173,6 +173,29 @@ static inline int jlog_rename_new(int directory, const char *from, const char *t
     return unlinkat(directory, from, 0) == 0 ? 0 : errno;
 }
 
+/* Whatever had the name goes: its file lives on for those who have it open. */
+static inline int jlog_rename_over(int directory, const char *from, const char *to)
+{
+    const int failure = JLOG_FAILPOINT("file.rename");
+
+    if (failure != 0)
+        return failure;
+    return renameat(directory, from, directory, to) == 0 ? 0 : errno;
+}
+
+/* 0 where nothing has this name. */
+static inline uint64_t jlog_inode_at(int directory, const char *name)
+{
+    struct stat found;
+    return fstatat(directory, name, &found, 0) == 0 ? (uint64_t)found.st_ino : 0;
+}
+
+static inline uint64_t jlog_inode(int fd)
+{
+    struct stat found;
+    return fstat(fd, &found) == 0 ? (uint64_t)found.st_ino : 0;
+}
+
 /* Size of the file, or -errno. */
 static inline int64_t jlog_file_bytes(int fd)
 {

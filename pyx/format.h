@@ -48,7 +48,8 @@ struct jlog_segment_header {
     uint64_t previous_end_offset;                        /* where that file's blocks end */
     uint64_t previous_end_sequence;                      /* below first_sequence: the numbers between were never given */
     int64_t created_us;
-    uint8_t reserved[16];
+    uint64_t replacements;                               /* files that had the name before, with state alone */
+    uint8_t reserved[8];
 };
 
 struct jlog_block_header {

@@ -52,6 +52,7 @@ cdef extern from "format.h" nogil:
         uint64_t previous_end_offset
         uint64_t previous_end_sequence
         int64_t created_us
+        uint64_t replacements
 
     struct jlog_block_header:
         uint32_t magic

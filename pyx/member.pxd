@@ -48,6 +48,7 @@ cdef enum:
 
 cdef struct Descriptor:
     uint64_t segment
+    uint64_t incarnation  # the page's, when it was opened
     int fd
     uint64_t opened  # the sync that had begun last then: it tells of every write-back that a later one was told of
 
@@ -62,6 +63,7 @@ cdef struct Prepared:
     uint64_t opened
     bint spoiled  # a roll with it failed: it is of no use to the next
     bint has_block  # the call's records stand behind `start` already
+    uint64_t replaces  # the open segment, whose name it shall take, complete and synced; or JLOG_NONE
 
 # One call that needs the append lock: what it wants, how far it is, what came of it.
 cdef struct Call:
@@ -93,7 +95,8 @@ cdef struct Call:
     int64_t deadline_us  # of the monotonic clock; -1 without
     int64_t waited_us
     Prepared *prepared
-    bint wants_block  # NEEDS_SEGMENT: with the records in it
+    bint wants_block  # NEEDS_SEGMENT: with the records in it,
+    bint wants_name  # or to take the name of the open one
     bint rolled
     bint switched
     uint64_t sealed_segment  # rolled: what is behind us now, and where its blocks end
@@ -126,7 +129,9 @@ cdef class Member:
     cdef void forget_descriptors(self, uint64_t segment) noexcept nogil
     cdef void forget_cleaned(self) noexcept nogil
     cdef int take_over(self, uint32_t *word, uint32_t dead) noexcept nogil
+    cdef bint is_current(self, const Descriptor *found) noexcept nogil
     cdef int complete_direct(self, Call *call) noexcept nogil
     cdef int acquire(self, uint32_t *word, Call *call) noexcept nogil
     cdef int repair(self, Call *call) noexcept nogil
+    cdef void finish_replacing(self) noexcept nogil
     cdef void release(self, uint32_t *word) noexcept nogil

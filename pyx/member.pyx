@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memmove
 
-from jlog._core.file cimport jlog_has_no_name, jlog_open_at, jlog_sync_directory, jlog_unlink_at
+from jlog._core.file cimport jlog_has_no_name, jlog_inode_at, jlog_open_at, jlog_sync_directory, jlog_unlink_at
 from jlog._core.format cimport (
     JLOG_NAME_BYTES,
     JLOG_NONE,
@@ -32,6 +32,7 @@ from jlog._core.page cimport (
     jlog_sleep_lock,
     jlog_slot,
     jlog_spin_lock,
+    jlog_store_release,
     jlog_switch,
     jlog_take_word,
     jlog_unlock,
@@ -108,7 +109,7 @@ cdef class Member:
         """Of the open segment, or -errno. Under the append lock."""
         cdef char name[JLOG_NAME_BYTES]
         cdef int fd
-        if segment == self.open.segment:
+        if segment == self.open.segment and self.is_current(&self.open):
             return self.open.fd
         jlog_segment_name(name, segment)
         fd = jlog_open_at(self.directory, name, O_RDWR, 0)
@@ -116,11 +117,17 @@ cdef class Member:
             self.adopt_descriptor(segment, fd, jlog_load_acquire(&self.buffer.page.sync_number))
         return fd
 
+    cdef bint is_current(self, const Descriptor *found) noexcept nogil:
+        """False where another file has its name by now, or may have it."""
+        return found.incarnation == jlog_load_acquire(&self.buffer.page.incarnation)
+
     cdef void adopt_descriptor(self, uint64_t segment, int fd, uint64_t opened) noexcept nogil:
         """It is the open segment's. The one before is kept until a sync has passed it: Linux tells of a failed write-back
         through descriptors that were open then."""
         pthread_mutex_lock(&jlog_leaf_mutex)
-        if self.open.fd >= 0:
+        if self.open.segment == segment:  # of a file that has been replaced: what it held was synced
+            close(self.open.fd)
+        elif self.open.fd >= 0:
             if self.retained_count == RETAINED_MAX:
                 close(self.retained[0].fd)
                 self.retained_count -= 1
@@ -128,6 +135,7 @@ cdef class Member:
             self.retained[self.retained_count] = self.open
             self.retained_count += 1
         self.open.segment, self.open.fd, self.open.opened = segment, fd, opened
+        self.open.incarnation = self.buffer.page.incarnation
         pthread_mutex_unlock(&jlog_leaf_mutex)
 
     cdef int borrow_descriptor(self, uint64_t segment, uint64_t *opened) noexcept nogil:
@@ -135,7 +143,7 @@ cdef class Member:
         cdef Descriptor *found = NULL
         cdef int i, fd = -1
         pthread_mutex_lock(&jlog_leaf_mutex)
-        if self.open.segment == segment:
+        if self.open.segment == segment and self.is_current(&self.open):
             found = &self.open
         for i in range(self.retained_count):
             if self.retained[i].segment == segment:
@@ -162,9 +170,12 @@ cdef class Member:
         pthread_mutex_unlock(&jlog_leaf_mutex)
 
     cdef void forget_cleaned(self) noexcept nogil:
-        """Of files that were removed: nobody will sync them, and as long as they are open they take up space."""
+        """Of files that were removed or replaced: nobody will sync them, and as long as they are open they take up space."""
         cdef int i, kept = 0
         pthread_mutex_lock(&jlog_leaf_mutex)
+        if self.open.fd >= 0 and not self.is_current(&self.open):
+            close(self.open.fd)
+            self.open.segment, self.open.fd = JLOG_NONE, -1
         for i in range(self.retained_count):
             if jlog_has_no_name(self.retained[i].fd):
                 close(self.retained[i].fd)
@@ -238,6 +249,8 @@ cdef class Member:
         page.explicit_count = walk.explicit_count
         page.explicit_max_us = walk.explicit_max_us
         JLOG_FAILPOINT(b"repair.derived")
+        self.finish_replacing()
+        slot = jlog_open_slot(page)
         if page.next_sequence != slot.segment:
             # A roll that was killed may have left a file under the name that the next one needs. Synced even where there
             # is none: another takeover may have been killed between the two, and the file would come back.
@@ -250,6 +263,21 @@ cdef class Member:
                 call.error, call.what = error, b"removing the file of a killed roll"
                 return FAILED
         return self.complete_direct(call)
+
+    cdef void finish_replacing(self) noexcept nogil:
+        """Another file may have been about to take the open segment's name. If it has, the switch to it was missing; both
+        hold the same state."""
+        cdef jlog_page *page = self.buffer.page
+        cdef jlog_slot *slot = jlog_open_slot(page)
+        cdef char name[JLOG_NAME_BYTES]
+        if not page.incarnation & 1:
+            return
+        jlog_segment_name(name, slot.segment)
+        if jlog_inode_at(self.directory, name) == page.new_inode and slot.offset != page.new_end:
+            page.reserved_end = page.new_end
+            JLOG_FAILPOINT(b"repair.replaced")
+            jlog_switch(page, slot.segment, page.new_end, slot.first_sequence, 0, jlog_block_capacity(page, page.new_end))
+        jlog_store_release(&page.incarnation, page.incarnation + 1)
 
     cdef int complete_direct(self, Call *call) noexcept nogil:
         """A whole direct block that its writer could not publish is published by the switch that was missing: its numbers

@@ -94,6 +94,9 @@ struct jlog_page {
     uint64_t direct __attribute__((aligned(64)));        /* note: a block may stand at its place that nobody published */
     uint64_t state;                                      /* note: the newest generation that carried state */
     uint64_t sealed_bytes;                               /* of the segments before the open one; counted where limited */
+    uint64_t incarnation;                                /* of the open segment's file; odd while another takes its name: */
+    uint64_t new_inode;                                  /* this one, */
+    uint64_t new_end;                                    /* and here its blocks end */
 
     uint32_t sync_lock __attribute__((aligned(64)));
     uint32_t sync_counter;                               /* futex of those that wait for the durable end */

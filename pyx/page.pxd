@@ -92,6 +92,9 @@ cdef extern from "page.h" nogil:
         uint64_t direct
         uint64_t state
         uint64_t sealed_bytes
+        uint64_t incarnation
+        uint64_t new_inode
+        uint64_t new_end
         uint32_t sync_lock
         uint32_t sync_counter
         uint32_t sync_arrivals

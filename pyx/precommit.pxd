@@ -12,6 +12,8 @@ cdef struct Snapshot:
     uint32_t used
     uint32_t crc
     uint64_t durable_end
+    uint64_t new_inode  # where another file is about to take the open segment's name, else 0
+    uint64_t new_end
 
 cdef class Precommit:
     cdef readonly str path

@@ -168,6 +168,8 @@ cdef class Precommit:
                 found.used = jlog_word_used(found.slot.word)
                 found.crc = jlog_word_crc(found.slot.word)
                 found.durable_end = page.durable_end
+                found.new_inode = page.new_inode if page.incarnation & 1 else 0
+                found.new_end = page.new_end
                 return PAGE_VALID
             jlog_pause()  # a switch passed under the pread
         return PAGE_INVALID

@@ -51,11 +51,12 @@ Body = namedtuple("Body", "segment offset first_sequence base_time_us raw record
 Page = namedtuple("Page", "ready current whole direct sync_failed segment offset first_sequence bodies")
 
 
-def segment_header(bytes uuid not None, uint64_t epoch, uint64_t first_sequence, previous, int64_t created_us) -> bytes:
+def segment_header(bytes uuid not None, uint64_t epoch, uint64_t first_sequence, previous, int64_t created_us,
+                   uint64_t replacements) -> bytes:
     """`previous`: (segment, end offset, end sequence) of the file before, or None."""
     cdef jlog_segment_header header
     segment, offset, sequence = previous if previous is not None else (NONE, 0, 0)
-    fill_segment_header(&header, uuid, epoch, first_sequence, segment, offset, sequence)
+    fill_segment_header(&header, uuid, epoch, first_sequence, segment, offset, sequence, replacements)
     header.created_us = created_us
     header.crc = jlog_structure_crc(&header, sizeof(header), 12)
     return (<uint8_t *> &header)[:sizeof(header)]

@@ -30,7 +30,7 @@ from jlog._core.format cimport (
     jlog_walk,
     jlog_walk_records,
 )
-from jlog._core.file cimport jlog_sync_data, jlog_sync_directory, jlog_write_at
+from jlog._core.file cimport jlog_inode, jlog_sync_data, jlog_sync_directory, jlog_write_at
 from jlog._core.page cimport (
     JLOG_BASE_BYTES,
     JLOG_FAILPOINT,
@@ -74,7 +74,9 @@ def scan(directory, bytes uuid not None, bounds) -> End:
         raise CorruptJournal(os.fspath(directory), 0, "there is no segment file; restore one from a backup")
     segment, offset, sequence = kept[0], SEGMENT_HEADER_BYTES, kept[0]
     previous, clock_us, damage = 0, INT64_MIN, []
-    if segment == bounds.mark_segment and bounds.mark_offset:
+    if segment == bounds.mark_segment and bounds.mark_offset and not (
+            bounds.mark_sequence == segment and SegmentFile(directory, segment, uuid).replacements):
+        # Where a file holds state alone the mark may be a place in one that had the name before.
         offset, sequence = bounds.mark_offset, bounds.mark_sequence
         # The clock that was reached: the headers before the mark tell it, and the state block has taken it over.
         for block in SegmentFile(directory, segment, uuid).blocks():
@@ -161,6 +163,7 @@ def only_processes_died(directory, bytes uuid not None, Precommit precommit not 
     cdef uint8_t *body = <uint8_t *> page + JLOG_PAGE_BYTES
     cdef uint32_t used
     cdef size_t raw
+    cdef uint64_t offset, previous
     cdef SegmentFile file
     if precommit.identify(page) != PAGE_VALID:
         return False
@@ -179,12 +182,15 @@ def only_processes_died(directory, bytes uuid not None, Precommit precommit not 
         file = SegmentFile(directory, slot.segment, uuid)
     except (CorruptJournal, FileNotFoundError):
         return False
-    if slot.previous_offset:
-        if file.read_block(slot.previous_offset, True) != BLOCK_VALID:
+    offset, previous = slot.offset, slot.previous_offset
+    if page.incarnation & 1 and jlog_inode(file.fd) == page.new_inode:  # killed before the switch to it
+        offset, previous = page.new_end, 0
+    if previous:
+        if file.read_block(previous, True) != BLOCK_VALID:
             return False
-    elif blocks_end(file, slot.offset) != slot.offset:
+    elif blocks_end(file, offset) != offset:
         return False
-    if file.read_block(slot.offset, True) != BLOCK_VALID:
+    if file.read_block(offset, True) != BLOCK_VALID:
         return True
     if used == 0:
         return page.direct == page.generation
@@ -260,12 +266,12 @@ def encode_state(dict state not None) -> bytes:
 
 
 def segment_start(bytes uuid not None, uint64_t epoch, uint64_t first_sequence, previous, dict state not None,
-                  *, uint64_t durable_end=0, int64_t clamp_us=INT64_MIN) -> bytes:
+                  *, uint64_t durable_end=0, int64_t clamp_us=INT64_MIN, uint64_t replacements=0) -> bytes:
     """What every segment file begins with: its header, and a block with the state as it is. `previous`: (segment, end
     offset, end sequence) of the file before, or None."""
     cdef jlog_segment_header header
     segment, offset, sequence = previous if previous is not None else (NONE, 0, 0)
-    fill_segment_header(&header, uuid, epoch, first_sequence, segment, offset, sequence)
+    fill_segment_header(&header, uuid, epoch, first_sequence, segment, offset, sequence, replacements)
     return (<uint8_t *> &header)[:sizeof(header)] + encode_block(
         uuid, first_sequence, sizeof(header), encode_state(state), header.created_us, first_sequence,
         snapshot=True, durable_end=durable_end, clamp_us=clamp_us)

@@ -16,7 +16,7 @@ cdef int check_block(int fd, const uint8_t *uuid, uint64_t segment, uint64_t off
                      uint8_t **body, size_t *room, int *error) noexcept nogil
 cdef int fill_segment_header(jlog_segment_header *header, const uint8_t *uuid, uint64_t epoch, uint64_t first_sequence,
                              uint64_t previous_segment, uint64_t previous_end_offset,
-                             uint64_t previous_end_sequence) noexcept nogil
+                             uint64_t previous_end_sequence, uint64_t replacements) noexcept nogil
 
 cdef class SegmentFile:
     cdef readonly str path
@@ -26,6 +26,7 @@ cdef class SegmentFile:
     cdef readonly uint64_t previous_end_offset
     cdef readonly uint64_t previous_end_sequence
     cdef readonly int64_t created_us
+    cdef readonly uint64_t replacements
     cdef int fd
     cdef uint8_t uuid[16]
     cdef uint8_t *body

@@ -117,7 +117,7 @@ cdef int check_block(int fd, const uint8_t *uuid, uint64_t segment, uint64_t off
 
 cdef int fill_segment_header(jlog_segment_header *header, const uint8_t *uuid, uint64_t epoch, uint64_t first_sequence,
                              uint64_t previous_segment, uint64_t previous_end_offset,
-                             uint64_t previous_end_sequence) noexcept nogil:
+                             uint64_t previous_end_sequence, uint64_t replacements) noexcept nogil:
     memset(header, 0, sizeof(header[0]))
     memcpy(header.magic, JLOG_SEGMENT_MAGIC, 8)
     header.version = JLOG_FORMAT_VERSION
@@ -128,6 +128,7 @@ cdef int fill_segment_header(jlog_segment_header *header, const uint8_t *uuid, u
     header.previous_end_offset = previous_end_offset
     header.previous_end_sequence = previous_end_sequence
     header.created_us = jlog_clock_us(0)
+    header.replacements = replacements
     header.crc = jlog_structure_crc(header, sizeof(header[0]), 12)
     return 0
 
@@ -182,6 +183,7 @@ cdef class SegmentFile:
         self.previous_end_offset = header.previous_end_offset
         self.previous_end_sequence = header.previous_end_sequence
         self.created_us = header.created_us
+        self.replacements = header.replacements
 
     def __dealloc__(self):
         if self.fd >= 0:

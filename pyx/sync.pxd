@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t, uint64_t
 from jlog._core.calls cimport Caller
 
 cdef class Syncer(Caller):
+    cdef uint64_t synced_incarnation  # whose name is in the directory for certain
     cdef int64_t sync_us  # how long the last fdatasync took
     cdef object upkeep
     cdef int64_t kept_up_us

@@ -181,11 +181,16 @@ cdef class Syncer(Caller):
         first = page.durable_segment
         for name in [segment] if first == segment else [s for s in list_segments(self.path) if first <= s <= segment]:
             self.sync_segment(name, offset if name == segment else 0, number)
-        if first != segment:
+        # Read behind the fdatasync, which may have been that of a file that another one's name was given to. While it is odd
+        # that may be still to come.
+        incarnation = jlog_load_acquire(&page.incarnation)
+        if first != segment or incarnation != self.synced_incarnation:
             with nogil:
                 error = jlog_sync_directory(self.directory)
             if error != 0:
                 self.fail_sync(error)
+            if not incarnation & 1:
+                self.synced_incarnation = incarnation
         JLOG_FAILPOINT(b"sync.done")
         self.bounds_file.update(mark=(segment, offset, end))
         jlog_replace64(&page.syncing, number if alone else page.syncing, 0)
@@ -203,7 +208,8 @@ cdef class Syncer(Caller):
         than a sync which may have failed does not tell: then its blocks are written once more, and are its own."""
         cdef jlog_page *page = self.buffer.page
         cdef uint64_t opened = 0, suspect
-        cdef int error, fd = self.borrow_descriptor(segment, &opened)
+        cdef uint64_t incarnation = jlog_load_acquire(&page.incarnation)
+        cdef int error = 0, fd = self.borrow_descriptor(segment, &opened)
         try:
             if fd < 0:
                 fd = os.open(os.path.join(self.path, segment_name(segment)), os.O_RDWR | os.O_CLOEXEC)
@@ -216,7 +222,8 @@ cdef class Syncer(Caller):
         except FileNotFoundError:
             return 0  # cleaned: nobody needs it
         except JournalError:
-            error = EIO  # what was written is not there any more
+            if jlog_load_acquire(&page.incarnation) == incarnation:
+                error = EIO  # what was written is not there any more; else it stands in another file, which was synced
         finally:
             if fd >= 0:
                 close(fd)

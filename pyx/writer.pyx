@@ -1,6 +1,5 @@
 """The writer: appends records to a journal."""
 
-import os
 from functools import partial
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -64,7 +63,8 @@ cdef class Writer:
     sync: "none", "interval" (each sync_interval seconds, default 1.0) or "append": an append returns after an fdatasync,
         which all who append at that time share.
     exclusive: the only writing process; JournalLocked while another one writes, and for others as long as this lives.
-    lock_timeout: seconds to wait for another process's append before JournalLocked; None: for ever. Ctrl-C gets through.
+    lock_timeout: seconds to wait for what another process does, its append or its opening, before JournalLocked; None: for
+        ever. Ctrl-C gets through.
     create: False raises JournalNotFound instead of making the journal.
     """
 
@@ -93,14 +93,14 @@ cdef class Writer:
         capacity, options = writer_options(self.path, precommit, dict(
             compression=compression, segment_bytes=segment_bytes, roll=roll, sync=sync, sync_interval=sync_interval,
             retention=retention), create)
-        self.attachment = attach(self.path, capacity=capacity)
+        self.attachment = attach(self.path, capacity=capacity, timeout=lock_timeout)
         self.buffered = capacity != 0
         self.exclusive = exclusive
         self.lock_timeout = lock_timeout
         try:
             self.attachment.take_writers(exclusive)
             try:
-                self.attachment.change_options(options)
+                self.attachment.change_options(options, lock_timeout)
                 self.attachment.start_upkeep()
             except BaseException:
                 self.attachment.give_writers(exclusive)

@@ -13,7 +13,7 @@ import re
 import struct
 import sys
 import unicodedata
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,7 +38,7 @@ STATE_BYTES_MAX = 64 << 10
 HEADERS_MAX = 65535
 INDEX_EVERY_BYTES = 64 << 10
 
-SEGMENT_HEADER = struct.Struct("<8sII16sQQQQQq16s")
+SEGMENT_HEADER = struct.Struct("<8sII16sQQQQQqQ8s")
 BLOCK_HEADER = struct.Struct("<IBBHIIIIIIQqqqQ")
 BOUNDS = struct.Struct("<8sIIQ16sQQQQQQQQ24s")
 POSITION = struct.Struct("<8sIIQ16sQQq")
@@ -46,6 +46,7 @@ INDEX_HEADER = struct.Struct("<8sII16sQQ")
 INDEX_ENTRY = struct.Struct("<QQq")
 PAGE_HEAD = struct.Struct("<8sII16s16sQQQQQ")
 SLOT = struct.Struct("<QQQQQIIQQ")
+PAGE_INCARNATION_AT = 280
 PAGE_LEASE_AT, PAGE_DIRECT_AT, PAGE_DURABLE_AT, PAGE_GENERATION_AT, PAGE_SLOTS_AT = 216, 256, 360, 448, 512
 
 BLOCK_MAGIC = b"JBLK"
@@ -155,6 +156,7 @@ class Segment:
     previous_end_offset: int
     previous_end_sequence: int
     created_us: int
+    replacements: int
     file_bytes: int
     end_offset: int = 0
     end_sequence: int = 0
@@ -185,6 +187,8 @@ class Page:
     lease_limit: int
     durable_end: int
     capacity: int
+    new_inode: int  # of a file that is about to take the open segment's name, or 0
+    new_end: int
     slots: list[Slot]
     body: bytes
 
@@ -371,8 +375,10 @@ def read_page(path: str, uuid: bytes) -> Page | None:
         struct.unpack_from("<Q", page, at)[0]
         for at in (PAGE_DIRECT_AT, PAGE_LEASE_AT, PAGE_DURABLE_AT, PAGE_GENERATION_AT)
     )
+    incarnation, new_inode, new_end = struct.unpack_from("<QQQ", page, PAGE_INCARNATION_AT)
     here = status == 1 and boot == boot_id() and any(boot) and (device, inode) == (found.st_dev, found.st_ino)
-    return Page(name, here, generation, direct, lease, durable, capacity, slots, body)
+    new_inode *= incarnation & 1
+    return Page(name, here, generation, direct, lease, durable, capacity, new_inode, new_end, slots, body)
 
 
 # --- Blocks and records ------------------------------------------------------------------------------------------
@@ -561,6 +567,9 @@ class Walk:
                 at,
                 "the slot is of another generation",
             )
+            name = os.path.join(contents.path, f"{slot.segment:020d}.seg")
+            if self.page.new_inode and os.stat(name).st_ino == self.page.new_inode:
+                self.place = replace(slot, offset=self.page.new_end, previous_offset=0)
 
     def run(self) -> None:
         contents = self.contents
@@ -660,7 +669,7 @@ class Walk:
         """Neither the mark nor a block behind the end may have known that more was synced: that would be damage, not a
         torn tail."""
         last = self.contents.segments[-1]
-        mark = self.contents.bounds.mark
+        mark = mark_of(self.contents)
         require(
             mark <= self.contents.end, last.path, last.end_offset, f"no block, though all to {mark} is synced"
         )
@@ -741,10 +750,12 @@ def read_segment_header(path: str, uuid: bytes) -> Segment:
     image = File(path).read(0, SEGMENT_HEADER.size)
     require(len(image) == SEGMENT_HEADER.size, path, 0, "the segment's header is cut off")
     check_structure(path, 0, image, b"JLOGSEG\n", uuid, 16)
-    *_, epoch, first, previous, end_offset, end_sequence, created_us, reserved = SEGMENT_HEADER.unpack(image)
+    *_, epoch, first, previous, end_offset, end_sequence, created_us, replacements, reserved = (
+        SEGMENT_HEADER.unpack(image)
+    )
     named = int(os.path.basename(path)[:20])
     require(first == named, path, 40, f"the segment begins with sequence {first}, unlike its name")
-    require(not any(reserved), path, 80, "reserved bytes are not 0")
+    require(not any(reserved), path, 88, "reserved bytes are not 0")
     if previous == NONE:
         require(
             (end_offset, end_sequence) == (0, 0), path, 56, "there is no segment before it, but an end of it"
@@ -752,7 +763,8 @@ def read_segment_header(path: str, uuid: bytes) -> Segment:
     else:
         orderly = previous <= end_sequence <= first and previous < first and end_offset > SEGMENT_HEADER.size
         require(orderly, path, 48, "what it says of the segment before cannot be")
-    return Segment(path, first, epoch, previous, end_offset, end_sequence, created_us, os.path.getsize(path))
+    size = os.path.getsize(path)
+    return Segment(path, first, epoch, previous, end_offset, end_sequence, created_us, replacements, size)
 
 
 def load(path: str | os.PathLike[str], *, strict: bool) -> Contents:
@@ -875,9 +887,11 @@ def check_blocks(contents: Contents) -> None:
             records, changes = decode_block(block, file)
             clock.check_block(block, records, changes)
             if block.kind == STATE:
-                # In a hole may have been lost what changed it.
+                # In a hole may have been lost what changed it, and in a file that was replaced it stood.
                 told = (
-                    segment is contents.segments[0] or segment.previous_end_sequence < segment.first_sequence
+                    segment is contents.segments[0]
+                    or segment.previous_end_sequence < segment.first_sequence
+                    or segment.replacements > 0
                 )
                 agrees = told or state == dict(changes)
                 require(
@@ -922,8 +936,15 @@ def check_bounds(contents: Contents) -> None:
         )
 
 
+def mark_of(contents: Contents) -> tuple[int, int, int]:
+    """In a segment without records it may be a place in a file that had the name before."""
+    segment, _, sequence = mark = contents.bounds.mark
+    replaced = {found.first_sequence for found in contents.segments if found.replacements}
+    return (segment, 0, sequence) if sequence == segment and segment in replaced else mark
+
+
 def check_mark(contents: Contents, path: str) -> None:
-    segment, offset, sequence = mark = contents.bounds.mark
+    segment, offset, sequence = mark = mark_of(contents)
     require(
         mark <= contents.end and sequence <= contents.end[2], path, 48, f"the mark {mark} is behind the end"
     )

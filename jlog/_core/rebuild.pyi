@@ -29,7 +29,12 @@ class Page(NamedTuple):
     bodies: list[Body]
 
 def segment_header(
-    uuid: bytes, epoch: int, first_sequence: int, previous: tuple[int, int, int] | None, created_us: int
+    uuid: bytes,
+    epoch: int,
+    first_sequence: int,
+    previous: tuple[int, int, int] | None,
+    created_us: int,
+    replacements: int,
 ) -> bytes: ...
 def moved_block(block: bytes, uuid: bytes, segment: int, offset: int) -> bytes: ...
 def read_open_block(directory: str, uuid: bytes) -> Body: ...

@@ -268,9 +268,9 @@ def test_many_threads_on_one_reader_get_each_record_once_or_an_error(writer, pat
                 continue
 
     with jlog.Reader(path) as reader:
-        for records in (reader.__iter__, lambda: reader.read(7), lambda: reader.follow(timeout=0)):
-            in_thread(read, records)
-        read(reader.__iter__)
+        ways = (reader.__iter__, lambda: reader.read(7), lambda: reader.follow(timeout=0))
+        for thread in [in_thread(read, records) for records in ways]:
+            thread.join()
     assert sorted(found) == sorted(written)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 import jlog
 from behaviour.journals import SMALL, fill, values
+from jlog._core.lock import RANGES, LockFile
 
 KIB = 1 << 10
 
@@ -198,3 +199,17 @@ def test_missing_directories_above_the_journal_are_made(tmp_path):
     with jlog.Writer(tmp_path / "a" / "b" / "j") as writer:
         writer.append(b"value")
     assert values(tmp_path / "a" / "b" / "j") == [b"value"]
+
+
+def test_lock_timeout_bounds_the_wait_for_another_process_that_opens(path):
+    jlog.Writer(path).close()
+    lock_file = LockFile(str(path / "lock"))
+    with lock_file.held(RANGES["open"]):
+        with pytest.raises(jlog.JournalLocked, match="lock_timeout"):
+            jlog.Writer(path, lock_timeout=0.01)
+    with jlog.Writer(path, lock_timeout=0.01) as writer:
+        with lock_file.held(RANGES["open"]), pytest.raises(jlog.JournalLocked, match="lock_timeout"):
+            jlog.Writer(path, lock_timeout=0.01, compression="lz4")
+        writer.append(b"value")
+    lock_file.close()
+    assert values(path) == [b"value"]

@@ -171,6 +171,7 @@ def test_a_close_beside_a_stopped_process_ends_and_so_does_the_process(spawn, tm
     other.call("open_writer", "z", str(path), {})
     other.call("append", "z", 2)
     other.call("close", "z")
+    stopped.call("close", "w")  # the last one: what is synced by interval is synced then
     check_durable(path, tmp_path, [stopped, other, third])
 
 

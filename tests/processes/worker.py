@@ -75,6 +75,15 @@ def extend(
         tell("unit", *Unit(name, unit, parts, writers[writer or name].extend(values, state=stored)))
 
 
+def store(name: str, times: int, size: int = 60_000) -> None:
+    """State and no record: under b"alone/" and its name a number that goes up, and so many bytes under a key of all."""
+    for number in islice(units.setdefault(f"state of {name}", count()), times):
+        writers[name].extend(
+            [], state={b"alone/" + name.encode(): b"%d" % number, b"alone/": os.urandom(size)}
+        )
+        tell("stored", number)
+
+
 def work(name: str, rounds: int, direct: str | None = None) -> None:
     """All sorts of calls. `direct`: the name of a writer that bypasses the buffer."""
     for turn in range(rounds):

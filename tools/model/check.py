@@ -1,6 +1,6 @@
 """Runs the models: every scenario must hold, and every known mistake must be caught.
 
-    python check.py            all of them, about 8 minutes
+    python check.py            all of them, about 12 minutes
     python check.py --quick    those that take a few seconds each
     python check.py WORDS...   only what has one of these words in its name, and the traces
 
@@ -11,11 +11,12 @@ import sys
 
 import leases
 import recovery
+import replacing
 import scenarios
 from explore import explore
 
-SCENARIOS = [*scenarios.SCENARIOS, *leases.SCENARIOS, *recovery.SCENARIOS]
-MISTAKES = [*scenarios.MISTAKES, *leases.MISTAKES, *recovery.MISTAKES]
+SCENARIOS = [*scenarios.SCENARIOS, *leases.SCENARIOS, *recovery.SCENARIOS, *replacing.SCENARIOS]
+MISTAKES = [*scenarios.MISTAKES, *leases.MISTAKES, *recovery.MISTAKES, *replacing.MISTAKES]
 
 
 def main(arguments):

@@ -1,0 +1,142 @@
+"""A segment that holds state alone is replaced under its name, and whoever does it is killed at every step."""
+
+import os
+import shutil
+
+import pytest
+
+import jlog
+from processes.units import check_units, values_of
+
+pytestmark = pytest.mark.usefixtures("failpoints")
+
+END = values_of("end", 0)[0]
+MANY = 300  # of 60 kB: some 4 MiB are replaced by one that holds the newest
+POINTS = [
+    "replace.noted",
+    "file.rename",
+    "replace.renamed",
+    "switch.filled",
+    "switch.turned",
+    "replace.switched",
+]
+VISITS = {"switch.filled": 200, "switch.turned": 200}  # each block switches; these many pass two replacements
+
+
+@pytest.fixture(params=[False, True], ids=["first segment", "later segment"])
+def victim(request, spawn, tmp_path):
+    """A writer in a journal whose open segment has no record."""
+    child = spawn()
+    child.call(
+        "open_writer", "victim", str(tmp_path / "j"), {"precommit": 4 << 10, "segment_bytes": 64 << 10}
+    )
+    if request.param:
+        child.call("append", "victim", 3)
+        child.call("roll", "victim")
+    return child
+
+
+def is_killed_at(child, name, point):
+    child.call("arm", f"{point}=kill@{VISITS.get(point, 1)}")
+    child.dies("store", name, MANY)
+
+
+def stored(child):
+    """The newest number that was acknowledged, -1 without."""
+    return child.told.get("stored", [-1])[0]
+
+
+def check_state(path, **children):
+    """What was acknowledged is there, or the call that was under way too."""
+    state = jlog.Journal(path).state()
+    for name, child in children.items():
+        assert 0 <= int(state[b"alone/" + name.encode()]) - stored(child) <= 1
+    assert jlog.Journal(path).verify().ok
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_writer_killed_with_another_one_alive_loses_nothing_and_holds_nobody_up(
+    victim, spawn, tmp_path, point
+):
+    path, other, reader = tmp_path / "j", spawn(), spawn()
+    other.call("open_writer", "other", str(path), {})
+    reader.start("follow", str(path), END.decode())
+    reader.wait_for("following")
+    is_killed_at(victim, "victim", point)
+    other.call("store", "other", 100)
+    check_state(path, victim=victim, other=other)
+    other.call("sync", "other")
+    other.call("work", "other", 3)
+    records = check_units(path, victim.acknowledged + other.acknowledged)
+    with jlog.Writer(path) as writer:
+        writer.append(END)
+    reader.result()
+    assert reader.records[: len(records)] == records
+    assert not jlog.Journal(path).holes()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_writer_killed_alone_loses_nothing_and_the_next_goes_on_where_it_stopped(
+    victim, spawn, tmp_path, point
+):
+    path, successor = tmp_path / "j", spawn()
+    is_killed_at(victim, "victim", point)
+    check_state(path, victim=victim)  # by readers, with nobody there
+    check_units(path, victim.acknowledged)
+    successor.call("open_writer", "successor", str(path), {})
+    check_state(path, victim=victim)
+    successor.call("store", "successor", 100)
+    successor.call("work", "successor", 3)
+    check_state(path, victim=victim)
+    check_units(path, victim.acknowledged + successor.acknowledged)
+    assert not jlog.Journal(path).holes()
+
+
+@pytest.mark.parametrize("point", [point for point in POINTS if point != "switch.turned"])
+def test_who_makes_it_good_is_killed_too(victim, spawn, tmp_path, point):
+    path, opener, third = tmp_path / "j", spawn(), spawn()
+    is_killed_at(victim, "victim", point)
+    opener.call("arm", "repair.derived=kill@1")
+    opener.dies("open_writer", "opener", str(path), {})
+    check_state(path, victim=victim)
+    third.call("open_writer", "third", str(path), {})
+    third.call("store", "third", 100)
+    third.call("work", "third", 3)
+    check_state(path, victim=victim)
+    check_units(path, victim.acknowledged + third.acknowledged)
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("kept", ["old", "new"])
+def test_after_a_power_loss_either_of_the_two_files_holds_what_was_synced(
+    victim, spawn, tmp_path, point, kept
+):
+    """The name may be that of the old file or of the new one, and the control page is gone."""
+    path = tmp_path / "j"
+    victim.call("store", "victim", 40)
+    victim.call("sync", "victim")
+    synced, name = stored(victim), max(path.glob("*.seg"))
+    os.link(name, tmp_path / "old")
+    is_killed_at(victim, "victim", point)
+    (path / "precommit").unlink()
+    if kept == "old" and not name.samefile(tmp_path / "old"):
+        shutil.copyfile(tmp_path / "old", name)
+    successor = spawn()
+    successor.call("open_writer", "successor", str(path), {})
+    assert int(jlog.Journal(path).state()[b"alone/victim"]) >= synced
+    successor.call("store", "successor", 100)
+    successor.call("work", "successor", 3)
+    assert jlog.Journal(path).verify().ok
+
+
+def test_writers_that_store_for_long_take_no_more_room_than_a_segment(spawn, tmp_path):
+    path, writers = tmp_path / "j", {"one": spawn(), "two": spawn(), "three": spawn()}
+    for name, child in writers.items():
+        child.call("open_writer", name, str(path), {"precommit": 4 << 10, "segment_bytes": 64 << 10})
+    for name, child in writers.items():
+        child.start("store", name, MANY)
+    for child in writers.values():
+        child.result()
+    check_state(path, **writers)
+    assert max(path.glob("*.seg")).stat().st_size < 6 << 20
+    assert [entry.name for entry in path.glob("next.*")] == []
