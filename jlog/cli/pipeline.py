@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from datetime import timedelta
@@ -111,6 +112,7 @@ def run(options: dict[str, Any]) -> None:
         from jlog.spark.pipeline import Pipeline
         from jlog.spark.session import session
 
+    logging.getLogger().addHandler(logging.NullHandler())  # py4j logs what it raises, too
     log = os.path.join(tempfile.gettempdir(), f"jlogtool-pipeline-{os.getpid()}.log")
     with progress_bar("Records", None, in_bytes=False) as advance:
         running = Pipeline(plan, on_records=advance)
