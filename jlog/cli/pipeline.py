@@ -139,6 +139,9 @@ def run(options: dict[str, Any]) -> None:
 
 def plan_of(options: dict[str, Any]) -> Any:
     """What the options ask for. The journals are looked at before Spark is started: that takes seconds."""
+    from jlog.spark.session import check_installed
+
+    check_installed()
     from jlog.spark.inputs import check_source
     from jlog.spark.parsing import Parser
     from jlog.spark.pipeline import Plan, Windows

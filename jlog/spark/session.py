@@ -36,6 +36,8 @@ LOCAL = {
 
 def missing() -> str:
     """The one command that is missing for Spark; empty where nothing is."""
+    if submitted():
+        return ""
     try:
         import pyspark.sql  # noqa: F401
     except ImportError:
@@ -43,6 +45,13 @@ def missing() -> str:
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java") or (home and os.access(os.path.join(home, "bin", "java"), os.X_OK))
     return "" if java else JAVA
+
+
+def check_installed() -> None:
+    """JournalError with the command."""
+    command = missing()
+    if command:
+        raise JournalError(f"this needs Spark, and something is missing; install it: {command}")
 
 
 def submitted() -> bool:
@@ -56,9 +65,7 @@ def session(
 ) -> Iterator[SparkSession]:
     """master: where spark-submit has not said it, all cores of this machine. log: a file that takes what the virtual machine
     it starts has to say; None: stderr. JournalError, with the command, where Java is missing."""
-    command = missing()
-    if command:
-        raise JournalError(f"this needs Spark, and something is missing; install it: {command}")
+    check_installed()
     _let_workers_find_us()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Spark's own, about pandas and the like

@@ -20,6 +20,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, Struc
 
 import jlog
 from jlog.errors import JournalExists
+from jlog.filesystem import journal_path
 from jlog.spark.ledger import BATCH, STREAM, Ledger, queries
 from jlog.spark.staging import Staged, Staging
 
@@ -205,7 +206,7 @@ def _path(path: str) -> str:
         )
     if path.lower().startswith("kafka:"):
         raise ValueError(f"{path} is a topic; this sink writes journals, and Spark's format('kafka') topics")
-    return os.path.abspath(path.removeprefix("file://").removeprefix("file:"))
+    return journal_path(path.removeprefix("file://").removeprefix("file:"))
 
 
 def _absolute(path: str | None) -> str | None:

@@ -166,6 +166,17 @@ def test_without_java_it_says_the_one_command(tmp_path: Path, monkeypatch: pytes
     assert (result.code, result.err.count("\n"), "apt-get install" in result.err) == (1, 1, True)
 
 
+def test_without_pyspark_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands before the installed one on the path does as if there were none."""
+    jlog.Journal.create(tmp_path / "journal")
+    (tmp_path / "pyspark.py").write_text(
+        'raise ModuleNotFoundError("No module named pyspark", name="pyspark")\n'
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    result = run_command("pipeline", tmp_path / "journal", tmp_path / "lake")
+    assert (result.code, result.err.count("\n"), "pip install 'pyjlog[spark]'" in result.err) == (1, 1, True)
+
+
 def test_a_topic_without_sparks_source_for_kafka_says_what_to_add(tmp_path: Path) -> None:
     process = start("kafka://127.0.0.1:9/orders", tmp_path / "lake")
     out, err = process.communicate(timeout=HUNG_SECONDS)

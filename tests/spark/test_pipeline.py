@@ -250,6 +250,11 @@ def test_a_batch_that_spark_runs_again_adds_nothing(run: Callable[..., Summary],
     assert len(rows(plan.quarantine)) == 1
 
 
+def test_the_subscriber_follows(run: Callable[..., Summary], plan: Plan) -> None:
+    run(replace(plan, subscriber="lake"), [b"x"] * 25)
+    assert jlog.Journal(plan.sources[0]).subscribers()["lake"].lag == 0
+
+
 def test_a_large_journal_is_taken_in_batches(run: Callable[..., Summary], plan: Plan) -> None:
     found = run(replace(plan, batch_records=10), [b"x"] * 25)
     assert (found.records_out, found.batches) == (25, 3)
