@@ -1,0 +1,54 @@
+"""Draws what `make bench ARGS='--json results.json'` has measured: python bench/plot.py results.json docs/benchmarks.svg"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib import pyplot
+
+OURS, TARGET = "#2a6f97", "#d62828"
+
+
+def target_of(contest: dict[str, Any]) -> float | None:
+    found = re.search(r"[\d.]+", contest["target"])
+    return float(found[0]) if found else None
+
+
+def draw(contests: list[dict[str, Any]], target: Path) -> None:
+    """A bar for each contest: how many times as fast as its rival, from the least to the most of the rounds."""
+    figure, axes = pyplot.subplots(figsize=(9, 0.34 * len(contests) + 1.2), layout="constrained")
+    for at, contest in enumerate(reversed(contests)):
+        ratio = contest["ratio"]
+        axes.barh(at, ratio["median"], color=OURS, height=0.62)
+        axes.plot([ratio["min"], ratio["max"]], [at, at], color="black", linewidth=1)
+        wanted = target_of(contest)
+        if wanted is not None:
+            axes.plot([wanted, wanted], [at - 0.42, at + 0.42], color=TARGET, linewidth=2)
+    axes.set_yticks(
+        range(len(contests)), [f"{c['name']}  ({c['rival']['name']})" for c in reversed(contests)]
+    )
+    axes.tick_params(axis="y", labelsize=8, length=0)
+    axes.axvline(1, color="gray", linewidth=0.8)
+    axes.set_xscale("log", base=2)
+    ticks = [0.5, 1, 2, 4, 8, 16]
+    axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
+    axes.set_xlabel(
+        "times as fast as the rival in brackets: median, line from least to most; red: the target"
+    )
+    figure.savefig(target, metadata={"Date": None})
+
+
+def main() -> None:
+    matplotlib.rcParams["svg.hashsalt"] = "jlog"  # the same picture of the same numbers
+    results, target = (Path(argument) for argument in sys.argv[1:])
+    contests = json.loads(results.read_text())["contests"]
+    draw([contest for contest in contests if contest["ratio"]], target)
+
+
+if __name__ == "__main__":
+    main()
