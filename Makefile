@@ -26,14 +26,18 @@ install_test = $(call install,$(test)) -C build-dir=build/test -C cmake.define.J
 JAVA := maven default-jre-headless
 as_root := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 
-.PHONY: help demo kafka test bench lint docs build clean machine java
+.PHONY: help demo pyspark kafka test bench lint docs build clean machine java
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
 		printf '  make %-6s %s\n' "$$target" "$$text"; done
 
-demo: .venv/.installed$(if $(KAFKA),-kafka) ## shows what jlog does, in a minute; INPUT='FILE…' runs it on files of yours; KAFKA=1 also through a broker
-	@$(if $(KAFKA),tools/kafka-broker sh -c '.venv/bin/jlogtool demo --kafka "$$KAFKA" $(INPUT)',.venv/bin/jlogtool demo $(INPUT))
+demo: .venv/.installed$(if $(KAFKA),-kafka) pyspark ## shows what jlog does, in a minute; INPUT='FILE…' runs it on files of yours; KAFKA=1 also through a broker
+	@$(if $(KAFKA),tools/kafka-broker sh -c '.venv/bin/jlogtool demo --spark --kafka "$$KAFKA" $(INPUT)',.venv/bin/jlogtool demo --spark $(INPUT))
+
+# Large, and of no use without Java: the demo says what it lacks, and the rest of it stands.
+pyspark: .venv/.installed
+	@if command -v java >/dev/null || [ -x "$$JAVA_HOME/bin/java" ]; then $(MAKE) .venv/.installed-spark || true; fi
 
 kafka: ## a small Kafka broker to try things on, until Ctrl-C; needs Java and Maven
 	@tools/kafka-broker $(ARGS)

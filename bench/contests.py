@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import arrow
 import mirroring
+import spark_sink
 import spark_source
 from lz4.block import compress
 
@@ -103,5 +104,6 @@ CONTESTS = [
     Contest("group-commit", group_commit, "≥ 5×"),
     *arrow.CONTESTS,
     *mirroring.CONTESTS,
+    *spark_sink.CONTESTS,
     *spark_source.CONTESTS,
 ]

@@ -17,6 +17,7 @@ from typing import Any
 
 import mirroring
 import reopening
+import spark_sink
 import spark_source
 from contests import CONTESTS
 from latency import Latency, latency
@@ -110,7 +111,7 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
                 console.print(f"{contest.name}: left out, since there can be no broker: {why}", style="red")
             elif (
                 contest.name in wanted
-                and contest in spark_source.CONTESTS
+                and contest in [*spark_sink.CONTESTS, *spark_source.CONTESTS]
                 and (why := spark_source.missing())
             ):
                 console.print(f"{contest.name}: left out, since there can be no Spark: {why}", style="red")

@@ -12,7 +12,8 @@ from jlog.cli.parameters import PATH
 @click.command(short_help="Show what jlog does, in a minute.")
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1, type=PATH)
 @click.option("--kafka", metavar="HOST:PORT", help="Let the same lines go through this broker, and back.")
-def demo(inputs: tuple[str, ...], kafka: str | None) -> None:
+@click.option("--spark", is_flag=True, help="Let them go to Parquet too, through Spark, and ask SQL of them.")
+def demo(inputs: tuple[str, ...], kafka: str | None, spark: bool) -> None:
     """Show what jlog does, in a minute: on the lines of each INPUT, a file or a directory, or on sources of Python's.
 
     Works in a temporary directory, which it removes, or in a new one below $JLOG_DEMO_DIR, which it keeps. Changes
@@ -23,5 +24,5 @@ def demo(inputs: tuple[str, ...], kafka: str | None) -> None:
       jlogtool demo
       jlogtool demo /var/log/syslog
     """
-    code: int = importlib.import_module("jlog.demo").run(list(inputs), kafka)
+    code: int = importlib.import_module("jlog.demo").run(list(inputs), kafka, spark)
     raise click.exceptions.Exit(code)

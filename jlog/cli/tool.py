@@ -54,6 +54,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "mirror": "mirror:mirror",
         "transform": "transform:transform",
     },
+    "Spark": {
+        "pipeline": "pipeline:pipeline",
+    },
     "More": {
         "bench": "bench:bench",
         "completion": "completion:completion",

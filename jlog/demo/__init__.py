@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 KEEP = "JLOG_DEMO_DIR"
 
 
-def run(inputs: list[str], kafka: str | None = None) -> int:
+def run(inputs: list[str], kafka: str | None = None, spark: bool = False) -> int:
     """Shows jlog on the lines of the files named, or below the directories named; without any on the sources of
     Python's standard library. Returns the exit code: 0 only if all that was acknowledged is proved to be delivered.
 
     Works in a temporary directory, which is removed, or in a new one below $JLOG_DEMO_DIR, which is kept. With `kafka`, the
-    address of a broker, the same lines go through a topic and back too.
+    address of a broker, the same lines go through a topic and back too; with `spark` to Parquet, if Spark is there.
     """
     console = Console(highlight=False, markup=False, emoji=False)
     errors = Console(highlight=False, markup=False, emoji=False, stderr=True, soft_wrap=True)
@@ -40,6 +40,10 @@ def run(inputs: list[str], kafka: str | None = None) -> int:
                 from jlog.demo.kafka import through_kafka
 
                 through_kafka(demo, kafka)
+            if spark:
+                from jlog.demo.spark import through_spark
+
+                through_spark(demo)
             if os.environ.get(KEEP):
                 demo.say(f"kept: {demo.journal}")
             return 0

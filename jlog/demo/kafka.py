@@ -29,7 +29,7 @@ def through_kafka(demo: Demo, address: str) -> None:
 
     url = f"kafka://{address}/{TOPIC}-{os.getpid()}"
     there, back = demo.journal + "-to-kafka", demo.journal + "-from-kafka"
-    _fill(demo, there)
+    fill(demo, there)
     try:
         _move(demo, ["to-kafka", there, url, "--subscriber", SUBSCRIBER], lambda: _mirrored(there))
         _move(demo, ["from-kafka", url, back], lambda: _captured(back))
@@ -46,7 +46,8 @@ def through_kafka(demo: Demo, address: str) -> None:
     )
 
 
-def _fill(demo: Demo, path: str) -> None:
+def fill(demo: Demo, path: str) -> None:
+    """A journal with the lines of the input, in few calls."""
     with jlog.Writer(path, compression="lz4", retention=jlog.Retention(delete_read=False)) as writer:
         for piece in demo.source.pieces:
             lines = lines_of(demo.source.path, piece)

@@ -2,3 +2,7 @@
 
 Needs PySpark 4.1 or newer and pyarrow: pip install 'pyjlog[spark]'. Nothing has to be registered; docs/spark.md is the guide.
 """
+
+from jlog.spark.ledger import Entry, forget, queries
+
+__all__ = ["Entry", "forget", "queries"]

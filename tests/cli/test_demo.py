@@ -74,6 +74,20 @@ def test_below_a_directory_of_the_users_the_journal_is_kept(tmp_path):
     assert (kept / "journal" / "journal.meta").exists()
 
 
+def test_without_java_it_says_what_is_missing_and_the_rest_stands(tmp_path):
+    environment = {**environment_with(tmp_path / "tmp"), "PATH": str(tmp_path)}
+    environment.pop("JAVA_HOME", None)
+    done = subprocess.run(
+        [*DEMO, "--spark", write_lines(tmp_path / "input", 10)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert " install " in done.stdout.splitlines()[-1]
+
+
 def test_input_that_does_not_exist_is_said_in_a_line(tmp_path):
     done = subprocess.run(
         [*DEMO, str(tmp_path / "nothing")],

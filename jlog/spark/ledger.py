@@ -1,0 +1,91 @@
+"""What of each query is in a journal: an entry of the journal's state for each, changed in one append with the records.
+
+A streaming query has the id that Spark keeps in its checkpoint, a batch write its `transaction` or a random one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+
+import jlog
+from jlog.errors import JournalError
+
+STATE_PREFIX = b"jlog.spark:"
+STREAM, BATCH = "stream", "batch"
+KEPT = {
+    STREAM: 100,
+    BATCH: 100,
+}  # entries have about 200 bytes, and a journal's state has room for 64 KiB in all
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The last batch of which something is in the journal. manifest: the file that lists what was staged for it, while only
+    the first `records` of it are in; None once all are."""
+
+    kind: str
+    batch: int
+    records: int
+    time: str
+    manifest: str | None = None
+
+
+def queries(path: str | os.PathLike[str]) -> dict[str, Entry]:
+    """The queries and batch writes of Spark's that the journal knows, by their ids."""
+    return {
+        key[len(STATE_PREFIX) :].decode(): Entry(**json.loads(value))
+        for key, value in jlog.Journal(path).state().items()
+        if key.startswith(STATE_PREFIX)
+    }
+
+
+def forget(path: str | os.PathLike[str], query: str) -> None:
+    """Drops what the journal knows of a query that will not come back: if it did, its last batch might be appended a second
+    time. LookupError where it knows nothing of it."""
+    if query not in queries(path):
+        raise LookupError(
+            f"{os.fspath(path)} knows of no query {query!r}; jlog.spark.queries(path) lists them"
+        )
+    with jlog.Writer(path, create=False) as writer:
+        writer.extend([], state={_key(query): None})
+
+
+class Ledger:
+    """The entries of the journal at `path`, from the point of view of one query. Whoever uses it holds the query's lock."""
+
+    def __init__(self, path: str, query: str, kind: str) -> None:
+        self._path = path
+        self._query = query
+        self._kind = kind
+        self._others = queries(path)
+        self.entry = self._others.pop(query, None)
+        if self.entry is not None and self.entry.kind != kind:
+            raise JournalError(
+                f"{path}: {query!r} is the id of a {self.entry.kind} write here; choose another transaction"
+            )
+
+    def has(self, batch: int) -> bool:
+        """Whether all of this batch is in."""
+        return self.entry is not None and self.entry.manifest is None and batch <= self.entry.batch
+
+    def note(self, batch: int, records: int, manifest: str | None) -> dict[bytes, bytes | None]:
+        """The change of the journal's state that says it, for the append that brings the last of these records. The oldest
+        entries give way."""
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        self.entry = Entry(self._kind, batch, records, now, manifest)
+        told = {name: value for name, value in asdict(self.entry).items() if value is not None}
+        alike = sorted(
+            (entry.time, query) for query, entry in self._others.items() if entry.kind == self._kind
+        )
+        dropped = [query for _, query in alike[: max(0, len(alike) + 1 - KEPT[self._kind])]]
+        for query in dropped:
+            del self._others[query]
+        state: dict[bytes, bytes | None] = {_key(query): None for query in dropped}
+        return {**state, _key(self._query): json.dumps(told).encode()}
+
+
+def _key(query: str) -> bytes:
+    return STATE_PREFIX + query.encode()

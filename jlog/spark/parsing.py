@@ -1,0 +1,204 @@
+"""Values of records as columns. A value that is not what it should be keeps all its record, with what is wrong in `error`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+NONE, JSON, REGEX, LOGFMT = "none", "json", "regex", "logfmt"
+KINDS = (NONE, JSON, REGEX, LOGFMT)
+RECORD = ("sequence", "timestamp", "key", "headers", "journal")
+ERROR, OTHER, TEXT, FOUND, MAP = "error", "other", "_text", "_found", "_map"
+TAKEN = {*RECORD, "value", "date", "hour", ERROR, OTHER}
+SAMPLE_RECORDS = 10_000
+WHOLE = "_whole"  # where Spark puts a text that is not what the schema says
+
+GROUP = re.compile(r"\(\?P?<([A-Za-z_]\w*)>")
+# A key, and what may stand behind =; nothing here is tried twice, however long the line is.
+PAIR = r"""([^\s="]++)=("(?:[^"\\]|\\.)*+"|[^\s"]*+)"""
+LINE = rf"""^\s*+(?:(?:{PAIR}|[^\s="]++)(?:\s++|$))*+$"""
+
+
+@dataclass(frozen=True)
+class Parser:
+    """kind: one of KINDS. pattern: of a regex, with named groups. keep_value: the value is a column beside what was found in
+    it."""
+
+    kind: str
+    pattern: str | None = None
+    keep_value: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.kind == REGEX) != (self.pattern is not None):
+            raise ValueError("--parse regex needs --pattern, and nothing else does")
+        if self.pattern is not None and not self._groups():
+            raise ValueError(
+                f"the pattern {self.pattern!r} has no named group, such as (?<level>[A-Z]+), to make a column of"
+            )
+
+    @property
+    def needs_sample(self) -> bool:
+        """Whether what the columns are has to be told, or seen."""
+        return self.kind in (JSON, LOGFMT)
+
+    def fields(self) -> StructType:
+        """What is known without a sample."""
+        return StructType([StructField(name, StringType()) for name, _ in self._groups()])
+
+    def _groups(self) -> list[tuple[str, int]]:
+        """The named groups with their numbers, as Python counts them, and Java too."""
+        if self.pattern is None:
+            return []
+        try:
+            found = re.compile(GROUP.sub(r"(?P<\1>", self.pattern)).groupindex
+        except re.error as error:
+            raise ValueError(f"{self.pattern!r} is no regular expression: {error}") from None
+        return list(found.items())
+
+    # --- What the columns are -----------------------------------------------------------------------------------------
+
+    def infer(self, spark: SparkSession, frame: DataFrame) -> StructType:
+        """From the first records of the frame; without any field where they have none."""
+        texts = [row[0] for row in _texts(frame).limit(SAMPLE_RECORDS).collect()]
+        if self.kind == LOGFMT:
+            sample = spark.createDataFrame([(text,) for text in texts], f"{TEXT} string")
+            rows = sample.select(f.explode(f.map_keys(_pairs()))).distinct().collect()
+            names = sorted(row[0] for row in rows)
+            return StructType([StructField(name, StringType()) for name in names])
+        if not texts:
+            return StructType()
+        reader = spark.read.option("mode", "DROPMALFORMED")
+        found = reader.json(spark.sparkContext.parallelize(texts, 1)).schema
+        return _writable_fields(found)
+
+    # --- Parsing ------------------------------------------------------------------------------------------------------
+
+    def parse(self, frame: DataFrame, fields: StructType) -> DataFrame:
+        """The records with a column for each field, `other` for what else was found, and `error` where a value is not what
+        it should be."""
+        if self.kind == NONE:
+            return frame.withColumn(ERROR, f.lit(None).cast("string"))
+        text = f.when(f.is_valid_utf8(f.col("value").cast("string")), f.col("value").cast("string"))
+        frame = frame.withColumn(TEXT, text)
+        wrong, columns, frame = {JSON: self._json, REGEX: self._regex, LOGFMT: self._logfmt}[self.kind](
+            frame, fields
+        )
+        error = (
+            f.when(f.col("value").isNull(), "the value is null")
+            .when(f.col(TEXT).isNull(), "the value is not UTF-8")
+            .otherwise(wrong)
+        )
+        return frame.select(*RECORD, "value", error.alias(ERROR), *columns)
+
+    def _json(self, frame: DataFrame, fields: StructType) -> tuple[Column, list[Column], DataFrame]:
+        columns = []
+        wrong = f.when(~f.ltrim(TEXT).startswith("{") | f.col(MAP).isNull(), "the value is no JSON object")
+        if fields.fields:
+            whole = StructType([*fields.fields, StructField(WHOLE, StringType())])
+            options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": WHOLE}
+            frame = frame.withColumn(FOUND, f.from_json(f.col(TEXT), whole, options))
+            columns = [f.col(FOUND).getField(one.name).alias(name) for one, name in _named(fields)]
+            wrong = wrong.when(
+                f.col(FOUND).getField(WHOLE).isNotNull(), "a field is not of the type that it should be"
+            )
+        frame = frame.withColumn(MAP, f.from_json(f.col(TEXT), "map<string,string>"))
+        return wrong, [*columns, _other(fields)], frame
+
+    def _regex(self, frame: DataFrame, fields: StructType) -> tuple[Column, list[Column], DataFrame]:
+        assert self.pattern is not None
+        plain = GROUP.sub("(", self.pattern)  # Java's names may have no underscore; the numbers are the same
+        numbers = dict(self._groups())
+        found = {name: f.regexp_extract(TEXT, plain, number) for name, number in numbers.items()}
+        raw = {name: f.when(column != "", column) for name, column in found.items()}
+        wrong = f.when(~f.col(TEXT).rlike(plain), "the pattern does not match")
+        return _cast(wrong, raw, fields, frame)
+
+    def _logfmt(self, frame: DataFrame, fields: StructType) -> tuple[Column, list[Column], DataFrame]:
+        frame = frame.withColumn(MAP, _pairs())
+        is_line = f.col(TEXT).rlike(LINE) & (f.size(MAP) > 0)
+        raw = {one.name: f.col(MAP).getItem(one.name) for one in fields.fields}
+        wrong, columns, frame = _cast(f.when(~is_line, "the value is no logfmt"), raw, fields, frame)
+        return wrong, [*columns, _other(fields)], frame
+
+
+def _texts(frame: DataFrame) -> DataFrame:
+    text = f.col("value").cast("string")
+    return frame.where(f.col("value").isNotNull() & f.is_valid_utf8(text)).select(text.alias(TEXT))
+
+
+def _pairs() -> Column:
+    """Of logfmt: a map of keys and values, without the quotes."""
+    keys = f.regexp_extract_all(TEXT, f.lit(PAIR), f.lit(1))
+    values = f.regexp_extract_all(TEXT, f.lit(PAIR), f.lit(2))
+    return f.map_from_arrays(keys, f.transform(values, _unquoted))
+
+
+def _unquoted(value: Column) -> Column:
+    inner = f.substring(value, f.lit(2), f.length(value) - 2)
+    plain = f.regexp_replace(f.replace(inner, f.lit("\\n"), f.lit("\n")), r"\\(.)", "$1")
+    return f.when(value.startswith('"'), plain).otherwise(value)
+
+
+def _other(fields: StructType) -> Column:
+    """What no column was made for, as text; null where there is nothing."""
+    known = [one.name for one in fields.fields]
+    rest = f.map_filter(MAP, lambda name, _: ~name.isin(known)) if known else f.col(MAP)
+    return f.when(f.size(rest) > 0, rest).alias(OTHER)
+
+
+def _cast(
+    wrong: Column, raw: dict[str, Column], fields: StructType, frame: DataFrame
+) -> tuple[Column, list[Column], DataFrame]:
+    """Texts as what the fields are to be; one that cannot be is an error."""
+    columns = []
+    for one, name in _named(fields):
+        if one.name not in raw:
+            raise ValueError(f"the schema has the field {one.name}, and the pattern no group of that name")
+        cast = raw[one.name].try_cast(one.dataType)
+        if not isinstance(one.dataType, StringType):
+            wrong = wrong.when(
+                raw[one.name].isNotNull() & cast.isNull(), f"{one.name} is no {one.dataType.simpleString()}"
+            )
+        columns.append(cast.alias(name))
+    return wrong, columns, frame
+
+
+def _named(fields: StructType) -> Iterable[tuple[StructField, str]]:
+    """Each with its column's name: a record's own columns keep theirs, whatever the case."""
+    used = set(TAKEN)
+    for one in fields.fields:
+        name = one.name
+        while name.lower() in used:
+            name = f"value_{name}"
+        used.add(name.lower())
+        yield one, name
+
+
+def _writable(kind: DataType) -> DataType:
+    """Parquet has no structs without fields: those are kept as text."""
+    if isinstance(kind, StructType):
+        found = _writable_fields(kind)
+        return found if found.fields else StringType()
+    return ArrayType(_writable(kind.elementType)) if isinstance(kind, ArrayType) else kind
+
+
+def _writable_fields(kind: StructType) -> StructType:
+    """Without those that have no name, or differ from another only in case, which Spark does not tell apart."""
+    found: dict[str, StructField] = {}
+    for one in kind.fields:
+        if one.name:
+            found.setdefault(one.name.lower(), StructField(one.name, _writable(one.dataType)))
+    return StructType(list(found.values()))
+
+
+def union(frames: list[DataFrame]) -> DataFrame:
+    return reduce(lambda one, other: one.unionByName(other), frames)

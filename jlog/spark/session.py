@@ -1,0 +1,122 @@
+"""A Spark session for jlog's own programs: quiet, on this machine unless told otherwise, with workers that find jlog."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from jlog.errors import JournalError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA = "apt-get install --no-install-recommends default-jre-headless"
+ALWAYS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # what everybody but old Hive reads
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # where a value names a field twice
+    "spark.sql.streaming.stopTimeout": "30s",
+}
+UNLESS_SUBMITTED = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+}
+
+
+def missing() -> str:
+    """The one command that is missing for Spark; empty where nothing is."""
+    if submitted():
+        return ""
+    try:
+        import pyspark.sql  # noqa: F401
+    except ImportError:
+        return "pip install 'pyjlog[spark]'"
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java") or (home and os.access(os.path.join(home, "bin", "java"), os.X_OK))
+    return "" if java else JAVA
+
+
+def check_installed() -> None:
+    """JournalError with the command."""
+    command = missing()
+    if command:
+        raise JournalError(f"this needs Spark, and something is missing; install it: {command}")
+
+
+def submitted() -> bool:
+    """Whether spark-submit has started this program, and with it the virtual machine."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+@contextmanager
+def session(
+    name: str, master: str | None = None, conf: Mapping[str, str] = {}, log: str | None = None
+) -> Iterator[SparkSession]:
+    """master: where spark-submit has not said it, all cores of this machine. log: a file that takes what the virtual machine
+    it starts has to say; None: stderr. JournalError, with the command, where Java is missing."""
+    check_installed()
+    _let_workers_find_us()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Spark's own, about pandas and the like
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.appName(name)
+        for option, value in _settings(master, conf).items():
+            builder = builder.config(option, value)
+        try:
+            with _stderr_to(None if submitted() else log):
+                made = builder.getOrCreate()
+        except Exception as error:  # whatever Java, or what it was told to load, has against it
+            raise JournalError(f"Spark does not start: {str(error).partition(chr(10))[0]}") from error
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def _settings(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
+    found = dict(ALWAYS)
+    if not submitted():
+        master = master or "local[*]"
+        found |= UNLESS_SUBMITTED
+        found |= LOCAL if master.startswith("local") else {}
+    if master is not None:
+        found["spark.master"] = master
+    return {**found, **conf}
+
+
+def _let_workers_find_us() -> None:
+    """Spark starts its Python workers with whatever `python3` is, which may know nothing of jlog."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if root not in paths and "site-packages" not in root:
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
+
+
+@contextmanager
+def _stderr_to(path: str | None) -> Iterator[None]:
+    """For what is started meanwhile."""
+    if path is None:
+        yield
+        return
+    kept = os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    try:
+        os.dup2(file, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(file)

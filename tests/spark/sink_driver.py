@@ -1,0 +1,81 @@
+"""A driver of its own that writes to a journal, to be killed: `sink_driver.py FOLDER MASTER VERB ARGUMENTS...`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from spark.driver import tell
+from spark.sessions import session
+
+if TYPE_CHECKING:
+    import pyarrow
+
+RECORDS, PARTITIONS = 40_000, 4
+
+
+def follow(spark: SparkSession, lines: str, folder: str, journal: str) -> None:
+    """A query from files, one a batch, to the journal, to the end."""
+    frame = spark.readStream.format("text").option("maxFilesPerTrigger", 1).schema("value string").load(lines)
+    writer = frame.repartition(3).writeStream.format("jlog")
+    query = (
+        writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start(journal)
+    )
+    tell("started")
+    while not query.awaitTermination(5):
+        tell("at work")
+    tell("done")
+
+
+def fail(spark: SparkSession, journal: str) -> None:
+    """Each task fails in its middle, and is tried again."""
+
+    def break_off(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        context = TaskContext.get()
+        for number, batch in enumerate(batches):
+            if number and context is not None and context.attemptNumber() == 0:
+                raise RuntimeError("once")
+            yield batch
+
+    save(spark, journal, break_off)
+
+
+def wait(spark: SparkSession, journal: str, folder: str) -> None:
+    """Each task tells its executor's pid in its middle, through one pipe, and goes on when somebody has opened the other."""
+
+    def pause(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        for number, batch in enumerate(batches):
+            if number == 1:
+                daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
+                with open(f"{folder}/tasks", "w") as tasks:
+                    tasks.write(daemon.rpartition(")")[2].split()[1] + "\n")
+                with open(f"{folder}/go"):
+                    pass
+            yield batch
+
+    save(spark, journal, pause)
+
+
+def save(spark: SparkSession, journal: str, function: object) -> None:
+    frame = spark.range(RECORDS, numPartitions=PARTITIONS)
+    frame = frame.mapInArrow(function, "id long").selectExpr("rpad(cast(id AS string), 1000, '.') AS value")  # type: ignore[arg-type]
+    frame.write.format("jlog").mode("append").save(journal)
+    tell("done")
+
+
+if __name__ == "__main__":
+    folder, master, verb, *arguments = sys.argv[1:]
+    more = {
+        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        "spark.executor.memory": "512m",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    }
+    made = session(Path(folder), master, **more)
+    {"follow": follow, "fail": fail, "wait": wait}[verb](made, *arguments)
+    made.stop()

@@ -1,0 +1,184 @@
+"""`jlogtool pipeline`, as its users start and end it: a process, with a virtual machine of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset
+import pytest
+
+import jlog
+from cli.command import run as run_command
+
+HUNG_SECONDS = 300  # guards against hanging only: Java starts slowly on a busy machine
+KILLS = 10
+QUICK = ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
+
+pytestmark = pytest.mark.usefixtures("_spark_environment")
+
+
+def start(*arguments: Any) -> subprocess.Popen[bytes]:
+    """In a group of processes of its own, so that it can be killed with its virtual machine."""
+    command = [
+        sys.executable,
+        "-m",
+        "jlog.spark.pipeline",
+        *map(str, arguments),
+        *QUICK,
+        "--master",
+        "local[2]",
+    ]
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """It must exit with 0; returns its summary, which is all that it prints."""
+    out, err = process.communicate(timeout=HUNG_SECONDS)
+    assert (process.returncode, err.decode()) == (0, "")
+    summary: dict[str, Any] = json.loads(out)
+    return summary
+
+
+def wait_until(holds: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + HUNG_SECONDS
+    while not holds():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        os.sched_yield()
+
+
+def sequences(directory: Path) -> list[int]:
+    found = pyarrow.dataset.dataset(str(directory), format="parquet", partitioning="hive")
+    return sorted(found.to_table(columns=["sequence"]).column("sequence").to_pylist())
+
+
+def fill(path: Path, records: int) -> None:
+    values = [b'{"n": %d}' % number if number % 10 else b"bad %d" % number for number in range(records)]
+    with jlog.Writer(path) as writer:
+        for first in range(0, records, 10_000):
+            writer.extend(values[first : first + 10_000])
+
+
+def to_one(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+
+
+def to_all(process: subprocess.Popen[bytes]) -> None:
+    """As a service manager does: the virtual machine, and the workers, end in the same moment."""
+    os.killpg(process.pid, signal.SIGTERM)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("end", [to_one, to_all])
+def test_sigterm_ends_it_with_the_summary_and_it_goes_on_later(
+    tmp_path: Path, end: Callable[[subprocess.Popen[bytes]], None]
+) -> None:
+    journal, lake = tmp_path / "journal", tmp_path / "lake"
+    fill(journal, 1_000)
+    process = start(journal, lake, "--parse", "json", "--trigger", "1s")
+    try:
+        wait_until(lambda: list(lake.glob("date=*/*.parquet")), process)
+        end(process)
+        found = finish(process)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert found["stopped"]
+    fill(journal, 500)
+    later = finish(start(journal, lake, "--parse", "json"))
+    assert found["records_in"] + later["records_in"] >= 1_500
+    good, bad = sequences(lake), sequences(tmp_path / "lake.quarantine")
+    assert sorted(good + bad) == list(range(1_500))
+    assert len(bad) == 150
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+def test_kills_at_any_time_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    """While records are appended, and small batches are moved one after the other."""
+    journal, lake = tmp_path / "journal", tmp_path / "lake"
+    dice = random.Random(7)
+    arguments = [journal, lake, "--parse", "json", "--batch-records", 20_000]
+    fill(journal, 100_000)
+    killed = 0
+    while killed < KILLS:
+        before = len(list(lake.glob("date=*/*.parquet")))
+        fill(journal, 50_000)
+        process = start(*arguments, "--trigger", "1s")
+        try:
+            wait_until(lambda n=before: len(list(lake.glob("date=*/*.parquet"))) > n, process)  # type: ignore[misc]
+            time.sleep(dice.uniform(0, 1.5))  # where in its work it is hit
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        killed += 1
+    finish(start(*arguments))
+    found = Counter(sequences(lake) + sequences(tmp_path / "lake.quarantine"))
+    assert set(found.values()) == {1}
+    assert sorted(found) == list(range(100_000 + KILLS * 50_000))
+    assert not list(lake.glob("_*"))
+
+
+def test_a_journal_that_is_not_there_is_said_before_java_starts(tmp_path: Path) -> None:
+    result = run_command("pipeline", tmp_path / "nothing", tmp_path / "lake")
+    assert (result.code, result.out, result.err.count("\n")) == (1, b"", 1)
+    assert str(tmp_path / "nothing") in result.err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--parse", "regex"],
+        ["--counts", "x"],
+        ["--trigger", "often"],
+        ["--conf", "x"],
+        ["--parse", "regex", "--pattern", "(?<a>"],
+    ],
+)
+def test_options_that_do_not_go_together_are_errors_of_usage(tmp_path: Path, options: list[str]) -> None:
+    jlog.Journal.create(tmp_path / "journal")
+    result = run_command("pipeline", tmp_path / "journal", tmp_path / "lake", *options)
+    assert (result.code, result.out) == (2, b"")
+    assert not (tmp_path / "lake").exists()
+
+
+def test_without_java_it_says_the_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jlog.Journal.create(tmp_path / "journal")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    result = run_command("pipeline", tmp_path / "journal", tmp_path / "lake")
+    assert (result.code, result.err.count("\n"), "apt-get install" in result.err) == (1, 1, True)
+
+
+def test_without_pyspark_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands before the installed one on the path does as if there were none."""
+    jlog.Journal.create(tmp_path / "journal")
+    (tmp_path / "pyspark.py").write_text(
+        'raise ModuleNotFoundError("No module named pyspark", name="pyspark")\n'
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    result = run_command("pipeline", tmp_path / "journal", tmp_path / "lake")
+    assert (result.code, result.err.count("\n"), "pip install 'pyjlog[spark]'" in result.err) == (1, 1, True)
+
+
+def test_a_topic_without_sparks_source_for_kafka_says_what_to_add(tmp_path: Path) -> None:
+    process = start("kafka://127.0.0.1:9/orders", tmp_path / "lake")
+    out, err = process.communicate(timeout=HUNG_SECONDS)
+    assert (process.returncode, out) == (1, b"")
+    assert b"--conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:" in err

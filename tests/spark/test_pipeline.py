@@ -1,0 +1,339 @@
+"""From journals to Parquet: what becomes of the values, and that each record comes once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset
+import pytest
+from pyspark.sql import SparkSession
+
+import jlog
+from jlog.spark.lake import Lake, Output
+from jlog.spark.parsing import Parser
+from jlog.spark.pipeline import Pipeline, Plan, Summary, Windows
+from jlog.spark.session import ALWAYS
+
+DAY_US = 86_400_000_000
+NOON_US = 20_000 * DAY_US + DAY_US // 2
+
+
+@pytest.fixture(autouse=True)
+def _settings(spark: SparkSession) -> Iterator[None]:
+    before = {name: spark.conf.get(name, None) for name in ALWAYS}
+    for name, value in ALWAYS.items():
+        spark.conf.set(name, value)
+    yield
+    for name, known in before.items():
+        if known is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, known)
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return Plan(
+        sources=(str(tmp_path / "journal"),),
+        dest=str(tmp_path / "lake"),
+        checkpoint=str(tmp_path / "checkpoint"),
+        quarantine=str(tmp_path / "bad"),
+        parser=Parser("none"),
+    )
+
+
+@pytest.fixture
+def run(spark: SparkSession, tmp_path: Path) -> Callable[..., Summary]:
+    """Appends the values, and runs the plan to the end."""
+
+    def call(plan: Plan, values: Sequence[bytes | None] = (), **columns: Any) -> Summary:
+        with jlog.Writer(tmp_path / "journal") as writer:
+            writer.extend(values, **columns)
+        return Pipeline(plan).run(spark)
+
+    return call
+
+
+def rows(directory: str | Path) -> list[dict[str, Any]]:
+    """As a reader sees them that knows nothing of Spark."""
+    found = pyarrow.dataset.dataset(str(directory), format="parquet", partitioning="hive").to_table()
+    listed: list[dict[str, Any]] = found.to_pylist()
+    return sorted(listed, key=lambda row: (row.get("journal", ""), row.get("sequence", 0)))
+
+
+def parquet_files(directory: str | Path) -> list[str]:
+    return sorted(str(path.relative_to(directory)) for path in Path(directory).rglob("*.parquet"))
+
+
+# --- Values ---------------------------------------------------------------------------------------------------------
+
+
+def test_without_parsing_a_record_is_a_row_below_its_utc_date(
+    run: Callable[..., Summary], plan: Plan
+) -> None:
+    times = [NOON_US, NOON_US + 1, NOON_US + DAY_US]
+    found = run(plan, [b"a", b"\xff", None], keys=[b"k", None, None], timestamps_us=times)
+    assert (found.records_in, found.records_out, found.records_bad) == (3, 3, 0)
+    first, second, third = rows(plan.dest)
+    assert (first["sequence"], first["key"], first["value"]) == (0, b"k", b"a")
+    assert first["timestamp"] == datetime.fromtimestamp(NOON_US / 1e6, timezone.utc)
+    assert (second["value"], third["value"]) == (b"\xff", None)
+    assert {name.partition("/")[0] for name in parquet_files(plan.dest)} == {
+        "date=2024-10-04",
+        "date=2024-10-05",
+    }
+
+
+def test_fields_of_json_are_columns_and_what_is_no_json_is_quarantined(
+    run: Callable[..., Summary], plan: Plan
+) -> None:
+    good = [
+        b'{"level": "info", "n": 1, "at": {"x": [1, 2]}}',
+        b'{"level": "warn", "n": 2, "timestamp": "noon"}',
+    ]
+    bad = [b"text", b'{"level": "info", "n": "many"}', b"\xff", None, b"[1]", b""]
+    plan = replace(plan, parser=Parser("json"))
+    run(plan, [*good])
+    found = run(plan, [*bad, b'{"new": {"a": 1}, "n": 3}'])
+    assert (found.records_in, found.records_out, found.records_bad) == (7, 1, 6)
+    first, second, third = rows(plan.dest)
+    assert (first["level"], first["n"], first["at"], first["other"]) == ("info", 1, {"x": [1, 2]}, None)
+    assert (second["value_timestamp"], type(second["timestamp"])) == ("noon", datetime)
+    assert (third["level"], third["n"], third["other"]) == (None, 3, [("new", '{"a":1}')])
+    assert [row["value"] for row in rows(plan.quarantine)] == bad
+    reasons = [row["error"] for row in rows(plan.quarantine)]
+    assert reasons[1:4] == [
+        "a field is not of the type that it should be",
+        "the value is not UTF-8",
+        "the value is null",
+    ]
+    assert {reasons[0], *reasons[4:]} == {"the value is no JSON object"}
+
+
+def test_groups_of_a_pattern_are_columns(run: Callable[..., Summary], plan: Plan) -> None:
+    pattern = r"^(?<level>[A-Z]+) (?P<took_ms>\S+)(?: (.*))?$"
+    plan = replace(plan, parser=Parser("regex", pattern), schema="took_ms int, level string")
+    found = run(plan, [b"INFO 12 x", b"WARN 7", b"INFO soon", b"what"])
+    assert (found.records_out, found.records_bad) == (2, 2)
+    assert [(row["level"], row["took_ms"]) for row in rows(plan.dest)] == [("INFO", 12), ("WARN", 7)]
+    assert [row["error"] for row in rows(plan.quarantine)] == [
+        "took_ms is no int",
+        "the pattern does not match",
+    ]
+
+
+def test_pairs_of_logfmt_are_columns(run: Callable[..., Summary], plan: Plan) -> None:
+    plan = replace(plan, parser=Parser("logfmt", keep_value=True))
+    values = [
+        b'level=info msg="a \\"b\\" c" debug took=1.5',
+        b"level=warn level=error",
+        b"plain text",
+        b'm="x',
+    ]
+    found = run(plan, values)
+    assert (found.records_out, found.records_bad) == (2, 2)
+    first, second = rows(plan.dest)
+    assert (first["level"], first["msg"], first["took"]) == ("info", 'a "b" c', "1.5")
+    assert (second["level"], second["msg"], second["value"]) == ("error", None, values[1])
+    assert [row["value"] for row in rows(plan.quarantine)] == values[2:]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("regex",), "needs --pattern"),
+        (("json", "x"), "needs --pattern"),
+        (("regex", "no group"), "no named group"),
+        (("regex", "(?<a>"), "no regular expression"),
+    ],
+)
+def test_a_pattern_that_makes_no_columns_is_refused(arguments: tuple[str, ...], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Parser(*arguments)
+
+
+# --- Where it goes --------------------------------------------------------------------------------------------------
+
+
+def test_rows_go_below_the_columns_given(run: Callable[..., Summary], plan: Plan) -> None:
+    plan = replace(plan, parser=Parser("json"), partition_by=("level", "hour"))
+    run(plan, [b'{"level": "a/b", "n": 1}'], timestamps_us=[NOON_US])
+    (name,) = parquet_files(plan.dest)
+    assert name.startswith("level=a%2Fb/hour=12/")
+    assert rows(plan.dest)[0]["level"] == "a/b"
+
+
+def test_a_column_that_is_not_there_to_partition_by_is_named(run: Callable[..., Summary], plan: Plan) -> None:
+    with pytest.raises(ValueError, match=r"no column levl to partition by; there are .*level"):
+        run(replace(plan, parser=Parser("json"), partition_by=("levl",)), [b'{"level": "x"}'])
+
+
+def test_several_journals_are_told_apart_by_their_column(
+    spark: SparkSession, plan: Plan, tmp_path: Path
+) -> None:
+    paths = [str(tmp_path / name) for name in "ab"]
+    for path in paths:
+        with jlog.Writer(path) as writer:
+            writer.append(path.encode())
+    Pipeline(replace(plan, sources=tuple(paths))).run(spark)
+    assert [(row["journal"], row["value"].decode()) for row in rows(plan.dest)] == [(p, p) for p in paths]
+
+
+def test_nothing_to_do_is_a_summary_of_nothing(run: Callable[..., Summary], plan: Plan) -> None:
+    found = run(replace(plan, parser=Parser("json")))
+    assert (found.records_in, found.batches) == (0, 0)
+
+
+def test_a_directory_whose_checkpoint_is_gone_is_refused(run: Callable[..., Summary], plan: Plan) -> None:
+    run(plan, [b"a"])
+    with pytest.raises(ValueError, match="has Parquet files already"):
+        run(replace(plan, checkpoint=plan.checkpoint + "-new"), [b"b"])
+    with pytest.raises(ValueError, match="other settings"):
+        run(replace(plan, partition_by=("hour",)))
+    assert len(rows(plan.dest)) == 1
+
+
+# --- Asking and counting --------------------------------------------------------------------------------------------
+
+
+def test_a_query_is_asked_of_all_that_is_there(run: Callable[..., Summary], plan: Plan) -> None:
+    query = "SELECT level, count(*) AS n FROM records GROUP BY level ORDER BY level"
+    plan = replace(plan, parser=Parser("json"), query=query)
+    run(plan, [b'{"level": "a"}', b'{"level": "b"}'])
+    assert run(plan, [b'{"level": "a"}']).query == [{"level": "a", "n": 2}, {"level": "b", "n": 1}]
+
+
+def test_a_slip_in_the_query_shows_before_the_work_begins(run: Callable[..., Summary], plan: Plan) -> None:
+    with pytest.raises(jlog.JournalError, match=r"(?i)syntax"):
+        run(replace(plan, query="SELEC 1"), [b"a"])
+    assert not Path(plan.dest).exists()
+
+
+def test_windows_are_counted_when_the_watermark_has_passed_them(
+    run: Callable[..., Summary], plan: Plan, tmp_path: Path
+) -> None:
+    windows = Windows(str(tmp_path / "counts"), 60.0, 60.0, ("level",))
+    plan = replace(plan, parser=Parser("json"), schema="level string", windows=windows)
+    values = [b'{"level": "a"}', b'{"level": "a"}', b"bad", b'{"level": "b"}', b'{"level": "a"}']
+    times = [NOON_US, NOON_US + 1, NOON_US + 2, NOON_US + 3, NOON_US + 600_000_000]
+    found = run(plan, values, timestamps_us=times)
+    assert found.windows == {"counts": 2, "directory": windows.directory}
+    counts = {(row["level"], row["start"].timestamp(), row["count"]) for row in rows(windows.directory)}
+    assert counts == {("a", NOON_US / 1e6, 2), ("b", NOON_US / 1e6, 1)}
+    assert found.records_bad == 1
+
+
+# --- Exactly once ---------------------------------------------------------------------------------------------------
+
+
+def test_it_goes_on_where_it_was(run: Callable[..., Summary], plan: Plan) -> None:
+    for first in range(0, 30, 10):
+        found = run(plan, [b"%d" % number for number in range(first, first + 10)])
+        assert found.records_in == 10
+    assert [row["value"] for row in rows(plan.dest)] == [b"%d" % number for number in range(30)]
+
+
+def test_a_batch_that_spark_runs_again_adds_nothing(run: Callable[..., Summary], plan: Plan) -> None:
+    """As where it was killed behind the batch, and before Spark had noted it."""
+    plan = replace(plan, parser=Parser("json"))
+    run(plan, [b'{"n": 1}', b"bad"])
+    for name in ("0", ".0.crc"):
+        Path(plan.checkpoint, "records", "commits", name).unlink()
+    run(plan, [b'{"n": 2}'])
+    assert [row["n"] for row in rows(plan.dest)] == [1, 2]
+    assert len(rows(plan.quarantine)) == 1
+
+
+def test_the_subscriber_follows(run: Callable[..., Summary], plan: Plan) -> None:
+    run(replace(plan, subscriber="lake"), [b"x"] * 25)
+    assert jlog.Journal(plan.sources[0]).subscribers()["lake"].lag == 0
+
+
+def test_a_large_journal_is_taken_in_batches(run: Callable[..., Summary], plan: Plan) -> None:
+    found = run(replace(plan, batch_records=10), [b"x"] * 25)
+    assert (found.records_out, found.batches) == (25, 3)
+
+
+class Cut(Exception):
+    """What stands for a kill between two moves."""
+
+
+def test_a_batch_that_was_cut_short_in_moving_is_ended_as_it_was_begun(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    directory = str(tmp_path / "lake")
+    frame = spark.range(20, numPartitions=4).selectExpr("id", "id % 2 AS odd")
+    lake = Lake(spark, str(tmp_path / "lists"))
+    move, moved = lake.files.move, []
+
+    def cut(source: str, target: str) -> None:
+        if target.endswith(".parquet"):
+            if len(moved) == 3:
+                raise Cut
+            moved.append(target)
+        move(source, target)
+
+    lake.files.move = cut  # type: ignore[method-assign]
+    with pytest.raises(Cut):
+        lake.add(0, lambda: [Output(frame, directory, ["odd"])])
+    assert len(parquet_files(directory)) == 8
+    added = Lake(spark, str(tmp_path / "lists")).add(0, lambda: pytest.fail("it was staged already"))
+    assert added.records == {directory: 20}
+    assert sorted(row["id"] for row in rows(directory)) == list(range(20))
+    assert not [path for path in Path(directory).iterdir() if path.name.startswith("_")]
+
+
+def test_what_was_staged_and_not_noted_is_never_seen(spark: SparkSession, tmp_path: Path) -> None:
+    directory = str(tmp_path / "lake")
+    lake = Lake(spark, str(tmp_path / "lists"))
+
+    def outputs() -> Iterator[Output]:
+        yield Output(spark.range(10), directory, [])
+        raise Cut
+
+    with pytest.raises(Cut):
+        lake.add(0, outputs)
+    assert parquet_files(directory) == [name for name in parquet_files(directory) if name.startswith("_")]
+    lake.add(0, lambda: [Output(spark.range(5), directory, [])])
+    assert [row["id"] for row in rows(directory)] == list(range(5))
+
+
+def test_it_stops_when_it_is_asked_to(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
+    with jlog.Writer(tmp_path / "journal") as writer:
+        writer.extend([b"a"] * 10)
+        pipeline = Pipeline(replace(plan, interval=0.1), on_records=lambda _: seen.set())
+        seen = threading.Event()
+
+        def stop() -> None:
+            seen.wait()
+            pipeline.stop()
+
+        other = threading.Thread(target=stop)
+        other.start()
+        found = pipeline.run(spark)
+        other.join()
+    assert (found.stopped, found.records_out) == (True, 10)
+
+
+@pytest.mark.damage
+def test_damage_is_told_with_its_place(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
+    with jlog.Writer(tmp_path / "journal", segment_bytes=4096) as writer:
+        for _ in range(10):
+            writer.extend([b"x" * 100] * 20)
+    (segment, *_) = sorted((tmp_path / "journal").glob("*.seg"))
+    content = bytearray(segment.read_bytes())
+    content[600] ^= 1
+    segment.write_bytes(content)
+    with pytest.raises(jlog.JournalError, match=segment.name):
+        Pipeline(plan).run(spark)
+
+
+def test_the_summary_is_json(run: Callable[..., Summary], plan: Plan) -> None:
+    found = json.loads(json.dumps(run(plan, [b"a"]).as_json()))
+    assert {"records_in", "records_out", "records_bad", "quarantine"} <= set(found)

@@ -1,0 +1,393 @@
+"""frame.write and writeStream with format("jlog"): each row becomes a record, once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+import jlog
+from behaviour.journals import records, values
+from jlog.spark import forget, queries
+from jlog.spark.ledger import BATCH, KEPT, STREAM, Ledger
+from jlog.spark.sink import AT_ONCE_BYTES, Sink
+from jlog.spark.staging import STALE_SECONDS, Staged
+
+VALUE = StructType().add("value", "binary")
+
+
+def save(frame: DataFrame, path: Path, **options: Any) -> None:
+    frame.write.format("jlog").options(**options).mode("append").save(str(path))
+
+
+def numbers(spark: SparkSession, count: int, partitions: int = 3, size: int = 1) -> DataFrame:
+    value = f"rpad(cast(id AS string), {size}, '.')" if size > 1 else "cast(id AS string)"
+    return spark.range(count, numPartitions=partitions).selectExpr(f"{value} AS value")
+
+
+def numbered(count: int, size: int = 1) -> list[bytes]:
+    return [str(number).encode().ljust(size, b".") for number in range(count)]
+
+
+def names_in(path: Path) -> set[str]:
+    return {name.rpartition(".")[2] if name[0].isdigit() else name for name in os.listdir(path)}
+
+
+# --- What becomes of a row ------------------------------------------------------------------------------------------
+
+
+def test_a_row_becomes_a_record_with_all_that_it_has(spark: SparkSession, tmp_path: Path) -> None:
+    at = datetime(2026, 11, 20, 12, 34, 56, 123456, timezone.utc)
+    schema = (
+        "value binary, key string, timestamp timestamp, headers array<struct<key: string, value: binary>>"
+    )
+    rows = [(b"one", "k", at, [("h", b"x"), ("h", None)]), (None, None, at, None)]
+    save(spark.createDataFrame(rows, schema).coalesce(1), tmp_path / "journal")
+    first, second = records(tmp_path / "journal")
+    assert (first.value, first.key, first.timestamp) == (b"one", b"k", at)
+    assert list(first.headers) == [("h", b"x"), ("h", None)]
+    assert (second.value, second.key, list(second.headers)) == (None, None, [])
+
+
+def test_records_come_in_the_order_of_the_partitions_and_of_the_rows_in_each(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    save(numbers(spark, 1_000, partitions=7), tmp_path / "journal")
+    assert values(tmp_path / "journal") == numbered(1_000)
+
+
+def test_many_records_come_in_the_same_order(spark: SparkSession, tmp_path: Path) -> None:
+    count = 3 * AT_ONCE_BYTES // 1_000
+    save(numbers(spark, count, size=1_000), tmp_path / "journal")
+    assert values(tmp_path / "journal") == numbered(count, 1_000)
+
+
+def test_rows_larger_than_an_append_are_records_too(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.range(3, numPartitions=1).selectExpr("repeat(cast(id AS string), 5000000) AS value")
+    save(frame, tmp_path / "journal")
+    assert values(tmp_path / "journal") == [b"%d" % number * 5_000_000 for number in range(3)]
+
+
+def test_without_rows_there_is_a_journal_without_records(spark: SparkSession, tmp_path: Path) -> None:
+    save(numbers(spark, 0), tmp_path / "journal")
+    assert values(tmp_path / "journal") == []
+
+
+def test_the_columns_that_reading_a_journal_gives_beside_are_left_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    frame = spark.sql("SELECT 7L AS sequence, 'x' AS value, 'elsewhere' AS journal")
+    save(frame, tmp_path / "journal")
+    (record,) = records(tmp_path / "journal")
+    assert (record.sequence, record.value) == (0, b"x")
+
+
+def test_others_may_append_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
+    count, path, done = 4 * AT_ONCE_BYTES // 1_000, tmp_path / "journal", threading.Event()
+
+    def append() -> None:
+        with jlog.Writer(path) as writer:
+            while not done.is_set():
+                writer.append(b"foreign")
+
+    other = threading.Thread(target=append)
+    other.start()
+    try:
+        save(numbers(spark, count, size=1_000), path)
+    finally:
+        done.set()
+        other.join()
+    found = values(path)
+    assert [value for value in found if value != b"foreign"] == numbered(count, 1_000)
+    assert b"foreign" in found
+
+
+# --- The journal ----------------------------------------------------------------------------------------------------
+
+
+def test_a_journal_is_made_with_the_options_given(spark: SparkSession, tmp_path: Path) -> None:
+    save(numbers(spark, 10), tmp_path / "journal", compression="lz4", segmentBytes=65536, precommit=8192)
+    options = jlog.Journal(tmp_path / "journal").options
+    assert (options.compression, options.segment_bytes, options.precommit) == ("lz4", 65536, 8192)
+
+
+def test_a_journal_that_must_be_there_is_not_made(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="JournalNotFound"):
+        save(numbers(spark, 10), tmp_path / "journal", create="false")
+    assert not (tmp_path / "journal").exists()
+
+
+def test_nothing_but_the_journal_is_left(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    save(numbers(spark, 10), path)
+    save(numbers(spark, 2 * AT_ONCE_BYTES // 1_000, size=1_000), path)
+    jlog.Journal.create(tmp_path / "other")
+    assert names_in(path) - {"seg", "idx"} == names_in(tmp_path / "other") - {"seg"} | {"precommit"}
+    assert list(tmp_path.iterdir()) == [path, tmp_path / "other"]
+
+
+def test_rows_may_be_staged_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
+    staging = tmp_path / "staging"
+    save(numbers(spark, 100), tmp_path / "journal", stagingDirectory=str(staging))
+    assert values(tmp_path / "journal") == numbered(100)
+    assert list(staging.iterdir()) == []
+
+
+# --- What is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/orders", "kafka://host:9092/orders"])
+def test_a_url_is_no_journal(spark: SparkSession, url: str) -> None:
+    with pytest.raises(Exception, match=url):
+        numbers(spark, 1).write.format("jlog").mode("append").save(url)
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ("'x' AS text", "no column 'text'.*to_json"),
+        ("'x' AS value, 1 AS n", "no column 'n'"),
+        ("1 AS value", "column value is int and must be binary or string"),
+        ("'x' AS key", "no column value"),
+        ("'x' AS value, to_timestamp_ntz('2026-11-20') AS timestamp", "timestamp is timestamp_ntz"),
+        ("'x' AS value, array('h') AS headers", "headers is array<string>"),
+    ],
+)
+def test_a_frame_that_cannot_be_records_is_refused_and_says_what_to_do(
+    spark: SparkSession, tmp_path: Path, columns: str, told: str
+) -> None:
+    with pytest.raises(Exception, match=told):
+        save(spark.sql(f"SELECT {columns}"), tmp_path / "journal")
+    assert not (tmp_path / "journal").exists()
+
+
+def test_overwriting_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    save(numbers(spark, 10), path)
+    with pytest.raises(Exception, match=r"never overwritten.*jlog\.Journal\.delete"):
+        numbers(spark, 10).write.format("jlog").mode("overwrite").save(str(path))
+    assert values(path) == numbered(10)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"transaction": "a b"}, "transaction's name"),
+        ({"segmentBytes": "64m"}, "number of bytes"),
+        ({"compression": "zip"}, "compression"),
+        ({"compresion": "lz4"}, "no option compresion; it has compression, "),
+    ],
+)
+def test_an_option_that_is_not_allowed_is_refused(
+    spark: SparkSession, tmp_path: Path, options: dict[str, str], told: str
+) -> None:
+    with pytest.raises(Exception, match=told):
+        save(numbers(spark, 10), tmp_path / "journal", **options)
+
+
+# --- Exactly once ---------------------------------------------------------------------------------------------------
+
+
+def test_a_task_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    frame = spark.range(1_000, numPartitions=2).selectExpr(
+        "CASE WHEN id = 900 THEN raise_error('no') ELSE cast(id AS string) END AS value"
+    )
+    with pytest.raises(Exception, match="no"):
+        save(frame, path)
+    assert values(path) == []
+    assert "spark" not in os.listdir(path)
+    save(numbers(spark, 10), path)
+    assert values(path) == numbered(10)
+
+
+def test_a_batch_write_that_is_repeated_under_its_name_adds_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "journal"
+    for _ in range(2):
+        save(numbers(spark, 10), path, transaction="load-2026-11-20")
+    save(numbers(spark, 10), path)
+    assert values(path) == numbered(10) * 2
+    assert queries(path)["load-2026-11-20"].records == 10
+
+
+def run(frame: DataFrame, path: Path, checkpoint: Path) -> None:
+    writer = frame.writeStream.format("jlog").option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start(str(path))
+    query.awaitTermination()
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> Callable[..., None]:
+    """Lets a query take so many new lines from files."""
+    lines = tmp_path / "lines"
+    lines.mkdir()
+    written = 0
+
+    def take(count: int) -> None:
+        nonlocal written
+        if count:
+            text = "".join(f"{number}\n" for number in range(written, written + count))
+            (lines / f"{written:09}.txt").write_text(text)
+        written += count
+        frame = spark.readStream.format("text").schema("value string").load(str(lines))
+        run(frame, tmp_path / "journal", tmp_path / "checkpoint")
+
+    return take
+
+
+def test_a_query_that_is_started_again_appends_what_is_new(
+    stream: Callable[..., None], tmp_path: Path
+) -> None:
+    for count in (10, 20, 0, 30):
+        stream(count)
+    assert values(tmp_path / "journal") == numbered(60)
+    ((_, entry),) = queries(tmp_path / "journal").items()
+    assert (entry.kind, entry.batch, entry.records, entry.manifest) == ("stream", 2, 30, None)
+
+
+def test_a_batch_that_spark_runs_again_adds_nothing(stream: Callable[..., None], tmp_path: Path) -> None:
+    """As where the driver was killed behind the commit, and before Spark had noted it."""
+    stream(10)
+    stream(20)
+    for name in ("1", ".1.crc"):
+        (tmp_path / "checkpoint" / "commits" / name).unlink()
+    stream(5)
+    assert values(tmp_path / "journal") == numbered(35)
+
+
+def test_a_streaming_query_cannot_overwrite(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.readStream.format("rate").load().groupBy("value").count().selectExpr("'x' AS value")
+    writer = frame.writeStream.format("jlog").outputMode("complete")
+    with pytest.raises(Exception, match="never overwritten"):
+        writer.option("checkpointLocation", str(tmp_path / "c")).start(str(tmp_path / "j")).awaitTermination()
+
+
+# --- A commit, without Spark around it ------------------------------------------------------------------------------
+
+
+def stage(sink: Sink, query: str, batch: int, parts: list[list[bytes]]) -> list[Staged]:
+    return [
+        sink.staging(query).write(
+            iter([pyarrow.record_batch({"value": pyarrow.array(part, pyarrow.binary())})]),
+            sink.columns,
+            batch,
+            partition,
+        )
+        for partition, part in enumerate(parts)
+    ]
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Sink:
+    return Sink(VALUE, {"path": str(tmp_path / "journal")}, False)
+
+
+LARGE = [numbered(10_000, 1_000), [b"%d-" % n + bytes(1_000) for n in range(10_000)]]
+ALL = [*LARGE[0], *LARGE[1]]
+
+
+@pytest.mark.parametrize("parts", [[[b"a"], [b"b", b"c"]], LARGE], ids=["small", "large"])
+def test_a_commit_that_is_repeated_adds_nothing(sink: Sink, parts: list[list[bytes]]) -> None:
+    staged = stage(sink, "q", 3, parts)
+    sink.commit(STREAM, "q", 3, staged)
+    sink.commit(STREAM, "q", 3, staged)
+    sink.commit(STREAM, "q", 2, stage(sink, "q", 2, [[b"older"]]))
+    assert values(sink.path) == [value for part in parts for value in part]
+
+
+def cut_short(sink: Sink, staged: list[Staged], appended: int) -> None:
+    """Leaves what a driver leaves that is killed when so many records of batch 0 are in."""
+    staging = sink.staging("q")
+    with jlog.Writer(sink.path) as writer:
+        ledger = Ledger(sink.path, "q", STREAM)
+        note = ledger.note(0, appended, staging.keep(staged))
+        writer.extend(ALL[:appended], state=note)
+
+
+@pytest.mark.parametrize("appended", [1, 9_999, 10_000, 19_999])
+def test_a_commit_that_was_cut_short_is_ended_with_the_same_rows_in_their_order(
+    sink: Sink, appended: int
+) -> None:
+    cut_short(sink, stage(sink, "q", 0, LARGE), appended)
+    again = stage(sink, "q", 0, [part[::-1] for part in reversed(LARGE)])
+    sink.commit(STREAM, "q", 0, again)
+    assert values(sink.path) == ALL
+    assert "spark" not in os.listdir(sink.path)
+
+
+def test_what_a_resumed_commit_needs_is_not_removed_by_an_abort_nor_by_age(sink: Sink) -> None:
+    cut_short(sink, stage(sink, "q", 0, LARGE), 5)
+    sink.abort("q")
+    backdate(Path(sink.path, "spark", "q"))
+    sink.commit(STREAM, "other", 0, stage(sink, "other", 0, [[b"other"]]))
+    sink.commit(STREAM, "q", 0, stage(sink, "q", 0, LARGE))
+    assert sorted(values(sink.path)) == sorted([*ALL, b"other"])
+
+
+def test_where_the_staged_rows_are_gone_it_says_what_is_in_and_what_to_do(sink: Sink) -> None:
+    staged = stage(sink, "q", 0, LARGE)
+    cut_short(sink, staged, 5)
+    sink.staging("q").remove()
+    with pytest.raises(jlog.JournalError, match=r"5 records .* are in .*jlog\.spark\.forget"):
+        sink.commit(STREAM, "q", 0, stage(sink, "q", 0, LARGE))
+    forget(sink.path, "q")
+    sink.commit(STREAM, "q", 0, stage(sink, "q", 0, LARGE))
+    assert len(values(sink.path)) == 20_005
+
+
+def test_an_abort_after_the_commit_removes_no_record(sink: Sink) -> None:
+    sink.commit(BATCH, "q", 0, stage(sink, "q", 0, [[b"a"]]))
+    sink.abort("q")
+    assert values(sink.path) == [b"a"]
+
+
+def test_an_abort_removes_what_was_staged(sink: Sink) -> None:
+    stage(sink, "q", 0, [[b"a"]])
+    sink.abort("q")
+    assert "spark" not in os.listdir(sink.path)
+
+
+def backdate(path: Path) -> None:
+    for folder, _, names in os.walk(path):
+        for name in ["", *names]:
+            at = os.path.join(folder, name)
+            os.utime(at, (0, os.stat(at).st_mtime - STALE_SECONDS - 60))
+
+
+def test_what_others_have_left_is_removed_after_a_day(sink: Sink) -> None:
+    stage(sink, "dead", 0, [[b"a"]])
+    stage(sink, "slow", 0, [[b"b"]])
+    backdate(Path(sink.path, "spark", "dead"))
+    sink.commit(STREAM, "q", 0, stage(sink, "q", 0, [[b"c"]]))
+    assert os.listdir(os.path.join(sink.path, "spark")) == ["slow"]
+
+
+def test_the_queries_that_came_last_are_remembered(sink: Sink) -> None:
+    for number in range(KEPT[BATCH] + 5):
+        query = f"{number:03}-" + "x" * 96
+        sink.commit(BATCH, query, 0, stage(sink, query, 0, [[b"a"]]))
+    sink.commit(STREAM, "q", 0, stage(sink, "q", 0, [[b"a"]]))
+    known = queries(sink.path)
+    assert len(known) == KEPT[BATCH] + 1
+    assert min(known) == "005-" + "x" * 96
+    forget(sink.path, "q")
+    with pytest.raises(LookupError, match="no query 'q'"):
+        forget(sink.path, "q")
+
+
+def test_a_staged_file_that_is_cut_is_an_error_and_adds_nothing(sink: Sink) -> None:
+    (part,) = stage(sink, "q", 0, [[b"a" * 1_000]])
+    os.truncate(os.path.join(sink.staging("q").batch(0), part.file), 500)
+    with pytest.raises(jlog.JournalError, match="cannot be read"):
+        sink.commit(STREAM, "q", 0, [part])
+    assert values(sink.path) == []
