@@ -69,6 +69,7 @@ clean: ## removes all that these commands have made
 	find jlog tests bench tools -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.installed: .venv/.made $(COMPILED)
+	$(release) -m pip install --quiet $(BUILD_REQUIREMENTS)
 	$(install_release) -e .
 	@touch $@
 
@@ -77,12 +78,13 @@ clean: ## removes all that these commands have made
 	@touch $@
 
 .venv-test/.installed: .venv-test/.made $(COMPILED)
+	$(test) -m pip install --quiet $(BUILD_REQUIREMENTS)
 	$(install_test) -e '.[test,lint]'
 	@touch $@
 
 .venv/.made .venv-test/.made: | machine
 	$(PYTHON) -m venv --clear $(@D)
-	$(@D)/bin/python -m pip install --quiet --upgrade pip $(BUILD_REQUIREMENTS)
+	$(@D)/bin/python -m pip install --quiet --upgrade pip
 	@touch $@
 
 java:

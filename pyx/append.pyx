@@ -472,6 +472,8 @@ cdef void publish_direct(Member member, Call *call, uint64_t segment, uint64_t e
     count_block(page, call.count, call.record_bytes, call.stored_bytes)
     call.switched = True
     jlog_switch(page, segment, end, page.next_sequence + call.count, offset, jlog_block_capacity(page, end))
+    call.published_generation, call.published_segment, call.published_end = page.generation, segment, end
+    call.published_incarnation = page.incarnation
     if call.explicit_count < call.count:
         page.clamp_us = now_us
 

@@ -18,6 +18,7 @@ cdef class Caller(Member):
     cdef object pack_open_block(self, Call *call)
     cdef int wait_for_generation(self, Call *call) except -1
     cdef int check_state(self, Call *call) except -1
+    cdef int note_state(self, Call *call) except -1
     cdef bint read_state(self) except -1
     cdef int make_room(self, Call *call) except -1
     cdef int tidy_up(self, Call *call) except -1

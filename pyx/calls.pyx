@@ -107,6 +107,8 @@ cdef class Caller(Member):
                     with nogil:
                         status = attempt(self, call)
                 if status == DONE:
+                    if call.has_state:
+                        self.note_state(call)
                     return call.sequence
                 if status == NEEDS_BODY:
                     if call.body == NULL:
@@ -412,6 +414,16 @@ cdef class Caller(Member):
                     pass  # whoever takes the slot next removes it
         free(prepared.start)
         free(prepared)
+
+    cdef int note_state(self, Call *call) except -1:
+        """What this call has stored need not be read back."""
+        if self.state is None or self.state_generation != call.state_generation:
+            return 0  # another thread has read on meanwhile
+        state = {**self.state, **<dict> call.state}
+        self.state = {key: value for key, value in state.items() if value is not None}
+        self.state_end = call.published_segment, call.published_incarnation, call.published_end
+        self.state_generation = call.published_generation
+        return 0
 
     cdef bint read_state(self) except -1:
         """Makes self.state the live state as of self.state_generation: of every block before that one. False while the open

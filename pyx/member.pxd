@@ -83,6 +83,10 @@ cdef struct Call:
     bint has_state
     void *state  # a dict: what this call stores
     uint64_t state_generation  # there is room for it, as of this generation
+    uint64_t published_generation  # a direct block: what came to be open when it was published,
+    uint64_t published_segment  # where it stands,
+    uint64_t published_end
+    uint64_t published_incarnation
     bint direct  # into a block of its own, not into the buffer
     Options *options
     uint64_t segment  # COUNT: the open one then,
