@@ -40,8 +40,9 @@ def broker(_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Br
         yield started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _fragile(_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Not for longer: what was done to it may keep it busy, writing markers for a topic that is gone."""
     with Broker(tmp_path_factory.mktemp("fragile-broker")) as started:
         yield started
 
