@@ -128,6 +128,7 @@ class Pipeline:
         from pyspark.errors import PySparkException
 
         began = time.monotonic()
+        self._be_quiet_at_the_end(spark)
         try:
             self._begin(spark)
             self._wait(self._start(spark))
@@ -138,6 +139,13 @@ class Pipeline:
                 raise (self._error or JournalError(reason_of(error))) from error
         self.summary.seconds = round(time.monotonic() - began, 3)
         return self.summary
+
+    def _be_quiet_at_the_end(self, spark: SparkSession) -> None:
+        """The server that takes Spark's accumulators prints a traceback where its virtual machine has gone."""
+        server = getattr(spark.sparkContext, "_accumulatorServer", None)
+        if server is not None:
+            tell = server.handle_error
+            server.handle_error = lambda *request: None if self.is_stopped else tell(*request)
 
     # --- Beginning ----------------------------------------------------------------------------------------------------
 

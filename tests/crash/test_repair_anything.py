@@ -80,8 +80,13 @@ def test_whatever_is_damaged_every_record_of_a_whole_block_survives_the_repair(w
         strike(path, *blow)
     survivors = whole.survivors(path)
     struck = {name for name, *_ in done}
-    with unchanged(path):
-        foreseen = jlog.Journal.repair_at(path, dry_run=True)
+    try:
+        with unchanged(path):
+            foreseen = jlog.Journal.repair_at(path, dry_run=True)
+    except jlog.UnsupportedFormat as error:
+        # A page of a newer layout looks the same: nothing is done, and the message names the file.
+        assert ("precommit" in struck, str(path / "precommit") in str(error)) == (True, True)
+        return
     before = snapshot(path)
     report = jlog.Journal.repair_at(path)
     assert report.ok, report
