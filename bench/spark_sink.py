@@ -46,17 +46,15 @@ def to_parquet(frame: DataFrame, records: int) -> Run:
 @contextmanager
 def sink(settings: Settings) -> Iterator[tuple[Way, Way]]:
     records = TIMES * settings.load.chunks * settings.load.chunk_records
-    spark = session()
-    try:
-        frame = spark.range(records, numPartitions=PARTITIONS).selectExpr(
-            "cast(rpad(cast(id AS string), 100, '.') AS binary) AS value"
-        )
-        yield (
-            Way("Spark to a journal", to_journal(frame, records)),
-            Way("Spark to Parquet", to_parquet(frame, records)),
-        )
-    finally:
-        spark.stop()
+    frame = (
+        session()
+        .range(records, numPartitions=PARTITIONS)
+        .selectExpr("cast(rpad(cast(id AS string), 100, '.') AS binary) AS value")
+    )
+    yield (
+        Way("Spark to a journal", to_journal(frame, records)),
+        Way("Spark to Parquet", to_parquet(frame, records)),
+    )
 
 
 CONTESTS = [Contest("spark-sink", sink)]  # to reach 2 million records a second
