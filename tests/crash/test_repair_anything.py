@@ -26,6 +26,10 @@ def whole(request, tmp_path_factory):
         writer.close()
 
 
+def layout_of(page):
+    return int.from_bytes(page.read_bytes()[8:12], "little")
+
+
 def files_of(path):
     return sorted(
         str(file.relative_to(path)) for file in path.rglob("*") if file.is_file() and file.name != "lock"
@@ -84,7 +88,7 @@ def test_whatever_is_damaged_every_record_of_a_whole_block_survives_the_repair(w
         with unchanged(path):
             foreseen = jlog.Journal.repair_at(path, dry_run=True)
     except jlog.UnsupportedFormat:
-        if "precommit" not in struck:
+        if layout_of(path / "precommit") <= 1:
             raise
         return  # a page of a newer layout looks the same, and is left alone
     before = snapshot(path)
