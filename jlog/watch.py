@@ -90,6 +90,7 @@ class Watch:
             if time.monotonic() >= tick:
                 look_at, tick = journals, time.monotonic() + TICK_SECONDS
             changed += [journal for journal in look_at if journal.has_changed() and journal not in changed]
+            changed = [journal for journal in changed if journal.waiters]
             wake_all(waiter for journal in changed for waiter in list(journal.waiters))
             quiet = not changed and self.bell.rings == rings
             poll = min(poll * 2, POLL_MAX_SECONDS) if quiet else POLL_MIN_SECONDS
@@ -132,14 +133,14 @@ class Watches:
         self._watches.append(watch)
         return watch
 
-    def awaited(self, watch: Watch, changed: list[WatchedJournal]) -> list[WatchedJournal]:
-        """Its journals. Those that nobody waits for, or only in a loop that was closed, are dropped, but for those that have
-        just changed: who was woken is soon back. Without any it ends."""
+    def awaited(self, watch: Watch, woken: list[WatchedJournal]) -> list[WatchedJournal]:
+        """Its journals. Those that nobody waits for, or only in a loop that was closed, are dropped, but for those whose
+        waiters have just been woken: they are soon back. Without any it ends."""
         with self._lock:
             for key, journal in list(watch.journals.items()):
                 closed = [waiter for waiter in list(journal.waiters) if waiter.loop.is_closed()]
                 journal.waiters.difference_update(closed)
-                if not journal.waiters and journal not in changed:
+                if not journal.waiters and journal not in woken:
                     del watch.journals[key]
             if self._stopped:
                 watch.journals.clear()

@@ -315,6 +315,22 @@ def test_a_loop_that_is_closed_while_a_reader_waits_leaves_nothing(writer, path,
     assert asyncio.run(collect(reader.follow_async(), 1)) == [b"to a loop that is gone"]
 
 
+def test_a_journal_that_is_gone_does_not_keep_the_thread(path):
+    jlog.Journal.create(path)  # which nobody has open, so that it is polled
+
+    async def follow():
+        with jlog.Reader(path) as reader:
+            task = asyncio.ensure_future(collect(reader.follow_async(), 1))
+            while not watching():
+                await asyncio.sleep(0)
+            path.rename(path.with_name("elsewhere"))
+            with pytest.raises(FileNotFoundError):
+                await asyncio.wait_for(task, PATIENCE)
+
+    asyncio.run(follow())
+    nobody_watches()
+
+
 def test_closing_the_reader_ends_the_wait(writer, path, reader):
     async def follow():
         task = asyncio.ensure_future(collect(reader.follow_async(), 1))
