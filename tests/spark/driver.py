@@ -7,14 +7,10 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from spark.sessions import session
-
-if TYPE_CHECKING:
-    import pyarrow
 
 
 def tell(*content: object) -> None:
@@ -35,15 +31,15 @@ def lake(spark: SparkSession, journal: str, folder: str, *options: str) -> None:
 def count(spark: SparkSession, journal: str, folder: str) -> None:
     """Each task tells its executor's pid through one pipe, and goes on when somebody has opened the other."""
 
-    def wait(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    def wait(rows: Iterable[Row]) -> Iterator[int]:
         daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
         with open(f"{folder}/tasks", "w") as tasks:
             tasks.write(daemon.rpartition(")")[2].split()[1] + "\n")
         with open(f"{folder}/go"):
-            yield from batches
+            yield from (row.sequence for row in rows)
 
     frame = spark.read.format("jlog").schema("sequence bigint").option("minPartitions", "8").load(journal)
-    tell(sorted(row.sequence for row in frame.mapInArrow(wait, frame.schema).collect()))
+    tell(sorted(frame.rdd.mapPartitions(wait).collect()))
 
 
 if __name__ == "__main__":

@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 import queue
 import re
+import select
 import signal
 import subprocess
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from spark.sessions import ROOT
 
@@ -47,6 +52,17 @@ class Running:
             if found is not None:
                 return found[1]
         raise AssertionError(f"it has ended without saying {pattern}:\n{''.join(heard[-20:])}")
+
+    @contextmanager
+    def told_through(self, pipe: Path) -> Iterator[str]:
+        """Waits for a line that one of its processes writes into the pipe, which stays open meanwhile for the others."""
+        with open(pipe, "r+b", buffering=0) as lines:
+            until = time.monotonic() + HUNG_SECONDS
+            while not select.select([lines], [], [], 0.1)[0]:
+                if self._process.poll() is not None or time.monotonic() > until:
+                    self.kill()
+                    self.said(f"a line through {pipe}")
+            yield lines.readline().decode()
 
     def kill(self) -> None:
         if self._process.poll() is None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from spark.driver import tell
 from spark.sessions import session
 
-if TYPE_CHECKING:
-    import pyarrow
-
 RECORDS, PARTITIONS = 40_000, 4
+MIDDLE = RECORDS // PARTITIONS // 2
 
 
 def follow(spark: SparkSession, lines: str, folder: str, journal: str) -> None:
@@ -36,12 +33,12 @@ def follow(spark: SparkSession, lines: str, folder: str, journal: str) -> None:
 def fail(spark: SparkSession, journal: str) -> None:
     """Each task fails in its middle, and is tried again."""
 
-    def break_off(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    def break_off(rows: Iterable[Row]) -> Iterator[Row]:
         context = TaskContext.get()
-        for number, batch in enumerate(batches):
-            if number and context is not None and context.attemptNumber() == 0:
+        for number, row in enumerate(rows):
+            if number == MIDDLE and context is not None and context.attemptNumber() == 0:
                 raise RuntimeError("once")
-            yield batch
+            yield row
 
     save(spark, journal, break_off)
 
@@ -49,22 +46,22 @@ def fail(spark: SparkSession, journal: str) -> None:
 def wait(spark: SparkSession, journal: str, folder: str) -> None:
     """Each task tells its executor's pid in its middle, through one pipe, and goes on when somebody has opened the other."""
 
-    def pause(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        for number, batch in enumerate(batches):
-            if number == 1:
+    def pause(rows: Iterable[Row]) -> Iterator[Row]:
+        for number, row in enumerate(rows):
+            if number == MIDDLE:
                 daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
                 with open(f"{folder}/tasks", "w") as tasks:
                     tasks.write(daemon.rpartition(")")[2].split()[1] + "\n")
                 with open(f"{folder}/go"):
                     pass
-            yield batch
+            yield row
 
     save(spark, journal, pause)
 
 
-def save(spark: SparkSession, journal: str, function: object) -> None:
-    frame = spark.range(RECORDS, numPartitions=PARTITIONS)
-    frame = frame.mapInArrow(function, "id long").selectExpr("rpad(cast(id AS string), 1000, '.') AS value")  # type: ignore[arg-type]
+def save(spark: SparkSession, journal: str, function: Callable[[Iterable[Row]], Iterator[Row]]) -> None:
+    rows = spark.range(RECORDS, numPartitions=PARTITIONS).rdd.mapPartitions(function)
+    frame = spark.createDataFrame(rows.map(lambda row: (str(row.id).ljust(1000, "."),)), "value string")
     frame.write.format("jlog").mode("append").save(journal)
     tell("done")
 

@@ -126,8 +126,8 @@ def test_an_executor_that_is_killed_loses_and_repeats_nothing(
         for name in ("tasks", "go"):
             os.mkfifo(tmp_path / name)
         driver = start(sys.executable, DRIVER, tmp_path / "driver", master, "count", path, tmp_path)
-        with open(tmp_path / "tasks") as tasks:
-            os.kill(int(tasks.readline()), signal.SIGKILL)
+        with driver.told_through(tmp_path / "tasks") as executor:
+            os.kill(int(executor), signal.SIGKILL)
             with open(tmp_path / "go", "r+b", buffering=0):
                 (found,) = json.loads(driver.said(r"^(\[\[.*\]\])$"))
     assert found == list(range(1000))

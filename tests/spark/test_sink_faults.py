@@ -99,8 +99,8 @@ def test_an_executor_that_is_killed_leaves_nothing_twice(start: Start, master: s
     for name in ("tasks", "go"):
         os.mkfifo(tmp_path / name)
     driver = drive(start, tmp_path / "driver", master, "wait", path, tmp_path)
-    with open(tmp_path / "tasks") as tasks:
-        os.kill(int(tasks.readline()), signal.SIGKILL)
+    with driver.told_through(tmp_path / "tasks") as executor:
+        os.kill(int(executor), signal.SIGKILL)
         with open(tmp_path / "go", "r+b", buffering=0):
             driver.said("(done)")
     assert values(path) == expected()
