@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
 import jlog
 
 HUNG_SECONDS = 60.0  # guards against hanging only
+ANSWER_SECONDS = 15.0
 
 
 class Fields(NamedTuple):
@@ -54,9 +55,22 @@ class Witness:
             new = NewTopic(topic, 1, replica_assignment=[list(replicas)], config=given)
         else:
             new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=given)
-        self.admin.create_topics([new])[topic].result(HUNG_SECONDS)
+        wait_until(lambda: self._create(new))
         wait_until(lambda: self.exists(topic))
         return self.url(topic)
+
+    def _create(self, new: NewTopic) -> bool:
+        """Asked again where a busy broker does not answer in time: it may have done it."""
+        try:
+            self.admin.create_topics([new], request_timeout=ANSWER_SECONDS)[new.topic].result(HUNG_SECONDS)
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == KafkaError.TOPIC_ALREADY_EXISTS:
+                return True
+            if code not in (KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT):
+                raise
+            return False
+        return True
 
     def exists(self, topic: str) -> bool:
         return topic in self.topics()
