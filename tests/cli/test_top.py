@@ -60,9 +60,13 @@ def quiet(journal: Path) -> Path:
     return journal
 
 
-def order(terminal: Terminal, *names: str) -> list[str]:
-    """The subscribers as they stand on the screen."""
-    return [line.split()[0] for line in terminal.lines if line.split() and line.split()[0] in names]
+def stand_as(terminal: Terminal, names: list[str], expected: list[str]) -> None:
+    """Waits for the subscribers in this order. A screen arrives in pieces: its head may be newer than its lines."""
+
+    def order() -> list[str]:
+        return [line.split()[0] for line in terminal.lines if line.split() and line.split()[0] in names]
+
+    terminal.until(lambda: order() == expected)
 
 
 # --- What it shows -----------------------------------------------------------------------------------------------
@@ -191,15 +195,15 @@ def test_a_name_cannot_control_the_terminal(top, tmp_path):
 def test_s_sorts_by_the_next_column_and_r_the_other_way_round(top, quiet):
     terminal, names = top(quiet), ("behind", "middle", "done")
     terminal.shows("by LAG ")
-    terminal.until(lambda: order(terminal, *names) == ["behind", "middle", "done"])
+    stand_as(terminal, names, ["behind", "middle", "done"])
     terminal.press("r")
     terminal.shows("by LAG, reversed")
-    assert order(terminal, *names) == ["done", "middle", "behind"]
+    stand_as(terminal, names, ["done", "middle", "behind"])
     terminal.press("r", "s")
     terminal.shows("by LAG/S ")
     terminal.press(*"s" * 4)  # IDLE has no room here
     terminal.shows("by SUBSCRIBER ")
-    assert order(terminal, *names) == ["behind", "done", "middle"]
+    stand_as(terminal, names, ["behind", "done", "middle"])
 
 
 def test_a_letter_sorts_by_its_column(top, quiet):
@@ -216,10 +220,10 @@ def test_tab_gives_the_keys_to_the_other_table(top, tmp_path):
     terminal, names = top(tmp_path, columns=200), [str(tmp_path / name) for name in ("few", "some", "many")]
     terminal.press("\t", "n")
     terminal.shows("by RECORDS ")
-    assert order(terminal, *names) == names[::-1]
+    stand_as(terminal, names, names[::-1])
     terminal.press("r")
     terminal.shows("by RECORDS, reversed")
-    assert order(terminal, *names) == names
+    stand_as(terminal, names, names)
     terminal.press("\t")
     terminal.shows("by LAG ")
 
@@ -232,7 +236,7 @@ def test_many_subscribers_scroll(top, journal):
 
     def shown(first: int, last: int) -> None:
         terminal.shows(f"{first}-{last} of 100")
-        assert order(terminal, *names) == names[first - 1 : last]
+        stand_as(terminal, names, names[first - 1 : last])
 
     terminal.press("n")
     terminal.shows("by SUBSCRIBER")
