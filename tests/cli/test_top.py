@@ -165,8 +165,8 @@ def test_many_journals_leave_room_for_the_subscribers(top, tmp_path):
         jlog.Journal.create(tmp_path / f"j{number:02}").add_subscriber(f"s{number:02}")
     terminal = top(tmp_path)
     terminal.shows("1-14 of 30 by LAG")
-    assert len(re.findall(r"/j\d\d +[-0]", terminal.text)) == 6 + 14
-    assert len(re.findall(r"^s\d\d ", terminal.text, re.MULTILINE)) == 14
+    terminal.until(lambda: len(re.findall(r"/j\d\d +[-0]", terminal.text)) == 6 + 14)
+    terminal.until(lambda: len(re.findall(r"^s\d\d ", terminal.text, re.MULTILINE)) == 14)
 
 
 def test_wide_characters_keep_the_columns_in_line(top, journal):
