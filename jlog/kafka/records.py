@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
+from itertools import repeat
 from typing import Any, overload
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from jlog.flow.records import Columns, Headers
 from jlog.kafka.names import OFFSET, PARTITION, TOPIC
@@ -125,10 +126,13 @@ class CapturedBatch(KafkaBatch):
     def columns(self) -> Columns:
         messages = self._messages
         return Columns(
-            [message.value() for message in messages],
-            [message.key() for message in messages],
+            list(map(Message.value, messages)),
+            list(map(Message.key, messages)),
             self._origins.headers(messages),
-            [time_us_of(message) for message in messages],
+            [
+                None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000
+                for kind, milliseconds in map(Message.timestamp, messages)
+            ],
         )
 
 
@@ -143,18 +147,15 @@ class Origins:
 
     def headers(self, messages: Sequence[Any]) -> list[Headers | None]:
         """Of each message, with its own before them. In tuples: the garbage collector need not look at these again."""
+        places: Iterable[Headers]
         if len(self._known) == 1:
-            (known,) = self._known.values()
-            return [
-                (*(message.headers() or ()), *known, (OFFSET, b"%d" % message.offset()))
-                for message in messages
-            ]
-        of = self._known
+            places = repeat(*self._known.values())
+        else:
+            topics, partitions = map(Message.topic, messages), map(Message.partition, messages)
+            places = map(self._known.__getitem__, zip(topics, partitions, strict=True))
         return [
-            (
-                *(message.headers() or ()),
-                *of[message.topic(), message.partition()],
-                (OFFSET, b"%d" % message.offset()),
+            (*(own or ()), *place, (OFFSET, b"%d" % offset))
+            for own, place, offset in zip(
+                map(Message.headers, messages), places, map(Message.offset, messages), strict=False
             )
-            for message in messages
         ]

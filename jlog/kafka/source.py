@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from jlog.errors import JournalError, JournalNotFound, PositionLost
 from jlog.flow.ends import Lag, Marks
@@ -198,6 +198,8 @@ class TopicSource:
         return CapturedBatch(messages, self._origins) if self._captured else KafkaBatch(messages)
 
     def _records_of(self, got: list[Any]) -> list[Any]:
+        if not any(map(Message.error, got)):
+            return got
         found = []
         for message in got:
             if message.error() is None:

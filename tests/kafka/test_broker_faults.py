@@ -153,11 +153,14 @@ def test_a_writer_without_a_broker_says_so_when_it_flushes(broker, url):
 @pytest.mark.timeout(300)
 def test_too_few_replicas_are_told_and_nothing_is_lost(journal, broker, url, witness, topic, tmp_path):
     """The client itself says only that deliveries timed out."""
-    alone = f"{topic}-alone"
+    with jlog.Writer(tmp_path / "other") as other:
+        other.append(b"x")
+        # What transactions and positions are kept in is made now, and so is the first broker's.
+        before = Mirror(tmp_path / "other", witness.make(f"{topic}-before"))
+        while not before.stats.records:
+            before.step(timeout=0.1)
+        before.close()
     with jlog.Writer(journal) as writer, Broker(tmp_path / "second", joins=broker) as second:
-        # What transactions and positions are kept in is the first broker's, and stays there.
-        witness.make(alone)
-        witness.produce(alone, [b"x"], transactions=1)
         table = f"jlog.mirror.{topic}.{jlog.Journal(journal).uuid}"
         witness.make(table, replicas=[1], cleanup_policy="compact")
         witness.make(topic, replicas=[1, 2], min_insync_replicas=2)

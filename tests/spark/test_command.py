@@ -21,7 +21,7 @@ import jlog
 from cli.command import run as run_command
 
 HUNG_SECONDS = 300  # guards against hanging only: Java starts slowly on a busy machine
-KILLS = 10
+KILLS = 4
 QUICK = ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
 
 pytestmark = pytest.mark.usefixtures("_spark_environment")
