@@ -138,8 +138,9 @@ cdef class Syncer(Caller):
                 self.sync_written(False)
                 page.sync_group = jlog_load32_acquire(&page.sync_arrivals) - served
         finally:
-            self.release(&page.sync_lock)
-            tell_synced(page)
+            with nogil:  # who is woken wants the GIL
+                self.release(&page.sync_lock)
+                tell_synced(page)
         return 0
 
     cdef void gather(self) noexcept nogil:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 import portalocker
 import pyarrow
@@ -22,9 +21,6 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from jlog.errors import JournalError, JournalNotFound
 from jlog.filesystem import share
-
-if TYPE_CHECKING:
-    from io import BufferedReader
 
 DIRECTORY = "spark"
 STALE_SECONDS = 24 * 3600
@@ -136,7 +132,7 @@ class Staging:
                 continue
             path = os.path.join(self.batch(part.batch), part.file)
             try:
-                with open(path, "rb") as file:
+                with pyarrow.OSFile(path) as file:
                     for found in _batches(file, path, part.records):
                         if left < found.num_rows:
                             yield found.slice(left)
@@ -180,7 +176,7 @@ def _write(
         return records, file.tell()
 
 
-def _batches(file: BufferedReader, path: str, records: int) -> Iterator[pyarrow.RecordBatch]:
+def _batches(file: pyarrow.NativeFile, path: str, records: int) -> Iterator[pyarrow.RecordBatch]:
     try:
         reader = pyarrow.ipc.open_file(file)
         for number in range(reader.num_record_batches):
