@@ -178,6 +178,7 @@ class JournalSink:
     atomic append with the records. One process at a time is the sink of a journal; others may append to it."""
 
     transaction_records = 20_000
+    beside_bytes = 0
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self.left_out = 0
@@ -243,10 +244,12 @@ class JournalSink:
 
     def close(self) -> None:
         self._collect_again()
-        self._writer.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        try:
+            self._writer.close()
+        finally:
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
 
 
 def read_marks(path: str | os.PathLike[str]) -> Marks:

@@ -15,7 +15,7 @@ from jlog.errors import JournalClosed, RecordTooLarge
 from jlog.kafka.cluster import ANSWER_SECONDS
 from jlog.kafka.errors import REFUSED, BrokerError, at_once, code_of, told
 from jlog.kafka.partition import Partition
-from jlog.kafka.rules import Rules, milliseconds
+from jlog.kafka.rules import Rules, bytes_beside, milliseconds
 from jlog.kafka.settings import TRANSACTIONAL, Config
 from jlog.kafka.topics import topic_config
 from jlog.names import timestamp_us_of
@@ -191,7 +191,7 @@ class TopicWriter:
         self._check_open()
         data, name = _bytes(value, "a value"), _bytes(key, "a key")
         pairs = [(_header_name(h), _bytes(v, "a header's value")) for h, v in headers] if headers else []
-        size = len(data or b"") + len(name or b"") + sum(len(h) + len(v or b"") for h, v in pairs)
+        size = len(data or b"") + bytes_beside(name, pairs)
         if size > self._rules.limit_bytes:
             raise RecordTooLarge(
                 f"{self._partition.url}: a record of {size} bytes, and the topic takes {self._rules.max_message_bytes} "

@@ -102,11 +102,65 @@ def test_a_function_that_raises_stops_it_there_or_is_passed_over(ends):
     assert ends.result() == [b"2", b"4"]
 
 
-@pytest.mark.parametrize("made", ["text", 1, [b"a", "b"]])
+def test_only_the_record_that_is_refused_is_left_out_whatever_comes_meanwhile(ends):
+    ends.fill([b"x"])
+    flow = transforming(ends.source, ends.sink, lambda record: b"%d" % int(record.value), refused="skip")
+    try:
+        while not flow.stats.aborted:
+            flow.step(timeout=5)
+        ends.fill([b"1", b"2"])
+        while flow.stats.records < 3:
+            flow.step(timeout=5)
+    finally:
+        flow.close()
+    assert (flow.stats.refused, ends.result()) == (1, [b"1", b"2"])
+
+
+def test_of_several_partitions_too_only_the_record_that_is_refused_is_left_out(witness, topic, tmp_path):
+    witness.make(topic, partitions=4)
+    for partition in range(4):
+        values = [b"x" if number % 5 == partition else b"%d" % number for number in range(20)]
+        witness.produce(topic, values, partition=partition)
+    sink = tmp_path / "sink"
+    stats = jlog.transform(witness.url(topic), sink, lambda record: b"%d" % int(record.value), refused="skip")
+    assert (stats.records, stats.refused) == (80, 16)
+    with jlog.Reader(sink) as reader:
+        assert len(list(reader)) == 64
+
+
+def step_for_ever(flow):
+    while True:
+        flow.step(timeout=5)
+
+
+def test_after_a_refusal_the_next_step_does_not_pass_over_the_record(ends):
+    ends.fill([b"x", b"1"])
+    flow = transforming(ends.source, ends.sink, lambda record: b"%d" % int(record.value))
+    try:
+        for _ in range(2):
+            with pytest.raises(RecordRefused, match="ValueError") as refused:
+                step_for_ever(flow)
+            assert refused.value.sequence == 0
+    finally:
+        flow.close()
+    assert flow.stats.records == 0
+
+
+def test_whoever_skips_records_is_told_which(tmp_path):
+    with jlog.Writer(tmp_path / "source") as writer:
+        writer.append(b"x")
+    said = []
+    jlog.transform(tmp_path / "source", tmp_path / "sink", lambda _: 1, refused="skip", on_event=said.append)
+    assert f"{tmp_path}/source: record 0 is refused: the transform raised TypeError" in said[0]
+
+
+@pytest.mark.parametrize("made", ["text", 1, [b"a", "b"], jlog.NewRecord("text"), jlog.NewRecord(b"", key=1)])
 def test_what_is_no_record_is_refused(tmp_path, made):
     with jlog.Writer(tmp_path / "source") as writer:
         writer.append(b"x")
-    with pytest.raises(RecordRefused, match="a transform returns"):
+    with pytest.raises(
+        RecordRefused, match=r"record 0 is refused: .* (a transform returns|value and key are bytes)"
+    ):
         jlog.transform(tmp_path / "source", tmp_path / "sink", lambda _: made)
 
 
