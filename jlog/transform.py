@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from jlog.urls import path_of
@@ -70,6 +71,7 @@ def transforming(
 
     stop = Stop()
     told = nothing if on_event is None else on_event
+    _check_apart(source_url, sink_url)
     common = {"config": config, "config_file": config_file, "on_event": told, "stop": stop}
     source, identity = _source(source_url, sink_url, subscriber, name, start, skip_missing, common)
     try:
@@ -91,6 +93,23 @@ def transforming(
         raise
 
 
+def _check_apart(source_url: Url, sink_url: Url) -> None:
+    source, sink = path_of(source_url), path_of(sink_url)
+    if source is not None and sink is not None:
+        same = os.path.realpath(source) == os.path.realpath(sink)
+    elif source is None and sink is None:
+        from jlog.kafka.url import parse, parse_topics
+
+        of, to = parse_topics(str(source_url)), parse(str(sink_url))
+        same = of.servers == to.servers and any(fnmatchcase(to.topic, topic) for topic in of.topics)
+    else:
+        return
+    if same:
+        raise ValueError(
+            f"{os.fspath(sink_url)} is the source too: what is made of a record would be changed again"
+        )
+
+
 def _source(
     url: Url,
     sink_url: Url,
@@ -105,7 +124,12 @@ def _source(
     if path is not None:
         from jlog.flow.journals import JournalSource
 
-        own = f"transform:{_short(sink_url)}" if subscriber == "" else subscriber
+        sink = path_of(sink_url)
+        own = (
+            f"transform:{_short(sink_url if sink is None else os.path.abspath(sink))}"
+            if subscriber == ""
+            else subscriber
+        )
         journal = JournalSource(
             path, own, start=start, skip_missing=skip_missing, on_event=common["on_event"]
         )

@@ -50,6 +50,16 @@ def journal(tmp_path):
     return path
 
 
+def test_a_journal_may_be_a_url_wherever_it_is_mirrored(journal, url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert do_json("mirror", "to-kafka", "--until-end", f"file:{journal}", url)["records"] == 100
+    assert do_json("mirror", "from-kafka", "--until-end", url, f"file://{tmp_path}/back")["records"] == 100
+    for path in (f"file:{journal}", "file:back"):
+        assert do_json("mirror", "status", path, url)["lag"] == 0
+        assert do_json("mirror", "verify", path, url)["compared"] == 100
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "journal"]
+
+
 # --- mirror ---------------------------------------------------------------------------------------------------------
 
 

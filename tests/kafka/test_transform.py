@@ -154,6 +154,24 @@ def test_whoever_skips_records_is_told_which(tmp_path):
     assert f"{tmp_path}/source: record 0 is refused: the transform raised TypeError" in said[0]
 
 
+def test_what_was_made_of_a_record_is_not_changed_again(tmp_path):
+    jlog.Journal.create(tmp_path / "journal")
+    for source, sink in (
+        (tmp_path / "journal", f"file:{tmp_path}/./journal"),
+        ("kafka://localhost/a.*,b", "kafka://localhost:9092/a.b"),
+    ):
+        with pytest.raises(ValueError, match="is the source too"):
+            transforming(source, sink, lambda record: record)
+
+
+def test_a_sink_is_the_same_whichever_way_its_path_is_written(tmp_path, monkeypatch):
+    jlog.Journal.create(tmp_path / "source")
+    monkeypatch.chdir(tmp_path)
+    for sink in ("sink", tmp_path / "sink", f"file:{tmp_path}/sink"):
+        jlog.transform("source", sink, lambda record: record)
+    assert len(jlog.Journal(tmp_path / "source").subscribers()) == 1
+
+
 @pytest.mark.parametrize("made", ["text", 1, [b"a", "b"], jlog.NewRecord("text"), jlog.NewRecord(b"", key=1)])
 def test_what_is_no_record_is_refused(tmp_path, made):
     with jlog.Writer(tmp_path / "source") as writer:
