@@ -99,7 +99,10 @@ def path_of(url: str | os.PathLike[str]) -> str | os.PathLike[str] | None:
             raise ValueError(f"{url!r} is no URL of a topic; write kafka://HOST:PORT/TOPIC")
         return None
     if rest.startswith("//"):
-        raise ValueError(f"{url!r} has the scheme {scheme!r}, which is not known; use {KNOWN}")
+        raise ValueError(
+            f"{url!r} has the scheme {scheme!r}, which is not known here; use {KNOWN}. The URL of an archive is for "
+            f"jlog.Reader, and for `jlogtool` dump, tail, info, verify and restore"
+        )
     return url
 
 

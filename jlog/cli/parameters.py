@@ -139,6 +139,10 @@ def readable_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def journal_or_archive_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.argument("journal", type=JournalType(or_topic=False, or_archive=True))(function)
+
+
 def refuse_beside(option: str, *others: str) -> None:
     """Options, by their parameters' names, that do not go together with this one."""
     ctx = click.get_current_context()

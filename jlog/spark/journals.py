@@ -7,7 +7,6 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import unquote, urlsplit
 
 import jlog
 from jlog.archive import Archive, ArchivedSegment, archive_of, segments
@@ -16,6 +15,7 @@ from jlog.filesystem import is_url
 from jlog.meta import read_meta
 from jlog.segments import Segment, segments_now
 from jlog.spark.options import EARLIEST, LATEST, Options, Place, Places
+from jlog.urls import path_of
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,8 @@ def _named(options: Options) -> Iterator[tuple[str, str]]:
 
 def _local(path: str) -> str:
     """A file: URL may name a journal as well as an archive."""
-    if path.startswith("file:"):
-        found = os.path.abspath(unquote(urlsplit(path).path))
+    if path.lower().startswith("file:"):
+        found = os.path.abspath(path_of(path) or "")
         return path if "://" in path and not _is_journal(found) else found
     return path if is_url(path) else os.path.abspath(path)
 
