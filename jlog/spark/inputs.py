@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
+import jlog
 from jlog.errors import JournalError
 from jlog.spark.parsing import union
-from jlog.urls import open_journal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,7 @@ def check_source(source: str) -> str:
     if is_topic(source):
         _topic_of(source)
         return source
-    return open_journal(source).path
+    return jlog.open_journal(source).path
 
 
 def _topic_of(url: str) -> tuple[str, str]:

@@ -11,11 +11,10 @@ from datetime import datetime
 import jlog
 from jlog.archive import Archive, ArchivedSegment, archive_of, segments
 from jlog.errors import JournalNotFound, PositionLost
-from jlog.filesystem import is_url
+from jlog.filesystem import is_url, path_of_file
 from jlog.meta import read_meta
 from jlog.segments import Segment, segments_now
 from jlog.spark.options import EARLIEST, LATEST, Options, Place, Places
-from jlog.urls import path_of
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ def _named(options: Options) -> Iterator[tuple[str, str]]:
 def _local(path: str) -> str:
     """A file: URL may name a journal as well as an archive."""
     if path.lower().startswith("file:"):
-        found = os.path.abspath(path_of(path) or "")
+        found = os.path.abspath(path_of_file(path, path[len("file:") :]))
         return path if "://" in path and not _is_journal(found) else found
     return path if is_url(path) else os.path.abspath(path)
 
