@@ -51,7 +51,7 @@ def path_of_file(url: str, rest: str) -> str:
 
 def journal_path(path: str | os.PathLike[str]) -> str:
     """Absolute. JournalError for a URL, which would become the name of a directory."""
-    if is_url(path):
+    if is_url(path) or (isinstance(path, str) and path.lower().startswith("file:/")):
         raise JournalError(
             f"{path} is a URL, and this takes the path of a directory; jlog.open_writer, jlog.open_reader and "
             "jlog.open_journal take URLs of journals and Kafka topics, jlog.Reader and jlog.archive.Archive those of archives"
