@@ -11,7 +11,7 @@ import click
 
 from jlog.cli.exits import DAMAGED, FAILED
 from jlog.cli.output import complain, human_bytes, json_option, print_fields, print_json, print_table
-from jlog.cli.parameters import PATH, POSITION, checked, journal_argument
+from jlog.cli.parameters import PATH, POSITION, checked, journal_argument, refuse_beside
 from jlog.cli.progress import progress_bar, working
 from jlog.cli.topics import config_options, kafka, making_options, take_making
 from jlog.flow.functions import load
@@ -121,6 +121,7 @@ def to_kafka(
     name = None if read_only else subscriber
     making = take_making(options, for_topic=True)
     if options["dry_run"]:
+        refuse_beside("--dry-run", "transform")
         wanted = ("start", "resume_at", "key")
         with checked():
             found = module.plan_mirror(
@@ -173,6 +174,7 @@ def from_kafka(topic: str, journal: str, **options: Any) -> None:
     """
     module = kafka()
     if options["dry_run"]:
+        refuse_beside("--dry-run", "transform")
         wanted = {option: options[option] for option in ("start", "resume_at")}
         with checked():
             found = module.plan_capture(topic, journal, **wanted, **settings_of(options))

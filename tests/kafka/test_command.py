@@ -264,6 +264,17 @@ def test_a_transform_to_a_topic_has_a_topics_options(tmp_path, url, witness, top
     assert witness.values(f"{topic}.refused") == [b"x"]
 
 
+def test_a_dry_run_of_a_transform_runs_the_function_and_writes_nothing(journal, tmp_path, monkeypatch):
+    (tmp_path / "changes.py").write_text("def low(record):\n    return [record] * (int(record.value) < 10)\n")
+    monkeypatch.chdir(tmp_path)
+    arguments = ("transform", "--dry-run", "--transform", "changes:low", journal, tmp_path / "sink")
+    assert do_json(*arguments) == {"records": 100, "made": 10, "left_out": 0}
+    assert b"100" in do(*arguments)
+    assert not (tmp_path / "sink").exists()
+    code, _, said = run("mirror", "to-kafka", *arguments[1:4], journal, "kafka://localhost/topic")
+    assert (code, "--dry-run and --transform" in said) == (2, True)
+
+
 def test_a_transform_refuses_what_its_sink_cannot_have(journal, url, tmp_path):
     arguments = ["transform", "--transform", "os:fspath", journal]
     for sink, options in (

@@ -154,6 +154,43 @@ def test_whoever_skips_records_is_told_which(tmp_path):
     assert f"{tmp_path}/source: record 0 is refused: the transform raised TypeError" in said[0]
 
 
+def test_a_trial_tells_what_would_be_made_and_writes_nothing(ends):
+    ends.fill([*numbered(30), b"x"])
+
+    def tried():
+        flow = transforming(ends.source, ends.sink, change, until_end=True, refused="skip", trial=True)
+        stats = flow.run()
+        return stats.records, flow.sink.made, stats.refused
+
+    assert tried() == tried() == (31, 30, 1)
+    with pytest.raises(jlog.JournalNotFound):
+        open_reader(ends.sink)
+    if not ends.source.startswith("kafka:"):
+        assert jlog.Journal(ends.source).subscribers() == {}
+    jlog.transform(ends.source, ends.sink, change, refused="skip")
+    ends.fill([b"2"])
+    assert tried() == (1, 2, 0)
+    assert ends.result() == changed(0, 30)
+
+
+def test_a_trial_tells_what_the_topic_would_not_have(witness, topic, tmp_path):
+    sink = witness.make(topic, max_message_bytes=10_000)
+    with jlog.Writer(tmp_path / "source") as writer:
+        writer.extend([b"1", b"20000"])
+    said = []
+    flow = transforming(
+        tmp_path / "source",
+        sink,
+        lambda record: bytes(int(record.value)),
+        until_end=True,
+        refused="skip",
+        trial=True,
+        on_event=said.append,
+    )
+    assert (flow.run().refused, flow.sink.made) == (1, 1)
+    assert "record 1 is refused: 20000 bytes" in said[0]
+
+
 def test_what_was_made_of_a_record_is_not_changed_again(tmp_path):
     jlog.Journal.create(tmp_path / "journal")
     for source, sink in (
