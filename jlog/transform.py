@@ -149,6 +149,7 @@ def _source(
             on_event=common["on_event"],
         )
         return journal, journal.journal.uuid
+    from jlog.kafka.errors import at_once
     from jlog.kafka.settings import Settings
     from jlog.kafka.source import TopicSource
     from jlog.kafka.url import parse_topics
@@ -165,6 +166,8 @@ def _source(
         about={"transform": True},
         on_event=common["on_event"],
     )
+    with at_once():
+        topics.cluster.check()  # before a journal is made for what cannot be read
     return topics, name or _short(",".join(at.topics))
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import pytest
 
 import jlog
-from jlog.kafka import RecordRefused
+from jlog.flow.functions import load
+from jlog.kafka import BrokerError, RecordRefused
 from jlog.transform import transforming
 from jlog.urls import create_journal, open_reader, open_writer
 from kafka.processes import HUNG_SECONDS, Process, discard
@@ -189,6 +191,22 @@ def test_a_trial_tells_what_the_topic_would_not_have(witness, topic, tmp_path):
     )
     assert (flow.run().refused, flow.sink.made) == (1, 1)
     assert "record 1 is refused: 20000 bytes" in said[0]
+
+
+def test_no_journal_is_made_for_a_topic_that_cannot_be_read(tmp_path):
+    with pytest.raises(BrokerError, match="no broker answers"):
+        jlog.transform("kafka://127.0.0.1:1/topic", tmp_path / "sink", lambda record: record)
+    assert not (tmp_path / "sink").exists()
+
+
+@pytest.mark.parametrize("text", ["def same(record:", "raise OSError('not today')", "same = 1"])
+def test_a_function_that_cannot_be_loaded_says_why(tmp_path, monkeypatch, text):
+    (tmp_path / "broken.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"'broken:same' (cannot be loaded: \w+Error: |is no function)"):
+        load("broken:same")
 
 
 def test_what_was_made_of_a_record_is_not_changed_again(tmp_path):
