@@ -99,7 +99,7 @@ class JournalType(click.ParamType):  # type: ignore[type-arg]
         try:
             path = path_of(value)
         except ValueError as error:
-            if self._or_archive and is_archive(value):
+            if self._or_archive and is_archive(value) and not value.lower().startswith("file:"):
                 return value
             self.fail(str(error), param, ctx)
         if path is None:
