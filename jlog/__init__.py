@@ -31,7 +31,7 @@ from jlog.retention import clean_if_free, make_room
 from jlog.segments import Segment
 from jlog.stats import Stats, SubscriberStats
 from jlog.transform import transform, transforming
-from jlog.urls import open_reader, open_writer
+from jlog.urls import open_journal, open_reader, open_writer
 from jlog.verify import Report
 
 set_hooks(clean_if_free, make_room)
@@ -68,6 +68,7 @@ __all__ = [
     "SubscriberStats",
     "UnsupportedFormat",
     "Writer",
+    "open_journal",
     "open_reader",
     "open_writer",
     "transform",

@@ -6,11 +6,13 @@ from __future__ import annotations
 import os
 import re
 import warnings
+from urllib.parse import unquote_to_bytes
 
 from jlog.errors import JournalError
 
 OVERRIDE = "JLOG_ALLOW_ANY_FILE_SYSTEM"
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+_BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 _ESCAPED = re.compile(rb"\\([0-7]{3})")  # how mountinfo writes blanks and the like
 LOCAL = frozenset(
     {
@@ -24,9 +26,32 @@ def is_url(path: object) -> bool:
     return isinstance(path, str) and _URL.match(path) is not None
 
 
+def path_of_file(url: str, rest: str) -> str:
+    """The path that a file: URL names, whose `rest` stands behind the scheme. ValueError for one that names none."""
+    # Not urllib.parse.urlsplit: that drops tabs and newlines, which a path may have.
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        if host.lower() not in ("", "localhost"):
+            raise ValueError(
+                f"{url!r} names the host {host!r}, and a journal is on this one; "
+                f"write file:///absolute/path or file:relative/path"
+            )
+        rest = slash + path
+    if "?" in rest or "#" in rest:
+        raise ValueError(f"{url!r} has a query or a fragment; in a path, write ? as %3F and # as %23")
+    if _BAD_ESCAPE.search(rest):
+        raise ValueError(f"{url!r} has a % without two hexadecimal digits; write % as %25")
+    path = os.fsdecode(unquote_to_bytes(os.fsencode(rest)))
+    if not path or "\0" in path:
+        raise ValueError(
+            f"{url!r} has {'a zero byte in its' if path else 'no'} path; write file:///absolute/path or file:relative/path"
+        )
+    return path
+
+
 def journal_path(path: str | os.PathLike[str]) -> str:
     """Absolute. JournalError for a URL, which would become the name of a directory."""
-    if is_url(path):
+    if is_url(path) or (isinstance(path, str) and path.lower().startswith("file:/")):
         raise JournalError(
             f"{path} is a URL, and this takes the path of a directory; jlog.open_writer, jlog.open_reader and "
             "jlog.open_journal take URLs of journals and Kafka topics, jlog.Reader and jlog.archive.Archive those of archives"

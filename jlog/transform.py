@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from jlog.urls import path_of
@@ -57,26 +58,32 @@ def transforming(
     config_file: str | os.PathLike[str] | None = None,
     on_event: Callable[[str], None] | None = None,
     on_commit: Callable[[int], None] | None = None,
+    trial: bool = False,
     **sink_options: Any,
 ) -> Flow:
     """The same to be run by whoever calls: run(), step(), stop(), stats.
 
     subscriber: of a source that is a journal; None needs no write access there and holds nothing back. name: tells several
     transforms from the same topics to the same sink apart. sink_options: of jlog.Writer where the sink is a journal; key,
-    partitions, replication_factor, create where it is a topic. The others are those of jlog.kafka.Mirror.
+    partitions, replication_factor, create where it is a topic. trial: nothing is written at either end, and no subscriber is
+    made or moved; flow.sink.made is how many records would have been. The others are those of jlog.kafka.Mirror.
     """
     from jlog.flow.engine import Flow, nothing
     from jlog.flow.stop import Stop
 
     stop = Stop()
     told = nothing if on_event is None else on_event
+    letters = {"refused": refused, "dead_letter": dead_letter}
+    _check_apart(source_url, sink_url)
+    _check_options(sink_url, letters, sink_options)
     common = {"config": config, "config_file": config_file, "on_event": told, "stop": stop}
-    source, identity = _source(source_url, sink_url, subscriber, name, start, skip_missing, common)
+    source, identity = _source(source_url, sink_url, subscriber, name, start, skip_missing, common, trial)
     try:
-        letters = {"refused": refused, "dead_letter": dead_letter}
         return Flow(
             source,
-            _sink(sink_url, identity, source, letters, sink_options, common),
+            _trial_sink(sink_url, identity, sink_options, common)
+            if trial
+            else _sink(sink_url, identity, source, letters, sink_options, common),
             stop=stop,
             function=function,
             refused=refused,
@@ -91,6 +98,23 @@ def transforming(
         raise
 
 
+def _check_apart(source_url: Url, sink_url: Url) -> None:
+    source, sink = path_of(source_url), path_of(sink_url)
+    if source is not None and sink is not None:
+        same = os.path.realpath(source) == os.path.realpath(sink)
+    elif source is None and sink is None:
+        from jlog.kafka.url import parse, parse_topics
+
+        of, to = parse_topics(str(source_url)), parse(str(sink_url))
+        same = of.servers == to.servers and any(fnmatchcase(to.topic, topic) for topic in of.topics)
+    else:
+        return
+    if same:
+        raise ValueError(
+            f"{os.fspath(sink_url)} is the source too: what is made of a record would be changed again"
+        )
+
+
 def _source(
     url: Url,
     sink_url: Url,
@@ -99,17 +123,33 @@ def _source(
     start: Start,
     skip_missing: bool,
     common: dict[str, Any],
+    trial: bool,
 ) -> tuple[Source, str]:
     """And what the sink calls it."""
     path = path_of(url)
     if path is not None:
         from jlog.flow.journals import JournalSource
+        from jlog.journal import Journal
 
-        own = f"transform:{_short(sink_url)}" if subscriber == "" else subscriber
+        sink = path_of(sink_url)
+        own = (
+            f"transform:{_short(sink_url if sink is None else os.path.abspath(sink))}"
+            if subscriber == ""
+            else subscriber
+        )
+        if trial:  # it begins where the subscriber stands, without being it
+            known = Journal(path).subscribers().get(own) if own is not None else None
+            start = start if known is None else known.sequence
         journal = JournalSource(
-            path, own, start=start, skip_missing=skip_missing, on_event=common["on_event"]
+            path,
+            None if trial else own,
+            start=start,
+            durable_only=own is None,
+            skip_missing=skip_missing,
+            on_event=common["on_event"],
         )
         return journal, journal.journal.uuid
+    from jlog.kafka.errors import at_once
     from jlog.kafka.settings import Settings
     from jlog.kafka.source import TopicSource
     from jlog.kafka.url import parse_topics
@@ -126,7 +166,21 @@ def _source(
         about={"transform": True},
         on_event=common["on_event"],
     )
+    with at_once():
+        topics.cluster.check()  # before a journal is made for what cannot be read
     return topics, name or _short(",".join(at.topics))
+
+
+def _check_options(url: Url, letters: dict[str, Any], options: dict[str, Any]) -> None:
+    path = path_of(url)
+    if path is None:
+        for name in set(options) - TOPIC_OPTIONS:
+            raise ValueError(f"{url} is a topic: {name} is for journals")
+        return
+    if letters["dead_letter"] is not None or letters["refused"] == "dead-letter":
+        raise ValueError(f"{os.fspath(path)} is a journal: dead letters go to a topic beside a topic")
+    for name in TOPIC_OPTIONS & set(options):
+        raise ValueError(f"{os.fspath(path)} is a journal: {name} is for topics")
 
 
 def _sink(
@@ -141,18 +195,12 @@ def _sink(
     if path is not None:
         from jlog.flow.journals import JournalSink
 
-        if letters["dead_letter"] is not None or letters["refused"] == "dead-letter":
-            raise ValueError(f"{os.fspath(path)} is a journal: dead letters go to a topic beside a topic")
-        for name in TOPIC_OPTIONS & set(options):
-            raise ValueError(f"{os.fspath(path)} is a journal: {name} is for topics")
         return JournalSink(path, **options)
     from jlog.kafka.mirror import key_of
     from jlog.kafka.settings import Settings
     from jlog.kafka.sink import TopicSink
     from jlog.kafka.url import parse
 
-    for name in set(options) - TOPIC_OPTIONS:
-        raise ValueError(f"{url} is a topic: {name} is for journals")
     at = parse(str(url))
     key = options.pop("key", "record")
     return TopicSink(
@@ -167,6 +215,32 @@ def _sink(
         on_event=common["on_event"],
         **letters,
         **options,
+    )
+
+
+def _trial_sink(url: Url, identity: str, options: dict[str, Any], common: dict[str, Any]) -> Sink:
+    from jlog.flow.trial import TrialSink
+
+    path = path_of(url)
+    if path is not None:
+        from jlog.flow.journals import read_marks
+
+        return TrialSink(read_marks(path) if os.path.exists(path) else {})
+    from jlog.kafka.errors import at_once
+    from jlog.kafka.mirror import key_of
+    from jlog.kafka.plan import marks_and_rules
+    from jlog.kafka.settings import Settings
+    from jlog.kafka.url import parse
+
+    at = parse(str(url))
+    key = options.get("key", "record")
+    key_from = key if callable(key) else key_of(key)
+    with at_once():
+        marks, rules = marks_and_rules(
+            Settings(at, common["config"], common["config_file"]), at.topic, identity
+        )
+    return TrialSink(
+        marks, lambda record: rules.refusal(record, record.key if key_from is None else key_from(record))
     )
 
 

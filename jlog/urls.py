@@ -8,17 +8,16 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 from jlog._core.writer import Writer
 from jlog.errors import JournalError
+from jlog.filesystem import path_of_file
 from jlog.journal import Journal
 from jlog.reader import Reader
 
 FILE, KAFKA = "file", "kafka"
 KNOWN = "file:PATH, kafka://HOST:PORT/TOPIC, or a path without a scheme"
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
-_BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 
 
 def open_writer(url: str | os.PathLike[str], **options: Any) -> Writer:
@@ -93,34 +92,17 @@ def path_of(url: str | os.PathLike[str]) -> str | os.PathLike[str] | None:
         return url
     scheme, rest = found[1].lower(), found.string[found.end() :]
     if scheme == FILE:
-        return _file_path(found.string, rest)
+        return path_of_file(found.string, rest)
     if scheme == KAFKA:
         if not rest.startswith("//"):
             raise ValueError(f"{url!r} is no URL of a topic; write kafka://HOST:PORT/TOPIC")
         return None
     if rest.startswith("//"):
-        raise ValueError(f"{url!r} has the scheme {scheme!r}, which is not known; use {KNOWN}")
+        raise ValueError(
+            f"{url!r} has the scheme {scheme!r}, which is not known here; use {KNOWN}. The URL of an archive is for "
+            f"jlog.Reader, and for `jlogtool` dump, tail, info, verify and restore"
+        )
     return url
-
-
-def _file_path(url: str, rest: str) -> str:
-    # Not urllib.parse.urlsplit: that drops tabs and newlines, which a path may have.
-    if rest.startswith("//"):
-        host, slash, path = rest[2:].partition("/")
-        if host.lower() not in ("", "localhost"):
-            raise ValueError(
-                f"{url!r} names the host {host!r}, and a journal is on this one; "
-                f"write file:///absolute/path or file:relative/path"
-            )
-        rest = slash + path
-    if "?" in rest or "#" in rest:
-        raise ValueError(f"{url!r} has a query or a fragment; in a path, write ? as %3F and # as %23")
-    if _BAD_ESCAPE.search(rest):
-        raise ValueError(f"{url!r} has a % without two hexadecimal digits; write % as %25")
-    path = os.fsdecode(unquote_to_bytes(os.fsencode(rest)))
-    if not path or "\0" in path:
-        raise ValueError(f"{url!r} has {'a zero byte in its' if path else 'no'} path; use {KNOWN}")
-    return path
 
 
 @contextmanager

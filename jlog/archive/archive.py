@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
+from typing import Any
 
 from jlog._core.segment import segment_name
 from jlog.archive.segment import ArchivedSegment, describe, from_json, is_whole, manifest_name
@@ -36,6 +37,8 @@ class Archive:
     """
 
     def __init__(self, url: str) -> None:
+        if url.lower().startswith("kafka:"):
+            raise JournalError(f"{url} is a Kafka topic, and no archive; jlog.open_reader reads topics")
         if not is_url(url):
             raise ValueError(
                 f"an archive is named by a URL such as file:///var/archive or s3://bucket, not {url!r}"
@@ -140,6 +143,20 @@ class Archive:
                 if found < segment.end_sequence:
                     return found
         return segments[-1].end_sequence
+
+    def info(self) -> dict[str, Any]:
+        """What `jlogtool info --json` prints."""
+        segments = self.segments()
+        return {
+            "path": self.url,
+            "uuid": self.uuid,
+            "first_sequence": self.first_sequence,
+            "next_sequence": self.next_sequence,
+            "records": sum(segment.records for segment in segments),
+            "size_bytes": sum(segment.size_bytes for segment in segments),
+            "segments": len(segments),
+            "skipped": [{"first_sequence": first, "next_sequence": last} for first, last in self.holes()],
+        }
 
     def verify(self) -> list[Damage]:
         """Reads every file back, and compares it with what was archived. Says too what was damaged before it came here,

@@ -12,8 +12,8 @@ from jlog.archive import Archive
 from jlog.archive import restore as restore_archive
 from jlog.cli.exits import DAMAGED
 from jlog.cli.output import human_bytes, json_option, print_fields, print_json, print_table
-from jlog.cli.parameters import checked, journal_argument
-from jlog.cli.progress import on_terminal, progress_bar
+from jlog.cli.parameters import checked, is_archive, journal_argument, journal_or_archive_argument
+from jlog.cli.progress import on_terminal, progress_bar, working
 from jlog.errors import JournalError
 
 # Without its times: they are in the file, which may be gone.
@@ -21,7 +21,7 @@ SEGMENT_FIELDS = ("path", "first_sequence", "records", "size_bytes", "sealed", "
 
 
 @click.command(short_help="Check every byte.")
-@journal_argument
+@journal_or_archive_argument
 @json_option
 def verify(journal: str, as_json: bool) -> None:
     """Read and check every byte of JOURNAL that is kept. Changes nothing, and others may write meanwhile.
@@ -29,20 +29,35 @@ def verify(journal: str, as_json: bool) -> None:
     Exits with 3 when something is damaged. Each damaged place is listed with its file, the byte at which it begins, and
     how many records it cost. `skipped` lists numbers that no record has; they are no damage.
 
+    JOURNAL may be an archive, too: its directory, or a URL such as s3://bucket/prefix. Each file is read back and
+    compared with what was archived; blocks are not counted.
+
     \b
     Examples:
       jlogtool verify /var/lib/events
       jlogtool verify --json /var/lib/events | jq .damage
     """
-    opened = jlog.Journal(journal)
-    with progress_bar("Verifying", size_of(journal)) as advance:
-        report = opened.verify(progress=advance)
-    if as_json:
-        print_json(report_fields(report))
+    uncounted = ("blocks",) if is_archive(journal) else ()
+    if uncounted:
+        report = verify_archive(Archive(journal))
     else:
-        print_report(report)
+        opened = jlog.Journal(journal)
+        with progress_bar("Verifying", size_of(journal)) as advance:
+            report = opened.verify(progress=advance)
+    if as_json:
+        print_json({name: value for name, value in report_fields(report).items() if name not in uncounted})
+    else:
+        print_report(report, uncounted)
     if not report.ok:
         raise click.exceptions.Exit(DAMAGED)
+
+
+def verify_archive(archive: Archive) -> jlog.Report:
+    with working("Verifying"):
+        damage, segments = archive.verify(), archive.segments()
+    damaged = {at.path for at in damage}
+    records = sum(segment.records for segment in segments if segment.path not in damaged)
+    return jlog.Report(records, 0, len(segments), damage, archive.holes())
 
 
 def size_of(journal: str) -> int | None:
@@ -66,13 +81,12 @@ def report_fields(report: jlog.Report) -> dict[str, Any]:
     }
 
 
-def print_report(report: jlog.Report) -> None:
+def print_report(report: jlog.Report, uncounted: tuple[str, ...] = ()) -> None:
+    counts = ("records", "blocks", "segments")
     print_fields(
         [
             ("result", "sound" if report.ok else "damaged"),
-            ("records", report.records),
-            ("blocks", report.blocks),
-            ("segments", report.segments),
+            *((name, getattr(report, name)) for name in counts if name not in uncounted),
             *(("skipped", f"{first} to {following - 1}") for first, following in report.skipped),
         ]
     )

@@ -20,6 +20,7 @@ from jlog.cli.parameters import (
     POSITION,
     Position,
     checked,
+    is_archive,
     is_topic,
     readable_argument,
     refuse_beside,
@@ -76,6 +77,8 @@ def dump(journal: str, output: Format, blocks: bool, **selection: Any) -> None:
         refuse_beside("--blocks", "framing", "value", "key", *(f.name for f in fields(Selection)))
         if is_topic(journal):
             raise click.UsageError("--blocks is for journals: a topic's blocks are its broker's")
+        if is_archive(journal):
+            raise click.UsageError("--blocks is for journals: `jlogtool restore` makes one of an archive")
         dump_blocks(journal, output.name == "jsonl")
         return
     if selection["reverse"]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import jlog
+from jlog.archive import Archive
 from jlog.cli.exits import FAILED
 from jlog.cli.options import journal_options
 from jlog.cli.output import (
@@ -24,9 +25,11 @@ from jlog.cli.parameters import (
     DIRECTORY_OR_SERVER,
     SIZE,
     checked,
+    is_archive,
     is_topic,
     journal_argument,
     journal_or_topic_argument,
+    readable_argument,
 )
 from jlog.cli.retention import complete_retention
 from jlog.cli.topics import size_options, take_making, topic_settings
@@ -70,7 +73,7 @@ def create(journal: str, options: dict[str, Any], precommit: int | None, **makin
 
 
 @click.command(short_help="Show what a journal is and holds.")
-@journal_or_topic_argument
+@readable_argument
 @json_option
 def info(journal: str, as_json: bool) -> None:
     """Show what JOURNAL is, what it holds and who reads it.
@@ -79,12 +82,14 @@ def info(journal: str, as_json: bool) -> None:
     that no record has: after a power loss numbering goes on behind every number that had been given out. `dead` lists the
     subscribers that nobody reads and that have not committed for a day, or have expired, and what they hold back.
 
+    JOURNAL may be an archive, too: its directory, or a URL such as s3://bucket/prefix.
+
     \b
     Examples:
       jlogtool info /var/lib/events
       jlogtool info --json /var/lib/events | jq .next_sequence
     """
-    found = open_journal(journal).info()
+    found = Archive(journal).info() if is_archive(journal) else open_journal(journal).info()
     if as_json:
         print_json(found)
         return

@@ -11,7 +11,7 @@ import click
 
 from jlog.cli.exits import DAMAGED, FAILED
 from jlog.cli.output import complain, human_bytes, json_option, print_fields, print_json, print_table
-from jlog.cli.parameters import PATH, POSITION, checked
+from jlog.cli.parameters import PATH, POSITION, checked, journal_argument, refuse_beside
 from jlog.cli.progress import progress_bar, working
 from jlog.cli.topics import config_options, kafka, making_options, take_making
 from jlog.flow.functions import load
@@ -83,7 +83,7 @@ def dead_letter_topic(refused: str, dead_letter: str | None, topic: str) -> str 
 
 
 @mirror.command("to-kafka", short_help="A journal to a topic.")
-@click.argument("journal", type=PATH)
+@journal_argument
 @click.argument("topic")
 @click.option(
     "--subscriber", metavar="NAME", default="", help="Whose position it holds.  [default: kafka:TOPIC]"
@@ -121,6 +121,7 @@ def to_kafka(
     name = None if read_only else subscriber
     making = take_making(options, for_topic=True)
     if options["dry_run"]:
+        refuse_beside("--dry-run", "transform")
         wanted = ("start", "resume_at", "key")
         with checked():
             found = module.plan_mirror(
@@ -149,7 +150,7 @@ def journal_sink_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @mirror.command("from-kafka", short_help="Topics to a journal.")
 @click.argument("topic")
-@click.argument("journal", type=PATH)
+@journal_argument
 @journal_sink_options
 @click.option(
     "--refused",
@@ -173,6 +174,7 @@ def from_kafka(topic: str, journal: str, **options: Any) -> None:
     """
     module = kafka()
     if options["dry_run"]:
+        refuse_beside("--dry-run", "transform")
         wanted = {option: options[option] for option in ("start", "resume_at")}
         with checked():
             found = module.plan_capture(topic, journal, **wanted, **settings_of(options))
@@ -298,11 +300,12 @@ def run_file(file: str, until_end: bool, metrics: str | None, dry_run: bool) -> 
         raise click.exceptions.Exit(FAILED)
 
 
+def pair_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
+    return journal_argument(click.argument("topic")(config_options(json_option(command))))
+
+
 @mirror.command(short_help="How far it has come.")
-@click.argument("journal", type=PATH)
-@click.argument("topic")
-@config_options
-@json_option
+@pair_arguments
 def status(
     journal: str, topic: str, settings: tuple[str, ...], config_file: str | None, as_json: bool
 ) -> None:
@@ -329,10 +332,7 @@ def status(
 
 
 @mirror.command(short_help="Compare both sides.")
-@click.argument("journal", type=PATH)
-@click.argument("topic")
-@config_options
-@json_option
+@pair_arguments
 def verify(
     journal: str, topic: str, settings: tuple[str, ...], config_file: str | None, as_json: bool
 ) -> None:

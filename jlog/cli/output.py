@@ -7,7 +7,8 @@ import json
 import os
 import select
 import sys
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -72,8 +73,15 @@ def to_json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
+    """Also of what a query's columns may be made of."""
     if isinstance(value, datetime):
         return iso_time(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode(errors="backslashreplace")
     raise TypeError(f"{value!r} has no form in JSON")
 
 

@@ -99,7 +99,7 @@ class JournalType(click.ParamType):  # type: ignore[type-arg]
         try:
             path = path_of(value)
         except ValueError as error:
-            if self._or_archive and is_archive(value):
+            if self._or_archive and is_archive(value) and not value.lower().startswith("file:"):
                 return value
             self.fail(str(error), param, ctx)
         if path is None:
@@ -137,6 +137,10 @@ def readable_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("journal", type=JournalType(or_topic=True, or_archive=True))(
         topic_settings(function)
     )
+
+
+def journal_or_archive_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.argument("journal", type=JournalType(or_topic=False, or_archive=True))(function)
 
 
 def refuse_beside(option: str, *others: str) -> None:

@@ -60,14 +60,16 @@ def read(
             sys.maxsize if follow else reader.lag
         )  # as it is now, or it would never end beside a busy writer
         left = left if limit is None else min(left, limit)
+        committed = reader.position
         while left and not stdout_is_gone():
             batch = reading.batch(min(left, BATCH_RECORDS), timeout=LOOK_EVERY if follow else 0)
             if len(batch):
                 out.write(output.to_bytes(batch))
                 out.flush()
                 left -= len(batch)
-                if not no_commit:
-                    reader.commit()
-            elif not follow:
+            if not no_commit and reader.position != committed:  # also where there was nothing but damage
+                reader.commit()
+                committed = reader.position
+            if not len(batch) and not follow:
                 break
         reading.finish()

@@ -11,8 +11,8 @@ from jlog.cli.formats import Format, Formatter, format_options
 from jlog.cli.matching import Match, grep_options
 from jlog.cli.output import binary_stdout, complain, stdout_is_gone
 from jlog.cli.pacing import pace_option, write_records
-from jlog.cli.parameters import journal_or_topic_argument
-from jlog.cli.reading import LOOK_EVERY, Reading, holes_of, seek_kept, sequence_before
+from jlog.cli.parameters import is_archive, readable_argument
+from jlog.cli.reading import LOOK_EVERY, Reading, holes_of, open_reader, seek_kept, sequence_before
 from jlog.errors import PositionLost
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Print the last records, and follow.")
-@journal_or_topic_argument
+@readable_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on with new records as they are appended.")
 @click.option(
     "-n",
@@ -52,6 +52,8 @@ def tail(
     With --pace they come as far apart as their timestamps are. With --follow new records then lag behind as far as the
     first of the last ones did, unless FACTOR is above 1: then they catch up.
 
+    JOURNAL may be an archive, too, as of dump; that has an end, and is not followed.
+
     \b
     Examples:
       jlogtool tail /var/lib/events
@@ -60,9 +62,13 @@ def tail(
       jlogtool tail -f -n 1000 --pace 5 /var/lib/events
       jlogtool tail -f --json /var/lib/events | jq --unbuffered .value
     """
+    if follow and is_archive(journal):
+        raise click.UsageError(
+            f"{journal} is an archive, which has an end; follow the journal that archives there"
+        )
     to_bytes = output.to_bytes
     out = binary_stdout()
-    with jlog.open_reader(journal, start="end") as reader:
+    with open_reader(journal, start="end") as reader:
         reading = Reading(reader)
         end = reader.position
         for piece in _last(journal, reading, end, records, match):

@@ -11,6 +11,7 @@ from jlog.cli.mirror import (
     flow_options,
     journal_sink_options,
     key_option,
+    print_plan,
     refused_options,
     run,
 )
@@ -49,6 +50,9 @@ def transform(
     record with this value), a list of these, or None to drop it. Every record of SOURCE counts once, whatever is killed:
     SINK has the place in SOURCE beside the records.
 
+    --dry-run reads what is in SOURCE now and runs the function, but writes nothing at either end: it prints how many records
+    were read, made of them, and refused.
+
     SINK is made if there is none. Of the options, --key, --dead-letter and those of a topic's size are for a topic, --sync
     and --compression for a journal.
 
@@ -59,8 +63,6 @@ def transform(
     """
     if not options["transform"]:
         raise click.UsageError("--transform MODULE:FUNCTION says what becomes of each record")
-    if options["dry_run"]:
-        raise click.UsageError("--dry-run cannot tell what a function makes of the records")
     with checked():
         to_topic = path_of(sink) is None
     own = take_making(options, to_topic)
@@ -72,11 +74,30 @@ def transform(
     own["dead_letter"] = dead_letter_topic(refused, dead_letter, sink) if to_topic else dead_letter
     name = options.pop("name")
 
-    def make(**given: Any) -> Any:
-        function = given.pop("function")
-        reader = None if read_only else subscriber
-        return transforming(
-            source, sink, function, subscriber=reader, name=name, refused=refused, **own, **given
-        )
+    reader = None if read_only else subscriber
+    made: Any = None
 
+    def make(**given: Any) -> Any:
+        nonlocal made
+        function = given.pop("function")
+        made = transforming(
+            source,
+            sink,
+            function,
+            subscriber=reader,
+            name=name,
+            refused="skip" if options["dry_run"] and refused == "stop" else refused,
+            trial=options["dry_run"],
+            **own,
+            **given,
+        )
+        return made
+
+    if not options["dry_run"]:
+        run(f"{source} to {sink}", make, options)
+        return
+    as_json, options["as_json"], options["until_end"] = options["as_json"], False, True
     run(f"{source} to {sink}", make, options)
+    print_plan(
+        {"records": made.stats.records, "made": made.sink.made, "left_out": made.stats.refused}, as_json
+    )

@@ -59,6 +59,7 @@ class Sink(Protocol):
 
     transaction_records: int  # as many as it takes well at once
     left_out: int  # records of the open transaction
+    beside_bytes: int  # of keys and headers in the open transaction, where they count towards its size
 
     def open(self, *, forget: bool = False) -> Marks:
         """Makes sure that nobody else writes for this source any more, and returns the marks of the last transaction.

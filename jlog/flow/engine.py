@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from jlog.flow.ends import Lag, Marks, Sink, Source
 from jlog.flow.errors import RecordRefused, Refused, Retry
@@ -66,6 +66,8 @@ class Flow:
     ) -> None:
         if rate is not None and not rate > 0:
             raise ValueError(f"a rate is records a second, above 0, not {rate!r}")
+        if refused not in get_args(Policy):
+            raise ValueError(f"refused is one of {', '.join(get_args(Policy))}, not {refused!r}")
         self.source = source
         self.sink = sink
         self.stats = Stats()
@@ -83,7 +85,11 @@ class Flow:
         self._limit = sink.transaction_records
         # Records of the open transaction before the one that is refused; None: not known.
         self._before_refused: int | None = None
-        self._leave_out = ""  # why the sink will not have the next record
+        self._alone: Any = None  # the record of the open transaction, while it has but one
+        # Records that are to be left out, by what describes them, and why: a source of several parts may hand them out in
+        # another order when it is read again.
+        self._leave_out: dict[str, str] = {}
+        self._left_out: list[str] = []  # those of the open transaction
         self._free_at = 0.0  # when the rate allows the next one
         self._moved_at = time.monotonic()
         self._retry_after = RETRY_SECONDS[0]
@@ -124,12 +130,16 @@ class Flow:
 
     def close(self) -> None:
         self._open = False
-        self.sink.close()
-        self.source.close()
+        try:
+            self.sink.close()
+        finally:
+            self.source.close()
 
     def step(self, timeout: float = 0.0) -> int:
         """One transaction of what is there within `timeout` seconds. Returns how many of the source's records it moved; 0
         also where the sink or the source could not be reached (stats.retries), and the next step tries again."""
+        self._pending = [0, 0]
+        self._left_out = []
         try:
             self._ensure_open()
             moved = self._fill(timeout)
@@ -161,7 +171,6 @@ class Flow:
 
     def _fill(self, timeout: float) -> int:
         """Reads and writes until the transaction is full, or its time is over."""
-        self._pending = [0, 0]
         moved = 0
         until = time.monotonic() + timeout
         while moved < self._limit:
@@ -178,7 +187,8 @@ class Flow:
                 until, full_at = now + GATHER_SECONDS, now + TRANSACTION_SECONDS
             self._pending[0] = moved = moved + len(batch)
             self._write(batch)
-            if self._stop.requested or time.monotonic() >= full_at or self._pending[1] >= TRANSACTION_BYTES:
+            size = self._pending[1] + self.sink.beside_bytes
+            if self._stop.requested or time.monotonic() >= full_at or size >= TRANSACTION_BYTES:
                 break
         return moved
 
@@ -192,10 +202,10 @@ class Flow:
     def _write(self, batch: Any) -> None:
         if self._rate is not None:
             self._free_at = max(self._free_at, time.monotonic() - SLICE_OF_RATE) + len(batch) / self._rate
+        if self._pending[0] == 1:
+            (self._alone,) = batch
         if self._leave_out:
-            for record in batch:
-                self.sink.leave_out(record, self.source.describe(record), self._leave_out)
-            return
+            batch = [record for record in batch if not self._is_left_out(record)]
         made: Iterable[RecordLike] = batch
         if self._function is not None:
             made = self._transformed(batch)
@@ -205,6 +215,16 @@ class Flow:
             if self._function is None and error.record is not None:
                 self._before_refused = self._pending[0] - len(batch) + self._index(batch, error.record)
             raise
+
+    def _is_left_out(self, record: Any) -> bool:
+        where = self.source.describe(record)
+        reason = self._leave_out.get(where)
+        if reason is None:
+            return False
+        self._left_out.append(where)
+        self._on_event(f"{where} is refused: {reason}")
+        self.sink.leave_out(record, where, reason)
+        return True
 
     def _index(self, batch: Any, wanted: Any) -> int:
         where = self.source.describe(wanted)
@@ -235,7 +255,8 @@ class Flow:
         stats.bytes += self._pending[1]
         stats.transactions += 1
         stats.missing = self.source.missing
-        self._leave_out = ""
+        for where in self._left_out:
+            del self._leave_out[where]
         self._limit = min(2 * self._limit, self.sink.transaction_records)
         self._retry_after = RETRY_SECONDS[0]
         self._moved_at = time.monotonic()
@@ -246,6 +267,8 @@ class Flow:
     def _give_up(self, error: Refused) -> None:
         """One record of the transaction is refused: all before it is moved, then it is tried alone. Where it is not known
         which one it is, the transaction is halved until it is alone."""
+        if not self._pending[0]:
+            raise error
         self.stats.aborted += 1
         self.stats.last_error = str(error)
         records = self._pending[0]
@@ -259,21 +282,19 @@ class Flow:
             return
         if records > 1:
             self._limit = max(1, records // 2 if before is None else before)
-        elif self._refused == "stop":
-            raise self._refusal(error)
-        else:
-            self._leave_out = str(error)
+            return
+        where = self.source.describe(self._alone)
+        if (
+            self._refused == "stop" or where in self._leave_out
+        ):  # the sink does not even take it as a dead letter
+            raise self._refusal(where, error)
+        self._leave_out[where] = str(error)
 
-    def _refusal(self, error: Refused) -> RecordRefused:
-        self._ensure_open()
-        batch = self.source.read(1, 0)
-        where, sequence = "a record", None
-        for record in batch:
-            where, sequence = self.source.describe(record), getattr(record, "sequence", None)
+    def _refusal(self, where: str, error: Refused) -> RecordRefused:
         found = RecordRefused(
             f"{where} is refused: {error}; all before it has been moved; skip it (--refused skip), put it with the dead "
             f"letters (--refused dead-letter), or change the sink",
-            sequence,
+            getattr(self._alone, "sequence", None),
         )
         found.__cause__ = error.__cause__
         return found

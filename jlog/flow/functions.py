@@ -21,8 +21,8 @@ def load(name: str) -> Function:
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{name!r} cannot be loaded: {error}") from error
+    except Exception as error:  # the module's own too
+        raise ValueError(f"{name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise ValueError(f"{name!r} is no function")
     return found  # type: ignore[no-any-return]

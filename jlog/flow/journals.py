@@ -24,8 +24,8 @@ READ_BYTES = 4 << 20
 class JournalSource:
     """The journal at `path`, read by `subscriber`, whose name is held: nobody else reads under it.
 
-    Without a subscriber it needs no write access: it hands out what is synced, and holds nothing back from retention.
-    start: where a new subscriber begins. skip_missing: go on behind records that retention has removed.
+    Without a subscriber it needs no write access, and holds nothing back from retention; durable_only: it hands out what is
+    synced alone then. start: where a new subscriber begins. skip_missing: go on behind records that retention has removed.
     """
 
     def __init__(
@@ -34,12 +34,14 @@ class JournalSource:
         subscriber: str | None,
         *,
         start: Any = "begin",
+        durable_only: bool = True,
         skip_missing: bool = False,
         on_event: Callable[[str], None] = nothing,
     ) -> None:
         self.missing = 0
         self._journal = jlog.Journal(path)
-        self._reader = jlog.Reader(path, subscriber, start=start, durable_only=subscriber is None)
+        self._durable_only = durable_only and subscriber is None
+        self._reader = jlog.Reader(path, subscriber, start=start, durable_only=self._durable_only)
         self._subscriber = subscriber
         self._begin = self._reader.position  # where this flow began, long before this process maybe
         self._end: int | None = None
@@ -70,7 +72,7 @@ class JournalSource:
             self._end = self._end_now()
 
     def _end_now(self) -> int:
-        with jlog.Reader(self._journal.path, start="end", durable_only=self._subscriber is None) as reader:
+        with jlog.Reader(self._journal.path, start="end", durable_only=self._durable_only) as reader:
             return reader.position
 
     def _sequence_of(self, start: Any) -> int:
@@ -178,6 +180,7 @@ class JournalSink:
     atomic append with the records. One process at a time is the sink of a journal; others may append to it."""
 
     transaction_records = 20_000
+    beside_bytes = 0
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self.left_out = 0
@@ -243,10 +246,12 @@ class JournalSink:
 
     def close(self) -> None:
         self._collect_again()
-        self._writer.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        try:
+            self._writer.close()
+        finally:
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
 
 
 def read_marks(path: str | os.PathLike[str]) -> Marks:

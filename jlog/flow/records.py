@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+BYTES = (bytes, bytearray, memoryview, type(None))
 Headers = Sequence[tuple[str, bytes | None]]
 
 
@@ -61,6 +62,10 @@ def _checked(made: Any) -> RecordLike:
         raise TypeError(
             f"a transform returns a record, bytes, a list of them or None, not {type(made).__name__}; "
             f"jlog.NewRecord.like(record, value=...) makes a record"
+        )
+    if not isinstance(made.value, BYTES) or not isinstance(made.key, BYTES):
+        raise TypeError(
+            f"a record's value and key are bytes or None, not {type(made.value).__name__} and {type(made.key).__name__}"
         )
     return made  # type: ignore[no-any-return]
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from jlog.flow.ends import Lag
 from jlog.flow.stop import Stop
@@ -31,18 +31,21 @@ def topics_lag(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: S
     late = {place: count for place, count in behind.items() if count > 0}
     if not late:
         return Lag(0, 0, 0.0)
-    sample = _sample(cluster, {place: offsets[place] for place in late}, stop)
+    sample, is_all = _sample(cluster, {place: offsets[place] for place in late}, stop)
     records = sum(late.values())
-    if not sample:  # nothing but the ends of transactions, which are never handed out
-        return Lag(0, 0, 0.0)
+    if (
+        not sample
+    ):  # nothing but the ends of transactions, which are never handed out; or brokers that are slow
+        return Lag(0, 0, 0.0) if is_all else Lag(records)
     size = sum(map(len, sample)) / len(sample)
     oldest = min((time_us for message in sample if (time_us := time_us_of(message))), default=None)
     return Lag(records, int(size * records), None if oldest is None else max(0.0, time.time() - oldest / 1e6))
 
 
-def _sample(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: Stop) -> list[Any]:
-    """The next records of each partition, a few."""
+def _sample(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: Stop) -> tuple[list[Any], bool]:
+    """The next records of each partition, a few; and whether it has come to the ends of all."""
     found: list[Any] = []
+    ended = set()
     with told("looking at the next records", cluster.settings):
         consumer = Consumer({**cluster.settings.for_consumer(), "auto.offset.reset": "earliest"})
         try:
@@ -54,6 +57,8 @@ def _sample(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: Stop
                     place = message.topic(), message.partition()
                     if message.error() is not None:
                         left.pop(place, None)
+                        if message.error().code() == KafkaError._PARTITION_EOF:
+                            ended.add(place)
                     elif place in left:
                         found.append(message)
                         left[place] -= 1
@@ -61,4 +66,4 @@ def _sample(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: Stop
                             del left[place]
         finally:
             consumer.close()
-    return found
+    return found, len(ended) == len(offsets)

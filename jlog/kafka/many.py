@@ -87,6 +87,7 @@ class Mirrors:
         self._said: dict[str, str] = {}
         self.flows: dict[str, Flow] = {}
         self.failures: dict[str, Exception] = {}
+        self._to_begin_again: set[str] = set()
 
     def jobs(self) -> Iterator[Job]:
         """As journals and topics are there now."""
@@ -108,13 +109,14 @@ class Mirrors:
         return any(thread.is_alive() for thread in [*self._threads.values()])
 
     def _may_come(self) -> bool:
-        return not self._until_end and not self.failures
+        return not self._until_end and (not self.failures or bool(self._to_begin_again))
 
     def stop(self) -> None:
         """From another thread or a signal handler."""
         self._stop.request()
 
     def _start_new(self) -> None:
+        self._to_begin_again.clear()
         for where, find in self._finders.items():
             try:
                 for job in find():
@@ -145,7 +147,8 @@ class Mirrors:
         if self._until_end or not may_pass(error):
             self.failures[name] = error
         else:
-            self._threads.pop(name, None)  # the next look begins it again
+            self._to_begin_again.add(name)
+            self._threads.pop(name, None)
 
     def _say(self, name: str, text: str) -> None:
         if self._said.get(name) != text:

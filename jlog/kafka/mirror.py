@@ -141,6 +141,10 @@ class Capture(Flow):
         **writer_options: Any,
     ) -> None:
         at = parse_topics(url)
+        if refused == "dead-letter":
+            raise ValueError(
+                "dead letters go to a topic beside a topic, and a capture writes to a journal: skip, or stop"
+            )
         settings = Settings(at, config, config_file)
         stop = stop or Stop()
         source = TopicSource(
@@ -155,18 +159,22 @@ class Capture(Flow):
         with at_once():
             source.cluster.check()  # before a journal is made for what cannot be read
         sink = JournalSink(journal, **writer_options)
-        super().__init__(
-            source,
-            sink,
-            stop=stop,
-            function=function,
-            refused=refused,
-            until_end=until_end,
-            rate=rate,
-            resume_at=resume_at,
-            on_event=on_event,
-            on_commit=on_commit,
-        )
+        try:
+            super().__init__(
+                source,
+                sink,
+                stop=stop,
+                function=function,
+                refused=refused,
+                until_end=until_end,
+                rate=rate,
+                resume_at=resume_at,
+                on_event=on_event,
+                on_commit=on_commit,
+            )
+        except BaseException:
+            sink.close()
+            raise
 
 
 def default_subscriber(topic: str) -> str:

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import jlog
+from jlog.flow.ends import Marks
 from jlog.flow.journals import check_mark, journal_lag, read_marks
 from jlog.flow.stop import Stop
 from jlog.kafka.cluster import Cluster
@@ -14,6 +15,7 @@ from jlog.kafka.mirror import default_subscriber, key_of
 from jlog.kafka.names import marks_topic
 from jlog.kafka.rules import Rules
 from jlog.kafka.settings import Config, Settings
+from jlog.kafka.sink import SINK
 from jlog.kafka.sink import read_marks as read_marks_topic
 from jlog.kafka.source import TopicSource
 from jlog.kafka.url import parse, parse_topics
@@ -39,15 +41,10 @@ def plan_mirror(
     the topic would refuse (of the first million)."""
     at = parse(url)
     settings = Settings(at, config, config_file)
-    cluster = Cluster(settings)
-    cluster.check()
-    topic = cluster.find(at.topic)
-    rules = Rules(cluster.config(at.topic) if topic else {})
     opened = jlog.Journal(journal)
-    table = marks_topic(at.topic, opened.uuid)
-    mark = None
-    if cluster.find(table) is not None and resume_at is None:
-        mark = read_marks_topic(settings, table, Stop()).get(opened.uuid)
+    marks, rules = marks_and_rules(settings, at.topic, opened.uuid)
+    topic = Cluster(settings).find(at.topic)
+    mark = marks.get(opened.uuid) if resume_at is None else None
     name = default_subscriber(at.topic) if subscriber == "" else subscriber
     if mark is not None:
         check_mark(opened, mark)
@@ -73,6 +70,18 @@ def plan_mirror(
         "warnings": rules.warnings(oldest_us),
         "settings": settings.shown(),
     }
+
+
+def marks_and_rules(settings: Settings, topic: str, identity: str) -> tuple[Marks, Rules]:
+    """Where a sink of this identity stands in the topic, and what the topic will not have; of one that is not there too."""
+    cluster = Cluster(settings)
+    cluster.check()
+    rules = Rules(cluster.config(topic) if cluster.find(topic) is not None else {})
+    table = marks_topic(topic, identity)
+    if cluster.find(table) is None:
+        return {}, rules
+    marks = read_marks_topic(settings, table, Stop())
+    return {name: mark for name, mark in marks.items() if name != SINK}, rules
 
 
 def _scan(reader: jlog.Reader, rules: Rules, key: str) -> tuple[list[dict[str, Any]], int | None]:

@@ -127,7 +127,7 @@ class TopicReader:
     ) -> AsyncIterator[KafkaRecord]:
         """The same for `async for`: a thread waits, the loop goes on. A step that is cancelled loses no record."""
         paced = None if pace is None else Pace(pace)
-        while bool(self._buffer) or await asyncio.to_thread(self._wait, timeout):
+        while bool(self._buffer) or await self._wait_async(timeout):
             record = KafkaRecord(self._buffer[0])
             if paced is not None:
                 await asyncio.sleep(max(0.0, paced.delay(record.timestamp_us)))
@@ -217,6 +217,21 @@ class TopicReader:
                 if until is not None and time.monotonic() >= until:
                     return False
         return True
+
+    async def _wait_async(self, timeout: float | None) -> bool:
+        """The same, in a thread a slice at a time: a wait that is cancelled leaves none that reads on, or that the loop would
+        wait for when it ends."""
+        until = float("inf") if timeout is None else time.monotonic() + timeout
+        while True:
+            left = max(0.0, min(SLICE_SECONDS, until - time.monotonic()))
+            step = asyncio.ensure_future(asyncio.to_thread(self._wait, left))
+            try:
+                found = await asyncio.shield(step)
+            except asyncio.CancelledError:
+                await asyncio.gather(step, return_exceptions=True)
+                raise
+            if found or time.monotonic() >= until:
+                return found
 
     # --- Where it stands --------------------------------------------------------------------------------------------
 

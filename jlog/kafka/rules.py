@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from jlog.flow.records import RecordLike
+from jlog.flow.records import Headers, RecordLike
 
 BATCH_OVERHEAD = 512  # of a batch with one record: its header, and the record's lengths
 LIMIT_BYTES = 1_048_588  # Kafka's own default
@@ -33,8 +33,7 @@ class Rules:
 
     def refusal(self, record: RecordLike, key: bytes | None) -> str:
         """Why the topic would not have it; empty where nothing speaks against it."""
-        size = sum(len(part) for part in (record.value, key) if part)
-        size += sum(len(name) + len(value or b"") for name, value in record.headers)
+        size = len(record.value or b"") + bytes_beside(key, record.headers)
         if size > self.limit_bytes:
             return f"{size} bytes are more than max.message.bytes={self.max_message_bytes} has room for"
         if self.needs_key and key is None:
@@ -65,6 +64,11 @@ class Rules:
         if self.is_compacted:
             found.append("the topic is compacted: of each key only the newest record stays")
         return found
+
+
+def bytes_beside(key: bytes | None, headers: Headers) -> int:
+    """What a record has beside its value."""
+    return len(key or b"") + sum(len(name) + len(value or b"") for name, value in headers)
 
 
 def milliseconds(time_us: int) -> int:

@@ -20,7 +20,7 @@ from jlog.flow.stop import Stop
 from jlog.kafka.cluster import Cluster, Topic
 from jlog.kafka.errors import REFUSED, TopicChanged, code_of, describe
 from jlog.kafka.names import OURS_PREFIX, marks_topic
-from jlog.kafka.rules import Rules, milliseconds
+from jlog.kafka.rules import Rules, bytes_beside, milliseconds
 from jlog.kafka.settings import Settings
 from jlog.kafka.table import ensure_table, read_table
 from jlog.kafka.transactions import OWNER, Transactions
@@ -28,6 +28,7 @@ from jlog.kafka.transactions import OWNER, Transactions
 SINK = "sink"  # the sink's own row in the table of marks
 SPREAD_BITS = 10  # records without a key go to one partition 1024 at a time
 DEAD_LETTER_BYTES = 16 << 20  # max.message.bytes of a topic for dead letters that is made
+REASON_BYTES = 1_000  # of what a dead letter says: a function's error may quote the whole record
 
 Key = Callable[[RecordLike], "bytes | None"]
 
@@ -64,6 +65,7 @@ class TopicSink:
         if (refused == "dead-letter") != (dead_letter is not None):
             raise ValueError("refused='dead-letter' and a topic for dead letters go together")
         self.left_out = 0
+        self.beside_bytes = 0
         self.settings = settings
         self.cluster = Cluster(settings, stop)
         self.name = topic
@@ -155,8 +157,7 @@ class TopicSink:
             "pid": os.getpid(),
             "since": int(time.time()),
         }
-        producer = self._begun()
-        producer.produce(self.marks_topic, json.dumps(owner).encode(), OWNER)
+        self._produce(self.marks_topic, json.dumps(owner).encode(), OWNER)
         self.prepare({SINK: sink})
         self.commit()
 
@@ -164,7 +165,7 @@ class TopicSink:
 
     def _begun(self) -> Producer:
         if not self._transactions.is_begun:
-            self.left_out = 0
+            self.left_out = self.beside_bytes = 0
         return self._transactions.begun()
 
     def write(self, batch: Iterable[RecordLike]) -> int:
@@ -176,7 +177,7 @@ class TopicSink:
         spread = partitions > 1 and self._partition is None
         limit, keyed = rules.limit_bytes, rules.needs_key
         earliest_ms, latest_ms = rules.times_ms()
-        partition, size = self._partition or 0, 0
+        partition, size, beside = self._partition or 0, 0, 0
         for record in batch:
             value, time_us = record.value, record.timestamp_us
             key = record.key if key_of is None else key_of(record)
@@ -191,60 +192,68 @@ class TopicSink:
                     continue
             size += length
             headers = record.headers
+            if key:
+                beside += len(key)
             try:
                 if headers:
-                    produce(name, value, key, partition, None, None, time_ms, without_ours(headers))
+                    headers = without_ours(headers)
+                    beside += bytes_beside(None, headers)
+                    produce(name, value, key, partition, None, None, time_ms, headers)
                 else:
                     produce(name, value, key, partition, None, None, time_ms)
-            except (BufferError, KafkaException) as error:
-                self._produce_again(
-                    error, record, (name, value, key, partition, None, None, time_ms, without_ours(headers))
-                )
+            except (BufferError, KafkaException):
+                try:
+                    self._produce(name, value, key, partition, None, None, time_ms, [*headers])
+                except KafkaException as error:
+                    if code_of(error) not in REFUSED:
+                        raise self._transactions.what_failed(error, "producing") from None
+                    self._refuse(record, describe(error.args[0]))
+        self.beside_bytes += beside
         self._transactions.poll(0)
         return size
 
-    def _produce_again(self, error: Exception, record: RecordLike, message: tuple[Any, ...]) -> None:
-        """The queue was full, or the message is one that cannot be sent."""
-        producer = self._begun()
-        while isinstance(error, BufferError) or code_of(error) == KafkaError._QUEUE_FULL:
-            self._transactions.poll(self._stop.slice())
+    def _produce(self, *message: Any) -> None:
+        """Waits while the queue is full. KafkaException where the client will not have the message."""
+        produce = self._begun().produce
+        while True:
             try:
-                producer.produce(*message)
-            except (BufferError, KafkaException) as again:
-                error = again
+                produce(*message)
+            except (BufferError, KafkaException) as error:
+                if not isinstance(error, BufferError) and code_of(error) != KafkaError._QUEUE_FULL:
+                    raise
             else:
                 return
-        if code_of(error) not in REFUSED:
-            raise self._transactions.what_failed(error, "producing") from None
-        self._refuse(record, describe(error.args[0]))
+            self._transactions.poll(self._stop.slice())
 
     def _refuse(self, record: RecordLike, reason: str) -> None:
         if self._refused == "stop":
             raise Refused(f"{reason} (topic {self.name})", record)
         where = self._describe(record) if hasattr(record, "sequence") else "a record that the transform made"
+        self._on_event(f"{where} is refused: {reason}")
         self.leave_out(record, where, reason)
 
     def leave_out(self, record: RecordLike, where: str, reason: str) -> None:
-        producer = self._begun()
+        self._begun()
         self.left_out += 1
-        self._on_event(f"{where} is refused: {reason}")
         if self._dead_letter is None:
             return
-        about = [("jlog.refused", reason.encode()), ("jlog.record", where.encode())]
-        value, headers = record.value, [*without_ours(record.headers), *about]
+        about = [("jlog.refused", reason.encode()[:REASON_BYTES]), ("jlog.record", where.encode())]
+        value, key, headers = record.value, record.key, [*without_ours(record.headers), *about]
         time_us = record.timestamp_us
         # Its own time, unless that is in the future, which may be why it is here.
         time_ms = 0 if time_us is None or time_us > time.time() * 1e6 else milliseconds(time_us)
-        size = len(value or b"")
-        if size > self._dead_letter_bytes:
+        size = len(value or b"") + bytes_beside(key, record.headers)
+        if size + bytes_beside(None, about) > self._dead_letter_bytes:
             value, headers = None, [*about, ("jlog.bytes", b"%d" % size)]
+            if bytes_beside(key, headers) > self._dead_letter_bytes:
+                key = None
         try:
-            producer.produce(self._dead_letter, value, record.key, -1, None, None, time_ms, headers)
-        except (BufferError, KafkaException) as error:
+            self._produce(self._dead_letter, value, key, -1, None, None, time_ms, headers)
+        except KafkaException as error:
             raise self._transactions.what_failed(error, "producing a dead letter") from None
 
     def prepare(self, marks: Marks) -> None:
-        producer = self._begun()
+        self._begun()
         if self.left_out:
             sink = self._marks[SINK]
             marks = {**marks, SINK: {**sink, "left_out": sink["left_out"] + self.left_out}}
@@ -252,8 +261,8 @@ class TopicSink:
         changed = {name: mark for name, mark in marks.items() if self._marks.get(name) != mark}
         try:
             for name, mark in changed.items():
-                producer.produce(self.marks_topic, json.dumps(mark).encode(), name.encode())
-        except (BufferError, KafkaException) as error:
+                self._produce(self.marks_topic, json.dumps(mark).encode(), name.encode())
+        except KafkaException as error:
             raise self._transactions.what_failed(error, "producing positions") from None
 
     def commit(self) -> None:

@@ -52,6 +52,7 @@ class Transactions:
         self._producer: Producer | None = None
         self._begun = False
         self._failure: KafkaError | None = None  # of a delivery
+        self._failed_topic = topic
 
     def start(self, limit_bytes: int, largest_bytes: int) -> None:
         """limit_bytes: of a batch, which a topic takes whole or not; largest_bytes: of a message to any topic."""
@@ -144,16 +145,16 @@ class Transactions:
 
     # --- What goes wrong --------------------------------------------------------------------------------------------
 
-    def _delivered(self, error: KafkaError | None, _message: Any) -> None:
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is None or error.code() in PURGED:
             return
         # Of a batch that is refused, most fail for another one's sake; the one that is to blame says more.
         if self._failure is None or self._failure.code() == KafkaError._INVALID_DIFFERENT_RECORD:
-            self._failure = error
+            self._failure, self._failed_topic = error, message.topic()
 
     def _raise_if_failed(self) -> None:
         if self._failure is not None:
-            raise self.what_failed(KafkaException(self._failure), f"producing to topic {self._topic}")
+            raise self.what_failed(KafkaException(self._failure), f"producing to topic {self._failed_topic}")
 
     def _until_done(self, call: Callable[[float], Any], what: str, until: float = float("inf")) -> None:
         """The client's calls may be repeated after a time-out and go on where they were."""
@@ -176,12 +177,13 @@ class Transactions:
         if self._failure is not None and not is_fenced(error):
             error = KafkaException(self._failure)  # why; a transaction only says that it must be aborted
         code = code_of(error)
+        topic = self._topic if self._failure is None else self._failed_topic
         if is_fenced(error):
             return self._fenced()
         if code in REFUSED:
-            return Refused(f"{describe(error.args[0])} (topic {self._topic})")
+            return Refused(f"{describe(error.args[0])} (topic {topic})")
         if code == KafkaError._MSG_TIMED_OUT:
-            text = f"{self._settings.servers}: {what}: {self._cluster.why_late(self._topic)}"
+            text = f"{self._settings.servers}: {what}: {self._cluster.why_late(topic)}"
             return Retry(text, BrokerError(text, code))
         found = as_ours(error, what, self._settings)
         return TopicChanged(str(found)) if isinstance(found, JournalNotFound) else found

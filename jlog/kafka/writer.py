@@ -5,24 +5,26 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from jlog.errors import JournalClosed, RecordTooLarge
+from jlog.errors import JournalClosed, JournalError, RecordTooLarge
 from jlog.kafka.cluster import ANSWER_SECONDS
 from jlog.kafka.errors import REFUSED, BrokerError, at_once, code_of, told
 from jlog.kafka.partition import Partition
-from jlog.kafka.rules import Rules, milliseconds
+from jlog.kafka.rules import Rules, bytes_beside, milliseconds
 from jlog.kafka.settings import TRANSACTIONAL, Config
 from jlog.kafka.topics import topic_config
 from jlog.names import timestamp_us_of
 from jlog.options import Retention
 
 SLICE_SECONDS = 0.2  # of a wait, so that Ctrl-C is heard
-START_SECONDS = 30.0
+START_SECONDS, COMMIT_SECONDS, ABORT_SECONDS = 30.0, 60.0, 5.0
 
 
 class TopicWriter:
@@ -107,7 +109,7 @@ class TopicWriter:
         with told("the settings", settings):
             producer = Producer({**settings.for_producer(**more), "on_delivery": self._delivered})
             if self._transactional:
-                producer.init_transactions(START_SECONDS)
+                _until_done(producer.init_transactions, START_SECONDS)
             # Or the first flush waits until the client asks for the partition's leader by itself, half a second later.
             producer.list_topics(self._partition.name, ANSWER_SECONDS)
         return producer
@@ -131,7 +133,7 @@ class TopicWriter:
     ) -> None:
         """Hands a record to the client, which sends it on. RecordTooLarge if the topic has no room for it."""
         message = self._message(value, key, headers, timestamp_us)
-        with self._lock:
+        with self._lock, at_once():
             self._raise_if_failed()
             self._produce(message)
 
@@ -159,7 +161,7 @@ class TopicWriter:
             lengths = ", ".join(str(len(column)) for column in (rows, *columns))
             raise ValueError(f"columns of unequal length: {lengths}")
         messages = [self._message(*row) for row in zip(rows, *columns, strict=True)]
-        with self._lock:
+        with self._lock, at_once():
             self._raise_if_failed()
             if self._transactional:
                 self._commit()
@@ -191,7 +193,7 @@ class TopicWriter:
         self._check_open()
         data, name = _bytes(value, "a value"), _bytes(key, "a key")
         pairs = [(_header_name(h), _bytes(v, "a header's value")) for h, v in headers] if headers else []
-        size = len(data or b"") + len(name or b"") + sum(len(h) + len(v or b"") for h, v in pairs)
+        size = len(data or b"") + bytes_beside(name, pairs)
         if size > self._rules.limit_bytes:
             raise RecordTooLarge(
                 f"{self._partition.url}: a record of {size} bytes, and the topic takes {self._rules.max_message_bytes} "
@@ -289,11 +291,12 @@ class TopicWriter:
         producer = self._open_producer()
         try:
             with told("committing a transaction", self._partition.settings):
-                producer.commit_transaction()
-        except BaseException:
-            with told("aborting a transaction", self._partition.settings):
-                producer.abort_transaction()
-            self._raise_if_failed()
+                _until_done(producer.commit_transaction, COMMIT_SECONDS)
+        except BaseException as error:
+            with suppress(KafkaException):  # then the brokers give it up by themselves
+                _until_done(producer.abort_transaction, ABORT_SECONDS)
+            if isinstance(error, JournalError):
+                self._raise_if_failed()
             raise
 
     def _delivered(self, error: KafkaError | None, _message: Any) -> None:
@@ -321,6 +324,19 @@ class TopicWriter:
             raise JournalClosed(
                 f"{self._partition.url}: this writer belongs to the process that this one was forked from; open a new one"
             )
+
+
+def _until_done(call: Callable[[float], Any], seconds: float) -> None:
+    """The client's calls may be repeated after a time-out and go on where they were."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            call(SLICE_SECONDS)
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > until:
+                raise
+        else:
+            return
 
 
 def _bytes(value: Any, what: str) -> bytes | None:

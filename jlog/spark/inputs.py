@@ -28,7 +28,7 @@ def check_source(source: str) -> str:
     if is_topic(source):
         _topic_of(source)
         return source
-    return jlog.Journal(source.removeprefix("file://").removeprefix("file:")).path
+    return jlog.open_journal(source).path
 
 
 def _topic_of(url: str) -> tuple[str, str]:

@@ -7,12 +7,11 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import unquote, urlsplit
 
 import jlog
 from jlog.archive import Archive, ArchivedSegment, archive_of, segments
 from jlog.errors import JournalNotFound, PositionLost
-from jlog.filesystem import is_url
+from jlog.filesystem import is_url, path_of_file
 from jlog.meta import read_meta
 from jlog.segments import Segment, segments_now
 from jlog.spark.options import EARLIEST, LATEST, Options, Place, Places
@@ -128,8 +127,8 @@ def _named(options: Options) -> Iterator[tuple[str, str]]:
 
 def _local(path: str) -> str:
     """A file: URL may name a journal as well as an archive."""
-    if path.startswith("file:"):
-        found = os.path.abspath(unquote(urlsplit(path).path))
+    if path.lower().startswith("file:"):
+        found = os.path.abspath(path_of_file(path, path[len("file:") :]))
         return path if "://" in path and not _is_journal(found) else found
     return path if is_url(path) else os.path.abspath(path)
 

@@ -39,7 +39,7 @@ def resume(source: Source, mark: dict[str, Any], *, fail_on_data_loss: bool) -> 
         return sequence
     if fail_on_data_loss:
         raise JournalError(
-            f"{source.path}: the query has had the records up to {sequence - 1}, and the journal has those up to {kept} of "
+            f"{source.path}: the query has had the records before {sequence}, and the journal has only those before {kept} of "
             f"them: {reason}. Restore it; or begin the query anew, with another checkpoint directory; the option "
             f"failOnDataLoss=false goes on at {kept}"
         )

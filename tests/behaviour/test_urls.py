@@ -105,15 +105,17 @@ TAKES_A_PATH = [
 
 
 @pytest.mark.parametrize("function", TAKES_A_PATH, ids=lambda function: function.__qualname__)
-@pytest.mark.parametrize("scheme", ["file", "kafka", "s3"])
-def test_what_takes_a_path_makes_no_directory_of_a_url(tmp_path, monkeypatch, function, scheme):
+@pytest.mark.parametrize(
+    "url", ["file:/orders", "file://host/orders", "kafka://host/orders", "s3://host/orders"]
+)
+def test_what_takes_a_path_makes_no_directory_of_a_url(tmp_path, monkeypatch, function, url):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(jlog.JournalError, match=r"is a URL.*jlog\.open_writer"):
-        function(f"{scheme}://host/orders")
+        function(url)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["open_writer", "open_reader"])
+@pytest.mark.parametrize("name", ["open_writer", "open_reader", "open_journal"])
 def test_kafka_without_its_extra_says_what_to_install(name):
     program = (
         "import sys; sys.modules['confluent_kafka'] = None; import jlog\n"

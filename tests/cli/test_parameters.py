@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+import json
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 
 import pytest
 
-from jlog.cli.output import human_bytes
+from jlog.cli.output import human_bytes, to_json
 from jlog.cli.parameters import parse_duration, parse_position, parse_size
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
@@ -99,3 +101,8 @@ def test_durations_are_written_with_their_units(text: str, duration: timedelta) 
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no duration|is longer"):
         parse_duration(text)
+
+
+def test_whatever_a_query_may_give_has_a_form_in_json() -> None:
+    row = {"date": date(2026, 11, 20), "sum": Decimal("1.5"), "value": b"text \xff", "none": None}
+    assert json.loads(to_json(row)) == {"date": "2026-11-20", "sum": 1.5, "value": "text \\xff", "none": None}

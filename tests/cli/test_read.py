@@ -107,6 +107,17 @@ def test_it_goes_on_behind_damage_and_ends_with_3(segments: Path) -> None:
     assert do("read", segments, "billing").lines == []
 
 
+@pytest.mark.damage
+def test_damage_behind_the_last_record_is_committed_too(segments: Path) -> None:
+    segment = jlog.Journal(segments).segments()[3]
+    with open(segment.path, "r+b") as file:
+        file.seek(segment.size_bytes - 1)
+        file.write(b"\xff")
+    assert run("read", segments, "billing").code == 3
+    assert jlog.Journal(segments).subscribers()["billing"].lag == 0
+    assert do("read", segments, "billing").lines == []
+
+
 def test_a_name_that_is_not_allowed_is_an_error_of_usage(numbers: Path) -> None:
     assert run("read", numbers, "begin").code == 2
     assert run("read", numbers).code == 2

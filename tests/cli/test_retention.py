@@ -127,7 +127,21 @@ def test_clean_archives_and_dump_reads_it_there(archived: Path, archive: str) ->
     assert jlog.Journal(archived).first_sequence == 30
     assert do("dump", archive).lines == [b"%d" % number for number in range(30)]
     assert do("dump", archive, "--from", 7, "--to", 9).lines == [b"7", b"8"]
-    assert do("dump", archive.removeprefix("file://"), "--reverse", "--limit", 2).lines == [b"29", b"28"]
+    directory = archive.removeprefix("file://")
+    assert do("dump", directory, "--reverse", "--limit", 2).lines == [b"29", b"28"]
+    for place in (archive, directory):
+        assert do("tail", place, "-n", 2).lines == [b"28", b"29"]
+        assert do("tail", place, "-n", 1, "--grep", "1").lines == [b"21"]
+        info = do("info", place, "--json").json
+        assert [info[name] for name in ("uuid", "first_sequence", "next_sequence", "records")] == [
+            jlog.Journal(archived).uuid,
+            0,
+            30,
+            30,
+        ]
+        verify = do("verify", place, "--json").json
+        assert (verify["ok"], verify["records"], verify["segments"]) == (True, 30, info["segments"])
+        assert b"sound" in do("verify", place).out
 
 
 def test_clean_on_a_terminal_does_the_same(archived: Path, archive: str) -> None:
@@ -167,3 +181,27 @@ def test_without_fsspec_it_says_what_to_install(
     assert (result.code, "extra `archive`" in result.err) == (1, True)
     assert "extra `archive`" in run("dump", "s3://bucket/archive").err
     assert do("create", journal).code == 0
+
+
+def test_a_segment_that_was_changed_in_the_archive_is_damage(archived: Path, archive: str) -> None:
+    do("clean", archived)
+    directory = os.path.join(archive.removeprefix("file://"), jlog.Journal(archived).uuid)
+    name = next(name for name in os.listdir(directory) if name.endswith(".seg"))
+    with open(os.path.join(directory, name), "ab") as file:
+        file.write(b"more")
+    found = run("verify", archive, "--json")
+    assert found.code == 3
+    (damage,) = found.json["damage"]
+    assert damage["reason"] == "it is not what was archived"
+    assert found.json["records"] == 30 - damage["records_lost"]
+
+
+def test_what_an_archive_cannot_be_asked_says_what_to_do(archived: Path, archive: str) -> None:
+    do("clean", archived)
+    for arguments, said in (
+        (("tail", "-f", archive), "follow the journal that archives there"),
+        (("dump", "--blocks", archive), "`jlogtool restore` makes one"),
+        (("stats", "s3://bucket/archive"), "The URL of an archive is for"),
+    ):
+        found = run(*arguments)
+        assert (found.code, said in found.err) == (2, True), found.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 
@@ -11,6 +12,7 @@ from kafka_broker import Broker
 
 import jlog
 from jlog.kafka import BrokerError, Capture, Mirror
+from jlog.kafka import writer as topic_writer
 from jlog.urls import open_reader, open_writer
 from kafka.processes import captured, fill, position, run_to_end
 from kafka.witness import numbered, wait_until
@@ -151,6 +153,29 @@ def test_a_writer_without_a_broker_says_so_when_it_flushes(broker, url):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.slow
+def test_a_transaction_without_a_broker_is_an_error_of_the_brokers(broker, url, monkeypatch):
+    monkeypatch.setattr(topic_writer, "COMMIT_SECONDS", 2.0)
+    monkeypatch.setattr(topic_writer, "ABORT_SECONDS", 0.5)
+    writer = open_writer(url, transactional=True, config={"message.timeout.ms": 2000})
+    writer.extend([b"0"])
+    broker.kill()
+    with pytest.raises(BrokerError):
+        writer.extend([b"1"])
+    broker.start()
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_commit_that_no_broker_answers(broker, url):
+    writer = open_writer(url, transactional=True)
+    writer.extend([b"0"])
+    broker.pause()
+    interrupt = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        writer.extend([b"1"])
+
+
 def test_too_few_replicas_are_told_and_nothing_is_lost(journal, broker, url, witness, topic, tmp_path):
     """The client itself says only that deliveries timed out."""
     with jlog.Writer(tmp_path / "other") as other:

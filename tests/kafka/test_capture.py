@@ -7,7 +7,8 @@ import threading
 import pytest
 
 import jlog
-from jlog.kafka import Capture, Mirror, TopicChanged, status, verify
+from jlog.kafka import Capture, Lag, Mirror, TopicChanged, status, verify
+from jlog.kafka import lag as kafka_lag
 from kafka.witness import fields_of_journal, numbered, wait_until
 
 
@@ -80,6 +81,17 @@ def test_only_what_was_committed_is_captured(witness, topic, url, journal):
     assert values(journal) == numbered(200)
     assert verify(journal, url).compared == 200
     assert status(journal, url).lag.records == 0
+
+
+def test_a_lag_is_told_though_no_record_comes_in_time_to_say_how_old_it_is(
+    witness, topic, url, journal, monkeypatch
+):
+    witness.make(topic)
+    witness.produce(topic, [b"a"])
+    capture(url, journal)
+    witness.produce(topic, [b"b", b"c"])
+    monkeypatch.setattr(kafka_lag, "SAMPLE_SECONDS", 0.0)
+    assert status(journal, url).lag == Lag(2)
 
 
 def test_every_partition_is_captured_in_its_order(witness, topic, url, journal):

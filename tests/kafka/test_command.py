@@ -50,6 +50,16 @@ def journal(tmp_path):
     return path
 
 
+def test_a_journal_may_be_a_url_wherever_it_is_mirrored(journal, url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert do_json("mirror", "to-kafka", "--until-end", f"file:{journal}", url)["records"] == 100
+    assert do_json("mirror", "from-kafka", "--until-end", url, f"file://{tmp_path}/back")["records"] == 100
+    for path in (f"file:{journal}", "file:back"):
+        assert do_json("mirror", "status", path, url)["lag"] == 0
+        assert do_json("mirror", "verify", path, url)["compared"] == 100
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "journal"]
+
+
 # --- mirror ---------------------------------------------------------------------------------------------------------
 
 
@@ -252,6 +262,17 @@ def test_a_transform_to_a_topic_has_a_topics_options(tmp_path, url, witness, top
     assert [(fields.value, fields.key) for fields in witness.fields(topic)] == [(b"1", b"u"), (b"2", b"u")]
     assert witness.partitions(topic) == 2
     assert witness.values(f"{topic}.refused") == [b"x"]
+
+
+def test_a_dry_run_of_a_transform_runs_the_function_and_writes_nothing(journal, tmp_path, monkeypatch):
+    (tmp_path / "changes.py").write_text("def low(record):\n    return [record] * (int(record.value) < 10)\n")
+    monkeypatch.chdir(tmp_path)
+    arguments = ("transform", "--dry-run", "--transform", "changes:low", journal, tmp_path / "sink")
+    assert do_json(*arguments) == {"records": 100, "made": 10, "left_out": 0}
+    assert b"100" in do(*arguments)
+    assert not (tmp_path / "sink").exists()
+    code, _, said = run("mirror", "to-kafka", *arguments[1:4], journal, "kafka://localhost/topic")
+    assert (code, "--dry-run and --transform" in said) == (2, True)
 
 
 def test_a_transform_refuses_what_its_sink_cannot_have(journal, url, tmp_path):

@@ -399,6 +399,18 @@ def test_following_in_an_event_loop(ten, writer, name):
         assert asyncio.run(follow(reader)) == [b"9", b"more", b"more", b"more"]
 
 
+def test_an_event_loop_ends_though_a_reader_still_waited_in_it(ten, writer, name):
+    async def give_up(reader):
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(anext(reader.follow_async()), 0.5)
+
+    with open_reader(ten, name, start="end") as reader:
+        asyncio.run(give_up(reader))
+        writer.append(b"more")
+        writer.flush()
+        assert values(reader.read(timeout=60)) == [b"more"]
+
+
 def test_reading_backward_goes_from_the_position_and_moves_it(ten, name):
     with open_reader(ten, name, start=6) as reader:
         assert values(reader.read_backward(4)) == [b"5", b"4", b"3", b"2"]

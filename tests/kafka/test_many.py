@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import jlog
-from jlog.kafka import Mirrors, TopicChanged, cluster, many
+from jlog.kafka import Capture, Mirror, Mirrors, TopicChanged, cluster, many
 from kafka.witness import Witness, numbered, wait_until
 
 
@@ -177,6 +177,57 @@ def test_it_ends_when_none_of_them_can_go_on(config, broker, witness, topic, tmp
     mirrors = Mirrors(path)
     mirrors.run()
     assert [type(error) for error in mirrors.failures.values()] == [ValueError]
+
+
+def test_one_that_has_failed_for_good_does_not_end_those_that_are_to_be_begun_again(
+    config, topic, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(many, "LOOK_EVERY", 0.5)
+    monkeypatch.setattr(cluster, "UNREACHABLE_SECONDS", 0.1)
+    fill(tmp_path / "no topic's name", numbered(10))
+    path = config(f"""
+        [[to-kafka]]
+        journals = "{tmp_path}/*"
+        url = "kafka://127.0.0.1:1"
+
+        [[from-kafka]]
+        url = "kafka://127.0.0.1:1"
+        topics = "{topic}"
+        journal = "{tmp_path}/{{topic}}"
+    """)
+    begun = []
+    monkeypatch.setattr(many, "_from_kafka", counting(begun, many._from_kafka))
+    mirrors = Mirrors(path)
+    thread = threading.Thread(target=mirrors.run)
+    thread.start()
+    try:
+        wait_until(lambda: len(begun) >= 3)
+    finally:
+        mirrors.stop()
+        thread.join()
+    assert [type(error) for error in mirrors.failures.values()] == [ValueError]
+
+
+def counting(calls, function):
+    def counted(*arguments):
+        calls.append(arguments)
+        return function(*arguments)
+
+    return counted
+
+
+@pytest.mark.parametrize("refused", ["dead_letter", "drop"])
+def test_what_becomes_of_refused_records_is_one_of_three(tmp_path, refused):
+    """And never, for a word that is not known, that they are passed over."""
+    fill(tmp_path / "journal", numbered(1))
+    with pytest.raises(ValueError, match="stop, skip, dead-letter"):
+        Mirror(tmp_path / "journal", "kafka://localhost/topic", refused=refused)
+
+
+def test_a_capture_has_no_dead_letters(tmp_path):
+    with pytest.raises(ValueError, match="a capture writes to a journal"):
+        Capture("kafka://localhost/topic", tmp_path / "journal", refused="dead-letter")
+    assert not (tmp_path / "journal").exists()
 
 
 BAD = {

@@ -379,6 +379,58 @@ def test_dead_letters_have_their_own_topic_and_say_why(writer, journal, url, wit
     assert ahead.value == b"ahead"
 
 
+def test_a_dead_letter_that_is_too_large_says_how_large_it_was(writer, journal, url, witness, topic):
+    for name in (topic, f"{topic}.refused"):
+        witness.make(name, max_message_bytes=10_000)
+    writer.append(bytes(9_400), key=bytes(5_000))
+    writer.append(b"small", key=bytes(20_000))
+    writer.append(b"", headers=[("h", bytes(20_000))])
+    writer.append(b"1")
+    stats = mirror(journal, url, refused="dead-letter", dead_letter=f"{topic}.refused")
+    assert (stats.refused, witness.values(topic)) == (3, [b"1"])
+    found = witness.fields(f"{topic}.refused")
+    assert [(fields.value, len(fields.key or b"")) for fields in found] == [
+        (None, 5_000),
+        (None, 0),
+        (None, 0),
+    ]
+    assert [dict(fields.headers)["jlog.bytes"] for fields in found] == [b"14400", b"20005", b"20001"]
+
+
+def test_a_topic_that_refuses_dead_letters_too_ends_it(writer, journal, url, witness, topic):
+    witness.make(topic, max_message_bytes=10_000)
+    witness.make(f"{topic}.refused", cleanup_policy="compact")
+    writer.extend([b"0", bytes(20_000), b"1"])
+    with pytest.raises(RecordRefused, match=r"record 1 is refused: .*\.refused"):
+        mirror(journal, url, refused="dead-letter", dead_letter=f"{topic}.refused")
+    assert witness.values(topic) == [b"0"]
+
+
+def test_a_full_queue_is_waited_for_by_dead_letters_and_positions_too(writer, journal, url, witness, topic):
+    witness.make(topic, max_message_bytes=10_000)
+    values = [bytes(20_000) if number % 10 == 9 else b"%d" % number for number in range(100)]
+    writer.extend(values)
+    stats = mirror(
+        journal,
+        url,
+        refused="dead-letter",
+        dead_letter=f"{topic}.refused",
+        config={"queue.buffering.max.messages": 1},
+    )
+    assert (stats.records, stats.refused) == (100, 10)
+    assert witness.values(topic) == [value for value in values if len(value) < 10]
+
+
+@pytest.mark.parametrize("beside", ["keys", "headers"])
+def test_keys_and_headers_count_towards_the_size_of_a_transaction(writer, journal, url, beside):
+    large = {"keys": bytes(100_000), "headers": [("h", bytes(100_000))]}[beside]
+    for _ in range(8):
+        writer.extend([b""] * 100, **{beside: [large] * 100})
+    stats = mirror(journal, url)
+    assert stats.transactions > 1
+    assert (stats.records, stats.bytes) == (800, 0)
+
+
 def test_a_topic_that_was_made_again_stops_it(writer, journal, url, witness, topic):
     writer.extend(numbered(10))
     mirror(journal, url)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import pytest
 
 import jlog
-from jlog.kafka import RecordRefused
+from jlog.flow.functions import load
+from jlog.kafka import BrokerError, RecordRefused
 from jlog.transform import transforming
 from jlog.urls import create_journal, open_reader, open_writer
 from kafka.processes import HUNG_SECONDS, Process, discard
@@ -102,11 +104,136 @@ def test_a_function_that_raises_stops_it_there_or_is_passed_over(ends):
     assert ends.result() == [b"2", b"4"]
 
 
-@pytest.mark.parametrize("made", ["text", 1, [b"a", "b"]])
+def test_only_the_record_that_is_refused_is_left_out_whatever_comes_meanwhile(ends):
+    ends.fill([b"x"])
+    flow = transforming(ends.source, ends.sink, lambda record: b"%d" % int(record.value), refused="skip")
+    try:
+        while not flow.stats.aborted:
+            flow.step(timeout=5)
+        ends.fill([b"1", b"2"])
+        while flow.stats.records < 3:
+            flow.step(timeout=5)
+    finally:
+        flow.close()
+    assert (flow.stats.refused, ends.result()) == (1, [b"1", b"2"])
+
+
+def test_of_several_partitions_too_only_the_record_that_is_refused_is_left_out(witness, topic, tmp_path):
+    witness.make(topic, partitions=4)
+    for partition in range(4):
+        values = [b"x" if number % 5 == partition else b"%d" % number for number in range(20)]
+        witness.produce(topic, values, partition=partition)
+    sink = tmp_path / "sink"
+    stats = jlog.transform(witness.url(topic), sink, lambda record: b"%d" % int(record.value), refused="skip")
+    assert (stats.records, stats.refused) == (80, 16)
+    with jlog.Reader(sink) as reader:
+        assert len(list(reader)) == 64
+
+
+def step_for_ever(flow):
+    while True:
+        flow.step(timeout=5)
+
+
+def test_after_a_refusal_the_next_step_does_not_pass_over_the_record(ends):
+    ends.fill([b"x", b"1"])
+    flow = transforming(ends.source, ends.sink, lambda record: b"%d" % int(record.value))
+    try:
+        for _ in range(2):
+            with pytest.raises(RecordRefused, match="ValueError") as refused:
+                step_for_ever(flow)
+            assert refused.value.sequence == 0
+    finally:
+        flow.close()
+    assert flow.stats.records == 0
+
+
+def test_whoever_skips_records_is_told_which(tmp_path):
+    with jlog.Writer(tmp_path / "source") as writer:
+        writer.append(b"x")
+    said = []
+    jlog.transform(tmp_path / "source", tmp_path / "sink", lambda _: 1, refused="skip", on_event=said.append)
+    assert f"{tmp_path}/source: record 0 is refused: the transform raised TypeError" in said[0]
+
+
+def test_a_trial_tells_what_would_be_made_and_writes_nothing(ends):
+    ends.fill([*numbered(30), b"x"])
+
+    def tried():
+        flow = transforming(ends.source, ends.sink, change, until_end=True, refused="skip", trial=True)
+        stats = flow.run()
+        return stats.records, flow.sink.made, stats.refused
+
+    assert tried() == tried() == (31, 30, 1)
+    with pytest.raises(jlog.JournalNotFound):
+        open_reader(ends.sink)
+    if not ends.source.startswith("kafka:"):
+        assert jlog.Journal(ends.source).subscribers() == {}
+    jlog.transform(ends.source, ends.sink, change, refused="skip")
+    ends.fill([b"2"])
+    assert tried() == (1, 2, 0)
+    assert ends.result() == changed(0, 30)
+
+
+def test_a_trial_tells_what_the_topic_would_not_have(witness, topic, tmp_path):
+    sink = witness.make(topic, max_message_bytes=10_000)
+    with jlog.Writer(tmp_path / "source") as writer:
+        writer.extend([b"1", b"20000"])
+    said = []
+    flow = transforming(
+        tmp_path / "source",
+        sink,
+        lambda record: bytes(int(record.value)),
+        until_end=True,
+        refused="skip",
+        trial=True,
+        on_event=said.append,
+    )
+    assert (flow.run().refused, flow.sink.made) == (1, 1)
+    assert "record 1 is refused: 20000 bytes" in said[0]
+
+
+def test_no_journal_is_made_for_a_topic_that_cannot_be_read(tmp_path):
+    with pytest.raises(BrokerError, match="no broker answers"):
+        jlog.transform("kafka://127.0.0.1:1/topic", tmp_path / "sink", lambda record: record)
+    assert not (tmp_path / "sink").exists()
+
+
+@pytest.mark.parametrize("text", ["def same(record:", "raise OSError('not today')", "same = 1"])
+def test_a_function_that_cannot_be_loaded_says_why(tmp_path, monkeypatch, text):
+    (tmp_path / "broken.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"'broken:same' (cannot be loaded: \w+Error: |is no function)"):
+        load("broken:same")
+
+
+def test_what_was_made_of_a_record_is_not_changed_again(tmp_path):
+    jlog.Journal.create(tmp_path / "journal")
+    for source, sink in (
+        (tmp_path / "journal", f"file:{tmp_path}/./journal"),
+        ("kafka://localhost/a.*,b", "kafka://localhost:9092/a.b"),
+    ):
+        with pytest.raises(ValueError, match="is the source too"):
+            transforming(source, sink, lambda record: record)
+
+
+def test_a_sink_is_the_same_whichever_way_its_path_is_written(tmp_path, monkeypatch):
+    jlog.Journal.create(tmp_path / "source")
+    monkeypatch.chdir(tmp_path)
+    for sink in ("sink", tmp_path / "sink", f"file:{tmp_path}/sink"):
+        jlog.transform("source", sink, lambda record: record)
+    assert len(jlog.Journal(tmp_path / "source").subscribers()) == 1
+
+
+@pytest.mark.parametrize("made", ["text", 1, [b"a", "b"], jlog.NewRecord("text"), jlog.NewRecord(b"", key=1)])
 def test_what_is_no_record_is_refused(tmp_path, made):
     with jlog.Writer(tmp_path / "source") as writer:
         writer.append(b"x")
-    with pytest.raises(RecordRefused, match="a transform returns"):
+    with pytest.raises(
+        RecordRefused, match=r"record 0 is refused: .* (a transform returns|value and key are bytes)"
+    ):
         jlog.transform(tmp_path / "source", tmp_path / "sink", lambda _: made)
 
 

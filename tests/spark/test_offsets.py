@@ -13,6 +13,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 import jlog
 from behaviour.journals import SMALL, fill, read_away
 from jlog.errors import JournalError, PositionLost
+from jlog.spark.inputs import check_source
 from jlog.spark.journals import sources_of
 from jlog.spark.limits import shares
 from jlog.spark.options import parse
@@ -197,3 +198,14 @@ def test_segments_that_a_range_does_not_touch_are_not_listed(root: Path) -> None
         for end in range(start + 1, 101, 3):
             touched = [one for one in whole if one.first_sequence < end and one.end_sequence > start]
             assert source.segments_between(start, end) == touched
+
+
+@pytest.mark.parametrize("written", ["file:{}", "file://{}", "FILE://localhost{}"])
+def test_a_file_url_names_the_same_journal_as_everywhere(tmp_path: Path, written: str) -> None:
+    path = tmp_path / "50% of # it?"
+    jlog.Journal.create(path)
+    url = written.format(
+        str(path).replace("%", "%25").replace("#", "%23").replace("?", "%3F").replace(" ", "%20")
+    )
+    (source,) = sources_of(parse({"path": url})).values()
+    assert source.path == check_source(url) == str(path)

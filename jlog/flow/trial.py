@@ -1,0 +1,59 @@
+"""A sink that keeps nothing: to see what a flow would do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from jlog.flow.ends import Marks
+from jlog.flow.errors import Refused
+from jlog.flow.records import RecordLike
+
+Refusal = Callable[[RecordLike], str]
+
+
+class TrialSink:
+    """Counts what it is given, as if it stood at `marks`. refusal: why the real one would not have a record; empty where it
+    would."""
+
+    transaction_records = 20_000
+    beside_bytes = 0
+
+    def __init__(self, marks: Marks, refusal: Refusal = lambda _: "") -> None:
+        self.left_out = 0
+        self.made = 0  # records that it was given, in committed transactions
+        self._pending = 0
+        self._marks = marks
+        self._refusal = refusal
+
+    def open(self, *, forget: bool = False) -> Marks:
+        self.drop()
+        return {} if forget else dict(self._marks)
+
+    def write(self, batch: Iterable[RecordLike]) -> int:
+        size = 0
+        for record in batch:
+            reason = self._refusal(record)
+            if reason:
+                raise Refused(reason, record)
+            self._pending += 1
+            size += len(record.value or b"")
+        return size
+
+    def leave_out(self, record: RecordLike, where: str, reason: str) -> None:  # noqa: ARG002
+        self.left_out += 1
+
+    def prepare(self, marks: Marks) -> None:
+        """They are not kept."""
+
+    def commit(self) -> None:
+        self.made += self._pending
+        self.drop()
+
+    def abort(self) -> bool:
+        self.drop()
+        return True
+
+    def drop(self) -> None:
+        self._pending = self.left_out = 0
+
+    def close(self) -> None: ...
