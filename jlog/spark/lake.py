@@ -136,6 +136,17 @@ class Files:
         system, at = self._at(path)
         system.delete(at, True)
 
+    def forget_first_batch(self, checkpoint: str) -> None:
+        """What a driver has left that was killed while it noted a query's first batch. Spark 4.3 does not go on beside it
+        (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY), though nothing was noted."""
+        offsets = f"{checkpoint}/offsets"
+        if self.exists(offsets):
+            system, at = self._at(offsets)
+            found = [file.getPath() for file in system.listStatus(at)]
+            if all(path.getName().startswith(".") for path in found):
+                for path in found:
+                    system.delete(path, False)
+
     def is_empty(self, path: str) -> bool:
         """Whether it has no file that a reader would look at."""
         return not self.exists(path) or next(self.parquet_below(path), None) is None

@@ -210,6 +210,7 @@ class Pipeline:
 
         plan = self._plan
         writer = frame.writeStream.foreachBatch(process).outputMode("append").queryName(name)
+        lake.files.forget_first_batch(f"{plan.checkpoint}/{name}")
         writer = writer.option("checkpointLocation", f"{plan.checkpoint}/{name}")
         if plan.interval is None:
             return writer.trigger(availableNow=True).start()

@@ -20,7 +20,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, Struc
 
 import jlog
 from jlog.errors import JournalExists
-from jlog.filesystem import journal_path
+from jlog.filesystem import journal_path, path_of_file
 from jlog.spark.ledger import BATCH, STREAM, Ledger, queries
 from jlog.spark.staging import Staged, Staging
 
@@ -206,7 +206,9 @@ def _path(path: str) -> str:
         )
     if path.lower().startswith("kafka:"):
         raise ValueError(f"{path} is a topic; this sink writes journals, and Spark's format('kafka') topics")
-    return journal_path(path.removeprefix("file://").removeprefix("file:"))
+    if path.startswith("file:"):
+        return path_of_file(path, path[len("file:") :])
+    return journal_path(path)
 
 
 def _absolute(path: str | None) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import Row, SparkSession
 
+from jlog.spark.lake import Files
 from spark.sessions import session
 
 
@@ -20,6 +21,7 @@ def tell(*content: object) -> None:
 
 def lake(spark: SparkSession, journal: str, folder: str, *options: str) -> None:
     """A query from a journal to Parquet, until it is killed."""
+    Files(spark).forget_first_batch(f"{folder}/checkpoint")
     given = dict(option.split("=") for option in options)
     frame = spark.readStream.format("jlog").options(**given).load(journal)
     writer = frame.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")

@@ -10,6 +10,7 @@ from pathlib import Path
 from pyspark import TaskContext
 from pyspark.sql import Row, SparkSession
 
+from jlog.spark.lake import Files
 from spark.driver import tell
 from spark.sessions import session
 
@@ -19,6 +20,7 @@ MIDDLE = RECORDS // PARTITIONS // 2
 
 def follow(spark: SparkSession, lines: str, folder: str, journal: str) -> None:
     """A query from files, one a batch, to the journal, to the end."""
+    Files(spark).forget_first_batch(f"{folder}/checkpoint")
     frame = spark.readStream.format("text").option("maxFilesPerTrigger", 1).schema("value string").load(lines)
     writer = frame.repartition(3).writeStream.format("jlog")
     query = (

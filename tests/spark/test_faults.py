@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 import jlog
 from behaviour.journals import SMALL, fill, read_away, value_of
 from crash.tampering import flip
+from jlog.spark.lake import Files
 from spark.running import Running
 from spark.sessions import ROOT
 
@@ -84,6 +85,7 @@ def test_kills_of_the_driver_at_any_time_lose_and_repeat_nothing(
             driver.said("(started)")
             time.sleep(random.uniform(0, 3))
             driver.kill()
+    Files(spark).forget_first_batch(str(folder / "checkpoint"))
     frame = spark.readStream.format("jlog").option("subscriber", "lake").load(str(path))
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
     writer.trigger(availableNow=True).start(str(folder / "rows")).awaitTermination(120)
@@ -93,6 +95,30 @@ def test_kills_of_the_driver_at_any_time_lose_and_repeat_nothing(
     assert all(bytes(row.value) == value_of(row.sequence) for row in rows)
     assert jlog.Journal(path).first_sequence > 0
     assert jlog.Journal(path).subscribers()["lake"].lag == 0
+
+
+def test_a_first_batch_that_a_killed_driver_has_not_noted_is_forgotten(
+    spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
+    """Spark itself refuses to go on beside what is left of it."""
+    with jlog.Writer(path) as writer:
+        fill(writer, 10)
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "offsets" / ".0.5a0c.tmp").touch()
+
+    def run() -> None:
+        stream = spark.readStream.format("jlog").load(str(path)).writeStream.format("parquet")
+        stream = stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        stream.start(str(tmp_path / "rows")).awaitTermination(120)
+
+    with pytest.raises(PySparkException, match="should be empty on batch 0"):
+        run()
+    Files(spark).forget_first_batch(str(checkpoint))
+    run()
+    Files(spark).forget_first_batch(str(checkpoint))  # does nothing: this one is noted
+    run()
+    assert spark.read.parquet(str(tmp_path / "rows")).count() == 10
 
 
 # --- A cluster --------------------------------------------------------------------------------------------------------
