@@ -152,8 +152,6 @@ def test_a_writer_without_a_broker_says_so_when_it_flushes(broker, url):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.slow
 def test_a_transaction_without_a_broker_is_an_error_of_the_brokers(broker, url, monkeypatch):
     monkeypatch.setattr(topic_writer, "COMMIT_SECONDS", 2.0)
     monkeypatch.setattr(topic_writer, "ABORT_SECONDS", 0.5)
@@ -176,6 +174,8 @@ def test_ctrl_c_ends_a_commit_that_no_broker_answers(broker, url):
         writer.extend([b"1"])
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_too_few_replicas_are_told_and_nothing_is_lost(journal, broker, url, witness, topic, tmp_path):
     """The client itself says only that deliveries timed out."""
     with jlog.Writer(tmp_path / "other") as other:
