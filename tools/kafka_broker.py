@@ -58,7 +58,7 @@ SETTINGS = {
     "log.cleaner.backoff.ms": "200",
     "log.initial.task.delay.ms": "100",
     "log.retention.check.interval.ms": "200",
-    "broker.session.timeout.ms": "1000",
+    "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "200",
     "num.network.threads": "2",
     "num.io.threads": "2",
