@@ -84,20 +84,13 @@ cdef class Body:
 
     @staticmethod
     def of_values(tuple values not None) -> Body:
-        """Of bytes."""
         cdef Body body = Body()
-        cdef size_t total = 0, size
+        cdef size_t total = 0
         for value in values:
             total += JLOG_SHORT_BYTES + PyBytes_GET_SIZE(value)
         body.reserve(total)
         for value in values:
-            size = PyBytes_GET_SIZE(value)
-            if size > JLOG_SHORT_VALUE_MAX:
-                body.add(value, None, None, None)
-                continue
-            jlog_encode_short(body.extend(JLOG_SHORT_BYTES + size), jlog_short_head(0, size),
-                              <const uint8_t *> PyBytes_AS_STRING(value), size)
-            body.count += 1
+            body.add(value, None, None, None)
         return body
 
     cdef int reserve(self, size_t more) except -1:

@@ -74,6 +74,8 @@ class Screen:
         try:
             self._give_back()
         finally:
+            if self.ended == signal.SIGHUP:  # the end of input may be seen before the signal, which then comes late
+                self._before[signal.SIGHUP] = signal.SIG_IGN
             for number, handler in self._before.items():
                 signal.signal(number, handler)
             signal.set_wakeup_fd(self._wakeup_before)

@@ -182,7 +182,7 @@ class Transactions:
             return self._fenced()
         if code in REFUSED:
             return Refused(f"{describe(error.args[0])} (topic {topic})")
-        if code in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT):
+        if code == KafkaError._MSG_TIMED_OUT:
             text = f"{self._settings.servers}: {what}: {self._cluster.why_late(topic)}"
             return Retry(text, BrokerError(text, code))
         found = as_ours(error, what, self._settings)

@@ -206,8 +206,8 @@ def _path(path: str) -> str:
         )
     if path.lower().startswith("kafka:"):
         raise ValueError(f"{path} is a topic; this sink writes journals, and Spark's format('kafka') topics")
-    if path.startswith("file:"):
-        return path_of_file(path, path[len("file:") :])
+    if path.lower().startswith("file:"):
+        path = path_of_file(path, path[len("file:") :])
     return journal_path(path)
 
 
