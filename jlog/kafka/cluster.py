@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from jlog.errors import JournalNotFound
 from jlog.flow.errors import Retry
 from jlog.flow.stop import Stop
-from jlog.kafka.errors import BrokerError, told
+from jlog.kafka.errors import TIMED_OUT, BrokerError, code_of, told
 from jlog.kafka.settings import Settings
 
 ANSWER_SECONDS = 10.0
@@ -60,18 +60,29 @@ class Cluster:
 
     def answer(self, future: Any, what: str, unreachable_seconds: float = ANSWER_SECONDS) -> Any:
         """Looks at whether to stop while it waits. unreachable_seconds: how long where no broker takes a connection."""
+        with told(what, self.settings):
+            try:
+                return self._wait(future, unreachable_seconds)
+            except KafkaException as error:
+                if code_of(error) in TIMED_OUT:
+                    self._forget_brokers()
+                raise
+
+    def _wait(self, future: Any, unreachable_seconds: float) -> Any:
         begun = time.monotonic()
         self.settings.unreachable = False
-        with told(what, self.settings):
-            while True:
-                try:
-                    return future.result(self._stop.slice())
-                except FutureTimeout:
-                    self.admin.poll(0)  # hears why no broker can be reached
-                    patience = unreachable_seconds if self.settings.unreachable else ANSWER_SECONDS
-                    if time.monotonic() > begun + patience:
-                        self._admin = None  # after brokers were killed one may never answer again
-                        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
+        while True:
+            try:
+                return future.result(self._stop.slice())
+            except FutureTimeout:
+                self.admin.poll(0)  # hears why no broker can be reached
+                patience = unreachable_seconds if self.settings.unreachable else ANSWER_SECONDS
+                if time.monotonic() > begun + patience:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
+
+    def _forget_brokers(self) -> None:
+        """The client keeps to the broker it was once told to put questions to, though that one is dead and others live."""
+        self._admin = None
 
     def check(self) -> None:
         """Retry where no broker answers."""
@@ -175,6 +186,7 @@ class Cluster:
 
     def why_late(self, name: str) -> str:
         """What keeps deliveries from being acknowledged, as far as can be told: the client says only that they timed out."""
+        self._forget_brokers()
         try:
             answers = self.admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
             found = self.answer(answers[name], f"asking for topic {name}", UNREACHABLE_SECONDS)

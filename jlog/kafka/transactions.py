@@ -33,6 +33,8 @@ ABORT_SECONDS = 5.0
 LOOK_EVERY = 2.0  # seconds, while deliveries hang: whether the topic is still there
 BATCH_BYTES = 1_000_000
 OWNER = b"owner"  # its row in the table of marks: which instance writes
+# The second: the broker cannot end the transaction before, for what keeps this one from being acknowledged as well.
+LATE = (KafkaError._MSG_TIMED_OUT, KafkaError.CONCURRENT_TRANSACTIONS)
 PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # by ourselves, when a transaction is given up
 
 
@@ -182,7 +184,7 @@ class Transactions:
             return self._fenced()
         if code in REFUSED:
             return Refused(f"{describe(error.args[0])} (topic {topic})")
-        if code == KafkaError._MSG_TIMED_OUT:
+        if code in LATE:
             text = f"{self._settings.servers}: {what}: {self._cluster.why_late(topic)}"
             return Retry(text, BrokerError(text, code))
         found = as_ours(error, what, self._settings)
