@@ -1,4 +1,4 @@
-"""Spark writing into a journal, beside Spark writing the same rows as Parquet."""
+"""Spark writing rows of Parquet into a journal, beside Spark writing them as Parquet again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from spark_source import session
+from spark_source import both, load_of, session
 
 import jlog
 from jlog.bench.contest import Contest, Settings, Way
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from jlog.bench.contest import Run
-
-TIMES = 5  # as many records as the others have: what a job costs by itself is a third of a second
-PARTITIONS = 4
 
 
 def to_journal(frame: DataFrame, records: int) -> Run:
@@ -45,16 +42,13 @@ def to_parquet(frame: DataFrame, records: int) -> Run:
 
 @contextmanager
 def sink(settings: Settings) -> Iterator[tuple[Way, Way]]:
-    records = TIMES * settings.load.chunks * settings.load.chunk_records
-    frame = (
-        session()
-        .range(records, numPartitions=PARTITIONS)
-        .selectExpr("cast(rpad(cast(id AS string), 100, '.') AS binary) AS value")
-    )
-    yield (
-        Way("Spark to a journal", to_journal(frame, records)),
-        Way("Spark to Parquet", to_parquet(frame, records)),
-    )
+    records = load_of(settings).records
+    with both(settings) as (_, parquet):
+        frame = session().read.parquet(str(parquet)).select("value")
+        yield (
+            Way("Spark, Parquet to a journal", to_journal(frame, records)),
+            Way("Spark, Parquet to Parquet", to_parquet(frame, records)),
+        )
 
 
 CONTESTS = [Contest("spark-sink", sink)]  # to reach 2 million records a second

@@ -21,6 +21,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, Struc
 import jlog
 from jlog.errors import JournalExists
 from jlog.filesystem import journal_path, path_of_file
+from jlog.spark.beside import beside
 from jlog.spark.ledger import BATCH, STREAM, Ledger, queries
 from jlog.spark.staging import Staged, Staging
 
@@ -49,9 +50,11 @@ LEFT_OUT = ("sequence", "journal")  # of a journal that was read: here the recor
 
 
 class Sink:
-    """What both have in common; it is pickled, and goes to the tasks."""
+    """What both have in common; it is pickled, and goes to the tasks. comes_back: under the same name, after a power loss."""
 
-    def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool) -> None:
+    def __init__(
+        self, schema: Schema, options: Mapping[str, str], overwrite: bool, *, comes_back: bool
+    ) -> None:
         given = {name.lower(): value for name, value in options.items()}
         unknown = sorted(name for name in options if name.lower() not in KNOWN)
         if unknown:
@@ -65,10 +68,11 @@ class Sink:
             )
         self.writer_options = _writer_options(given)
         self._directory = _absolute(given.get("stagingdirectory"))
+        self._comes_back = comes_back
         self._uuid = _open(self.path, self.writer_options, given.get("create", "true"))
 
     def staging(self, query: str) -> Staging:
-        return Staging(self.path, self._uuid, query, self._directory)
+        return Staging(self.path, self._uuid, query, self._directory, durable=self._comes_back)
 
     def commit(self, kind: str, query: str, batch: int, staged: Sequence[Staged]) -> None:
         staging = self.staging(query)
@@ -99,8 +103,8 @@ class BatchSink(DataSourceArrowWriter):
     """frame.write.format("jlog").mode("append").save(path)"""
 
     def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool) -> None:
-        self._sink = Sink(schema, options, overwrite)
         name = options.get("transaction")
+        self._sink = Sink(schema, options, overwrite, comes_back=name is not None)
         if name is not None and not TRANSACTION.fullmatch(name):
             raise ValueError(
                 f"a transaction's name has 1 to 100 letters, digits, dots, colons, hyphens and underscores, not {name!r}"
@@ -126,7 +130,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             raise ValueError(
                 "the option transaction is for batch writes; a streaming query is known by its checkpoint"
             )
-        self._sink = Sink(schema, options, overwrite)
+        self._sink = Sink(schema, options, overwrite, comes_back=True)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         context = _context()
@@ -275,11 +279,14 @@ def _append(
     done: int,
     manifest: str,
 ) -> None:
-    """The records behind the first `done`, piece by piece. Each says how far it has come, the last that all are in."""
+    """The records behind the first `done`, piece by piece. Each says how far it has come, the last that all are in. They are
+    synced meanwhile: the disk need not wait for the last."""
     records = sum(part.records for part in staged)
-    for piece in _pieces(staging.read(staged, done)):
-        done += piece.num_rows
-        writer.extend_arrow(piece, state=ledger.note(batch, done, manifest if done < records else None))
+    with beside(writer.sync) as sync:
+        for piece in _pieces(staging.read(staged, done)):
+            done += piece.num_rows
+            writer.extend_arrow(piece, state=ledger.note(batch, done, manifest if done < records else None))
+            sync()
 
 
 def _pieces(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:

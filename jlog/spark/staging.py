@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain
 
 import portalocker
 import pyarrow
@@ -21,6 +23,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from jlog.errors import JournalError, JournalNotFound
 from jlog.filesystem import share
+from jlog.spark.beside import beside
 
 DIRECTORY = "spark"
 STALE_SECONDS = 24 * 3600
@@ -40,11 +43,13 @@ class Staged(WriterCommitMessage):
 
 class Staging:
     """Where the query's files are. directory: another place than the journal's own, which driver and executors see; uuid: the
-    journal's, for it may not be the only one that stages there."""
+    journal's, for it may not be the only one that stages there; durable: what a commit has begun with can be ended after a
+    power loss."""
 
-    def __init__(self, journal: str, uuid: str, query: str, directory: str | None) -> None:
+    def __init__(self, journal: str, uuid: str, query: str, directory: str | None, *, durable: bool) -> None:
         self.journal = journal
         self.query = query
+        self._durable = durable
         self._home = os.path.join(journal, DIRECTORY, query)
         self._files = (
             self._home if directory is None else os.path.join(directory, f"{DIRECTORY}-{uuid}", query)
@@ -66,7 +71,8 @@ class Staging:
         name = f"part-{partition:05}-{secrets.token_hex(8)}.arrow"
         path = os.path.join(folder, name)
         try:
-            records, size = _write(path, first.select(columns), batches, columns)
+            rows = (found.select(columns) for found in chain([first], batches))
+            records, size = _write(path, rows, self._durable)
         except BaseException:
             if os.path.exists(path):
                 os.unlink(path)
@@ -104,16 +110,16 @@ class Staging:
                 os.close(fd)
 
     def keep(self, staged: list[Staged]) -> str:
-        """Makes them durable, and the list of them; returns its name. From then on a commit can be resumed."""
-        for part in staged:
-            _sync(os.path.join(self.batch(part.batch), part.file))
-        _sync(self.batch(staged[0].batch))
+        """Lists them; returns the list's name. From then on a commit can be resumed."""
         name = f"commit-{secrets.token_hex(8)}.json"
         path = os.path.join(self._home, name)
         with open(path, "x", encoding="utf-8") as file:
             json.dump([asdict(part) for part in staged], file)
-        for made in (path, self._home, os.path.dirname(self._home), self.journal):
-            _sync(made)
+        if self._durable:
+            folder = self.batch(staged[0].batch)
+            files = [os.path.join(folder, part.file) for part in staged]
+            for made in (*files, folder, path, self._home, os.path.dirname(self._home), self.journal):
+                _sync(made)
         return name
 
     def kept(self, name: str, appended: int) -> list[Staged]:
@@ -162,17 +168,21 @@ class Staging:
                     shutil.rmtree(path, ignore_errors=True)
 
 
-def _write(
-    path: str, first: pyarrow.RecordBatch, others: Iterator[pyarrow.RecordBatch], columns: list[str]
-) -> tuple[int, int]:
+def _write(path: str, batches: Iterator[pyarrow.RecordBatch], durable: bool) -> tuple[int, int]:
+    """Returns the records and their bytes. durable: the disk begins meanwhile, so that a commit has little to wait for."""
     records = 0
-    with pyarrow.OSFile(path, "wb") as file:
-        with pyarrow.ipc.new_file(file, first.schema) as writer:
-            writer.write_batch(first)
-            records += first.num_rows
-            for batch in others:
-                writer.write_batch(batch.select(columns))
-                records += batch.num_rows
+    first = next(batches)
+    with (
+        pyarrow.OSFile(path, "wb") as file,
+        beside(partial(os.fdatasync, file.fileno())) as sync,
+        pyarrow.ipc.new_file(file, first.schema) as writer,
+    ):
+        for batch in chain([first], batches):
+            writer.write_batch(batch)
+            records += batch.num_rows
+            if durable:
+                sync()
+        writer.close()
         return records, file.tell()
 
 

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 import jlog
 from behaviour.journals import records, values
 from jlog.spark import forget, queries
+from jlog.spark.beside import beside
 from jlog.spark.ledger import BATCH, KEPT, STREAM, Ledger
 from jlog.spark.sink import AT_ONCE_BYTES, Sink
 from jlog.spark.staging import STALE_SECONDS, Staged
@@ -289,7 +290,7 @@ def stage(sink: Sink, query: str, batch: int, parts: list[list[bytes]]) -> list[
 
 @pytest.fixture
 def sink(tmp_path: Path) -> Sink:
-    return Sink(VALUE, {"path": str(tmp_path / "journal")}, False)
+    return Sink(VALUE, {"path": str(tmp_path / "journal")}, False, comes_back=True)
 
 
 LARGE = [numbered(10_000, 1_000), [b"%d-" % n + bytes(1_000) for n in range(10_000)]]
@@ -323,6 +324,29 @@ def test_a_commit_that_was_cut_short_is_ended_with_the_same_rows_in_their_order(
     sink.commit(STREAM, "q", 0, again)
     assert values(sink.path) == ALL
     assert "spark" not in os.listdir(sink.path)
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_rows_are_synced_before_a_part_of_them_is_in_for_a_query_that_can_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_back: bool
+) -> None:
+    synced: list[str] = []
+
+    def note(fd: int, sync: Callable[[int], None] = os.fsync) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    sink = Sink(VALUE, {"path": str(tmp_path / "journal")}, False, comes_back=comes_back)
+    staged = stage(sink, "q", 0, LARGE)
+    sink.commit(STREAM, "q", 0, staged)
+    assert ({part.file for part in staged} <= {Path(path).name for path in synced}) == comes_back
+    assert values(sink.path) == ALL
+
+
+def test_what_fails_beside_the_work_comes_out_at_its_end() -> None:
+    with pytest.raises(OSError, match="Bad file descriptor"), beside(lambda: os.fdatasync(1_000_000)) as sync:
+        sync()
 
 
 def test_what_a_resumed_commit_needs_is_not_removed_by_an_abort_nor_by_age(sink: Sink) -> None:
