@@ -74,7 +74,7 @@ cdef int64_t as_time_us(timestamp_us) except? -1:
 
 
 cdef class Body:
-    """The body of a block, growing. Raises RecordTooLarge at 1.5 GiB. After an error of adding to it, it is of no use."""
+    """The body of a block, growing. Raises RecordTooLarge at 1.5 GiB."""
 
     def __cinit__(self):
         self.explicit_max_us = INT64_MIN
@@ -140,6 +140,21 @@ cdef class Body:
         self.put_long(tag, time_us, value, None if key is None else as_bytes(key), headers)
         self.count += 1
         return 0
+
+    def add_columns(self, values not None, keys, headers, timestamps_us) -> None:
+        """As many records as there are values; a column may be None. All of them, or none where one is refused."""
+        size, count, explicit_count = self.size, self.count, self.explicit_count
+        cdef int64_t explicit_max_us = self.explicit_max_us
+        cdef Py_ssize_t i = 0
+        try:
+            for value in values:
+                self.add(value, None if keys is None else keys[i], None if headers is None else headers[i],
+                         None if timestamps_us is None else timestamps_us[i])
+                i += 1
+        except BaseException:
+            self.size, self.count = size, count
+            self.explicit_count, self.explicit_max_us = explicit_count, explicit_max_us
+            raise
 
     cdef int put_long(self, uint32_t tag, int64_t time_us, bytes value, bytes key, headers) except -1:
         cdef size_t start = self.size

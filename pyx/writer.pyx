@@ -206,10 +206,7 @@ cdef class Writer:
             if plain is not None:
                 return self.extend_values(plain, state)
         body = Body()
-        keys, headers, timestamps_us = columns
-        for i, value in enumerate(items):
-            body.add(value, None if keys is None else keys[i], None if headers is None else headers[i],
-                     None if timestamps_us is None else timestamps_us[i])
+        body.add_columns(items, *columns)
         return self.extend_body(body, state)
 
     def extend_arrow(self, data, /, *, state=None):
@@ -260,8 +257,8 @@ cdef class Writer:
         cdef uint64_t sequence = attachment.run(call, self.lock_timeout)
         return sequence if attachment.buffer.page.sync_mode != JLOG_SYNC_APPEND else self.durable(attachment, sequence)
 
-    cdef object extend_body(self, Body body, state):
-        """Records that are encoded already: copied into the buffer, or a block of their own."""
+    def extend_body(self, Body body not None, state):
+        """extend with records that are encoded already: copied into the buffer, or a block of its own. Uses the body up."""
         cdef Attachment attachment = self.attachment
         self.raise_if_closed()
         if not state and body.count == 0:

@@ -1,7 +1,19 @@
-from typing_extensions import disjoint_base
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from typing_extensions import Buffer, disjoint_base
+
+_Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
 
 @disjoint_base
 class Body:
     @staticmethod
     def of_values(values: tuple[bytes, ...]) -> Body: ...
+    def add_columns(
+        self,
+        values: Sequence[Buffer | None],
+        keys: Sequence[Buffer | None] | None,
+        headers: Sequence[_Headers | None] | None,
+        timestamps_us: Sequence[int | None] | None,
+    ) -> None: ...
     def add_state(self, key: bytes, value: bytes | None) -> None: ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import time
@@ -12,10 +11,11 @@ from typing import Any
 import portalocker
 
 import jlog
+from jlog._core.encode import Body
 from jlog.errors import JournalError, JournalLocked, PositionLost
 from jlog.flow.ends import Lag, Marks
 from jlog.flow.engine import nothing
-from jlog.flow.records import Columns, RecordLike
+from jlog.flow.records import RecordLike, columns_of
 
 STATE_PREFIX = b"jlog.source:"
 READ_BYTES = 4 << 20
@@ -184,10 +184,9 @@ class JournalSink:
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self.left_out = 0
-        self._put_off = False
         self._writer = jlog.Writer(path, **options)
         self._path = self._writer.path
-        self._columns = Columns()
+        self._body = Body()
         self._marks: Marks = {}
         self._prepared: Marks = {}
         try:
@@ -206,16 +205,10 @@ class JournalSink:
         return dict(self._marks)
 
     def write(self, batch: Iterable[RecordLike]) -> int:
-        if gc.isenabled():
-            # Or it goes through what is gathered again and again, for a quarter of the time, and finds nothing to free.
-            gc.disable()
-            self._put_off = True
-        return self._columns.add(batch)
-
-    def _collect_again(self) -> None:
-        if self._put_off:
-            self._put_off = False
-            gc.enable()
+        # Encoded at once: while they are in the processor's cache, and before the garbage collector has gone through them.
+        found = columns_of(batch)
+        self._body.add_columns(found.values, found.keys, found.headers, found.timestamps_us)
+        return found.value_bytes
 
     def leave_out(self, record: RecordLike, where: str, reason: str) -> None:  # noqa: ARG002
         self.left_out += 1
@@ -225,12 +218,9 @@ class JournalSink:
 
     def commit(self) -> None:
         changed = {name: mark for name, mark in self._prepared.items() if self._marks.get(name) != mark}
-        columns = self._columns
         state = {STATE_PREFIX + name.encode(): json.dumps(mark).encode() for name, mark in changed.items()}
         try:
-            self._writer.extend(
-                columns.values, columns.keys, columns.headers, columns.timestamps_us, state=state
-            )
+            self._writer.extend_body(self._body, state)
             self._marks |= changed
         finally:
             self.drop()
@@ -240,12 +230,10 @@ class JournalSink:
         return True
 
     def drop(self) -> None:
-        self._columns.clear()
-        self._collect_again()
+        self._body = Body()
         self.left_out = 0
 
     def close(self) -> None:
-        self._collect_again()
         try:
             self._writer.close()
         finally:

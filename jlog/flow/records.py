@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 BYTES = (bytes, bytearray, memoryview, type(None))
 Headers = Sequence[tuple[str, bytes | None]]
@@ -82,22 +82,15 @@ class Columns:
     def __len__(self) -> int:
         return len(self.values)
 
-    def add(self, batch: Iterable[RecordLike]) -> int:
-        """Returns the bytes of the values."""
-        columns = getattr(batch, "columns", None)
-        found = columns() if columns is not None else _columns_of(batch)
-        self.values += found.values
-        self.keys += found.keys
-        self.headers += found.headers
-        self.timestamps_us += found.timestamps_us
-        return sum(map(len, filter(None, found.values)))
-
-    def clear(self) -> None:
-        for column in (self.values, self.keys, self.headers, self.timestamps_us):
-            column.clear()
+    @property
+    def value_bytes(self) -> int:
+        return sum(map(len, filter(None, self.values)))
 
 
-def _columns_of(batch: Iterable[RecordLike]) -> Columns:
+def columns_of(batch: Iterable[RecordLike]) -> Columns:
+    columns = getattr(batch, "columns", None)
+    if columns is not None:
+        return cast("Columns", columns())
     found = Columns()
     for record in batch:
         found.values.append(record.value)

@@ -146,16 +146,20 @@ class Origins:
         }
 
     def headers(self, messages: Sequence[Any]) -> list[Headers | None]:
-        """Of each message, with its own before them. In tuples: the garbage collector need not look at these again."""
+        """Of each message, with its own before them."""
         places: Iterable[Headers]
         if len(self._known) == 1:
             places = repeat(*self._known.values())
         else:
             topics, partitions = map(Message.topic, messages), map(Message.partition, messages)
             places = map(self._known.__getitem__, zip(topics, partitions, strict=True))
+        offsets = tuple(map(Message.offset, messages))
+        decimal = (
+            b"%d " * len(offsets) % offsets
+        ).split()  # at once: half of the time that each by itself takes
         return [
-            (*(own or ()), *place, (OFFSET, b"%d" % offset))
+            (*(own or ()), *place, offset)
             for own, place, offset in zip(
-                map(Message.headers, messages), places, map(Message.offset, messages), strict=False
+                map(Message.headers, messages), places, zip(repeat(OFFSET), decimal), strict=False
             )
         ]
