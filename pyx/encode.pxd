@@ -12,8 +12,11 @@ cdef class Body:
     cdef uint64_t explicit_count
     cdef int64_t explicit_max_us
     cdef bint has_state
+    cdef bint taken
     cdef bytes packed
 
+    cdef int take(self) except -1
+    cdef int add_state(self, bytes key, bytes value) except -1
     cdef int reserve(self, size_t more) except -1
     cdef uint8_t *extend(self, size_t more) except NULL
     cdef uint32_t append(self, bytes piece) except? 0xFFFFFFFF

@@ -93,6 +93,13 @@ cdef class Body:
             body.add(value, None, None, None)
         return body
 
+    cdef int take(self) except -1:
+        """Adding runs the caller's code, and appending lets go of the GIL: neither may be met by another one."""
+        if self.taken:
+            raise ValueError("this body was appended already, or is being added to; writer.body() makes another")
+        self.taken = True
+        return 0
+
     cdef int reserve(self, size_t more) except -1:
         """Room for `more` bytes."""
         cdef size_t needed = self.size + more, room
@@ -143,6 +150,7 @@ cdef class Body:
 
     def add_columns(self, values not None, keys, headers, timestamps_us) -> None:
         """As many records as there are values; a column may be None. All of them, or none where one is refused."""
+        self.take()
         size, count, explicit_count = self.size, self.count, self.explicit_count
         cdef int64_t explicit_max_us = self.explicit_max_us
         cdef Py_ssize_t i = 0
@@ -155,6 +163,8 @@ cdef class Body:
             self.size, self.count = size, count
             self.explicit_count, self.explicit_max_us = explicit_count, explicit_max_us
             raise
+        finally:
+            self.taken = False
 
     cdef int put_long(self, uint32_t tag, int64_t time_us, bytes value, bytes key, headers) except -1:
         cdef size_t start = self.size
@@ -197,10 +207,11 @@ cdef class Body:
             raise too_large(self.size - start)
         return <uint32_t> (self.size - start)
 
-    def add_state(self, bytes key not None, value) -> None:
+    cdef int add_state(self, bytes key, bytes value) except -1:
         """A state record: it has no sequence. A value of None deletes the key."""
         self.put_long(JLOG_TAG_STATE, 0, value, key, None)
         self.has_state = True
+        return 0
 
     cdef int describe(self, Call *call) except -1:
         """Makes it the call's records. It must outlive the call."""

@@ -224,6 +224,12 @@ cdef class Writer:
         self.raise_if_closed()
         return self.extend_body(body_of_arrow(data), state)
 
+    def body(self) -> Body:
+        """An empty body for extend_body: for a batch that is gathered bit by bit. What is added to it is encoded at once, so
+        that it takes the memory of its bytes alone: body.add_columns(values, keys, headers, timestamps_us), with lists or
+        tuples, or None for all columns but the first. A refused record leaves the body as it was before that call."""
+        return Body()
+
     cdef object extend_values(self, tuple items, state):
         """Values without key, headers or time: encoded under the lock, straight into the buffer."""
         cdef Attachment attachment = self.attachment
@@ -257,10 +263,11 @@ cdef class Writer:
         cdef uint64_t sequence = attachment.run(call, self.lock_timeout)
         return sequence if attachment.buffer.page.sync_mode != JLOG_SYNC_APPEND else self.durable(attachment, sequence)
 
-    def extend_body(self, Body body not None, state):
-        """extend with records that are encoded already: copied into the buffer, or a block of its own. Uses the body up."""
+    def extend_body(self, Body body not None, state=None):
+        """extend with what a body holds: all of it or none. Returns the sequence of the first. A body is appended once."""
         cdef Attachment attachment = self.attachment
         self.raise_if_closed()
+        body.take()
         if not state and body.count == 0:
             return self.next_sequence
         # Pinned: what follows lets other threads run, and one of them may close this writer.

@@ -11,7 +11,6 @@ from typing import Any
 import portalocker
 
 import jlog
-from jlog._core.encode import Body
 from jlog.errors import JournalError, JournalLocked, PositionLost
 from jlog.flow.ends import Lag, Marks
 from jlog.flow.engine import nothing
@@ -186,7 +185,7 @@ class JournalSink:
         self.left_out = 0
         self._writer = jlog.Writer(path, **options)
         self._path = self._writer.path
-        self._body = Body()
+        self._body = self._writer.body()
         self._marks: Marks = {}
         self._prepared: Marks = {}
         try:
@@ -230,7 +229,7 @@ class JournalSink:
         return True
 
     def drop(self) -> None:
-        self._body = Body()
+        self._body = self._writer.body()
         self.left_out = 0
 
     def close(self) -> None:

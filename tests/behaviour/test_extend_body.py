@@ -1,0 +1,54 @@
+"""Records gathered in a body, and appended together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import jlog
+
+
+@pytest.mark.parametrize(
+    ("values", "headers", "error"),
+    [
+        ([b"c", "text"], None, TypeError),
+        ([b"c", b"d"], [None, [("name", "text")]], TypeError),
+        ([b"c", b"d"], [None], IndexError),
+    ],
+)
+def test_of_columns_with_a_record_that_is_refused_nothing_is_added(
+    tmp_path: Any, values: Any, headers: Any, error: type[Exception]
+) -> None:
+    writer = jlog.Writer(tmp_path / "journal")
+    body = writer.body()
+    body.add_columns([b"a"], [b"key"], [[("name", b"header")]], [5])
+    with pytest.raises(error):
+        body.add_columns(values, None, headers, [7, 8])
+    body.add_columns([b"b"], None, None, None)
+    with writer:
+        assert writer.extend_body(body, {b"k": b"v"}) == 0
+    with jlog.Reader(tmp_path / "journal") as reader:
+        first, second = reader
+        assert (first.value, first.key, first.headers) == (b"a", b"key", [("name", b"header")])
+        assert (first.timestamp_us, second.value, second.key) == (5, b"b", None)
+
+
+def test_a_body_is_appended_once_and_not_while_it_is_added_to(tmp_path: Any) -> None:
+    with jlog.Writer(tmp_path / "journal") as writer:
+        body = writer.body()
+
+        def values() -> Iterator[bytes]:
+            yield b"a"
+            with pytest.raises(ValueError, match="is being added to"):
+                writer.extend_body(body)
+            with pytest.raises(ValueError, match="is being added to"):
+                body.add_columns([b"b"], None, None, None)
+
+        body.add_columns(values(), None, None, None)
+        assert writer.extend_body(body) == 0
+        for again in (writer.extend_body, lambda body: body.add_columns([b"c"], None, None, None)):
+            with pytest.raises(ValueError, match=r"appended already.*writer\.body\(\)"):
+                again(body)
+        assert writer.next_sequence == 1
