@@ -154,9 +154,7 @@ class Origins:
             topics, partitions = map(Message.topic, messages), map(Message.partition, messages)
             places = map(self._known.__getitem__, zip(topics, partitions, strict=True))
         offsets = tuple(map(Message.offset, messages))
-        decimal = (
-            b"%d " * len(offsets) % offsets
-        ).split()  # at once: half of the time that each by itself takes
+        decimal = (b"%d " * len(offsets) % offsets).split()  # all at once: each by itself takes longer
         return [
             (*(own or ()), *place, offset)
             for own, place, offset in zip(

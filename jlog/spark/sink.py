@@ -23,12 +23,11 @@ from jlog.errors import JournalExists
 from jlog.filesystem import journal_path, path_of_file
 from jlog.spark.beside import beside
 from jlog.spark.ledger import BATCH, STREAM, Ledger, queries
-from jlog.spark.staging import Staged, Staging
+from jlog.spark.staging import AT_ONCE_BYTES, Staged, Staging
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType as Schema
 
-AT_ONCE_BYTES = 8 << 20  # a batch up to this size is appended at once: readers see all of it or nothing
 APPEND_BYTES = 2 << 20  # what a larger one is appended in: more at once falls out of the processor's cache
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # how Spark calls them
 TRANSACTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")

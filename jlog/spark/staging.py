@@ -27,6 +27,7 @@ from jlog.spark.beside import beside
 
 DIRECTORY = "spark"
 STALE_SECONDS = 24 * 3600
+AT_ONCE_BYTES = 8 << 20  # a batch up to this size is appended at once: readers see all of it or nothing
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,8 @@ class Staging:
 
 
 def _write(path: str, batches: Iterator[pyarrow.RecordBatch], durable: bool) -> tuple[int, int]:
-    """Returns the records and their bytes. durable: the disk begins meanwhile, so that a commit has little to wait for."""
+    """Returns the records and their bytes. durable: of a batch that is not appended at once, the disk has most when a
+    commit asks for it."""
     records = 0
     first = next(batches)
     with (
@@ -180,7 +182,7 @@ def _write(path: str, batches: Iterator[pyarrow.RecordBatch], durable: bool) -> 
         for batch in chain([first], batches):
             writer.write_batch(batch)
             records += batch.num_rows
-            if durable:
+            if durable and file.tell() > AT_ONCE_BYTES:
                 sync()
         writer.close()
         return records, file.tell()

@@ -19,8 +19,8 @@ from behaviour.journals import records, values
 from jlog.spark import forget, queries
 from jlog.spark.beside import beside
 from jlog.spark.ledger import BATCH, KEPT, STREAM, Ledger
-from jlog.spark.sink import AT_ONCE_BYTES, Sink
-from jlog.spark.staging import STALE_SECONDS, Staged
+from jlog.spark.sink import Sink
+from jlog.spark.staging import AT_ONCE_BYTES, STALE_SECONDS, Staged
 
 VALUE = StructType().add("value", "binary")
 
