@@ -701,9 +701,7 @@ class Walk:
             if slot.problem or (slot.segment, slot.offset, slot.first_sequence) != contents.end:
                 continue
             body = page.body[: slot.used]
-            fits = slot.used == 0 or BASE_BYTES < slot.used <= min(
-                slot.capacity, page.capacity, len(page.body)
-            )
+            fits = slot.used == 0 or BASE_BYTES < slot.used <= min(slot.capacity, len(page.body))
             whole = fits and crc32c(body) == slot.body_crc
             require(whole or not self.place, page.path, PAGE_BYTES, "the body is not what the word says")
             if whole and slot.used:

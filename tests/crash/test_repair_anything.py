@@ -102,3 +102,13 @@ def test_whatever_is_damaged_every_record_of_a_whole_block_survives_the_repair(w
     with unchanged(path):
         assert not jlog.Journal.repair_at(path).actions
     check_goes_on(whole, path, found)
+
+
+def test_nothing_hangs_on_the_capacity_in_the_page(whole, tmp_path_factory):
+    path = whole.ruin(tmp_path_factory.getbasetemp() / "ruin")
+    strike(path, "precommit", "zero", 64, 8)
+    survivors = whole.survivors(path)
+    report = jlog.Journal.repair_at(path)
+    assert report.ok, report
+    found = check(whole, path, survivors, whole.positions, as_found=not report.actions)
+    check_goes_on(whole, path, found)
