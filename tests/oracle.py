@@ -807,12 +807,14 @@ def read_journal(path: str | os.PathLike[str]) -> Contents:
 
 
 def check_journal(
-    path: str | os.PathLike[str], max_bytes: int = 64 << 20, *, indexes: bool = True
+    path: str | os.PathLike[str], max_bytes: int = 64 << 20, *, indexes: bool = True, capacity: bool = True
 ) -> Contents | None:
     """Raises OracleError at the first thing that the format does not allow. With more than `max_bytes` of bodies only
     the headers and a sample of the blocks are looked at, and None is returned. `indexes=False` ignores index files,
-    which a power loss may leave wrong."""
+    which a power loss may leave wrong; `capacity=False` the one in the page, on which no record hangs."""
     contents = load(path, strict=True)
+    if capacity:
+        check_capacity(contents)
     blocks = contents.blocks
     sample = sum(block.raw_bytes for block in blocks) > max_bytes
     check_segments(contents)
@@ -906,6 +908,13 @@ def check_blocks(contents: Contents) -> None:
         records, changes = decode_open(contents.open_block)
         require(not changes, contents.open_block.path, PAGE_BYTES, "there is state in the pre-commit buffer")
         clock.check(contents.open_block, records)
+
+
+def check_capacity(contents: Contents) -> None:
+    page, block = contents.page, contents.open_block
+    if page is not None and block is not None:
+        fits = BASE_BYTES + len(block.raw) <= page.capacity
+        require(fits, page.path, 64, "the open block has more bytes than the capacity")
 
 
 def check_sample(blocks: list[Block]) -> None:
