@@ -79,9 +79,6 @@ class Columns:
     headers: list[Headers | None] = field(default_factory=list)
     timestamps_us: list[int | None] = field(default_factory=list)
 
-    def __len__(self) -> int:
-        return len(self.values)
-
     @property
     def value_bytes(self) -> int:
         return sum(map(len, filter(None, self.values)))

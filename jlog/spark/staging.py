@@ -73,7 +73,7 @@ class Staging:
         path = os.path.join(folder, name)
         try:
             rows = (found.select(columns) for found in chain([first], batches))
-            records, size = _write(path, rows, self._durable)
+            records, size = _write(path, first.select(columns).schema, rows, self._durable)
         except BaseException:
             if os.path.exists(path):
                 os.unlink(path)
@@ -169,17 +169,18 @@ class Staging:
                     shutil.rmtree(path, ignore_errors=True)
 
 
-def _write(path: str, batches: Iterator[pyarrow.RecordBatch], durable: bool) -> tuple[int, int]:
+def _write(
+    path: str, schema: pyarrow.Schema, batches: Iterator[pyarrow.RecordBatch], durable: bool
+) -> tuple[int, int]:
     """Returns the records and their bytes. durable: of a batch that is not appended at once, the disk has most when a
     commit asks for it."""
     records = 0
-    first = next(batches)
     with (
         pyarrow.OSFile(path, "wb") as file,
         beside(partial(os.fdatasync, file.fileno())) as sync,
-        pyarrow.ipc.new_file(file, first.schema) as writer,
+        pyarrow.ipc.new_file(file, schema) as writer,
     ):
-        for batch in chain([first], batches):
+        for batch in batches:
             writer.write_batch(batch)
             records += batch.num_rows
             if durable and file.tell() > AT_ONCE_BYTES:
