@@ -15,7 +15,7 @@ from jlog._core.record import Record, RecordBatch
 from jlog.archive import Archive, archive_of
 from jlog.archive.cursor import Across, ArchiveCursor, AsyncAcross
 from jlog.damage import Damage
-from jlog.errors import JournalError, JournalNotFound
+from jlog.errors import JournalError
 from jlog.filesystem import is_url
 from jlog.holes import Holes
 from jlog.meta import Meta, read_meta
@@ -70,18 +70,17 @@ class ArchiveReader(Reader):
 
     def _find(self, start: Start, *, checkpoints: bool = True) -> int:
         if isinstance(start, datetime):
-            return self._find_time(timestamp_us_of(start))
+            return self._find_time(start)
         checkpoints = checkpoints and self._live is not None
         return find_start(self._path, self._meta, self._cursor, start, checkpoints=checkpoints)
 
-    def _find_time(self, timestamp_us: int) -> int:
-        try:
-            found = self._archive.find_time(timestamp_us)
-            if self._live is None or found < self._archive.next_sequence:
-                return found
-        except JournalNotFound:
-            assert self._live is not None
-        return find_time(self._path, self._meta, timestamp_us, self._live.durable_only)
+    def _find_time(self, time: datetime) -> int:
+        if self._live is None:
+            return self._archive.find(time)
+        # The living journal is asked first: what goes after this is archived before it goes.
+        found = find_time(self._path, self._meta, timestamp_us_of(time), self._live.durable_only)
+        archived = self._archive.first_at(self._archive.segments(), time)
+        return found if archived is None else archived
 
     # --- Reading ----------------------------------------------------------------------------------------------------
 

@@ -166,7 +166,10 @@ class Journal:
         for segment, end in segment_ends(
             self._path, self._meta, cursor.end_place, int(cursor.first_sequence)
         ):
-            file = SegmentFile(self._path, segment, self._meta.uuid, check_header=False)
+            try:
+                file = SegmentFile(self._path, segment, self._meta.uuid, check_header=False)
+            except FileNotFoundError:
+                continue  # cleaned meanwhile
             try:
                 for piece in walk_segment(file, end, bodies=False):
                     yield file.path, piece if isinstance(piece, Block) else piece.damage(file.path)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from datetime import datetime
 
 from jlog._core.cursor import Cursor
 from jlog._core.index import build_index, load_index, points_at_block
 from jlog._core.segment import list_segments
+from jlog.errors import PositionLost
 from jlog.meta import Meta
 from jlog.names import Start, timestamp_us_of
 from jlog.positions import CHECKPOINT, PositionFile
@@ -46,23 +48,35 @@ def find_time(path: str, meta: Meta, timestamp_us: int, durable_only: bool = Fal
     block itself."""
     cursor = Cursor(path, meta.uuid, durable_only=durable_only)
     try:
-        cursor.seek(_before(path, meta, cursor, timestamp_us))
         while True:
-            batch = cursor.read(4096, 4 << 20)
-            if not len(batch):
-                return int(cursor.position)
-            for record in batch:
-                if record.timestamp_us >= timestamp_us:
-                    return int(record.sequence)
+            first = cursor.first_sequence
+            try:
+                cursor.seek(_before(path, meta, cursor, timestamp_us))
+                return _first_at(cursor, timestamp_us)
+            except (FileNotFoundError, PositionLost):
+                if cursor.first_sequence == first:
+                    raise  # else it was cleaned in this moment
     finally:
         cursor.close()
+
+
+def _first_at(cursor: Cursor, timestamp_us: int) -> int:
+    """From the position on."""
+    while True:
+        batch = cursor.read(4096, 4 << 20)
+        if not len(batch):
+            return int(cursor.position)
+        for record in batch:
+            if record.timestamp_us >= timestamp_us:
+                return int(record.sequence)
 
 
 def _before(path: str, meta: Meta, cursor: Cursor, timestamp_us: int) -> int:
     """A sequence before which every record is earlier, near the first that is not."""
     open_segment, open_offset, open_sequence = cursor.end_place
     first = int(cursor.first_sequence)
-    for segment in [name for name in list_segments(path) if name <= open_segment]:
+    segments = [name for name in list_segments(path) if name <= open_segment]
+    for segment in segments[max(0, bisect_right(segments, first) - 1) :]:  # what lies before is being removed
         end_offset = open_offset if segment == open_segment else 1 << 62
         index = load_index(path, segment, meta.uuid, end_offset)
         entry = index.locate_time(timestamp_us)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -267,8 +268,8 @@ class Reader:
             try:
                 return self._cursor.seek(sequence)
             except PositionLost:
-                if start != "begin":
-                    raise  # else the first records were removed in this moment
+                if start != "begin" and not isinstance(start, datetime):
+                    raise  # else what was found was removed in this moment
 
     # --- What is durable --------------------------------------------------------------------------------------------
 

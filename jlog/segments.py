@@ -29,7 +29,10 @@ EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class Segment:
-    """One file of the journal. The open one's records include those in the pre-commit buffer, its size does not."""
+    """One file of the journal. The open one's records include those in the pre-commit buffer, its size does not.
+
+    The timestamps are looked up when they are asked for: FileNotFoundError where the file has been removed since.
+    """
 
     path: str
     first_sequence: int

@@ -155,10 +155,7 @@ cdef class Cursor(Blocks):
         cdef bint inside
         gone = None
         while True:
-            first = self.first_sequence
-            if sequence < first:
-                raise PositionLost(f"{self.path}: the records before {first} have been removed by retention; seek to {first} "
-                                   "or later", first)
+            self.check_kept(sequence)
             try:
                 inside = self.enter_segment_of(sequence)
                 break
@@ -180,6 +177,13 @@ cdef class Cursor(Blocks):
             self.skip_to(sequence)
         return 0
 
+    cdef int check_kept(self, uint64_t sequence) except -1:
+        first = self.first_sequence
+        if sequence < first:
+            raise PositionLost(f"{self.path}: the records before {first} have been removed by retention; seek to {first} or "
+                               "later", first)
+        return 0
+
     cdef bint enter_segment_of(self, uint64_t sequence) except -1:
         """A block at or before it. False where it lies in a hole, or in what is damaged or missing: reading goes on behind
         it, or raises."""
@@ -192,6 +196,7 @@ cdef class Cursor(Blocks):
         at = max((s for s in segments if s <= sequence), default=segments[0])
         file = self.segment_file(at)
         if at > sequence:
+            self.check_kept(sequence)  # once more: it may have been cleaned before it was listed
             self.move_to(file, SEGMENT_HEADER_BYTES, sequence)
             return False
         if at == open_segment and sequence >= self.stop.now.slot.first_sequence:

@@ -132,17 +132,20 @@ class Archive:
 
     def find(self, time: datetime) -> int:
         """The sequence of the first record at or after this time; the end where all are earlier."""
-        return self.find_time(timestamp_us_of(time))
+        segments = self._described(self._some())
+        found = self.first_at(segments, time)
+        return segments[-1].end_sequence if found is None else found
 
-    def find_time(self, timestamp_us: int) -> int:
-        segments = self.segments()
+    def first_at(self, segments: list[ArchivedSegment], time: datetime) -> int | None:
+        """The first of their records at or after this time; None where all are earlier."""
+        timestamp_us = timestamp_us_of(time)
         for segment in segments:
             if segment.max_timestamp_us is not None and segment.max_timestamp_us >= timestamp_us:
                 with Window(self._target, segment) as window, window.naming_the_archive():
                     found = find_time(window.path, window.meta, timestamp_us)
                 if found < segment.end_sequence:
                     return found
-        return segments[-1].end_sequence
+        return None
 
     def info(self) -> dict[str, Any]:
         """What `jlogtool info --json` prints."""

@@ -59,12 +59,15 @@ class ArchiveCursor:
 
     @property
     def first_sequence(self) -> int:
+        if self._live is None:
+            return self._archive.first_sequence
+        first = int(
+            self._live.first_sequence
+        )  # asked before: what goes after this is archived before it goes
         try:
             return self._archive.first_sequence
         except JournalNotFound:
-            if self._live is None:
-                raise
-            return int(self._live.first_sequence)
+            return first
 
     @property
     def next_sequence(self) -> int:
@@ -95,12 +98,15 @@ class ArchiveCursor:
 
     def _seek_removed(self, sequence: int, lost: PositionLost) -> None:
         """What retention has removed; raises `lost` where it has not archived it."""
-        try:
-            segment = self._archive.at(sequence)
-        except (JournalNotFound, ValueError):
-            raise lost from None
-        if sequence >= segment.end_sequence and not self._goes_on(segment):
-            raise lost
+        while True:
+            try:
+                segment = self._archive.at(sequence)
+            except (JournalNotFound, ValueError):
+                raise lost from None
+            if sequence < segment.end_sequence or self._live_after(segment) is not None:
+                break
+            if self._archive.after(segment) is None:
+                raise lost
         self._seek_in(segment, sequence)
 
     def _seek_archived(self, sequence: int) -> None:
@@ -136,29 +142,28 @@ class ArchiveCursor:
                 return True
             if self._live is None:
                 return False
-            if self._goes_on(before):
+            following = self._live_after(before)
+            if following is not None:
                 try:
-                    self._seek_live(max(before.end_sequence, int(self._live.first_sequence)))
+                    self._seek_live(following)
                     return True
                 except PositionLost:
                     continue  # archived and removed in this moment
             if self._archive.after(before) is None:
                 raise self._archive.missing(before.end_sequence, int(self._live.first_sequence))
 
-    def _goes_on(self, before: ArchivedSegment) -> bool:
-        """Whether the living journal has what comes behind this segment: it begins there, or before."""
+    def _live_after(self, before: ArchivedSegment) -> int | None:
+        """Where the living journal goes on behind this segment; None where it does not have what comes there."""
         assert self._live is not None
         first = int(self._live.first_sequence)
         if first <= before.end_sequence:
-            return True
+            return before.end_sequence
         try:
             file = SegmentFile(self._live.path, first, self._live.uuid)
         except FileNotFoundError:
-            return False
-        return (file.previous_segment, file.previous_end_sequence) == (
-            before.first_sequence,
-            before.end_sequence,
-        )
+            return None
+        place = file.previous_segment, file.previous_end_sequence
+        return first if place == (before.first_sequence, before.end_sequence) else None
 
     def back_to_archive(self, lost: PositionLost) -> None:
         """Retention has removed what the living journal was to give next; raises `lost` where it has not archived it."""

@@ -46,13 +46,14 @@ class Source:
     def first_sequence(self) -> int:
         if self.is_archive:
             return Archive(self.path).first_sequence
+        first = jlog.Journal(
+            self.path
+        ).first_sequence  # asked first: what goes after this is archived before it goes
+        archive = archive_of(self.path, self.archive) if self.archive else None
         try:
-            archive = archive_of(self.path, self.archive) if self.archive else None
-            if archive is not None:
-                return archive.first_sequence
+            return first if archive is None else archive.first_sequence
         except JournalNotFound:
-            pass  # it may be empty yet
-        return jlog.Journal(self.path).first_sequence
+            return first  # it is empty yet
 
     def next_sequence(self, *, durable: bool = False) -> int:
         """durable: the end of what is synced, which is all of it where the journal may be written to."""

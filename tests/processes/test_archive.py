@@ -26,7 +26,7 @@ with jlog.Writer(path) as writer:
 SUBSCRIBE = """
 with jlog.Reader(path, "billing", create=False) as reader:
     for record in reader.follow(timeout=60):
-        assert record.value == value_of(record.sequence)
+        assert record.value == value_of(record.sequence), record
         if record.sequence % 20 == 19:
             reader.commit()
         if record.sequence == records - 1:
@@ -37,7 +37,7 @@ READ_AND_CLEAN = """
 expected = 0
 with jlog.Reader(path, archive=True) as reader:
     for record in reader.follow(timeout=60):
-        assert (record.sequence, record.value) == (expected, value_of(expected))
+        assert (record.sequence, record.value) == (expected, value_of(expected)), (record, expected)
         expected += 1
         if expected % 100 == 0:
             jlog.Journal(path).clean()
@@ -47,24 +47,32 @@ assert expected == records
 """
 
 
+@pytest.fixture
+def start():
+    """Starts processes; none is left."""
+    children = []
+
+    def start(code, path, records):
+        environment = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+        command = [sys.executable, "-c", PRELUDE + code, str(path), str(records)]
+        children.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+        return children[-1]
+
+    yield start
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
 @pytest.mark.parametrize("where", ["file", pytest.param("s3", marks=pytest.mark.xdist_group("s3"))])
-def test_nothing_is_missed_or_seen_twice_while_two_clean(tmp_path, where, request):
+def test_nothing_is_missed_or_seen_twice_while_two_clean(tmp_path, where, request, start):
     path, records = tmp_path / "j", RECORDS[where]
     url = (tmp_path / "a").as_uri() if where == "file" else f"{request.getfixturevalue('s3')}/{tmp_path.name}"
     journal = jlog.Journal.create(
         path, precommit=4 << 10, segment_bytes=8 << 10, retention=jlog.Retention(archive=url)
     )
     journal.add_subscriber("billing")
-    environment = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + code, str(path), str(records)],
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for code in (READ_AND_CLEAN, READ_AND_CLEAN, SUBSCRIBE, WRITE)
-    ]
+    children = [start(code, path, records) for code in (READ_AND_CLEAN, READ_AND_CLEAN, SUBSCRIBE, WRITE)]
     for child in children:
         _, told = child.communicate(timeout=100)
         assert child.returncode == 0, told

@@ -1,0 +1,153 @@
+"""Segments go in the very moment in which somebody looks for what is in them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+
+import jlog
+import jlog._core.cursor
+import jlog.places
+import jlog.reader
+from behaviour.journals import SMALL, fill, read_away, sequences
+from jlog.archive import Archive
+from jlog.archive.cursor import ArchiveCursor
+from jlog.archive.target import Target
+
+LONG_AGO = datetime(2001, 9, 9, tzinfo=timezone.utc)
+
+
+def make(path, retention=None):
+    """Three segments of ten records and one record in the open one, which the subscriber has yet to read."""
+    with jlog.Writer(path, **SMALL, retention=retention) as writer:
+        jlog.Journal(path).add_subscriber("billing")
+        for _ in range(3):
+            fill(writer, 10)
+            writer.roll()
+        fill(writer, 1)
+    return jlog.Journal(path)
+
+
+def clean(journal):
+    read_away(journal.path, "billing")
+    journal.clean()
+    assert journal.first_sequence == 30
+
+
+@pytest.fixture
+def archiving(path, tmp_path):
+    return make(path, jlog.Retention(archive=(tmp_path / "archive").as_uri()))
+
+
+@pytest.fixture
+def clean_after(monkeypatch):
+    """The journal is cleaned once `name` of `owner` has been called, before the caller has what it returns."""
+
+    def arrange(journal, owner, name):
+        original = getattr(owner, name)
+        done = []
+
+        def call(*arguments, **options):
+            found = original(*arguments, **options)
+            if not done:
+                done.append(True)
+                clean(journal)
+            return found
+
+        monkeypatch.setattr(owner, name, call)
+        return done
+
+    return arrange
+
+
+# --- The journal alone: what is left is read ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", ["begin", LONG_AGO], ids=["begin", "time"])
+def test_a_reader_begins_at_what_is_left(path, start, clean_after):
+    journal = make(path)
+    done = clean_after(journal, jlog.reader, "find_start")
+    with jlog.Reader(path, start=start) as reader:
+        assert sequences(reader) == [30]
+    assert done
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(jlog.places, "list_segments"), (jlog.places, "load_index"), (jlog.places, "_before")]
+)
+def test_a_time_is_found_in_what_is_left(path, owner, name, clean_after):
+    journal = make(path)
+    done = clean_after(journal, owner, name)
+    assert journal.find(LONG_AGO) == 30
+    assert done
+
+
+def test_what_is_gone_before_it_is_listed_is_no_damage(path, monkeypatch):
+    journal = make(path)
+    listed = jlog._core.cursor.list_segments
+
+    def list_segments(directory):
+        monkeypatch.undo()
+        clean(journal)
+        return listed(directory)
+
+    with jlog.Reader(path, start=25) as reader:
+        monkeypatch.setattr(jlog._core.cursor, "list_segments", list_segments)
+        with pytest.raises(jlog.PositionLost, match="before 30 have been removed") as caught:
+            reader.seek(5)
+        assert caught.value.first_sequence == 30
+        assert sequences(reader) == [25, 26, 27, 28, 29, 30]  # it has stayed where it was
+
+
+def test_the_blocks_of_what_is_left_are_listed(path):
+    journal = make(path)
+    blocks = journal.blocks()
+    first, _ = next(blocks)
+    clean(journal)
+    assert {path for path, _ in blocks} <= {first, journal.segments()[0].path}
+
+
+# --- With an archive: nothing is missed ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", ["begin", LONG_AGO], ids=["begin", "time"])
+def test_a_reader_begins_in_the_archive(archiving, start, clean_after):
+    """That was empty when the reader looked into it."""
+    done = clean_after(archiving, Target, "sizes")
+    with jlog.Reader(archiving.path, start=start, archive=True) as reader:
+        assert sequences(reader) == list(range(31))
+    assert done
+
+
+def test_a_reader_that_leaves_the_archive_goes_back_to_it(path, tmp_path, monkeypatch):
+    """All that follows goes there between its look at the journal and its first step into it."""
+    journal = make(path, jlog.Retention(archive=(tmp_path / "archive").as_uri()))
+    with jlog.Reader(path, "billing") as reader:
+        reader.seek(10)
+        reader.commit()
+    journal.clean()
+    assert journal.first_sequence == 10
+    original = ArchiveCursor._live_after
+
+    def live_after(self, before):
+        found = original(self, before)
+        monkeypatch.undo()
+        clean(journal)
+        return found
+
+    with jlog.Reader(path, archive=True) as reader:
+        monkeypatch.setattr(ArchiveCursor, "_live_after", live_after)
+        assert sequences(reader) == list(range(31))
+
+
+def test_a_time_in_an_archive_that_is_empty_is_looked_for_in_the_journal(archiving):
+    with jlog.Reader(archiving.path, start=LONG_AGO, archive=True) as reader:
+        assert reader.position == 0
+        reader.seek(datetime.now(timezone.utc))
+        assert reader.position == 31
+
+
+def test_a_time_in_an_archive_that_is_empty_is_not_found_in_it_alone(archiving):
+    with pytest.raises(jlog.JournalNotFound, match="holds no archived segment"):
+        Archive.of_journal(archiving.options.retention.archive, archiving.path).find(LONG_AGO)
