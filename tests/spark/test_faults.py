@@ -57,7 +57,7 @@ def appending(path: Path) -> Iterator[None]:
     stopped = threading.Event()
 
     def append() -> None:
-        with jlog.Writer(path, precommit=4096, segment_bytes=64 << 10) as writer:
+        with jlog.Writer(path, precommit=4096, segment_bytes=16 << 10) as writer:
             while not stopped.wait(0.02):
                 fill(writer, 10)
 
@@ -169,6 +169,8 @@ def test_every_read_is_whole_while_writers_roll_and_segments_move_to_the_archive
     jlog.Journal.create(path, retention=jlog.Retention(archive=archive))
     with appending(path):
         for _ in range(5):
+            while len(jlog.Journal(path).segments()) < 2:
+                time.sleep(0.01)
             known = read_away(path, "billing")
             cleaning = threading.Thread(target=jlog.Journal(path).clean)
             cleaning.start()
