@@ -25,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 POM = Path(__file__).with_name("kafka-broker.xml")
-JARS = ROOT / "build" / "kafka"
+BUILD = ROOT / "build"
 INSTALL = "apt-get install --no-install-recommends maven default-jre-headless"
 JAVA_MIN = 17
 START_SECONDS = 90.0  # guards against a broker that never comes up; it takes three or four
@@ -82,34 +82,40 @@ def check_machine() -> None:
     found = re.search(r'version "(\d+)', said)
     if found is None or int(found[1]) < JAVA_MIN:
         raise Missing(f"a broker needs Java {JAVA_MIN} or newer: {INSTALL}")
-    if not _complete(JARS) and shutil.which("mvn") is None:
+    if not _complete(POM) and shutil.which("mvn") is None:
         raise Missing(f"no mvn: {INSTALL}")
 
 
-def fetch() -> Path:
-    """The directory of the broker's jars. The first call fetches them, 45 MB; others at the same time wait for it."""
-    if _complete(JARS):
-        return JARS
+def fetch(pom: Path = POM) -> Path:
+    """The directory of the jars that it names: the broker's, 45 MB. The first call fetches them; others at the same time
+    wait for it."""
+    jars = _jars_of(pom)
+    if _complete(pom):
+        return jars
     check_machine()
-    JARS.parent.mkdir(parents=True, exist_ok=True)
-    with open(JARS.parent / "kafka.lock", "w") as lock:
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with open(BUILD / f"{pom.stem}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _complete(JARS):
-            shutil.rmtree(JARS, ignore_errors=True)
-            command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
-            command += ["-DincludeScope=runtime", f"-DoutputDirectory={JARS}"]
+        if not _complete(pom):
+            shutil.rmtree(jars, ignore_errors=True)
+            command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+            command += ["-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 raise Missing(
-                    f"mvn could not fetch the broker: {(done.stdout + done.stderr).strip()[-2000:]}"
+                    f"mvn could not fetch what {pom.name} names: {(done.stdout + done.stderr).strip()[-2000:]}"
                 )
-            (JARS / "complete").write_text(POM.read_text())
-    return JARS
+            (jars / "complete").write_text(pom.read_text())
+    return jars
 
 
-def _complete(jars: Path) -> bool:
+def _jars_of(pom: Path) -> Path:
+    return BUILD / pom.stem
+
+
+def _complete(pom: Path) -> bool:
     try:
-        return (jars / "complete").read_text() == POM.read_text()
+        return (_jars_of(pom) / "complete").read_text() == pom.read_text()
     except FileNotFoundError:
         return False
 

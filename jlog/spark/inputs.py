@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
@@ -66,6 +67,14 @@ def _topic(spark: SparkSession, url: str, plan: Plan) -> DataFrame:
     return reader.load().select(
         f.col("offset").alias("sequence"), "timestamp", "key", "value", "headers", journal.alias("journal")
     )
+
+
+def explained(reason: str, sources: Sequence[str]) -> str:
+    """What Spark's source for Kafka has said, and what it leaves out: which topic it means."""
+    if "UnknownTopicOrPartitionException" not in reason:
+        return reason
+    topics = ", ".join(source for source in sources if is_topic(source))
+    return f"{topics}: there is no such topic, or it was deleted; make it, or name another one. Spark says: {reason}"
 
 
 def _check_kafka(spark: SparkSession) -> None:

@@ -127,6 +127,8 @@ class Pipeline:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
+        from jlog.spark.inputs import explained
+
         began = time.monotonic()
         self._be_quiet_at_the_end(spark)
         try:
@@ -136,7 +138,8 @@ class Pipeline:
                 self.summary.query = self._ask(spark, self._plan.query)
         except (PySparkException, Py4JError, OSError) as error:
             if not self.is_stopped:
-                raise (self._error or JournalError(reason_of(error))) from error
+                told = explained(reason_of(error), self._plan.sources)
+                raise (self._error or JournalError(told)) from error
         self.summary.seconds = round(time.monotonic() - began, 3)
         return self.summary
 

@@ -1,0 +1,100 @@
+"""A topic as the pipeline's source: through Spark's own source for Kafka, in a virtual machine of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset
+import pytest
+from kafka_broker import Missing, fetch
+
+from kafka.witness import Witness
+
+POM = Path(__file__).with_name("spark-source.xml")
+ROOT = Path(__file__).parent.parent.parent
+HUNG_SECONDS = 300  # guards against hanging only: Java starts slowly on a busy machine
+
+Pipeline = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def jars() -> str:
+    try:
+        return ",".join(map(str, fetch(POM).glob("*.jar")))
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def pipeline(url: str, jars: str, tmp_path: Path) -> Pipeline:
+    """Runs it once, from the topic to tmp_path / "lake"."""
+
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "jlog.spark.pipeline", url, str(tmp_path / "lake"), *options]
+        command += ["--conf", f"spark.jars={jars}"]
+        command += ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+        return subprocess.run(
+            [*command, "--master", "local[2]"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=HUNG_SECONDS,
+        )
+
+    return run
+
+
+def finished(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert (done.returncode, done.stderr) == (0, "")
+    summary: dict[str, Any] = json.loads(done.stdout)
+    return summary
+
+
+def rows(directory: Path) -> list[dict[str, Any]]:
+    found = pyarrow.dataset.dataset(str(directory), format="parquet", partitioning="hive")
+    return list(found.to_table().to_pylist())
+
+
+@pytest.mark.timeout(900)
+def test_a_topic_becomes_parquet_and_what_comes_later_is_added(
+    witness: Witness, topic: str, url: str, tmp_path: Path, pipeline: Pipeline
+) -> None:
+    witness.make(topic, partitions=2)
+    for partition in (0, 1):
+        witness.produce(topic, [b'{"n": %d}' % n for n in range(partition, 300, 2)], partition=partition)
+    witness.produce(topic, [{"value": b"no JSON", "key": b"k", "headers": [("h", b"1")]}], partition=1)
+    summary = finished(pipeline("--parse", "json"))
+    assert {name: summary[name] for name in ("records_in", "records_out", "records_bad")} == {
+        "records_in": 301, "records_out": 300, "records_bad": 1,
+    }  # fmt: skip
+    found = rows(tmp_path / "lake")
+    assert sorted(row["n"] for row in found) == list(range(300))
+    assert Counter(row["journal"] for row in found) == {f"{url}?partition={p}": 150 for p in (0, 1)}
+    assert all(row["sequence"] == row["n"] // 2 for row in found)
+    (bad,) = rows(Path(summary["quarantine"]))
+    assert (bad["value"], bad["key"], bad["sequence"]) == (b"no JSON", b"k", 150)
+
+    witness.produce(topic, [b'{"n": 300}'])
+    summary = finished(pipeline("--parse", "json"))
+    assert (summary["records_in"], summary["records_out"]) == (1, 1)
+    assert sorted(row["n"] for row in rows(tmp_path / "lake")) == list(range(301))
+
+
+@pytest.mark.timeout(900)
+def test_a_topic_that_is_not_there_is_said(
+    url: str, topic: str, witness: Witness, pipeline: Pipeline
+) -> None:
+    done = pipeline()
+    assert done.returncode == 1
+    assert topic in done.stderr
+    assert "Traceback" not in done.stderr
+    assert topic not in witness.topics()
