@@ -73,8 +73,8 @@ class Broken(Exception):
     """The broker did not come up; the message has the end of what it wrote."""
 
 
-def check_machine() -> None:
-    """Raises Missing without mvn, or Java in a version that runs the broker."""
+def check_machine(pom: Path = POM) -> None:
+    """Raises Missing without what fetches these jars, or Java in a version that runs the broker."""
     java = shutil.which("java")
     if java is None:
         raise Missing(f"no java: {INSTALL}")
@@ -82,7 +82,7 @@ def check_machine() -> None:
     found = re.search(r'version "(\d+)', said)
     if found is None or int(found[1]) < JAVA_MIN:
         raise Missing(f"a broker needs Java {JAVA_MIN} or newer: {INSTALL}")
-    if not _complete(POM) and shutil.which("mvn") is None:
+    if not _complete(pom) and shutil.which("mvn") is None:
         raise Missing(f"no mvn: {INSTALL}")
 
 
@@ -92,7 +92,7 @@ def fetch(pom: Path = POM) -> Path:
     jars = _jars_of(pom)
     if _complete(pom):
         return jars
-    check_machine()
+    check_machine(pom)
     BUILD.mkdir(parents=True, exist_ok=True)
     with open(BUILD / f"{pom.stem}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -61,9 +61,8 @@ class ArchiveCursor:
     def first_sequence(self) -> int:
         if self._live is None:
             return self._archive.first_sequence
-        first = int(
-            self._live.first_sequence
-        )  # asked before: what goes after this is archived before it goes
+        # The living journal is asked first: what goes after this is archived before it goes.
+        first = int(self._live.first_sequence)
         try:
             return self._archive.first_sequence
         except JournalNotFound:

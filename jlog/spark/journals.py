@@ -46,9 +46,8 @@ class Source:
     def first_sequence(self) -> int:
         if self.is_archive:
             return Archive(self.path).first_sequence
-        first = jlog.Journal(
-            self.path
-        ).first_sequence  # asked first: what goes after this is archived before it goes
+        # The living journal is asked first: what goes after this is archived before it goes.
+        first = jlog.Journal(self.path).first_sequence
         archive = archive_of(self.path, self.archive) if self.archive else None
         try:
             return first if archive is None else archive.first_sequence
