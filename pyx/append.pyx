@@ -44,6 +44,7 @@ from jlog._core.format cimport (
     jlog_store32,
 )
 from jlog._core.member cimport (
+    ADOPT,
     APPEND,
     COUNT,
     DONE,
@@ -130,6 +131,8 @@ cdef int step(Member member, Call *call) noexcept nogil:
         return count_sealed(member.buffer.page, call)
     if call.operation == TURN:
         return turn_period(member, call)
+    if call.operation == ADOPT:
+        return adopt(member, call)
     if call.operation == FLUSH:
         # The block that was open when the call began: other writers could go on filling the next one for ever.
         if call.flushed_generation == 0:
@@ -468,7 +471,7 @@ cdef void publish_direct(Member member, Call *call, uint64_t segment, uint64_t e
                          int64_t now_us) noexcept nogil:
     cdef jlog_page *page = member.buffer.page
     call.sequence = page.next_sequence
-    page.counters.direct_blocks += 1
+    page.counters.direct_blocks += max(call.block_count, 1)
     count_block(page, call.count, call.record_bytes, call.stored_bytes)
     call.switched = True
     jlog_switch(page, segment, end, page.next_sequence + call.count, offset, jlog_block_capacity(page, end))
@@ -487,7 +490,6 @@ cdef int roll(Member member, Call *call) noexcept nogil:
     cdef jlog_slot *slot = jlog_open_slot(page)
     cdef Prepared *prepared = call.prepared
     cdef uint64_t first = slot.first_sequence, end = prepared.start_bytes if prepared != NULL else 0, offset = 0
-    cdef char name[JLOG_NAME_BYTES]
     cdef int64_t now_us = 0
     cdef int error
     call.wants_name = False
@@ -507,6 +509,30 @@ cdef int roll(Member member, Call *call) noexcept nogil:
     if error != 0:
         prepared.spoiled = True
         return failed(call, error, b"writing the next segment's header")
+    return open_prepared(member, call, offset, end, now_us)
+
+
+cdef int adopt(Member member, Call *call) noexcept nogil:
+    """The prepared file, a whole segment with its records and synced, becomes the open one: if nothing came since the
+    generation that it was completed for."""
+    cdef jlog_page *page = member.buffer.page
+    cdef jlog_slot *slot = jlog_open_slot(page)
+    if page.generation != call.adopts_at or jlog_word_used(slot.word) != 0:
+        return DONE
+    if not jlog_may_append(page, call.count):
+        return NEEDS_LEASE
+    return open_prepared(member, call, call.last_offset, call.end, call.clock_us)
+
+
+cdef int open_prepared(Member member, Call *call, uint64_t offset, uint64_t end, int64_t now_us) noexcept nogil:
+    """The prepared file, completed, gets its name and is the open segment. Its blocks end at `end`, the last one of the
+    call's records begins at `offset`."""
+    cdef jlog_page *page = member.buffer.page
+    cdef jlog_slot *slot = jlog_open_slot(page)
+    cdef Prepared *prepared = call.prepared
+    cdef uint64_t first = slot.first_sequence
+    cdef char name[JLOG_NAME_BYTES]
+    cdef int error
     JLOG_FAILPOINT(b"roll.completed")
     jlog_segment_name(name, first)
     error = jlog_rename_new(member.directory, prepared.name, name)
@@ -545,6 +571,7 @@ cdef int roll(Member member, Call *call) noexcept nogil:
         call.switched = True
     member.adopt_descriptor(first, prepared.fd, prepared.opened)
     prepared.fd = -1
+    call.adopted = call.operation == ADOPT
     return DONE
 
 

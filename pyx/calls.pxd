@@ -25,6 +25,7 @@ cdef class Caller(Member):
     cdef unpin(self)
     cdef close(self)
     cdef lease(self, uint64_t count)
+    cdef bytes next_name(self)
     cdef prepare(self, Call *call)
     cdef int keep_or_drop(self, Call *call) except -1
     cdef void drop(self, Prepared *prepared) noexcept

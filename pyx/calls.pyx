@@ -107,7 +107,7 @@ cdef class Caller(Member):
                     with nogil:
                         status = attempt(self, call)
                 if status == DONE:
-                    if call.has_state:
+                    if call.has_state and call.published_generation != 0:
                         self.note_state(call)
                     return call.sequence
                 if status == NEEDS_BODY:
@@ -328,6 +328,11 @@ cdef class Caller(Member):
 
     # --- Segments -----------------------------------------------------------------------------------------------
 
+    cdef bytes next_name(self):
+        """Of a file that is being made. Whoever takes the slot after a death removes it."""
+        self.prepared_count += 1
+        return f"next.{self.slot}.{self.prepared_count}".encode()
+
     cdef prepare(self, Call *call):
         """The next segment in a file of one's own: allocated, and all but what only the lock can tell is filled in."""
         cdef Prepared *prepared
@@ -347,8 +352,7 @@ cdef class Caller(Member):
                                   replacements=replaced.replacements + 1)
         else:
             start = segment_start(self.uuid, self.epoch, 0, None, self.state)
-        self.prepared_count += 1
-        name = f"next.{self.slot}.{self.prepared_count}".encode()
+        name = self.next_name()
         prepared = <Prepared *> calloc(1, sizeof(Prepared))
         if prepared == NULL:
             raise MemoryError

@@ -26,6 +26,7 @@ cdef enum:
     OPTIONS = 4
     COUNT = 5
     TURN = 6
+    ADOPT = 7
 
 # What journal.meta says, as the page has it.
 cdef struct Options:
@@ -88,6 +89,12 @@ cdef struct Call:
     uint64_t published_end
     uint64_t published_incarnation
     bint direct  # into a block of its own, not into the buffer
+    uint64_t adopts_at  # ADOPT: the generation that the prepared file was completed for,
+    uint64_t last_offset  # where its last block begins,
+    uint64_t end  # and where that ends
+    uint64_t block_count  # how many hold the records,
+    int64_t clock_us  # and the time of those that have the clock's
+    bint adopted
     Options *options
     uint64_t segment  # COUNT: the open one then,
     uint64_t sealed_bytes  # and what was counted; `count` says whether it was taken

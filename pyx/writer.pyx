@@ -1,5 +1,6 @@
 """The writer: appends records to a journal."""
 
+import os
 from functools import partial
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -28,6 +29,7 @@ from jlog._core.rows cimport body_of_arrow
 
 from jlog._core.attachment import attach, detach
 from jlog._core.calls import closed_error
+from jlog._core.ingest import adopt
 from jlog._core.lock import when_nothing_is_held
 from jlog.errors import JournalLocked, RecordTooLarge
 from jlog.filesystem import journal_path
@@ -223,6 +225,30 @@ cdef class Writer:
         """
         self.raise_if_closed()
         return self.extend_body(body_of_arrow(data), state)
+
+    def adopt(self, path, pieces, /, state):
+        """The file that a SegmentBuilder has written becomes the newest segment of the journal, with nothing copied: all of
+        its records or none, synced. Returns the sequence of the first; or None, with nothing done, where that cannot be:
+        then read_piece and extend_body append them.
+
+        path: on the journal's file system, where it may keep its name: the same file gets another one. It must not be
+            changed any more.
+        pieces: of the builder, at least one.
+        state: as extend takes it, at least one entry.
+        It cannot be while the journal has no record yet, where others keep appending, where its live state takes up the
+        room that the file has for it (64 KiB), where limit_bytes would be passed, or where the file is another user's, or
+        was adopted before. Raises as extend does.
+        """
+        cdef Attachment attachment = self.attachment
+        self.raise_if_closed()
+        attachment.pins += 1
+        try:
+            sequence = adopt(attachment, os.fspath(path), pieces, state, self.lock_timeout)
+            if sequence is None or attachment.buffer.page.sync_mode != JLOG_SYNC_APPEND:
+                return sequence
+            return self.durable(attachment, sequence)
+        finally:
+            attachment.unpin()
 
     def body(self) -> Body:
         """An empty body for extend_body: for a batch that is gathered bit by bit. What is added to it is encoded at once, so

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROWS = """
 writer
 attachment
-sync
+sync ingest
 calls arrow follow watch
 iterate
 append cursor rows

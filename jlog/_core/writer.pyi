@@ -1,5 +1,5 @@
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -7,6 +7,7 @@ import pyarrow
 from typing_extensions import Buffer, Self, disjoint_base
 
 from jlog._core.encode import Body
+from jlog._core.ingest import Piece
 from jlog.options import Retention
 
 _Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
@@ -59,6 +60,13 @@ class Writer:
         *,
         state: Mapping[bytes, Buffer | None] | None = None,
     ) -> int: ...
+    def adopt(
+        self,
+        path: str | os.PathLike[str],
+        pieces: Sequence[Piece],
+        /,
+        state: Mapping[bytes, bytes | None],
+    ) -> int | None: ...
     def body(self) -> Body: ...
     def extend_body(self, body: Body, state: Mapping[bytes, Buffer | None] | None = None) -> int: ...
     def flush(self) -> None: ...

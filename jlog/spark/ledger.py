@@ -81,8 +81,6 @@ class Ledger:
             (entry.time, query) for query, entry in self._others.items() if entry.kind == self._kind
         )
         dropped = [query for _, query in alike[: max(0, len(alike) + 1 - KEPT[self._kind])]]
-        for query in dropped:
-            del self._others[query]
         state: dict[bytes, bytes | None] = {_key(query): None for query in dropped}
         return {**state, _key(self._query): json.dumps(told).encode()}
 

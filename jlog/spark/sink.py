@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import pyarrow
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType, TimestampType
@@ -21,14 +20,15 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, Struc
 import jlog
 from jlog.errors import JournalExists
 from jlog.filesystem import journal_path, path_of_file
+from jlog.ingest import read_piece
 from jlog.spark.beside import beside
 from jlog.spark.ledger import BATCH, STREAM, Ledger, queries
 from jlog.spark.staging import AT_ONCE_BYTES, Staged, Staging
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql.types import StructType as Schema
 
-APPEND_BYTES = 2 << 20  # what a larger one is appended in: more at once falls out of the processor's cache
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # how Spark calls them
 TRANSACTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 OPTIONS = (
@@ -68,10 +68,21 @@ class Sink:
         self.writer_options = _writer_options(given)
         self._directory = _absolute(given.get("stagingdirectory"))
         self._comes_back = comes_back
-        self._uuid = _open(self.path, self.writer_options, given.get("create", "true"))
+        journal = _open(self.path, self.writer_options, given.get("create", "true"))
+        self._uuid = journal.uuid
+        self._compression = str(self.writer_options.get("compression", journal.options.compression))
+        self._segment_bytes = int(self.writer_options.get("segment_bytes", journal.options.segment_bytes))
 
     def staging(self, query: str) -> Staging:
-        return Staging(self.path, self._uuid, query, self._directory, durable=self._comes_back)
+        return Staging(
+            self.path,
+            self._uuid,
+            query,
+            self._directory,
+            self._compression,
+            self._segment_bytes,
+            durable=self._comes_back,
+        )
 
     def commit(self, kind: str, query: str, batch: int, staged: Sequence[Staged]) -> None:
         staging = self.staging(query)
@@ -230,14 +241,14 @@ def _writer_options(given: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def _open(path: str, options: dict[str, Any], create: str) -> str:
-    """Makes the journal where there is none; returns its uuid."""
+def _open(path: str, options: dict[str, Any], create: str) -> jlog.Journal:
+    """Makes the journal where there is none."""
     if create.lower() not in ("true", "false"):
         raise ValueError(f"the option create is true or false, not {create!r}")
     if create.lower() == "true":
         with suppress(JournalExists):
             jlog.Journal.create(path, **options)
-    return jlog.Journal(path).uuid
+    return jlog.Journal(path)
 
 
 def _context() -> TaskContext:
@@ -259,14 +270,18 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
 def _begin(
     writer: jlog.Writer, ledger: Ledger, staging: Staging, staged: Sequence[Staged], batch: int
 ) -> None:
-    parts = [part for part in staged if part.records]
+    parts = [part for part in staged if part.files]
     if not parts:
         return
-    if sum(part.bytes for part in parts) > AT_ONCE_BYTES:
+    if sum(part.raw_bytes for part in parts) > AT_ONCE_BYTES:
         _append(writer, ledger, staging, parts, batch, 0, staging.keep(parts))
         return
-    table = pyarrow.Table.from_batches(list(staging.read(parts)))
-    writer.extend_arrow(table, state=ledger.note(batch, table.num_rows, None))
+    body = writer.body()
+    for part in parts:
+        for file in part.files:
+            for piece in file.pieces:
+                read_piece(staging.path(part, file, 0), piece, body)
+    writer.extend_body(body, ledger.note(batch, sum(part.records for part in parts), None))
 
 
 def _append(
@@ -278,35 +293,32 @@ def _append(
     done: int,
     manifest: str,
 ) -> None:
-    """The records behind the first `done`, piece by piece. Each says how far it has come, the last that all are in. They are
-    synced meanwhile: the disk need not wait for the last."""
+    """The records behind the first `done`: large files become segments as they are, of others each piece is appended. With
+    each goes how far it has come, with the last that all are in. They are synced meanwhile: the disk need not wait for the
+    last."""
     records = sum(part.records for part in staged)
+
+    def note(end: int) -> dict[bytes, bytes | None]:
+        return ledger.note(batch, end, manifest if end < records else None)
+
+    files = [(part, file) for part in staged for file in part.files]
+    end = 0
     with beside(writer.sync) as sync:
-        for piece in _pieces(staging.read(staged, done)):
-            done += piece.num_rows
-            writer.extend_arrow(piece, state=ledger.note(batch, done, manifest if done < records else None))
-            sync()
-
-
-def _pieces(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
-    """Tables of about APPEND_BYTES."""
-    found: list[pyarrow.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        for part in _cut(batch):
-            if found and size + part.nbytes > APPEND_BYTES:
-                yield pyarrow.Table.from_batches(found)
-                found, size = [], 0
-            found.append(part)
-            size += part.nbytes
-    if found:
-        yield pyarrow.Table.from_batches(found)
-
-
-def _cut(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
-    if batch.nbytes <= APPEND_BYTES or batch.num_rows == 1:
-        yield batch
-        return
-    half = batch.num_rows // 2
-    yield from _cut(batch.slice(0, half))
-    yield from _cut(batch.slice(half))
+        for part, file in files:
+            begin, end = end, end + file.records
+            if end <= done:
+                continue
+            path = staging.path(part, file, done)
+            if (
+                done <= begin
+                and staging.is_segment(file)
+                and writer.adopt(path, file.pieces, note(end)) is not None
+            ):
+                continue
+            for piece in file.pieces:
+                begin += piece.records
+                if begin > done:
+                    body = writer.body()
+                    read_piece(path, piece, body)
+                    writer.extend_body(body, note(begin))
+                    sync()

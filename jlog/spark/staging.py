@@ -1,4 +1,4 @@
-"""Rows on their way into a journal: files of Arrow's, one for each task, in a directory of the query's.
+"""Rows on their way into a journal: files that can become segments, some for each task, in a directory of the query's.
 
 By default it lies in the journal's own directory, where no reader of the journal looks: <journal>/spark/<query>/<batch>/.
 """
@@ -12,10 +12,10 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import chain
+from typing import Any
 
 import portalocker
 import pyarrow
@@ -23,23 +23,47 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from jlog.errors import JournalError, JournalNotFound
 from jlog.filesystem import share
-from jlog.spark.beside import beside
+from jlog.ingest import Piece, SegmentBuilder
 
 DIRECTORY = "spark"
 STALE_SECONDS = 24 * 3600
 AT_ONCE_BYTES = 8 << 20  # a batch up to this size is appended at once: readers see all of it or nothing
+PIECE_BYTES = 2 << 20  # what a larger one is appended in: more at once falls out of the processor's cache
+FIRST_FILE_BYTES = 8 << 20  # of a task's first file, which is copied: small batches have no other
+SEGMENT_BYTES_MIN = 16 << 20  # of the others: what is smaller, or than a quarter of a segment, is copied too
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    name: str
+    bytes: int
+    pieces: list[Piece]
+
+    @property
+    def records(self) -> int:
+        return sum(piece.records for piece in self.pieces)
+
+    @property
+    def raw_bytes(self) -> int:
+        return sum(piece.raw_bytes for piece in self.pieces)
 
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task has staged, as the driver is told. Without records there is no file."""
+    """What a task has staged, as the driver is told."""
 
     query: str
     batch: int
     partition: int
-    file: str
-    records: int
-    bytes: int
+    files: list[StagedFile]
+
+    @property
+    def records(self) -> int:
+        return sum(file.records for file in self.files)
+
+    @property
+    def raw_bytes(self) -> int:
+        return sum(file.raw_bytes for file in self.files)
 
 
 class Staging:
@@ -47,10 +71,22 @@ class Staging:
     journal's, for it may not be the only one that stages there; durable: what a commit has begun with can be ended after a
     power loss."""
 
-    def __init__(self, journal: str, uuid: str, query: str, directory: str | None, *, durable: bool) -> None:
+    def __init__(
+        self,
+        journal: str,
+        uuid: str,
+        query: str,
+        directory: str | None,
+        compression: str,
+        segment_bytes: int,
+        *,
+        durable: bool,
+    ) -> None:
         self.journal = journal
         self.query = query
         self._durable = durable
+        self._compression = compression
+        self._segment_bytes = segment_bytes
         self._home = os.path.join(journal, DIRECTORY, query)
         self._files = (
             self._home if directory is None else os.path.join(directory, f"{DIRECTORY}-{uuid}", query)
@@ -64,21 +100,43 @@ class Staging:
     def write(
         self, batches: Iterator[pyarrow.RecordBatch], columns: list[str], batch: int, partition: int
     ) -> Staged:
-        """All of them in one file. A task that fails leaves none, one that is killed leaves one that nobody asks for."""
-        first = next((found for found in batches if found.num_rows), None)
-        if first is None:
-            return Staged(self.query, batch, partition, "", 0, 0)
-        folder = self._make(batch)
-        name = f"part-{partition:05}-{secrets.token_hex(8)}.arrow"
-        path = os.path.join(folder, name)
+        """A task that fails leaves no file, one that is killed leaves some that nobody asks for."""
+        pieces = _in_pieces(rows.select(columns) for rows in batches if rows.num_rows)
+        files: list[SegmentBuilder] = []
+        attempt = secrets.token_hex(8)
         try:
-            rows = (found.select(columns) for found in chain([first], batches))
-            records, size = _write(path, first.select(columns).schema, rows, self._durable)
+            for first in pieces:
+                name = f"part-{partition:05}-{attempt}-{len(files):05}"
+                files.append(self._builder(os.path.join(self._make(batch), name), is_first=not files))
+                self._fill(files[-1], chain([first], pieces), is_first=len(files) == 1)
+                for file in files[1:-1][-1:]:  # the disk has had the time of another file to write it
+                    file.sync()
+                    file.close()
+            for file in files[1:][-1:]:
+                file.sync()
         except BaseException:
-            if os.path.exists(path):
-                os.unlink(path)
+            for file in files:
+                with suppress(FileNotFoundError):
+                    os.unlink(file.path)
             raise
-        return Staged(self.query, batch, partition, name, records, size)
+        finally:
+            for file in files:
+                file.close()
+        staged = [StagedFile(os.path.basename(file.path), file.bytes, file.pieces) for file in files]
+        return Staged(self.query, batch, partition, staged)
+
+    def _builder(self, path: str, *, is_first: bool) -> SegmentBuilder:
+        return SegmentBuilder(path, "none" if is_first else self._compression)
+
+    def _fill(self, file: SegmentBuilder, pieces: Iterator[pyarrow.Table], *, is_first: bool) -> None:
+        """With as many as fit, one at least. The first file of a task is copied, and synced where a commit can be resumed."""
+        room = FIRST_FILE_BYTES if is_first else max(self._segment_bytes, SEGMENT_BYTES_MIN)
+        for piece in pieces:
+            file.add(piece)
+            if not is_first:
+                file.start_writeback()
+            if file.bytes + PIECE_BYTES > room:
+                return
 
     def _make(self, batch: int) -> str:
         if self._files == self._home and not os.path.exists(os.path.join(self.journal, "journal.meta")):
@@ -118,7 +176,7 @@ class Staging:
             json.dump([asdict(part) for part in staged], file)
         if self._durable:
             folder = self.batch(staged[0].batch)
-            files = [os.path.join(folder, part.file) for part in staged]
+            files = [os.path.join(folder, file.name) for part in staged for file in part.files]
             for made in (*files, folder, path, self._home, os.path.dirname(self._home), self.journal):
                 _sync(made)
         return name
@@ -126,26 +184,19 @@ class Staging:
     def kept(self, name: str, appended: int) -> list[Staged]:
         try:
             with open(os.path.join(self._home, name), encoding="utf-8") as file:
-                return [Staged(**part) for part in json.load(file)]
+                return [_staged(part) for part in json.load(file)]
         except FileNotFoundError:
             raise self._gone(os.path.join(self._home, name), appended) from None
 
-    def read(self, staged: list[Staged], skipped: int = 0) -> Iterator[pyarrow.RecordBatch]:
-        """The rows behind the first so many, in the order of the partitions."""
-        left = skipped
-        for part in staged:
-            if left >= part.records:
-                left -= part.records
-                continue
-            path = os.path.join(self.batch(part.batch), part.file)
-            try:
-                with pyarrow.OSFile(path) as file:
-                    for found in _batches(file, path, part.records):
-                        if left < found.num_rows:
-                            yield found.slice(left)
-                        left = max(0, left - found.num_rows)
-            except FileNotFoundError:
-                raise self._gone(path, skipped) from None
+    def path(self, part: Staged, file: StagedFile, appended: int) -> str:
+        path = os.path.join(self.batch(part.batch), file.name)
+        if not os.path.exists(path):
+            raise self._gone(path, appended)
+        return path
+
+    def is_segment(self, file: StagedFile) -> bool:
+        """Whether it is worth one of its own."""
+        return file.bytes >= max(SEGMENT_BYTES_MIN, self._segment_bytes // 4)
 
     def _gone(self, path: str, appended: int) -> JournalError:
         return JournalError(
@@ -169,37 +220,36 @@ class Staging:
                     shutil.rmtree(path, ignore_errors=True)
 
 
-def _write(
-    path: str, schema: pyarrow.Schema, batches: Iterator[pyarrow.RecordBatch], durable: bool
-) -> tuple[int, int]:
-    """Returns the records and their bytes. durable: of a batch that is not appended at once, the disk has most when a
-    commit asks for it."""
-    records = 0
-    with (
-        pyarrow.OSFile(path, "wb") as file,
-        beside(partial(os.fdatasync, file.fileno())) as sync,
-        pyarrow.ipc.new_file(file, schema) as writer,
-    ):
-        for batch in batches:
-            writer.write_batch(batch)
-            records += batch.num_rows
-            if durable and file.tell() > AT_ONCE_BYTES:
-                sync()
-        writer.close()
-        return records, file.tell()
+def _in_pieces(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
+    """Tables of about PIECE_BYTES."""
+    found: list[pyarrow.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        for part in _cut(batch):
+            if found and size + part.nbytes > PIECE_BYTES:
+                yield pyarrow.Table.from_batches(found)
+                found, size = [], 0
+            found.append(part)
+            size += part.nbytes
+    if found:
+        yield pyarrow.Table.from_batches(found)
 
 
-def _batches(file: pyarrow.NativeFile, path: str, records: int) -> Iterator[pyarrow.RecordBatch]:
-    try:
-        reader = pyarrow.ipc.open_file(file)
-        for number in range(reader.num_record_batches):
-            batch = reader.get_batch(number)
-            records -= batch.num_rows
-            yield batch
-    except pyarrow.ArrowInvalid as error:
-        raise JournalError(f"{path}: what was staged there cannot be read: {error}") from error
-    if records:
-        raise JournalError(f"{path}: {records} of the records that were staged there are missing")
+def _cut(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
+    if batch.nbytes <= PIECE_BYTES or batch.num_rows == 1:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _cut(batch.slice(0, half))
+    yield from _cut(batch.slice(half))
+
+
+def _staged(told: dict[str, Any]) -> Staged:
+    files = [
+        StagedFile(file["name"], file["bytes"], [Piece(*piece) for piece in file["pieces"]])
+        for file in told.pop("files")
+    ]
+    return Staged(**told, files=files)
 
 
 def _is_at(fd: int, path: str) -> bool:

@@ -54,6 +54,8 @@ COMPRESSING = {
 FOLLOWING_A_ROLL = {"file.open"}
 # Where the open segment holds state alone, and another file takes its name: tests/crash/test_replacing.py.
 REPLACING = {"replace.noted", "replace.renamed", "replace.switched", "repair.replaced"}
+# Where a file of records becomes a segment: tests/crash/test_adopt.py.
+ADOPTING = {"adopt.linked", "adopt.completed"}
 # Points of who takes a dead owner's lock over, and what the owner was killed at: tests/crash/test_takeover.py.
 TAKING_OVER = {"takeover.proved", "takeover.taken", "repair.derived", "repair.unlinked", "file.unlink"}
 # Points of who opens a journal that a power loss has left: tests/crash/test_recovery.py.
@@ -73,7 +75,16 @@ READING = {"wake.wait_for_any", "end.listed"}
 def test_every_point_that_is_compiled_in_kills_somebody_here():
     text = "".join(path.read_text() for path in sorted(SOURCES.iterdir()) if path.suffix in (".pyx", ".h"))
     compiled_in = set(re.findall(r"""(?:JLOG_FAILPOINT|_visit)\(b?"([a-z_.]+)"\)""", text))
-    killing = {*WRITING, *COMPRESSING, *FOLLOWING_A_ROLL, *REPLACING, *TAKING_OVER, *RECOVERING, *READING}
+    killing = {
+        *WRITING,
+        *COMPRESSING,
+        *FOLLOWING_A_ROLL,
+        *REPLACING,
+        *ADOPTING,
+        *TAKING_OVER,
+        *RECOVERING,
+        *READING,
+    }
     assert compiled_in == {*killing, "clock"}
 
 

@@ -19,6 +19,7 @@ from units import Unit, values_of
 
 import jlog
 from jlog import retention
+from jlog.ingest import SegmentBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 writers: dict[str, jlog.Writer] = {}
 readers: dict[str, jlog.Reader] = {}
 units: dict[str, Any] = {}
+built: dict[str, tuple[int, int, SegmentBuilder]] = {}
 LONG: dict[str, Any] = {"key": b"key", "headers": [("name", b"value")]}
 
 
@@ -82,6 +84,25 @@ def store(name: str, times: int, size: int = 60_000) -> None:
             [], state={b"alone/" + name.encode(): b"%d" % number, b"alone/": os.urandom(size)}
         )
         tell("stored", number)
+
+
+def build(name: str, parts: int = 40, size: int = 1000, pieces: int = 4) -> None:
+    """A file with the next unit, which adopt makes a segment."""
+    import pyarrow
+
+    unit = next(units.setdefault(name, count()))
+    values = values_of(name, unit, parts, size, has_state=True)
+    with SegmentBuilder(f"{writers[name].path}.{name}") as file:
+        for first in range(0, parts, parts // pieces):
+            file.add(pyarrow.array(values[first : first + parts // pieces], pyarrow.binary()))
+    built[name] = unit, parts, file
+
+
+def adopt(name: str) -> None:
+    unit, parts, file = built[name]
+    sequence = writers[name].adopt(file.path, file.pieces, {name.encode(): b"%d" % unit})
+    assert sequence is not None
+    tell("unit", *Unit(name, unit, parts, sequence))
 
 
 def work(name: str, rounds: int, direct: str | None = None) -> None:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -276,10 +282,15 @@ def test_a_streaming_query_cannot_overwrite(spark: SparkSession, tmp_path: Path)
 # --- A commit, without Spark around it ------------------------------------------------------------------------------
 
 
+def batches_of(values: list[bytes]) -> Iterator[pyarrow.RecordBatch]:
+    for first in range(0, len(values), 1_000):
+        yield pyarrow.record_batch({"value": pyarrow.array(values[first : first + 1_000], pyarrow.binary())})
+
+
 def stage(sink: Sink, query: str, batch: int, parts: list[list[bytes]]) -> list[Staged]:
     return [
         sink.staging(query).write(
-            iter([pyarrow.record_batch({"value": pyarrow.array(part, pyarrow.binary())})]),
+            batches_of(part),
             sink.columns,
             batch,
             partition,
@@ -315,13 +326,86 @@ def cut_short(sink: Sink, staged: list[Staged], appended: int) -> None:
         writer.extend(ALL[:appended], state=note)
 
 
-@pytest.mark.parametrize("appended", [1, 9_999, 10_000, 19_999])
+def ends(staged: list[Staged]) -> list[int]:
+    """How many records may be in when a commit is cut short."""
+    pieces = [piece for part in staged for file in part.files for piece in file.pieces]
+    return list(accumulate(piece.records for piece in pieces))
+
+
+@pytest.mark.parametrize("which", [0, 4, 5, -2])
 def test_a_commit_that_was_cut_short_is_ended_with_the_same_rows_in_their_order(
-    sink: Sink, appended: int
+    sink: Sink, which: int
 ) -> None:
-    cut_short(sink, stage(sink, "q", 0, LARGE), appended)
+    staged = stage(sink, "q", 0, LARGE)
+    cut_short(sink, staged, ends(staged)[which])
     again = stage(sink, "q", 0, [part[::-1] for part in reversed(LARGE)])
     sink.commit(STREAM, "q", 0, again)
+    assert values(sink.path) == ALL
+    assert "spark" not in os.listdir(sink.path)
+
+
+SMALL_FILES = "jlog.spark.staging.FIRST_FILE_BYTES, jlog.spark.staging.SEGMENT_BYTES_MIN = 1 << 20, 1 << 20"
+
+
+@pytest.fixture
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 10 MB the first 2 MB are a file that is copied, the others one that becomes a segment."""
+    monkeypatch.setattr("jlog.spark.staging.FIRST_FILE_BYTES", 1 << 20)
+    monkeypatch.setattr("jlog.spark.staging.SEGMENT_BYTES_MIN", 1 << 20)
+
+
+@pytest.mark.usefixtures("small_files")
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_large_files_become_segments(tmp_path: Path, compression: str) -> None:
+    options = {"path": str(tmp_path / "journal"), "compression": compression, "segmentBytes": str(16 << 20)}
+    sink = Sink(VALUE, options, False, comes_back=True)
+    noise = random.Random(0)
+    parts = [[noise.randbytes(1_000) for _ in range(10_000)] for _ in range(2)]
+    staged = stage(sink, "q", 0, parts)
+    assert [len(part.files) for part in staged] == [2, 2]
+    large = {os.stat(path).st_ino for path in Path(sink.staging("q").batch(0)).glob("*-00001")}
+    sink.commit(STREAM, "q", 0, staged)
+    segments = {path.stat().st_ino for path in Path(sink.path).glob("*.seg")}
+    assert len(large) == 2
+    assert large < segments
+    assert values(sink.path) == [value for part in parts for value in part]
+    sink.commit(STREAM, "q", 0, staged)
+    assert jlog.Journal(sink.path).next_sequence == 20_000
+    assert jlog.Journal(sink.path).verify().ok
+
+
+@pytest.mark.usefixtures("small_files")
+def test_where_no_file_can_become_a_segment_all_are_copied(tmp_path: Path) -> None:
+    options = {"path": str(tmp_path / "journal"), "segmentBytes": str(16 << 20)}
+    sink = Sink(VALUE, options, False, comes_back=True)
+    with jlog.Writer(sink.path) as writer:  # which leaves no room in front for a larger one
+        writer.extend([], state={b"large": random.Random(0).randbytes(64_800)})
+    sink.commit(STREAM, "q", 0, stage(sink, "q", 0, LARGE))
+    assert values(sink.path) == ALL
+
+
+@pytest.mark.usefixtures("small_files", "failpoints")
+@pytest.mark.parametrize("visit", [1, 2])
+@pytest.mark.parametrize("point", ["adopt.linked", "adopt.completed", "roll.renamed", "switch.turned"])
+def test_a_driver_killed_while_files_become_segments_is_followed_by_one_that_ends_it(
+    tmp_path: Path, point: str, visit: int
+) -> None:
+    options = {"path": str(tmp_path / "journal"), "segmentBytes": str(16 << 20)}
+    sink = Sink(VALUE, options, False, comes_back=True)
+    staged = stage(sink, "q", 0, LARGE)
+    (tmp_path / "commit").write_bytes(pickle.dumps((sink, staged)))
+    program = (
+        f"import pickle, sys, jlog.spark.sink; {SMALL_FILES}\n"
+        "sink, staged = pickle.load(open(sys.argv[1], 'rb')); sink.commit('stream', 'q', 0, staged)"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "commit")],
+        env={**os.environ, "JLOG_FAILPOINTS": f"{point}=kill@{visit}"},
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert len(values(sink.path)) < len(ALL)
+    sink.commit(STREAM, "q", 0, stage(sink, "q", 0, LARGE))
     assert values(sink.path) == ALL
     assert "spark" not in os.listdir(sink.path)
 
@@ -340,7 +424,8 @@ def test_rows_are_synced_before_a_part_of_them_is_in_for_a_query_that_can_come_b
     sink = Sink(VALUE, {"path": str(tmp_path / "journal")}, False, comes_back=comes_back)
     staged = stage(sink, "q", 0, LARGE)
     sink.commit(STREAM, "q", 0, staged)
-    assert ({part.file for part in staged} <= {Path(path).name for path in synced}) == comes_back
+    files = {file.name for part in staged for file in part.files}
+    assert (files <= {Path(path).name for path in synced}) == comes_back
     assert values(sink.path) == ALL
 
 
@@ -350,7 +435,8 @@ def test_what_fails_beside_the_work_comes_out_at_its_end() -> None:
 
 
 def test_what_a_resumed_commit_needs_is_not_removed_by_an_abort_nor_by_age(sink: Sink) -> None:
-    cut_short(sink, stage(sink, "q", 0, LARGE), 5)
+    staged = stage(sink, "q", 0, LARGE)
+    cut_short(sink, staged, ends(staged)[0])
     sink.abort("q")
     backdate(Path(sink.path, "spark", "q"))
     sink.commit(STREAM, "other", 0, stage(sink, "other", 0, [[b"other"]]))
@@ -411,7 +497,7 @@ def test_the_queries_that_came_last_are_remembered(sink: Sink) -> None:
 
 def test_a_staged_file_that_is_cut_is_an_error_and_adds_nothing(sink: Sink) -> None:
     (part,) = stage(sink, "q", 0, [[b"a" * 1_000]])
-    os.truncate(os.path.join(sink.staging("q").batch(0), part.file), 500)
-    with pytest.raises(jlog.JournalError, match="cannot be read"):
+    os.truncate(os.path.join(sink.staging("q").batch(0), part.files[0].name), 66_000)
+    with pytest.raises(jlog.JournalError, match="fails its checksum"):
         sink.commit(STREAM, "q", 0, [part])
     assert values(sink.path) == []

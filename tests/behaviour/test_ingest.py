@@ -1,0 +1,269 @@
+"""Files of records that become segments, written without the journal."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+
+import jlog
+from behaviour.journals import values
+from jlog.ingest import Piece, SegmentBuilder, read_piece
+
+STATE: dict[bytes, bytes | None] = {b"loader": b"1"}
+NUMBERS = [b"%d" % n for n in range(10_000)]
+
+
+def built(path: Path, data: Any = NUMBERS, compression: str = "none", pieces: int = 4) -> SegmentBuilder:
+    table = data if isinstance(data, pyarrow.Table) else pyarrow.table({"value": pyarrow.array(data)})
+    with SegmentBuilder(path, compression) as file:
+        for first in range(0, len(table), len(table) // pieces):
+            file.add(table.slice(first, len(table) // pieces))
+    return file
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A journal with one record."""
+    with jlog.Writer(tmp_path / "journal") as writer:
+        writer.append(b"first")
+    return tmp_path / "journal"
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_its_records_are_the_next_ones_and_the_file_a_segment(
+    path: Path, tmp_path: Path, compression: str
+) -> None:
+    file = built(tmp_path / "file", compression=compression)
+    with jlog.Writer(path) as writer:
+        assert writer.adopt(file.path, file.pieces, STATE) == 1
+        assert writer.append(b"last") == 10_001
+        assert os.path.samefile(file.path, path / f"{1:020}.seg")
+    os.unlink(file.path)
+    assert values(path) == [b"first", *NUMBERS, b"last"]
+    journal = jlog.Journal(path)
+    assert journal.state() == STATE
+    assert journal.verify().ok
+    assert [segment.records for segment in journal.segments()] == [1, 10_001]
+    with jlog.Reader(path) as reader:
+        reader.seek(7_777)
+        assert reader.read(1).values() == [NUMBERS[7_776]]
+
+
+def test_keys_headers_and_times_are_those_of_the_rows(path: Path, tmp_path: Path) -> None:
+    headers = pyarrow.list_(pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())]))
+    given = datetime(2026, 1, 2, tzinfo=timezone.utc)
+    table = pyarrow.table(
+        {
+            "value": pyarrow.array([b"a", None]),
+            "key": pyarrow.array([None, b"k"]),
+            "headers": pyarrow.array([[{"key": "h", "value": b"v"}], None], headers),
+            "timestamp": pyarrow.array([given, None], pyarrow.timestamp("us", "UTC")),
+        }
+    )
+    file = built(tmp_path / "file", table, pieces=1)
+    before = datetime.now(timezone.utc)
+    with jlog.Writer(path) as writer:
+        writer.adopt(file.path, file.pieces, STATE)
+        writer.append(b"later")
+    with jlog.Reader(path, start=1) as reader:
+        a, b, later = reader
+    assert (a.value, a.key, a.headers) == (b"a", None, [("h", b"v")])
+    assert (b.value, b.key, b.headers) == (None, b"k", [])
+    assert a.timestamp == given
+    assert before <= b.timestamp <= later.timestamp
+    assert jlog.Journal(path).find(before - timedelta(seconds=1)) <= 2
+
+
+def test_one_after_the_other_and_behind_rolls(path: Path, tmp_path: Path) -> None:
+    expected = [b"first"]
+    with jlog.Writer(path) as writer:
+        for number in range(5):
+            file = built(tmp_path / f"file{number}", [b"%d-%d" % (number, n) for n in range(100)])
+            if number == 2:
+                writer.append(b"between")
+                expected.append(b"between")
+            if number == 3:
+                writer.roll()
+                writer.append(b"behind")
+                expected.append(b"behind")
+            assert writer.adopt(file.path, file.pieces, {b"file": b"%d" % number}) == len(expected)
+            expected += [b"%d-%d" % (number, n) for n in range(100)]
+    assert values(path) == expected
+    assert jlog.Journal(path).state() == {b"file": b"4"}
+
+
+def test_readers_and_subscribers_go_through_it(path: Path, tmp_path: Path) -> None:
+    file = built(tmp_path / "file")
+    found: list[bytes] = []
+    with jlog.Reader(path, start="end") as reader, jlog.Writer(path) as writer:
+        thread = threading.Thread(
+            target=lambda: found.extend(
+                record.value for _, record in zip(range(10_001), reader.follow(), strict=False)
+            )
+        )
+        thread.start()
+        writer.adopt(file.path, file.pieces, STATE)
+        writer.append(b"last")
+        thread.join()
+    assert found == [*NUMBERS, b"last"]
+    with jlog.Reader(path, "s") as reader, jlog.Writer(path) as writer:
+        assert len(reader.read(20_000)) == 10_002
+        reader.commit()
+        writer.roll()
+        writer.append(b"open")
+    jlog.Journal(path).clean()
+    assert values(path) == [b"open"]
+
+
+def test_beside_others_that_append_every_record_is_there_once(path: Path, tmp_path: Path) -> None:
+    ended = threading.Event()
+    appended = 0
+
+    def append() -> None:
+        nonlocal appended
+        with jlog.Writer(path) as writer:
+            while not ended.is_set():
+                writer.append(b"other")
+                appended += 1
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    adopted = 0
+    try:
+        with jlog.Writer(path) as writer:
+            for number in range(20):
+                file = built(tmp_path / f"file{number}", [b"ours"] * 100)
+                adopted += writer.adopt(file.path, file.pieces, STATE) is not None
+    finally:
+        ended.set()
+        thread.join()
+    found = values(path)
+    assert found.count(b"other") == appended
+    assert found.count(b"ours") == 100 * adopted
+    assert jlog.Journal(path).verify().ok
+
+
+# --- Where it cannot be ---------------------------------------------------------------------------------------------
+
+
+def test_not_in_a_journal_without_a_record(tmp_path: Path) -> None:
+    file = built(tmp_path / "file")
+    with jlog.Writer(tmp_path / "journal") as writer:
+        assert writer.adopt(file.path, file.pieces, STATE) is None
+        assert writer.append(b"a") == 0
+        assert writer.adopt(file.path, file.pieces, STATE) == 1
+
+
+def test_not_where_the_live_state_takes_up_its_room(path: Path, tmp_path: Path) -> None:
+    file = built(tmp_path / "file")
+    with jlog.Writer(path) as writer:
+        writer.extend([], state={b"large": random.Random(0).randbytes(65_500)})
+        assert writer.adopt(file.path, file.pieces, STATE) is None
+        writer.extend([], state={b"large": None})
+        assert writer.adopt(file.path, file.pieces, STATE) == 1
+        with pytest.raises(jlog.RecordTooLarge, match="65536"):
+            writer.adopt(file.path, file.pieces, {b"large": bytes(65_530)})
+
+
+def test_not_from_another_file_system(path: Path) -> None:
+    elsewhere = Path("/dev/shm")
+    if not elsewhere.exists() or elsewhere.stat().st_dev == path.stat().st_dev:
+        pytest.skip("there is no other file system here")
+    file = built(elsewhere / f"jlog-test-{os.getpid()}")
+    try:
+        with jlog.Writer(path) as writer:
+            assert writer.adopt(file.path, file.pieces, STATE) is None
+    finally:
+        os.unlink(file.path)
+    assert values(path) == [b"first"]
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_file_that_is_shorter_or_longer_than_it_was_is_refused(
+    path: Path, tmp_path: Path, change: int
+) -> None:
+    file = built(tmp_path / "file")
+    os.truncate(file.path, file.bytes + change)
+    with jlog.Writer(path) as writer:
+        with pytest.raises(jlog.JournalError, match="cut off"):
+            writer.adopt(file.path, file.pieces, STATE)
+        writer.append(b"second")
+    assert values(path) == [b"first", b"second"]
+    assert not [name for name in os.listdir(path) if name.startswith("next.")]
+
+
+def test_not_above_the_limit_of_the_journal(tmp_path: Path) -> None:
+    path, file = tmp_path / "journal", built(tmp_path / "file", [bytes(1_000)] * 400)
+    retention = jlog.Retention(limit_bytes=200 << 10)
+    with jlog.Writer(path, retention=retention, segment_bytes=64 << 10) as writer:
+        writer.append(b"first")
+        assert writer.adopt(file.path, file.pieces, STATE) is None
+        writer.append(b"second")
+    assert values(path) == [b"first", b"second"]
+
+
+def test_not_twice(path: Path, tmp_path: Path) -> None:
+    file = built(tmp_path / "file")
+    with jlog.Writer(path) as writer:
+        assert writer.adopt(file.path, file.pieces, STATE) == 1
+        assert writer.adopt(file.path, file.pieces, STATE) is None
+        writer.append(b"last")
+    assert values(path) == [b"first", *NUMBERS, b"last"]
+    assert jlog.Journal(path).verify().ok
+    assert not [name for name in os.listdir(path) if name.startswith("next.")]
+
+
+def test_not_without_a_piece(path: Path, tmp_path: Path) -> None:
+    with SegmentBuilder(tmp_path / "file") as file:
+        file.add(pyarrow.array([], pyarrow.binary()))
+    with jlog.Writer(path) as writer, pytest.raises(ValueError, match="no pieces"):
+        writer.adopt(file.path, file.pieces, STATE)
+
+
+# --- Pieces that are copied -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_a_piece_is_read_into_a_body(path: Path, tmp_path: Path, compression: str) -> None:
+    file = built(tmp_path / "file", compression=compression)
+    with jlog.Writer(path) as writer:
+        body = writer.body()
+        for piece in file.pieces[1:3]:
+            read_piece(file.path, piece, body)
+        writer.extend_body(body)
+    assert values(path) == [b"first", *NUMBERS[2_500:7_500]]
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_a_damaged_piece_is_refused_and_leaves_the_body_as_it_was(
+    path: Path, tmp_path: Path, compression: str
+) -> None:
+    file = built(tmp_path / "file", compression=compression)
+    damaged: Piece = file.pieces[1]
+    with open(file.path, "r+b") as raw:
+        raw.seek(damaged.offset + 100)
+        (byte,) = raw.read(1)
+        raw.seek(-1, os.SEEK_CUR)
+        raw.write(bytes([byte ^ 4]))
+    with jlog.Writer(path) as writer:
+        body = writer.body()
+        read_piece(file.path, file.pieces[0], body)
+        with pytest.raises(jlog.JournalError, match="checksum"):
+            read_piece(file.path, damaged, body)
+        writer.extend_body(body)
+    assert values(path) == [b"first", *NUMBERS[:2_500]]
+
+
+def test_a_builder_takes_a_new_file_only_and_names_its_codecs(tmp_path: Path) -> None:
+    built(tmp_path / "file")
+    with pytest.raises(FileExistsError):
+        SegmentBuilder(tmp_path / "file")
+    with pytest.raises(ValueError, match="none, lz4"):
+        SegmentBuilder(tmp_path / "other", "zip")

@@ -1,0 +1,105 @@
+"""A file of records that becomes a segment: whoever makes it one is killed at every step of it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import jlog
+from processes.units import check_units, values_of
+
+pytestmark = pytest.mark.usefixtures("failpoints")
+
+END = values_of("end", 0)[0]
+OPTIONS = {"precommit": 4 << 10, "segment_bytes": 256 << 10}
+POINTS = [
+    ("adopt.linked", 1),
+    ("adopt.completed", 1),
+    ("file.write", 1),
+    ("file.write", 3),
+    ("file.sync", 1),
+    ("file.rename", 1),
+    ("roll.completed", 1),
+    ("roll.renamed", 1),
+    ("switch.before", 1),
+    ("switch.emptied", 1),
+    ("switch.filled", 1),
+    ("switch.turned", 1),
+]
+FAILING = [("file.write", 1), ("file.sync", 1), ("file.rename", 1), ("roll.renamed", 1)]
+
+
+@pytest.fixture
+def victim(spawn, tmp_path):
+    child = spawn()
+    child.call("open_writer", "victim", str(tmp_path / "j"), OPTIONS)
+    child.call("append", "victim", 3)
+    child.call("build", "victim")
+    child.call("flush", "victim")
+    return child
+
+
+@pytest.mark.parametrize(("point", "visit"), POINTS)
+def test_killed_with_another_one_alive_all_of_the_file_is_in_or_nothing(
+    victim, spawn, tmp_path, point, visit
+):
+    path, other, reader = tmp_path / "j", spawn(), spawn()
+    other.call("open_writer", "other", str(path), {})
+    reader.start("follow", str(path), END.decode())
+    reader.wait_for("following")
+    victim.call("arm", f"{point}=kill@{visit}")
+    victim.dies("adopt", "victim")
+    other.call("append", "other", 3)
+    check_units(path, victim.acknowledged + other.acknowledged)
+    other.call("build", "other")
+    other.call("adopt", "other")
+    other.call("append", "other", 3)
+    with jlog.Writer(path) as writer:
+        writer.append(END)
+    reader.result()
+    assert reader.records == check_units(path, victim.acknowledged + other.acknowledged)
+
+
+@pytest.mark.parametrize(("point", "visit"), POINTS)
+def test_killed_alone_all_of_the_file_is_in_or_nothing(victim, spawn, tmp_path, point, visit):
+    path, successor = tmp_path / "j", spawn()
+    victim.call("arm", f"{point}=kill@{visit}")
+    victim.dies("adopt", "victim")
+    before = check_units(path, victim.acknowledged)
+    successor.call("open_writer", "successor", str(path), {})
+    successor.call("append", "successor", 3)
+    successor.call("build", "successor")
+    successor.call("adopt", "successor")
+    successor.call("close", "successor")
+    records = check_units(path, victim.acknowledged + successor.acknowledged)
+    assert records[: len(before)] == before
+    assert not [name for name in os.listdir(path) if name.startswith("next.")]
+
+
+@pytest.mark.parametrize("second", ["takeover.taken", "repair.derived", "repair.unlinked"])
+def test_whoever_takes_over_is_killed_too(victim, spawn, tmp_path, second):
+    path, taker, third = tmp_path / "j", spawn(), spawn()
+    taker.call("open_writer", "taker", str(path), {})
+    third.call("open_writer", "third", str(path), {})
+    victim.call("arm", "roll.renamed=kill@1")
+    victim.dies("adopt", "victim")
+    taker.call("arm", f"{second}=kill@1")
+    taker.dies("append", "taker")
+    third.call("append", "third", 3)
+    check_units(path, victim.acknowledged + taker.acknowledged + third.acknowledged)
+
+
+@pytest.mark.parametrize(("point", "visit"), FAILING)
+def test_where_a_system_call_fails_nothing_is_in_and_the_file_can_be_adopted_again(
+    victim, tmp_path, point, visit
+):
+    path = tmp_path / "j"
+    victim.call("arm", f"{point}=5@{visit}")
+    with pytest.raises(Exception, match="Input/output error"):
+        victim.call("adopt", "victim")
+    check_units(path, victim.acknowledged)
+    victim.call("arm", "")
+    victim.call("adopt", "victim")
+    victim.call("append", "victim", 3)
+    check_units(path, victim.acknowledged)
+    assert Path(f"{path}.victim").exists()
