@@ -517,7 +517,7 @@ cdef int adopt(Member member, Call *call) noexcept nogil:
     generation that it was completed for."""
     cdef jlog_page *page = member.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
-    if page.generation != call.adopts_at or jlog_word_used(slot.word) != 0:
+    if page.generation != call.completed_for or jlog_word_used(slot.word) != 0:
         return DONE
     if not jlog_may_append(page, call.count):
         return NEEDS_LEASE
@@ -532,6 +532,7 @@ cdef int open_prepared(Member member, Call *call, uint64_t offset, uint64_t end,
     cdef Prepared *prepared = call.prepared
     cdef uint64_t first = slot.first_sequence
     cdef char name[JLOG_NAME_BYTES]
+    cdef int64_t began_us
     cdef int error
     JLOG_FAILPOINT(b"roll.completed")
     jlog_segment_name(name, first)
@@ -564,7 +565,9 @@ cdef int open_prepared(Member member, Call *call, uint64_t offset, uint64_t end,
     if prepared.has_block:
         if call.has_state:
             page.state = page.generation
-        jlog_begin_period(page, jlog_now_us(&member.buffer.clock))
+        # Adopted records may have been completed in the period before: whoever appends next rolls.
+        began_us = jlog_now_us(&member.buffer.clock)
+        jlog_begin_period(page, min(began_us, call.clock_us) if call.operation == ADOPT else began_us)
         publish_direct(member, call, first, end, offset, now_us)
     else:
         jlog_switch(page, first, end, first, 0, jlog_block_capacity(page, end))

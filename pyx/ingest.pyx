@@ -15,7 +15,7 @@ from libc.string cimport memcpy, memset
 
 from jlog._core.calls cimport Caller
 from jlog._core.encode cimport Body
-from jlog._core.file cimport jlog_file_bytes, jlog_read_at, jlog_start_writeback, jlog_sync_data, jlog_write_at
+from jlog._core.file cimport jlog_read_at, jlog_start_writeback, jlog_sync_data, jlog_write_at
 from jlog._core.format cimport (
     JLOG_CODEC_LZ4,
     JLOG_CODEC_NONE,
@@ -57,7 +57,8 @@ Piece = namedtuple(
 
 
 cdef class SegmentBuilder:
-    """Writes a new file at `path`: one piece for each add, which will be a block.
+    """Writes a new file at `path`: one piece for each add, which will be a block. Close it before the file is adopted. Where
+    an add has failed to write there are no pieces any more, and the file is of no use.
 
     compression: "none" or "lz4".
     """
@@ -88,19 +89,21 @@ cdef class SegmentBuilder:
         """Records as Writer.extend_arrow takes them. It raises as that does."""
         cdef Call call
         cdef int error
-        cdef uint64_t offset = self.bytes
+        cdef uint64_t offset
         cdef Body body = body_of_arrow(data)
         if body.count == 0:
             return
         memset(&call, 0, sizeof(call))
         body.describe_direct(&call, self.codec)
-        with nogil:
-            error = jlog_write_at(self.fd, call.stored, call.stored_bytes, offset + sizeof(jlog_block_header))
-        if error != 0:
-            raise OSError(error, os.strerror(error), self.path)
+        offset = self.bytes  # from here to the write no other thread runs
         self.bytes = offset + sizeof(jlog_block_header) + call.stored_bytes
         self.pieces.append(Piece(offset, call.count, call.record_bytes, call.stored_bytes, call.codec, call.records_crc,
                                  call.stored_crc, call.explicit_count, call.explicit_max_us))
+        with nogil:
+            error = jlog_write_at(self.fd, call.stored, call.stored_bytes, offset + sizeof(jlog_block_header))
+        if error != 0:
+            self.pieces.clear()
+            raise OSError(error, os.strerror(error), self.path)
 
     def start_writeback(self) -> None:
         """So that a later sync has less to wait for."""
@@ -161,17 +164,15 @@ def read_piece(path, piece not None, Body body not None) -> None:
         body.taken = False
 
 
-def spoiled(path, offset, reason):
+cdef object spoiled(path, offset, reason):
     return JournalError(f"{path}: at byte {offset}: {reason}; the file is to be written anew")
 
 
-def adopt(Caller caller not None, str path not None, pieces not None, dict state not None, timeout):
+cdef object adopt(Caller caller, str path, pieces, dict state, timeout):
     """Makes the file the newest segment. Returns its first sequence; None, with nothing done, where that cannot be."""
     cdef Call call
     cdef jlog_page *page = caller.buffer.page
-    if not pieces:
-        raise ValueError("there are no pieces; a builder to which nothing was added has written nothing to adopt")
-    end = pieces[-1].offset + sizeof(jlog_block_header) + pieces[-1].stored_bytes
+    end = end_of(pieces)
     for _ in range(TRIES):
         caller.flush(timeout)
         place = empty_place(caller)
@@ -189,7 +190,7 @@ def adopt(Caller caller not None, str path not None, pieces not None, dict state
         call.has_state = True
         call.state = <void *> state
         caller.check_state(&call)
-        call.adopts_at = generation
+        call.completed_for = generation
         call.block_count = len(pieces)
         call.explicit_max_us = INT64_MIN
         for piece in pieces:
@@ -199,12 +200,24 @@ def adopt(Caller caller not None, str path not None, pieces not None, dict state
             call.explicit_count += <uint64_t> piece.explicit_count
         call.last_offset, call.end = pieces[-1].offset, end
         if not prepare(caller, &call, path, pieces, state, (segment, offset, sequence)):
-            caller.drop(call.prepared)
             return None
         caller.run(&call, timeout)
         if call.adopted:
             return call.sequence
     return None
+
+
+cdef object end_of(pieces):
+    """Where the last one ends. ValueError where they are not those of a builder, all of them in their order."""
+    end = HEAD_BYTES
+    for piece in pieces:
+        if piece.offset != end:
+            raise ValueError(f"a piece begins at byte {piece.offset}, and the one before ends at {end}: give all pieces of a "
+                             "builder, in their order")
+        end += sizeof(jlog_block_header) + piece.stored_bytes
+    if end == HEAD_BYTES:
+        raise ValueError("there are no pieces: nothing was added to the builder, or it could not be written")
+    return end
 
 
 cdef object empty_place(Caller caller):
@@ -218,11 +231,11 @@ cdef object empty_place(Caller caller):
 
 
 cdef bint prepare(Caller caller, Call *call, str path, pieces, dict state, previous) except -1:
-    """Completes the file, under a second name in the journal's directory, which the call takes along. False where it cannot
-    have one or has more, or the state does not fit into it."""
+    """Completes the file, under a second name in the journal's directory, which the call takes along. False where the state
+    does not fit into it, or it cannot be a segment."""
     cdef Prepared *prepared
     head = head_of(caller, state, previous)
-    if head is None or os.stat(path).st_uid != os.geteuid():  # others who write to the journal may not write to it
+    if head is None:
         return False
     name = caller.next_name()
     try:
@@ -231,30 +244,50 @@ cdef bint prepare(Caller caller, Call *call, str path, pieces, dict state, previ
         if error.errno in _NO_LINK:
             return False
         raise
-    prepared = <Prepared *> calloc(1, sizeof(Prepared))
-    if prepared == NULL:
-        os.unlink(name, dir_fd=caller.directory)
-        raise MemoryError
-    call.prepared = prepared
-    memcpy(prepared.name, <const char *> <bytes> name, len(name) + 1)
-    prepared.fd = -1
     try:
-        prepared.fd = os.open(name, os.O_RDWR | os.O_CLOEXEC, dir_fd=caller.directory)
-        prepared.opened = jlog_load_acquire(&caller.buffer.page.sync_number)
-        prepared.has_block = True
-        prepared.replaces = JLOG_NONE
-        prepared.reserved_end = call.end
+        fd = os.open(name, os.O_RDWR | os.O_CLOEXEC, dir_fd=caller.directory)
+        prepared = <Prepared *> calloc(1, sizeof(Prepared))
+        if prepared == NULL:
+            os.close(fd)
+            raise MemoryError
+    except BaseException:
+        os.unlink(name, dir_fd=caller.directory)
+        raise
+    prepared.fd = fd
+    memcpy(prepared.name, <const char *> <bytes> name, len(name) + 1)
+    prepared.opened = jlog_load_acquire(&caller.buffer.page.sync_number)
+    prepared.has_block = True
+    prepared.replaces = JLOG_NONE
+    prepared.reserved_end = call.end
+    try:
         JLOG_FAILPOINT(b"adopt.linked")
-        if os.fstat(prepared.fd).st_nlink != 2:  # it is a segment already, or about to become one
+        if not can_be_segment(fd, path, call.end):
+            caller.drop(prepared)
             return False
         share(os.path.join(caller.path, name.decode()), caller.path)
-        write_headers(caller, call, prepared.fd, path, pieces, head, previous[2])
+        write_headers(caller, call, fd, path, pieces, head, previous[2])
         JLOG_FAILPOINT(b"adopt.completed")
     except BaseException:
         caller.drop(prepared)
-        call.prepared = NULL
         raise
+    call.prepared = prepared
     return True
+
+
+cdef bint can_be_segment(int fd, str path, uint64_t end) except -1:
+    """False where it has other names than `path` and ours, for it may be a segment, or is about to become one, and is not
+    to be touched; where it is another user's, so that others who write to the journal may not write to it; or where it is
+    longer than it was: it was a segment once."""
+    found = os.fstat(fd)
+    try:
+        named = os.stat(path)
+    except FileNotFoundError:
+        return False
+    if found.st_nlink != 2 or not os.path.samestat(found, named) or found.st_uid != os.geteuid():
+        return False
+    if <uint64_t> found.st_size < end:
+        raise spoiled(path, found.st_size, f"it was cut off, and had {end} bytes")
+    return <uint64_t> found.st_size == end
 
 
 cdef bytes head_of(Caller caller, dict state, previous):
@@ -295,8 +328,6 @@ cdef int write_headers(Caller caller, Call *call, int fd, str path, pieces, byte
         error = jlog_write_at(fd, &header, sizeof(header), offset)
         sequence += header.record_count
     if error == 0:
-        if jlog_file_bytes(fd) != <int64_t> (offset + sizeof(header) + header.stored_bytes):
-            raise spoiled(path, offset, "what was written there is cut off, or others have written behind it")
         with nogil:
             error = jlog_sync_data(fd)
     if error != 0:

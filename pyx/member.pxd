@@ -89,7 +89,7 @@ cdef struct Call:
     uint64_t published_end
     uint64_t published_incarnation
     bint direct  # into a block of its own, not into the buffer
-    uint64_t adopts_at  # ADOPT: the generation that the prepared file was completed for,
+    uint64_t completed_for  # ADOPT: the generation that the prepared file is right for,
     uint64_t last_offset  # where its last block begins,
     uint64_t end  # and where that ends
     uint64_t block_count  # how many hold the records,

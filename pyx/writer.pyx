@@ -10,6 +10,7 @@ from libc.string cimport memset
 from jlog._core.attachment cimport Attachment
 from jlog._core.encode cimport Body, as_bytes
 from jlog._core.format cimport JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
+from jlog._core.ingest cimport adopt
 
 from jlog._core.member cimport APPEND, Call
 from jlog._core.page cimport (
@@ -29,7 +30,6 @@ from jlog._core.rows cimport body_of_arrow
 
 from jlog._core.attachment import attach, detach
 from jlog._core.calls import closed_error
-from jlog._core.ingest import adopt
 from jlog._core.lock import when_nothing_is_held
 from jlog.errors import JournalLocked, RecordTooLarge
 from jlog.filesystem import journal_path
@@ -226,24 +226,27 @@ cdef class Writer:
         self.raise_if_closed()
         return self.extend_body(body_of_arrow(data), state)
 
-    def adopt(self, path, pieces, /, state):
-        """The file that a SegmentBuilder has written becomes the newest segment of the journal, with nothing copied: all of
-        its records or none, synced. Returns the sequence of the first; or None, with nothing done, where that cannot be:
-        then read_piece and extend_body append them.
+    def adopt(self, path, pieces, /, state=None):
+        """The file that a jlog.ingest.SegmentBuilder has written becomes the newest segment, with nothing copied: all of its
+        records or none, and with them `state`, as extend takes it. Returns the sequence of the first; or None, with nothing
+        done, where that cannot be: then read_piece and extend_body append them.
 
-        path: on the journal's file system, where it may keep its name: the same file gets another one. It must not be
-            changed any more.
-        pieces: of the builder, at least one.
-        state: as extend takes it, at least one entry.
-        It cannot be while the journal has no record yet, where others keep appending, where its live state takes up the
-        room that the file has for it (64 KiB), where limit_bytes would be passed, or where the file is another user's, or
-        was adopted before. Raises as extend does.
+        path: on the journal's file system, where it may keep its name: the same file gets another one. The builder is closed,
+            and the file must not be changed any more.
+        pieces: of the builder.
+        It cannot be while the newest segment has no record yet, where others keep appending, where the live state takes up
+        the room that the file has for it (64 KiB), where limit_bytes would be passed, or where the file is another user's, or
+        has other names, as one that was adopted.
+        The file is synced; that it is the journal's survives a power loss after sync(), as what was appended does. Raises as
+        extend does; ValueError for pieces that are not the builder's; JournalError where the file was cut off.
         """
         cdef Attachment attachment = self.attachment
         self.raise_if_closed()
+        entries = {as_bytes(key): None if value is None else as_bytes(value) for key, value in (state or {}).items()}
+        self.raise_if_closed()
         attachment.pins += 1
         try:
-            sequence = adopt(attachment, os.fspath(path), pieces, state, self.lock_timeout)
+            sequence = adopt(attachment, os.fspath(path), pieces, entries, self.lock_timeout)
             if sequence is None or attachment.buffer.page.sync_mode != JLOG_SYNC_APPEND:
                 return sequence
             return self.durable(attachment, sequence)

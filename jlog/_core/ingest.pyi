@@ -1,14 +1,11 @@
 import os
-from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
 import pyarrow
 from typing_extensions import Self, disjoint_base
 
-from jlog._core.calls import Caller
 from jlog._core.encode import Body
-from jlog.errors import JournalError
 
 class Piece(NamedTuple):
     offset: int
@@ -42,11 +39,3 @@ class SegmentBuilder:
     ) -> None: ...
 
 def read_piece(path: str | os.PathLike[str], piece: Piece, body: Body) -> None: ...
-def spoiled(path: str | os.PathLike[str], offset: int, reason: str) -> JournalError: ...
-def adopt(
-    caller: Caller,
-    path: str,
-    pieces: Sequence[Piece],
-    state: Mapping[bytes, bytes | None],
-    timeout: float | None,
-) -> int | None: ...

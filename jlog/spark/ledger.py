@@ -61,6 +61,7 @@ class Ledger:
         self._query = query
         self._kind = kind
         self._others = queries(path)
+        self._dropped: list[str] = []
         self.entry = self._others.pop(query, None)
         if self.entry is not None and self.entry.kind != kind:
             raise JournalError(
@@ -73,16 +74,21 @@ class Ledger:
 
     def note(self, batch: int, records: int, manifest: str | None) -> dict[bytes, bytes | None]:
         """The change of the journal's state that says it, for the append that brings the last of these records. The oldest
-        entries give way."""
+        entries give way; stored() says that it was done."""
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         self.entry = Entry(self._kind, batch, records, now, manifest)
         told = {name: value for name, value in asdict(self.entry).items() if value is not None}
         alike = sorted(
             (entry.time, query) for query, entry in self._others.items() if entry.kind == self._kind
         )
-        dropped = [query for _, query in alike[: max(0, len(alike) + 1 - KEPT[self._kind])]]
-        state: dict[bytes, bytes | None] = {_key(query): None for query in dropped}
+        self._dropped = [query for _, query in alike[: max(0, len(alike) + 1 - KEPT[self._kind])]]
+        state: dict[bytes, bytes | None] = {_key(query): None for query in self._dropped}
         return {**state, _key(self._query): json.dumps(told).encode()}
+
+    def stored(self) -> None:
+        """What has given way may come back meanwhile, and is not dropped again."""
+        for query in self._dropped:
+            self._others.pop(query, None)
 
 
 def _key(query: str) -> bytes:

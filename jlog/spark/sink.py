@@ -314,6 +314,7 @@ def _append(
                 and staging.is_segment(file)
                 and writer.adopt(path, file.pieces, note(end)) is not None
             ):
+                ledger.stored()
                 continue
             for piece in file.pieces:
                 begin += piece.records
@@ -321,4 +322,5 @@ def _append(
                     body = writer.body()
                     read_piece(path, piece, body)
                     writer.extend_body(body, note(begin))
+                    ledger.stored()
                     sync()

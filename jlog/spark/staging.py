@@ -129,7 +129,8 @@ class Staging:
         return SegmentBuilder(path, "none" if is_first else self._compression)
 
     def _fill(self, file: SegmentBuilder, pieces: Iterator[pyarrow.Table], *, is_first: bool) -> None:
-        """With as many as fit, one at least. The first file of a task is copied, and synced where a commit can be resumed."""
+        """With as many as fit, one at least. A task's first file, which is copied unless it is one large row, is synced when a
+        commit begins that can be resumed."""
         room = FIRST_FILE_BYTES if is_first else max(self._segment_bytes, SEGMENT_BYTES_MIN)
         for piece in pieces:
             file.add(piece)
@@ -177,7 +178,7 @@ class Staging:
         if self._durable:
             folder = self.batch(staged[0].batch)
             files = [os.path.join(folder, file.name) for part in staged for file in part.files]
-            for made in (*files, folder, path, self._home, os.path.dirname(self._home), self.journal):
+            for made in (*files, *_up(folder, 3), path, *_up(self._home, 2)):
                 _sync(made)
         return name
 
@@ -265,6 +266,14 @@ def _sync(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _up(folder: str, levels: int) -> list[str]:
+    """It, and so many directories above, each of which may be new."""
+    found = [folder]
+    while len(found) <= levels:
+        found.append(os.path.dirname(found[-1]))
+    return found
 
 
 def _remove_if_empty(path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import threading
@@ -185,18 +186,91 @@ def test_not_from_another_file_system(path: Path) -> None:
     assert values(path) == [b"first"]
 
 
-@pytest.mark.parametrize("change", [-1, 1])
-def test_a_file_that_is_shorter_or_longer_than_it_was_is_refused(
-    path: Path, tmp_path: Path, change: int
-) -> None:
+def test_a_file_that_was_cut_off_is_refused(path: Path, tmp_path: Path) -> None:
     file = built(tmp_path / "file")
-    os.truncate(file.path, file.bytes + change)
+    os.truncate(file.path, file.bytes - 1)
     with jlog.Writer(path) as writer:
         with pytest.raises(jlog.JournalError, match="cut off"):
             writer.adopt(file.path, file.pieces, STATE)
         writer.append(b"second")
     assert values(path) == [b"first", b"second"]
-    assert not [name for name in os.listdir(path) if name.startswith("next.")]
+    assert left_over(path) == []
+
+
+def test_not_a_file_that_is_longer_than_it_was(path: Path, tmp_path: Path) -> None:
+    file = built(tmp_path / "file")
+    os.truncate(file.path, file.bytes + 1)
+    with jlog.Writer(path) as writer:
+        assert writer.adopt(file.path, file.pieces, STATE) is None
+    assert left_over(path) == []
+
+
+def left_over(path: Path) -> list[str]:
+    return [name for name in os.listdir(path) if name.startswith("next.")]
+
+
+def test_not_a_file_that_has_lost_its_name_to_another_one(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its two names are then ours and, for all we know, that of a segment."""
+    file = built(tmp_path / "file")
+    link = os.link
+
+    def link_and_lose(source: str, target: str, **options: Any) -> None:
+        link(source, target, **options)
+        link(source, tmp_path / "segment")
+        os.unlink(source)
+
+    monkeypatch.setattr(os, "link", link_and_lose)
+    with jlog.Writer(path) as writer:
+        assert writer.adopt(file.path, file.pieces, STATE) is None
+    assert (tmp_path / "segment").read_bytes()[:8] == bytes(8)
+    assert left_over(path) == []
+
+
+def test_not_while_descriptors_are_short(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = built(tmp_path / "file")
+    with jlog.Writer(path) as writer:
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                os, "open", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.EMFILE, "none left"))
+            )
+            with pytest.raises(OSError, match="none left"):
+                writer.adopt(file.path, file.pieces, STATE)
+        assert left_over(path) == []
+        assert writer.adopt(file.path, file.pieces, STATE) == 1
+
+
+def test_state_is_taken_as_extend_takes_it(path: Path, tmp_path: Path) -> None:
+    file, value = built(tmp_path / "file"), bytearray(b"before")
+    with jlog.Writer(path) as writer:
+        writer.adopt(file.path, file.pieces, {b"key": value})
+        value[:] = b"behind"
+        writer.roll()
+        writer.append(b"a")
+    assert jlog.Journal(path).state() == {b"key": b"before"}
+
+
+def test_pieces_that_are_not_the_builders_are_refused(path: Path, tmp_path: Path) -> None:
+    file = built(tmp_path / "file")
+    with jlog.Writer(path) as writer:
+        for pieces in (file.pieces[1:], file.pieces[::-1], [file.pieces[0], file.pieces[2]]):
+            with pytest.raises(ValueError, match="all pieces of a builder"):
+                writer.adopt(file.path, pieces, STATE)
+
+
+def test_threads_may_share_a_builder(path: Path, tmp_path: Path) -> None:
+    with SegmentBuilder(tmp_path / "file") as file:
+        arrays = [pyarrow.array([b"%d" % n + bytes(100_000)] * 10) for n in range(20)]
+        threads = [threading.Thread(target=file.add, args=(array,)) for array in arrays]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    with jlog.Writer(path) as writer:
+        assert writer.adopt(file.path, file.pieces) == 1
+    assert len(set(values(path))) == 21
+    assert jlog.Journal(path).verify().ok
 
 
 def test_not_above_the_limit_of_the_journal(tmp_path: Path) -> None:
@@ -217,7 +291,7 @@ def test_not_twice(path: Path, tmp_path: Path) -> None:
         writer.append(b"last")
     assert values(path) == [b"first", *NUMBERS, b"last"]
     assert jlog.Journal(path).verify().ok
-    assert not [name for name in os.listdir(path) if name.startswith("next.")]
+    assert left_over(path) == []
 
 
 def test_not_without_a_piece(path: Path, tmp_path: Path) -> None:

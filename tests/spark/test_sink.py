@@ -374,6 +374,20 @@ def test_large_files_become_segments(tmp_path: Path, compression: str) -> None:
     assert jlog.Journal(sink.path).verify().ok
 
 
+def test_what_gave_way_and_came_back_meanwhile_is_not_dropped_again(sink: Sink) -> None:
+    for number in range(KEPT[STREAM]):
+        query = f"{number:03}"
+        sink.commit(STREAM, query, 0, stage(sink, query, 0, [[b"a"]]))
+    ledger = Ledger(sink.path, "new", STREAM)
+    with jlog.Writer(sink.path) as writer:
+        writer.extend([b"b"], state=ledger.note(0, 1, "manifest"))
+        ledger.stored()
+        assert "000" not in queries(sink.path)
+        sink.commit(STREAM, "000", 1, stage(sink, "000", 1, [[b"c"]]))
+        writer.extend([b"d"], state=ledger.note(0, 2, None))
+    assert "000" in queries(sink.path)
+
+
 @pytest.mark.usefixtures("small_files")
 def test_where_no_file_can_become_a_segment_all_are_copied(tmp_path: Path) -> None:
     options = {"path": str(tmp_path / "journal"), "segmentBytes": str(16 << 20)}
