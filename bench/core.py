@@ -118,6 +118,7 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
             elif contest.name in wanted:
                 status.update(contest.name)
                 results.append(hold(contest, settings))
+                console.print(rate_line(results[-1]))  # what is measured is seen even where a later one fails
         if LATENCY in wanted:
             status.update(LATENCY)
             latencies = latency(settings)
@@ -166,6 +167,11 @@ def spread(found: Spread, scale: float = 1, digits: int = 2) -> str:
         f"{value / scale:.{digits}f}" for value in (found.median, min(found.rounds), max(found.rounds))
     )
     return f"{median} ({low}–{high})"
+
+
+def rate_line(result: Result) -> str:
+    ratio = f", {spread(result.ratio)} times {result.rival_name}" if result.ratio else ""
+    return f"{result.ours_name}: {spread(result.ours, 1e6)}{ratio}"
 
 
 def rates_table(results: list[Result], settings: Sizes) -> Table:

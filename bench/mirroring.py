@@ -7,7 +7,7 @@ import itertools
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
 import jlog
@@ -100,6 +100,18 @@ def mirror(address: str, load: Load) -> Run:
     return run
 
 
+def hand_over(producer: Any, *message: Any, **fields: Any) -> None:
+    """Waits where the client's queue is full: the broker may still be loading what it needs to take anything."""
+    until = monotonic() + HUNG_SECONDS
+    while True:
+        try:
+            return producer.produce(*message, **fields)
+        except BufferError:
+            if monotonic() > until:
+                raise
+            producer.poll(0.1)
+
+
 def produce(address: str, load: Load) -> Run:
     """The same values, each handed to the client, and nothing else."""
     chunk = load.chunk()
@@ -113,11 +125,7 @@ def produce(address: str, load: Load) -> Run:
         begin = perf_counter()
         for _ in range(load.chunks):
             for value in chunk:
-                try:
-                    producer.produce(topic, value)
-                except BufferError:
-                    producer.poll(0.1)
-                    producer.produce(topic, value)
+                hand_over(producer, topic, value)
             producer.poll(0)
         assert producer.flush(HUNG_SECONDS) == 0
         return load.chunks * load.chunk_records, perf_counter() - begin
@@ -145,11 +153,7 @@ def fill(address: str, load: Load) -> str:
     chunk = load.chunk()
     for _ in range(load.chunks):
         for number, value in enumerate(chunk):
-            try:
-                producer.produce(topic, value, b"key-%d" % number, headers=[("header", b"value")])
-            except BufferError:
-                producer.poll(0.1)
-                producer.produce(topic, value, b"key-%d" % number, headers=[("header", b"value")])
+            hand_over(producer, topic, value, b"key-%d" % number, headers=[("header", b"value")])
         producer.poll(0)
     assert producer.flush(HUNG_SECONDS) == 0
     return topic
