@@ -11,7 +11,7 @@ from typing import BinaryIO
 from jlog import positions
 from jlog._core.copies import BoundsFile, both_copies
 from jlog._core.index import segment_end
-from jlog._core.rebuild import COPIES_AT, Body, read_open_block
+from jlog._core.rebuild import COPIES_AT, Body, read_buffer
 from jlog._core.recovery import encode_block, sync_directory
 from jlog._core.segment import index_name, list_segments, segment_name
 from jlog.copying import being_copied, copy_range
@@ -95,16 +95,16 @@ def _copy(path: str, meta: Meta, target: str, progress: Progress) -> None:
         for name in positions.names(path, kind):
             _copy_position(path, meta, target, kind, name)
         sync_directory(os.path.join(target, f"{kind}s"))
-    body, newest = _open_segment(path, meta)
+    bodies, newest = _open_segment(path, meta)
     with newest:
         bounds = BoundsFile(os.path.join(path, "bounds"), meta.uuid, None, writable=False).read()
-        for segment, following in pairwise(name for name in list_segments(path) if name <= body.segment):
+        for segment, following in pairwise(name for name in list_segments(path) if name <= bodies[0].segment):
             if following > bounds.first_sequence:  # else retention has removed it, and its file was left
                 end, _, stated = segment_end(path, segment, following, meta.uuid)
                 with open(os.path.join(path, segment_name(segment)), "rb") as source:
                     _copy_segment(source, target, end if stated else None, progress)
                 _copy_file(path, target, index_name(segment))
-        place = _copy_open_segment(newest, meta, target, body, progress)
+        place = _copy_open_segment(newest, meta, target, bodies, progress)
     lease = max(bounds.lease_limit, place[2] + LEASE_STRIDE)
     file = os.path.join(target, "bounds")
     BoundsFile.create(file, meta.uuid, lease, place, first_sequence=bounds.first_sequence, mark=place)
@@ -140,14 +140,19 @@ def _generation(copy: bytes) -> int:
     return int.from_bytes(copy[16:24], "little")
 
 
-def _open_segment(path: str, meta: Meta) -> tuple[Body, BinaryIO]:
-    """The open block, and the file of its segment: another one may take its name at any time, where it has no record."""
+def _open_segment(path: str, meta: Meta) -> tuple[list[Body], BinaryIO]:
+    """What the buffer holds, and the file of its segment: another one may take its name at any time, where it has no
+    record."""
     while True:
-        body = read_open_block(path, meta.uuid)
-        file = open(os.path.join(path, segment_name(body.segment)), "rb")  # noqa: SIM115
-        again = read_open_block(path, meta.uuid)
-        if body.first_sequence > body.segment or (again.segment, again.offset) == (body.segment, body.offset):
-            return body, file
+        bodies = read_buffer(path, meta.uuid)
+        first = bodies[0]
+        file = open(os.path.join(path, segment_name(first.segment)), "rb")  # noqa: SIM115
+        again = read_buffer(path, meta.uuid)[0]
+        if first.first_sequence > first.segment or (again.segment, again.offset) == (
+            first.segment,
+            first.offset,
+        ):
+            return bodies, file
         file.close()
 
 
@@ -162,21 +167,21 @@ def _copy_segment(source: BinaryIO, target: str, end: int | None, progress: Prog
 
 
 def _copy_open_segment(
-    source: BinaryIO, meta: Meta, target: str, body: Body, progress: Progress
+    source: BinaryIO, meta: Meta, target: str, bodies: list[Body], progress: Progress
 ) -> tuple[int, int, int]:
-    """Its closed blocks, and the open one as if it had been flushed. Returns where the copy ends."""
-    _copy_segment(source, target, body.offset, progress)
-    if not body.records:
-        return body.segment, body.offset, body.first_sequence
-    block = encode_block(
-        meta.uuid, body.segment, body.offset, body.raw, body.base_time_us, body.first_sequence
-    )
-    with open(os.path.join(target, segment_name(body.segment)), "r+b") as copy:
-        copy.seek(body.offset)
-        copy.write(block)
+    """The blocks that it has, and those of the buffer as if they had been flushed. Returns where the copy ends."""
+    _copy_segment(source, target, bodies[0].offset, progress)
+    segment, offset, sequence = bodies[0].segment, bodies[0].offset, bodies[0].first_sequence
+    with open(os.path.join(target, segment_name(segment)), "r+b") as copy:
+        copy.seek(offset)
+        for body in bodies:
+            if body.records:
+                block = encode_block(meta.uuid, segment, offset, body.raw, body.base_time_us, sequence)
+                copy.write(block)
+                offset, sequence = offset + len(block), sequence + body.records
         copy.flush()
         os.fsync(copy.fileno())
-    return body.segment, body.offset + len(block), body.first_sequence + body.records
+    return segment, offset, sequence
 
 
 def _copy_file(path: str, target: str, name: str) -> None:

@@ -160,8 +160,8 @@ class Journal:
         return segments_now(self._path, self._meta)
 
     def blocks(self) -> Iterator[tuple[str, Block | Damage]]:
-        """(path of the segment, block) for every closed block: the raw structure, by the blocks' headers. Where none stands
-        a Damage comes instead, and then what stands behind it."""
+        """(path of the segment, block) for every block in the segments: the raw structure, by the blocks' headers. Where
+        none stands a Damage comes instead, and then what stands behind it."""
         cursor = self._cursor()
         for segment, end in segment_ends(
             self._path, self._meta, cursor.end_place, int(cursor.first_sequence)

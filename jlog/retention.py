@@ -99,15 +99,17 @@ def held_bytes(segments: Iterable[Segment], sequences: Iterable[int]) -> list[in
 # --- Which segments go ------------------------------------------------------------------------------------------------
 
 
-def removable(path: str, meta: Meta, retention: Retention, open_place: tuple[int, int, int]) -> list[Segment]:
+def removable(
+    path: str, meta: Meta, retention: Retention, written_place: tuple[int, int, int]
+) -> list[Segment]:
     """The sealed segments that may go, oldest first, each with its reason."""
     if not retention.delete_read and retention.max_bytes is None and retention.max_age is None:
         return []
-    names = [name for name in list_segments(path) if name <= open_place[0]]
-    if len(names) < 2 or names[-1] != open_place[0]:
+    names = [name for name in list_segments(path) if name <= written_place[0]]
+    if len(names) < 2 or names[-1] != written_place[0]:
         return []
     wanted = hold(path, meta, retention)
-    segments: Iterable[Segment] = segments_of(path, meta, names, open_place)
+    segments: Iterable[Segment] = segments_of(path, meta, names, written_place)
     surplus_bytes = 0
     if retention.max_bytes is not None:
         segments = list(segments)
@@ -176,7 +178,7 @@ def clean(
         if retention.archive is not None:
             return _archive_and_remove(path, attachment, retention, found, timeout, progress)
         with positions.table_locked(path, timeout):
-            found = removable(path, meta, retention, attachment.open_place)
+            found = removable(path, meta, retention, attachment.written_place)
             if found:
                 remove(path, attachment, found)
             return found
@@ -205,7 +207,7 @@ def _archive_and_remove(
         except FileNotFoundError:
             continue  # another process has archived and removed it
         with positions.table_locked(path, timeout):
-            oldest = removable(path, attachment.meta, retention, attachment.open_place)[:1]
+            oldest = removable(path, attachment.meta, retention, attachment.written_place)[:1]
             if oldest == [segment]:
                 remove(path, attachment, oldest)
                 removed += oldest

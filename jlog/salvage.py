@@ -151,7 +151,7 @@ def _known_end(
     if bounds is not None:
         known += [bounds.mark_sequence, 0 if bounds.closed is None else bounds.closed[2]]
     if page is not None and page.current:
-        known.append(page.first_sequence)
+        known.append(page.open_first_sequence)
     return max(known)
 
 

@@ -118,15 +118,15 @@ def segments_of(
     path: str,
     meta: Meta,
     names: Sequence[int],
-    open_place: tuple[int, int, int],
+    written_place: tuple[int, int, int],
     next_sequence: int | None = None,
 ) -> Iterator[Segment]:
     """From the first sequences that name the files up to the open one; each but that ends where the next says."""
     for name, following in zip(names, [*names[1:], None], strict=True):
         if following is None:
             end_offset, end_sequence = (
-                open_place[1],
-                open_place[2] if next_sequence is None else next_sequence,
+                written_place[1],
+                written_place[2] if next_sequence is None else next_sequence,
             )
         else:
             end_offset, end_sequence, _ = segment_end(path, name, following, meta.uuid)

@@ -24,7 +24,6 @@ from jlog.positions import DEAD_AFTER, SUBSCRIBER, PositionFile
 from jlog.retention import is_expired
 
 DEAD_AFTER_SECONDS = DEAD_AFTER.total_seconds()
-BASE_BYTES = 8  # that the open block begins with
 
 
 @dataclass(frozen=True)

@@ -54,13 +54,13 @@ def _path_of(path: str, place: tuple[int, int, int]) -> str:
 
 
 def _look(path: str, progress: Progress) -> tuple[Report, tuple[int, int, int] | None]:
-    """With the place of the open block, where it has no record before it."""
+    """With the place where the blocks in segments end, where no record is before it."""
     meta = read_meta(path)
     report = Report(damage=damage_of_small_files(path, meta))
     try:
         with bad_sectors_are_damage():
             cursor = Cursor(path, meta.uuid)
-            open_place = cursor.end_place
+            written_place = cursor.end_place
             first_kept = int(cursor.first_sequence)
     except FileNotFoundError:
         return report, None  # of `bounds`: nothing says where reading may begin
@@ -69,10 +69,10 @@ def _look(path: str, progress: Progress) -> tuple[Report, tuple[int, int, int] |
         if all(damage.path != error.path for damage in report.damage):
             report.damage.append(Damage(error.path, error.offset, error.reason, 0, 0))
         return report, None
-    _check_segments(path, meta, open_place, first_kept, report, progress)
-    _check_open_block(cursor, report)
+    _check_segments(path, meta, written_place, first_kept, report, progress)
+    _check_buffer(cursor, report)
     report.skipped = Holes(path, meta.uuid).all()
-    return report, open_place if open_place[0] == open_place[2] else None
+    return report, written_place if written_place[0] == written_place[2] else None
 
 
 def damage_of_small_files(path: str, meta: Meta) -> list[Damage]:
@@ -107,14 +107,14 @@ def _damage_of_bounds(path: str, meta: Meta) -> list[Damage]:
 
 
 def segment_ends(
-    path: str, meta: Meta, open_place: tuple[int, int, int] | None, first_kept: int
+    path: str, meta: Meta, written_place: tuple[int, int, int] | None, first_kept: int
 ) -> Iterator[tuple[int, tuple[int, int] | None]]:
     """Each segment that is kept, oldest first, and the offset and sequence where its blocks end; None where nothing tells
     it."""
-    names = [name for name in list_segments(path) if open_place is None or name <= open_place[0]]
+    names = [name for name in list_segments(path) if written_place is None or name <= written_place[0]]
     for name, following in zip(names, [*names[1:], None], strict=False):
-        if open_place is not None and name == open_place[0]:
-            yield name, open_place[1:]
+        if written_place is not None and name == written_place[0]:
+            yield name, written_place[1:]
         elif following is None:
             yield name, None
         elif following > first_kept:
@@ -124,21 +124,25 @@ def segment_ends(
 def _check_segments(
     path: str,
     meta: Meta,
-    open_place: tuple[int, int, int] | None,
+    written_place: tuple[int, int, int] | None,
     first_kept: int,
     report: Report,
     progress: Progress,
 ) -> None:
     before, reached = None, first_kept
-    for name, end in segment_ends(path, meta, open_place, first_kept):
+    for name, end in segment_ends(path, meta, written_place, first_kept):
         try:
             _check_link(path, meta, before, name, reached, report)
             before, reached = name, _check_segment(path, meta, name, end, report, progress)
         except FileNotFoundError:
             before = None  # cleaned meanwhile
-    if open_place is not None and before != open_place[0] and open_place[0] >= _first_kept(path, meta):
-        missing = os.path.join(path, segment_name(open_place[0]))
-        lost = max(0, open_place[2] - reached)
+    if (
+        written_place is not None
+        and before != written_place[0]
+        and written_place[0] >= _first_kept(path, meta)
+    ):
+        missing = os.path.join(path, segment_name(written_place[0]))
+        lost = max(0, written_place[2] - reached)
         report.damage.append(Damage(missing, 0, "the segment file is missing", reached, lost))
 
 
@@ -208,11 +212,14 @@ def _stated_end(path: str, meta: Meta, name: int, following: int) -> tuple[int, 
     return (file.previous_end_offset, file.previous_end_sequence) if file.previous_segment == name else None
 
 
-def _check_open_block(cursor: Cursor, report: Report) -> None:
+def _check_buffer(cursor: Cursor, report: Report) -> None:
     try:
         with bad_sectors_are_damage():
+            first = cursor.end_place[2]
+            cursor.seek(first)
+            cursor.can_go_on()  # reads the closing block, where there is one
             cursor.seek_end()
-        report.records += int(cursor.position) - cursor.end_place[2]
+        report.records += int(cursor.position) - first
     except FileNotFoundError:
         return  # the open segment's, which has been told
     except CorruptJournal as error:

@@ -13,6 +13,7 @@ from libc.string cimport memcpy
 from jlog._core.file cimport (
     jlog_allocate,
     jlog_inode,
+    jlog_open_at,
     jlog_rename_new,
     jlog_rename_over,
     jlog_sync_directory,
@@ -31,6 +32,7 @@ from jlog._core.format cimport (
     JLOG_TAG_EXPLICIT,
     jlog_block_header,
     jlog_block_header_crc,
+    jlog_block_header_valid,
     jlog_crc32c,
     jlog_crc32c_shift,
     jlog_encode_short,
@@ -47,6 +49,7 @@ from jlog._core.member cimport (
     ADOPT,
     APPEND,
     COUNT,
+    DAMAGED,
     DONE,
     FAILED,
     FLUSH,
@@ -57,6 +60,7 @@ from jlog._core.member cimport (
     NEEDS_ROOM,
     NEEDS_SEGMENT,
     NEEDS_STATE,
+    NEEDS_WRITE_OUT,
     OPTIONS,
     SYNC_FAILED,
     TURN,
@@ -73,23 +77,32 @@ from jlog._core.page cimport (
     jlog_block_crc,
     jlog_block_capacity,
     jlog_block_room,
+    jlog_body,
     jlog_clamped_now_us,
     jlog_clock_us,
+    jlog_is_closing,
     jlog_is_full,
     jlog_may_append,
     jlog_now_us,
     jlog_open_slot,
     jlog_page,
+    jlog_pause,
     jlog_period_is_over,
     jlog_publish,
     jlog_slot,
     jlog_store_release,
     jlog_switch,
+    jlog_try_lock,
+    jlog_unlock,
     jlog_word_crc,
     jlog_word_used,
 )
 from jlog._core.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, check_block, fill_segment_header
 
+
+cdef extern from "<fcntl.h>" nogil:
+    enum:
+        O_RDWR
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
@@ -102,6 +115,7 @@ cdef extern from "Python.h" nogil:
 
 cdef enum:
     CLOCK_REALTIME = 0
+    SETTLE_TURNS = 4000  # some 100 us: what the write of a block of the default size takes
     STATE_SEGMENT_BYTES_MIN = 4 << 20  # several times what the largest live state takes, however small its keys are
 
 
@@ -113,6 +127,8 @@ cdef int attempt(Member member, Call *call) noexcept nogil:
         return status
     status = step(member, call)
     member.release(&page.append_lock)
+    if call.writes_out:
+        write_out(member, call)
     return status
 
 
@@ -138,7 +154,9 @@ cdef int step(Member member, Call *call) noexcept nogil:
         if call.flushed_generation == 0:
             call.flushed_generation = member.buffer.page.generation
             member.buffer.page.counters.flushes += 1
-        return DONE if member.buffer.page.generation != call.flushed_generation else close_block(member, call)
+        if member.buffer.page.generation == call.flushed_generation:
+            return close_block(member, call)
+        return settle(member, call) if member.buffer.page.unwritten == call.flushed_generation else DONE
     status = close_block(member, call)
     if status != DONE:
         return status
@@ -205,7 +223,7 @@ cdef int put(Member member, Call *call) noexcept nogil:
             if encode(member, call, slot, start):
                 return DONE
         if jlog_word_used(slot.word) != 0:
-            status = close_block(member, call)
+            status = defer_block(member, call) if is_plain(page, slot, call) else close_block(member, call)
         elif slot.capacity < JLOG_BASE_BYTES + call.record_bytes:
             if slot.capacity == page.capacity or not has_records(page):
                 return put_direct(member, call)
@@ -241,7 +259,8 @@ cdef bint encode(Member member, Call *call, jlog_slot *slot, uint32_t start) noe
     """The call's records behind the published end, and publishes them. False where their time is too far from the base
     of a block that has records already."""
     cdef jlog_page *page = member.buffer.page
-    cdef uint8_t *at = member.buffer.body + start
+    cdef uint8_t *records = jlog_body(&member.buffer, slot.generation) + start
+    cdef uint8_t *at = records
     cdef int64_t now_us = jlog_clamped_now_us(&member.buffer)
     cdef int64_t delta_us = now_us - jlog_block_base(&member.buffer, slot, now_us)
     cdef PyObject *value
@@ -259,7 +278,7 @@ cdef bint encode(Member member, Call *call, jlog_slot *slot, uint32_t start) noe
     else:
         memcpy(at, call.records, call.record_bytes)
         set_clock_times(at, call.record_bytes, <uint32_t> delta_us)
-    crc = jlog_crc32c(jlog_block_crc(&member.buffer, slot), member.buffer.body + start, call.record_bytes)
+    crc = jlog_crc32c(jlog_block_crc(&member.buffer, slot), records, call.record_bytes)
     if call.explicit_count < call.count:
         page.clamp_us = now_us
     page.explicit_count += call.explicit_count
@@ -289,15 +308,12 @@ cdef int close_block(Member member, Call *call) noexcept nogil:
     compressed it is first closed, and written by whoever comes back with it."""
     cdef jlog_page *page = member.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
-    cdef uint32_t used = jlog_word_used(slot.word)
-    cdef uint64_t raw_bytes = used - JLOG_BASE_BYTES, records = page.next_sequence - slot.first_sequence, end
-    cdef const uint8_t *stored = member.buffer.body + JLOG_BASE_BYTES
+    cdef const uint8_t *stored = jlog_body(&member.buffer, slot.generation) + JLOG_BASE_BYTES
     cdef jlog_block_header header
-    cdef int error, fd
-    if used == 0:
-        return DONE
-    if page.codec != JLOG_CODEC_NONE and raw_bytes >= JLOG_PACKED_BYTES_MIN and not call.plain \
-            and call.packed.generation != page.generation:
+    cdef int error, fd, status = settle(member, call)
+    if status != DONE or jlog_word_used(slot.word) == 0:
+        return status
+    if call.packed.generation != page.generation and not is_plain(page, slot, call):
         if page.closed == page.generation and call.closed_generation != page.generation:
             return NEEDS_PATIENCE
         page.closed = call.closed_generation = page.generation
@@ -306,30 +322,135 @@ cdef int close_block(Member member, Call *call) noexcept nogil:
     fd = member.descriptor(slot.segment)
     if fd < 0:
         return failed(call, -fd, b"opening the newest segment")
-    jlog_fill_block_header(&header, JLOG_KIND_RECORDS, False, records, raw_bytes, slot.first_sequence)
-    # The running CRC covers the base time, the block's does not: crc(a + b) = shift(crc(a), len(b)) ^ crc(b).
-    header.raw_crc = jlog_word_crc(slot.word) ^ jlog_crc32c_shift(
-        jlog_crc32c(0, member.buffer.body, JLOG_BASE_BYTES), raw_bytes)
-    header.stored_crc = header.raw_crc
+    fill_header(member, slot, &header)
     if call.packed.generation == page.generation and call.packed.data != NULL:
         header.codec = JLOG_CODEC_LZ4
         stored, header.stored_bytes, header.stored_crc = call.packed.data, call.packed.size, call.packed.crc
-    header.base_time_us = jlog_load64(member.buffer.body)
-    header.max_timestamp_us = latest_us(page, records)
-    header.clock_us = jlog_clamped_now_us(&member.buffer)
-    header.durable_end = page.durable_end
-    header.header_crc = jlog_block_header_crc(&header, page.uuid, slot.segment, slot.offset)
+        header.header_crc = jlog_block_header_crc(&header, page.uuid, slot.segment, slot.offset)
     JLOG_FAILPOINT(b"close.before_write")
     error = jlog_write_two_at(fd, &header, sizeof(header), stored, header.stored_bytes, slot.offset)
     if error != 0:
         return failed(call, error, b"writing a block")  # it stays open, and is written again
     JLOG_FAILPOINT(b"close.written")
-    end = slot.offset + sizeof(header) + header.stored_bytes
-    page.counters.blocks += 1
-    count_block(page, records, raw_bytes, header.stored_bytes)
+    switch_behind(page, slot, &header)
     call.switched = True
-    jlog_switch(page, slot.segment, end, page.next_sequence, slot.offset, jlog_block_capacity(page, end))
     return DONE
+
+
+cdef bint is_plain(jlog_page *page, const jlog_slot *slot, const Call *call) noexcept nogil:
+    """Whether the open block goes into its segment uncompressed: where it was tried, because it does not become smaller."""
+    if call.packed.generation == page.generation:
+        return call.packed.data == NULL
+    return (page.codec == JLOG_CODEC_NONE or call.plain
+            or jlog_word_used(slot.word) - JLOG_BASE_BYTES < JLOG_PACKED_BYTES_MIN)
+
+
+cdef void fill_header(Member member, const jlog_slot *slot, jlog_block_header *header) noexcept nogil:
+    """Of the open block, as it is uncompressed."""
+    cdef jlog_page *page = member.buffer.page
+    cdef const uint8_t *body = jlog_body(&member.buffer, slot.generation)
+    cdef uint64_t raw_bytes = jlog_word_used(slot.word) - JLOG_BASE_BYTES
+    cdef uint64_t records = page.next_sequence - slot.first_sequence
+    jlog_fill_block_header(header, JLOG_KIND_RECORDS, False, records, raw_bytes, slot.first_sequence)
+    # The running CRC covers the base time, the block's does not: crc(a + b) = shift(crc(a), len(b)) ^ crc(b).
+    header.raw_crc = header.stored_crc = jlog_word_crc(slot.word) ^ jlog_crc32c_shift(
+        jlog_crc32c(0, body, JLOG_BASE_BYTES), raw_bytes)
+    header.base_time_us = jlog_load64(body)
+    header.max_timestamp_us = latest_us(page, records)
+    header.clock_us = jlog_clamped_now_us(&member.buffer)
+    header.durable_end = page.durable_end
+    header.header_crc = jlog_block_header_crc(header, page.uuid, slot.segment, slot.offset)
+
+
+cdef void switch_behind(jlog_page *page, const jlog_slot *slot, const jlog_block_header *header) noexcept nogil:
+    """From the block that was open to the next."""
+    cdef uint64_t end = slot.offset + sizeof(header[0]) + header.stored_bytes
+    page.counters.blocks += 1
+    count_block(page, header.record_count, header.raw_bytes, header.stored_bytes)
+    jlog_switch(page, slot.segment, end, page.next_sequence, slot.offset, jlog_block_capacity(page, end))
+
+
+# --- Switch, and write out afterwards ---------------------------------------------------------------------------
+
+
+cdef int defer_block(Member member, Call *call) noexcept nogil:
+    """The open block is closed, and the next one is open. It goes to its place in the segment once the append lock is let
+    go, so that others can fill the next one meanwhile: write_out."""
+    cdef jlog_page *page = member.buffer.page
+    cdef jlog_slot *slot = jlog_open_slot(page)
+    cdef int status = settle(member, call)
+    if status != DONE:
+        return status
+    call.write_fd = member.descriptor(slot.segment)
+    if call.write_fd < 0:
+        return failed(call, -call.write_fd, b"opening the newest segment")
+    if not jlog_try_lock(&page.write_lock, member.buffer.owner):
+        return NEEDS_WRITE_OUT
+    fill_header(member, slot, &page.closing)
+    jlog_store_release(&page.unwritten, page.generation)
+    JLOG_FAILPOINT(b"close.deferred")
+    call.writes_out = True
+    switch_behind(page, slot, &page.closing)
+    call.switched = True
+    return DONE
+
+
+cdef int settle(Member member, Call *call) noexcept nogil:
+    """There is no closing block: what this call has closed is written now. For another one's the append lock is let go,
+    after a moment, since most of that time has passed already."""
+    cdef jlog_page *page = member.buffer.page
+    cdef int error, _turn
+    if call.writes_out:
+        error = write_out(member, call)
+        return DONE if error == 0 else failed(call, error, b"writing a block")
+    for _turn in range(SETTLE_TURNS):
+        if not jlog_is_closing(page):
+            return DONE
+        jlog_pause()
+    return NEEDS_WRITE_OUT
+
+
+cdef int write_out(Member member, Call *call) noexcept nogil:
+    """The closing block to its place, by who has the write lock, which is let go. Returns errno: then it stays the closing
+    one, and whoever needs it written tries again."""
+    cdef jlog_page *page = member.buffer.page
+    cdef jlog_slot *slot = &page.slots[page.unwritten & 1]
+    cdef const uint8_t *body = jlog_body(&member.buffer, page.unwritten)
+    cdef int error
+    call.writes_out = False
+    JLOG_FAILPOINT(b"close.before_write")
+    error = jlog_write_two_at(call.write_fd, &page.closing, sizeof(page.closing), body + JLOG_BASE_BYTES,
+                              page.closing.stored_bytes, slot.offset)
+    JLOG_FAILPOINT(b"close.written")
+    if error == 0:
+        jlog_store_release(&page.unwritten, 0)
+    jlog_unlock(&page.write_lock)
+    return error
+
+
+cdef int write_out_for(Member member, Call *call) noexcept nogil:
+    """The same, by whoever needs it written: its writer has failed, or died. The write lock is held."""
+    cdef jlog_page *page = member.buffer.page
+    cdef jlog_slot *slot
+    cdef char name[JLOG_NAME_BYTES]
+    cdef int error
+    if not jlog_is_closing(page):
+        jlog_unlock(&page.write_lock)
+        return DONE
+    slot = &page.slots[page.unwritten & 1]
+    if not jlog_block_header_valid(&page.closing, page.uuid, slot.segment, slot.offset) \
+            or page.closing.stored_bytes != jlog_word_used(slot.word) - JLOG_BASE_BYTES:
+        jlog_unlock(&page.write_lock)
+        call.what = b"the closing block is not what its header says; close all writers, the next to open alone recovers"
+        return DAMAGED
+    jlog_segment_name(name, slot.segment)
+    call.write_fd = jlog_open_at(member.directory, name, O_RDWR, 0)
+    if call.write_fd < 0:
+        jlog_unlock(&page.write_lock)
+        return failed(call, -call.write_fd, b"opening the newest segment")
+    error = write_out(member, call)
+    close(call.write_fd)
+    return DONE if error == 0 else failed(call, error, b"writing a block")
 
 
 cdef void count_block(jlog_page *page, uint64_t records, uint64_t raw_bytes, uint64_t stored_bytes) noexcept nogil:
@@ -491,7 +612,9 @@ cdef int roll(Member member, Call *call) noexcept nogil:
     cdef Prepared *prepared = call.prepared
     cdef uint64_t first = slot.first_sequence, end = prepared.start_bytes if prepared != NULL else 0, offset = 0
     cdef int64_t now_us = 0
-    cdef int error
+    cdef int error, status = settle(member, call)
+    if status != DONE:
+        return status
     call.wants_name = False
     if prepared == NULL or prepared.has_block != call.wants_block or prepared.replaces != JLOG_NONE:
         return NEEDS_SEGMENT
@@ -517,8 +640,9 @@ cdef int adopt(Member member, Call *call) noexcept nogil:
     generation that it was completed for."""
     cdef jlog_page *page = member.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
-    if page.generation != call.completed_for or jlog_word_used(slot.word) != 0:
-        return DONE
+    cdef int status = settle(member, call)
+    if status != DONE or page.generation != call.completed_for or jlog_word_used(slot.word) != 0:
+        return status
     if not jlog_may_append(page, call.count):
         return NEEDS_LEASE
     return open_prepared(member, call, call.last_offset, call.end, call.clock_us)

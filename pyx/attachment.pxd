@@ -8,5 +8,7 @@ cdef class Attachment(Syncer):
     cdef change_meta(self, capacity)
     cdef recover(self)
     cdef forget_derived(self, bounds)
+    cdef finish_dead(self)
+    cdef enlarge(self)
     cdef take_slot(self)
     cdef note_end(self)

@@ -9,10 +9,10 @@ from libc.errno cimport EAGAIN, EIO
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memset
 
-from jlog._core.append cimport apply_options, has_options
+from jlog._core.append cimport apply_options, has_options, step, write_out_for
 from jlog._core.format cimport JLOG_CODEC_LZ4, JLOG_CODEC_NONE, JLOG_NONE
 from jlog._core.lock cimport OPEN_BYTE, OWNERS_BYTE, WRITERS_BYTE, LockFile
-from jlog._core.member cimport DONE, OPTIONS, Call, Options
+from jlog._core.member cimport DONE, FLUSH, OPTIONS, Call, Options
 from jlog._core.page cimport (
     JLOG_CAPACITY_DEFAULT,
     JLOG_CAPACITY_MAX,
@@ -24,6 +24,7 @@ from jlog._core.page cimport (
     JLOG_SYNC_INTERVAL,
     JLOG_SYNC_NONE,
     JLOG_WAITERS,
+    jlog_is_closing,
     jlog_open_slot,
     jlog_page,
     jlog_slot,
@@ -134,7 +135,7 @@ cdef class Attachment(Syncer):
                 self.precommit.grow(min(wanted, JLOG_CAPACITY_MAX))
             self.precommit.map()
             self.buffer.page = self.precommit.page
-            self.buffer.body = <uint8_t *> self.precommit.page + JLOG_PAGE_BYTES
+            self.buffer.bodies = <uint8_t *> self.precommit.page + JLOG_PAGE_BYTES
             if alone:
                 self.recover()
             elif self.precommit.identify(self.buffer.page) != PAGE_VALID:
@@ -185,15 +186,13 @@ cdef class Attachment(Syncer):
         """Nobody else is there, and nobody comes while the open lock is held."""
         cdef jlog_page *page = self.buffer.page
         cdef jlog_slot *slot
-        cdef Call call
         cdef Options options = page_options(self.meta.options)
         cdef bint died
         bounds = self.bounds_file.read()
         died = only_processes_died(self.path, self.uuid, self.precommit, bounds)
         if died:
-            memset(&call, 0, sizeof(call))
             self.forget_derived(bounds)
-            self.raise_unless_done(self.repair(&call), &call)
+            self.finish_dead()
             if page.sync_error != 0:
                 slot = jlog_open_slot(page)
                 # What the kernel could not write it may have dropped: then it is as after a power loss.
@@ -201,6 +200,8 @@ cdef class Attachment(Syncer):
                 self.forget_descriptors(JLOG_NONE)  # of a file that has been replaced
                 page.syncing = 0
             page.sync_error = 0
+            if died:
+                self.enlarge()
         if not died:
             recover_after_power_loss(self.path, self.uuid, self.epoch, self.precommit, self.bounds_file,
                                      self.meta.options["segment_bytes"])
@@ -216,16 +217,35 @@ cdef class Attachment(Syncer):
         no checksum is over the rest of it."""
         cdef jlog_page *page = self.buffer.page
         cdef jlog_slot *slot
-        page.append_lock = page.sync_lock = page.sync_group = page.sync_arrivals = page.sync_served = 0
-        page.capacity = self.precommit.mapped_bytes - JLOG_PAGE_BYTES
+        page.append_lock = page.sync_lock = page.write_lock = page.sync_group = page.sync_arrivals = page.sync_served = 0
         self.finish_replacing()
         slot = jlog_open_slot(page)
-        file = SegmentFile(self.path, slot.segment, self.uuid)
-        previous, _ = file.block_at(slot.previous_offset or SEGMENT_HEADER_BYTES)
-        page.clamp_us = file.created_us if previous is None else previous.clock_us
+        if jlog_is_closing(page):
+            page.clamp_us = page.closing.clock_us
+        else:
+            file = SegmentFile(self.path, slot.segment, self.uuid)
+            previous, _ = file.block_at(slot.previous_offset or SEGMENT_HEADER_BYTES)
+            page.clamp_us = file.created_us if previous is None else previous.clock_us
         page.lease_limit = page.closed = page.durable_generation = 0
         page.state = page.generation - 1
         page.durable_segment, page.durable_end = bounds.mark_segment, bounds.mark_sequence
+
+    cdef finish_dead(self):
+        """What they left half done."""
+        cdef Call call
+        memset(&call, 0, sizeof(call))
+        self.raise_unless_done(self.repair(&call), &call)
+        self.raise_unless_done(write_out_for(self, &call), &call)
+
+    cdef enlarge(self):
+        """To what there is room for. The second body lies elsewhere then, so that no block may be in the buffer."""
+        cdef Call call
+        if self.buffer.page.capacity < self.precommit.room():
+            memset(&call, 0, sizeof(call))
+            call.operation = FLUSH
+            call.plain = True
+            self.raise_unless_done(step(self, &call), &call)
+            self.buffer.page.capacity = self.precommit.room()
 
     cdef take_slot(self):
         """The byte first: from then on the slot is ours, and with it every word that names it, for nobody else can ever
@@ -248,6 +268,8 @@ cdef class Attachment(Syncer):
             self.raise_unless_done(status, &call)
         if (page.sync_lock & ~JLOG_WAITERS) == self.buffer.owner:
             jlog_unlock(&page.sync_lock)
+        if (page.write_lock & ~JLOG_WAITERS) == self.buffer.owner:
+            jlog_unlock(&page.write_lock)  # whoever needs the block written finds that it is not
         for name in os.listdir(self.path):
             if name.startswith(f"next.{self.slot}."):
                 os.unlink(os.path.join(self.path, name))

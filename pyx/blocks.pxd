@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from jlog._core.end cimport JournalEnd
 from jlog._core.format cimport jlog_block_header, jlog_record
 from jlog._core.open_block cimport OpenBlock
+from jlog._core.page cimport jlog_slot
 from jlog._core.segment cimport SegmentFile
 from jlog._core.window cimport Window
 
@@ -15,7 +16,7 @@ cdef class Blocks:
     # The block, and where in it the next record stands.
     cdef SegmentFile file
     cdef uint64_t offset
-    cdef uint64_t size  # of header and stored body, once the block is closed; 0 for the open one
+    cdef uint64_t size  # of header and stored body, once the block is closed; 0 for what is read from the buffer
     cdef int64_t base_time_us
     cdef const uint8_t *records
     cdef const uint8_t *at
@@ -33,7 +34,8 @@ cdef class Blocks:
     cdef bint advance(self) except -1
     cdef void move_to(self, SegmentFile file, uint64_t offset, uint64_t sequence) noexcept
     cdef void forget_block(self) noexcept
-    cdef bint load_open(self) except -1
+    cdef bint in_closing_block(self) noexcept
+    cdef bint load_from_buffer(self, const jlog_slot *slot) except -1
     cdef int load_closed(self, uint64_t consumed) except -1
     cdef bint reopen(self) except -1
     cdef int load_from_file(self, uint64_t consumed) except -1

@@ -1,7 +1,7 @@
 """Reads the blocks of a journal in order, from its segments and from the open block, in any process.
 
-A block that is behind the open one stands in its segment: it was written before the switch. What is not known to be
-closed is read from the buffer, and the generation, looked at again, tells whether it was that block.
+The open block is read from the buffer, and so is the closing one before it, until it is written; every other one stands in
+its segment. The generation, looked at again, tells whether it was still that block's body.
 """
 
 import os
@@ -21,7 +21,7 @@ from jlog._core.format cimport (
 )
 from jlog._core.lock cimport process_token
 from jlog._core.open_block cimport OpenBlock
-from jlog._core.page cimport JLOG_BASE_BYTES, JLOG_PAGE_BYTES
+from jlog._core.page cimport JLOG_BASE_BYTES, JLOG_PAGE_BYTES, jlog_slot, jlog_word_used
 from jlog._core.segment cimport SegmentFile
 from jlog._core.window cimport Window
 
@@ -75,6 +75,10 @@ cdef class Blocks:
     cdef bint in_open_block(self) noexcept:
         return self.file.segment == self.stop.now.slot.segment and self.offset == self.stop.now.slot.offset
 
+    cdef bint in_closing_block(self) noexcept:
+        return (self.stop.now.is_closing and self.file.segment == self.stop.now.closing.segment
+                and self.offset == self.stop.now.closing.offset)
+
     cdef bint advance(self) except -1:
         """Makes at < end, loading what comes next, without handing it out. False at the end as begin() noted it."""
         cdef uint64_t raw, consumed
@@ -90,7 +94,13 @@ cdef class Blocks:
                 raw = self.stop.now.used - JLOG_BASE_BYTES if self.stop.now.used else 0
                 if consumed >= raw:
                     return False
-                if not self.load_open():
+                if not self.load_from_buffer(&self.stop.now.slot):
+                    self.load_closed(consumed)
+            elif self.size == 0 and self.in_closing_block():
+                if consumed == jlog_word_used(self.stop.now.closing.word) - JLOG_BASE_BYTES:
+                    self.offset = self.stop.now.slot.offset
+                    self.forget_block()
+                elif not self.load_from_buffer(&self.stop.now.closing):
                     self.load_closed(consumed)
             elif self.records == NULL:
                 if self.load_closed(0) == 0:
@@ -107,22 +117,22 @@ cdef class Blocks:
         self.records = self.at = self.end = self.block_end = NULL
         self.size = 0
 
-    cdef bint load_open(self) except -1:
-        """What was published in the open block. False when it has been switched away from."""
+    cdef bint load_from_buffer(self, const jlog_slot *slot) except -1:
+        """What was published in this block. False when it stands in its segment by now."""
         cdef bint inside = self.records != NULL
         cdef uint64_t consumed = self.at - self.records if inside else 0
         if inside and self.size != 0:
             return False
-        self.open_block.make_room(self.stop.now.used)
+        self.open_block.make_room(jlog_word_used(slot.word))
         if inside:  # what is held may lie elsewhere now
             self.records = self.open_block.body + JLOG_BASE_BYTES
             self.at = self.end = self.block_end = self.records + consumed
-        if not self.open_block.read(self.stop):
+        if not self.open_block.read(self.stop, slot):
             return False
         self.base_time_us = jlog_load64(self.open_block.body)
         self.records = self.open_block.body + JLOG_BASE_BYTES
         self.at = self.end = self.records + consumed
-        self.block_end = self.open_block.body + self.stop.now.used
+        self.block_end = self.open_block.body + jlog_word_used(slot.word)
         self.size = 0
         return True
 
@@ -153,7 +163,7 @@ cdef class Blocks:
 
     cdef int load_from_file(self, uint64_t consumed) except -1:
         cdef bint is_open = self.file.segment == self.stop.now.slot.segment
-        cdef uint64_t open_offset = self.stop.now.slot.offset if is_open else JLOG_NONE
+        cdef uint64_t open_offset = self.stop.written().offset if is_open else JLOG_NONE
         cdef const char *problem
         cdef const jlog_block_header *header = self.window.block(self.file, self.offset, open_offset, &problem)
         cdef const uint8_t *stored

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
-from jlog._core.append cimport attempt, has_records, step
+from jlog._core.append cimport attempt, has_records, step, write_out, write_out_for
 from jlog._core.encode cimport Body, pack
 from jlog._core.file cimport jlog_allocate, jlog_start_writeback, jlog_sync_data, jlog_write_at
 from jlog._core.format cimport JLOG_LEASE_STRIDE, JLOG_NONE, JLOG_STATE_BYTES_MAX, jlog_block_header, jlog_crc32c
@@ -26,6 +26,7 @@ from jlog._core.member cimport (
     NEEDS_ROOM,
     NEEDS_SEGMENT,
     NEEDS_STATE,
+    NEEDS_WRITE_OUT,
     ROLL,
     SIGNALS,
     SYNC_FAILED,
@@ -38,6 +39,7 @@ from jlog._core.member cimport (
 from jlog._core.page cimport (
     JLOG_BASE_BYTES,
     JLOG_FAILPOINT,
+    jlog_body,
     jlog_clock_us,
     jlog_full_fence,
     jlog_futex_wait,
@@ -47,6 +49,7 @@ from jlog._core.page cimport (
     jlog_raise_to,
     jlog_slot,
     jlog_spin_lock,
+    jlog_unwritten_slot,
     jlog_word_used,
 )
 from jlog._core.segment cimport SegmentFile
@@ -102,6 +105,8 @@ cdef class Caller(Member):
                 if call.record_bytes <= HOLD_GIL_BYTES and jlog_spin_lock(&page.append_lock, self.buffer.owner, QUICK_TURNS):
                     status = step(self, call)
                     self.release(&page.append_lock)
+                    if call.writes_out:
+                        write_out(self, call)
                 else:
                     page.counters.waits += 1
                     with nogil:
@@ -142,6 +147,8 @@ cdef class Caller(Member):
             self.check_state(call)
         elif status == NEEDS_ROOM:
             self.make_room(call)
+        elif status == NEEDS_WRITE_OUT:
+            self.settle(call)
         else:
             self.raise_unless_done(status, call)
         return 0
@@ -154,10 +161,11 @@ cdef class Caller(Member):
         cdef uint64_t generation = jlog_load_acquire(&page.generation)
         cdef jlog_slot *slot = &page.slots[generation & 1]
         cdef uint32_t used = jlog_word_used(jlog_load_acquire(&slot.word))
+        cdef const uint8_t *body = jlog_body(&self.buffer, generation)
         cdef bytes raw, stored
         if generation != call.closed_generation or used < JLOG_BASE_BYTES:
             return None
-        raw = PyBytes_FromStringAndSize(<const char *> self.buffer.body + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES)
+        raw = PyBytes_FromStringAndSize(<const char *> body + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES)
         jlog_full_fence()
         if jlog_load_acquire(&page.generation) != generation:
             return None
@@ -185,6 +193,17 @@ cdef class Caller(Member):
         PyErr_CheckSignals()
         call.closed_generation = generation
         return 0
+
+    # --- The closing block --------------------------------------------------------------------------------------
+
+    cdef int settle(self, Call *call) except -1:
+        """Waits until the closing block is written; if its writer could not, or died, it is written here."""
+        cdef int status
+        with nogil:
+            status = self.acquire(&self.buffer.page.write_lock, call)
+            if status == DONE:
+                status = write_out_for(self, call)
+        return 0 if status == DONE else self.serve(status, call)
 
     # --- What may refuse it -------------------------------------------------------------------------------------
 
@@ -222,7 +241,7 @@ cdef class Caller(Member):
         while True:
             memset(&call, 0, sizeof(call))
             call.operation = COUNT
-            call.segment = self.open_place[0]
+            call.segment = self.written_place[0]
             try:
                 call.sealed_bytes = sealed_bytes(self.path, self.uuid, call.segment)
             except FileNotFoundError:
@@ -236,8 +255,8 @@ cdef class Caller(Member):
         if status == DONE:
             return 0
         if status == TIMED_OUT:
-            raise JournalLocked(f"{self.path}: another process held the append lock for the whole lock_timeout; it may be "
-                                "stopped: continue or end it")
+            raise JournalLocked(f"{self.path}: another process held the append lock, or was writing a block, for the whole "
+                                "lock_timeout; it may be stopped: continue or end it")
         if status == DAMAGED:
             raise CorruptJournal(self.precommit.path, 0, what)
         if status == SYNC_FAILED:
@@ -304,12 +323,12 @@ cdef class Caller(Member):
             self.run(&call, timeout)
 
     @property
-    def open_place(self) -> tuple:
-        """(segment, offset, first sequence) of the open block."""
+    def written_place(self) -> tuple:
+        """(segment, offset, first sequence) of the first block that is not in its segment yet."""
         cdef jlog_page *page = self.buffer.page
         while True:
             generation = jlog_load_acquire(&page.generation)
-            slot = &page.slots[generation & 1]
+            slot = jlog_unwritten_slot(page, generation)
             place = slot.segment, slot.offset, slot.first_sequence
             if jlog_load_acquire(&page.generation) == generation:
                 return place
@@ -346,7 +365,7 @@ cdef class Caller(Member):
         if not self.read_state():
             return
         if call.wants_name:
-            replaced = SegmentFile(self.path, self.open_place[0], self.uuid)
+            replaced = SegmentFile(self.path, self.written_place[0], self.uuid)
             start = segment_start(self.uuid, self.epoch, replaced.segment, previous_of(replaced), self.state,
                                   durable_end=self.buffer.page.durable_end, clamp_us=self.buffer.page.clamp_us,
                                   replacements=replaced.replacements + 1)
@@ -441,7 +460,7 @@ cdef class Caller(Member):
             incarnation = jlog_load_acquire(&page.incarnation)
             if incarnation & 1:
                 return False
-            segment, offset, _ = self.open_place
+            segment, offset, _ = self.written_place
             file = SegmentFile(self.path, segment, self.uuid)
             if jlog_load_acquire(&page.generation) != generation or jlog_load_acquire(&page.incarnation) != incarnation:
                 continue

@@ -71,9 +71,9 @@ cdef class Cursor(Blocks):
 
     @property
     def end_place(self) -> tuple:
-        """(segment, offset, first sequence) of the open block, as it is now."""
+        """(segment, offset, first sequence) of the first block that is not in its segment, as it is now."""
         self.refresh()
-        return self.stop.now.slot.segment, self.stop.now.slot.offset, self.stop.now.slot.first_sequence
+        return self.stop.written().segment, self.stop.written().offset, self.stop.written().first_sequence
 
     def refresh(self) -> None:
         """Notes the end as it is now."""
@@ -139,7 +139,7 @@ cdef class Cursor(Blocks):
             if self.stop.limit != JLOG_NONE:
                 self.begin()
                 return self.go_to(max(min(self.stop.limit, self.sequence), self.first_sequence))
-            if self.stop.now.used == 0 or self.load_open():
+            if self.stop.now.used == 0 or self.load_from_buffer(&self.stop.now.slot):
                 break
         self.clip()
         return self.skip_to(JLOG_NONE)
@@ -202,8 +202,11 @@ cdef class Cursor(Blocks):
         if at == open_segment and sequence >= self.stop.now.slot.first_sequence:
             self.move_to(file, self.stop.now.slot.offset, self.stop.now.slot.first_sequence)
             return True
+        if at == open_segment and sequence >= self.stop.written().first_sequence:
+            self.move_to(file, self.stop.written().offset, self.stop.written().first_sequence)
+            return True
         if at == open_segment:
-            first, offset, _ = build_index(self.path, at, self.uuid, self.stop.now.slot.offset).locate(sequence)
+            first, offset, _ = build_index(self.path, at, self.uuid, self.stop.written().offset).locate(sequence)
         else:
             following = segments[segments.index(at) + 1]
             end_offset, end_sequence, stated = segment_end(self.path, at, following, self.uuid)
@@ -231,7 +234,7 @@ cdef class Cursor(Blocks):
     cdef bint step_over_damage(self, uint64_t sequence) except -1:
         """To the next whole block of the segment, if that does not lie behind this sequence."""
         cdef bint is_open = self.file.segment == self.stop.now.slot.segment
-        cdef uint64_t end = self.stop.now.slot.offset if is_open else self.file.file_bytes
+        cdef uint64_t end = self.stop.written().offset if is_open else self.file.file_bytes
         block = self.file.next_block(self.offset + 1, end)
         while block is not None and block.first_sequence < self.sequence:
             block = self.file.next_block(block.offset + 1, end)

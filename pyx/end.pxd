@@ -1,5 +1,6 @@
 from libc.stdint cimport uint64_t
 
+from jlog._core.page cimport jlog_slot
 from jlog._core.precommit cimport Precommit, Snapshot
 
 cdef class JournalEnd:
@@ -12,10 +13,11 @@ cdef class JournalEnd:
     cdef Snapshot now  # where the open block begins, and how far it reaches
     cdef readonly bint live  # now is the page's; else it was computed
     cdef uint64_t limit  # durable_only: nothing from here on
-    cdef bytes stored_body  # of the open block, where the end was computed and it is in the buffer
+    cdef list stored_bodies  # of the open block, and of the closing one before it, where the end was computed
     cdef object looked_at
 
     cdef JournalEnd another(self)
+    cdef const jlog_slot *written(self) noexcept
     cdef int note(self) except -1
     cdef int look_at_name(self) except -1
     cdef bint can_be_woken(self) noexcept

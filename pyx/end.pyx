@@ -4,13 +4,13 @@ import os
 
 from libc.string cimport memset
 
-from jlog._core.format cimport JLOG_NONE
-from jlog._core.page cimport JLOG_FAILPOINT
+from jlog._core.format cimport JLOG_NONE, jlog_block_header
+from jlog._core.page cimport JLOG_BASE_BYTES, JLOG_FAILPOINT, jlog_slot, jlog_word
 from jlog._core.precommit cimport PAGE_VALID, Precommit, Snapshot
 
 from jlog._core.copies import BoundsFile
-from jlog._core.recovery import scan, stored_body_at
-from jlog._core.segment import list_segments, segment_name
+from jlog._core.recovery import scan, stored_bodies
+from jlog._core.segment import list_segments, segment_name, walk_body
 
 
 cdef class JournalEnd:
@@ -45,6 +45,10 @@ cdef class JournalEnd:
     cdef bint can_be_woken(self) noexcept:
         return self.live and self.writable
 
+    cdef const jlog_slot *written(self) noexcept:
+        """The slot of the first block that is not in its segment: the closing one's, or the open one's."""
+        return &self.now.closing if self.now.is_closing else &self.now.slot
+
     @property
     def page_path(self) -> str:
         """Of what says where the open block ends."""
@@ -68,7 +72,7 @@ cdef class JournalEnd:
             if self.precommit is None:
                 self.open_page()
             if self.precommit is not None:
-                status = self.precommit.snapshot(&found)
+                status = self.precommit.snapshot(&found, self.now.slot.generation if self.live else 0)
                 if status < 0:
                     raise OSError(-status, os.strerror(-status), self.precommit.path)
             if status == PAGE_VALID:
@@ -104,13 +108,21 @@ cdef class JournalEnd:
         if not self.live and looked_at == self.looked_at:
             return  # as it was computed before: a follower looks again and again
         end = scan(self.path, self.uuid, self.bounds_file.read())
-        body = None
+        bodies = []
         if self.precommit is not None and not self.durable_only:
-            body = stored_body_at(self.precommit, end.segment, end.offset, end.sequence)
+            bodies = stored_bodies(self.precommit, end.segment, end.offset, end.sequence)
         memset(&self.now, 0, sizeof(self.now))
         self.live = False
         self.now.slot.segment, self.now.slot.offset, self.now.slot.first_sequence = end.segment, end.offset, end.sequence
+        self.now.is_closing = len(bodies) > 1
+        if self.now.is_closing:
+            self.now.closing = self.now.slot
+            self.now.closing.word = jlog_word(len(bodies[0]), 0)
+            self.now.slot.offset += sizeof(jlog_block_header) + len(bodies[0]) - JLOG_BASE_BYTES
+            self.now.slot.first_sequence += walk_body(bodies[0][JLOG_BASE_BYTES:], 0)[0]
+            self.now.slot.generation = 1
         self.limit = JLOG_NONE
-        self.stored_body = body
-        self.now.used = len(body) if body is not None else 0
+        self.stored_bodies = bodies  # by generation: here the first has 0
+        self.now.used = len(bodies[-1]) if bodies else 0
+        self.now.slot.word = jlog_word(self.now.used, 0)
         self.looked_at = looked_at

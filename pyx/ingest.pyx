@@ -301,7 +301,7 @@ cdef bytes head_of(Caller caller, dict state, previous):
     cdef int64_t room = HEAD_BYTES - <int64_t> (len(start) + sizeof(jlog_block_header) + len(changes) + JLOG_LONG_BYTES)
     if room < 0 or bytes(room) in caller.state or bytes(room) in state:
         return None
-    return start + encode_block(caller.uuid, sequence, len(start), encode_state({**state, bytes(room): None}),
+    return start + encode_block(caller.uuid, sequence, len(start), changes + encode_state({bytes(room): None}),
                                 max(jlog_clock_us(CLOCK_REALTIME), clamp_us), sequence,
                                 durable_end=page.durable_end, clamp_us=clamp_us)
 

@@ -18,6 +18,7 @@ cdef enum:
     NEEDS_PATIENCE = 10  # another call has closed the open block and compresses it: come again when it is gone
     NEEDS_STATE = 11  # other state was stored meanwhile: look whether there is still room for this, and come again
     NEEDS_ROOM = 12  # the journal is at its limit: clean outside the lock, and come again
+    NEEDS_WRITE_OUT = 13  # the closing block must be in its segment: see to it outside the lock, and come again
 
 cdef enum:
     APPEND = 1
@@ -110,6 +111,8 @@ cdef struct Call:
     bint wants_name  # or to take the name of the open one
     bint rolled
     bint switched
+    bint writes_out  # it has the write lock, and writes the closing block through this descriptor
+    int write_fd
     uint64_t sealed_segment  # rolled: what is behind us now, and where its blocks end
     uint64_t sealed_end
     uint64_t sequence

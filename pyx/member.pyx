@@ -25,6 +25,7 @@ from jlog._core.page cimport (
     JLOG_FAILPOINT,
     JLOG_OWNERS_MAX,
     jlog_block_capacity,
+    jlog_body,
     jlog_clock_us,
     jlog_load_acquire,
     jlog_open_slot,
@@ -235,14 +236,16 @@ cdef class Member:
         cdef jlog_page *page = self.buffer.page
         cdef jlog_slot *slot = jlog_open_slot(page)
         cdef uint32_t used = jlog_word_used(slot.word)
+        cdef const uint8_t *body = jlog_body(&self.buffer, slot.generation)
         cdef jlog_walk walk
         cdef char name[JLOG_NAME_BYTES]
         cdef int error
-        if jlog_walk_records(self.buffer.body + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES if used else 0,
-                             jlog_load64(self.buffer.body), &walk) != 0:
+        if jlog_walk_records(body + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES if used else 0, jlog_load64(body), &walk) != 0:
             call.what = b"the open block is no sequence of records"
             return DAMAGED
         page.counters.takeovers += 1
+        if page.unwritten == page.generation:  # noted for a switch that did not come
+            page.unwritten = 0
         page.reserved_end = slot.offset  # a roll may have noted the next segment's: what is allocated costs nothing again
         page.next_sequence = slot.first_sequence + walk.record_count
         page.clamp_us = max(page.clamp_us, walk.clock_max_us)

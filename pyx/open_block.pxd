@@ -1,6 +1,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from jlog._core.end cimport JournalEnd
+from jlog._core.page cimport jlog_slot
 
 cdef class OpenBlock:
     cdef uint8_t *body
@@ -10,4 +11,4 @@ cdef class OpenBlock:
     cdef uint32_t verified_crc
 
     cdef int make_room(self, size_t size) except -1
-    cdef bint read(self, JournalEnd end) except -1
+    cdef bint read(self, JournalEnd end, const jlog_slot *slot) except -1

@@ -1,4 +1,4 @@
-"""The open block as a reader has it: a copy of the body in the pre-commit buffer, read on as it grows."""
+"""A block of the pre-commit buffer as a reader has it: a copy of its body, read on as it grows."""
 
 import os
 
@@ -11,7 +11,7 @@ from libc.string cimport memcpy
 
 from jlog._core.end cimport JournalEnd
 from jlog._core.format cimport jlog_crc32c
-from jlog._core.page cimport JLOG_PAGE_BYTES
+from jlog._core.page cimport JLOG_PAGE_BYTES, jlog_slot, jlog_word_crc, jlog_word_used
 from jlog._core.precommit cimport Precommit
 
 from jlog.errors import CorruptJournal
@@ -37,28 +37,31 @@ cdef class OpenBlock:
             self.room = size
         return 0
 
-    cdef bint read(self, JournalEnd end) except -1:
-        """As far as the end was noted; there is room. False when the block has been switched away from: then it stands
-        in the segment."""
+    cdef bint read(self, JournalEnd end, const jlog_slot *slot) except -1:
+        """As far as the end was noted, the open block or the closing one. False when the body has been used anew: then the
+        block stands in the segment."""
         cdef Precommit precommit = end.precommit
+        cdef bytes stored
+        cdef uint32_t used = jlog_word_used(slot.word)
         cdef uint32_t start = 0, crc = 0
         cdef int status, _turn
         if not end.live:
-            memcpy(self.body, PyBytes_AS_STRING(end.stored_body), end.now.used)
+            stored = end.stored_bodies[slot.generation]
+            memcpy(self.body, PyBytes_AS_STRING(stored), used)
             self.generation = 0
             return True
-        if self.generation == end.now.slot.generation:
+        if self.generation == slot.generation:
             start, crc = self.verified, self.verified_crc
         for _turn in range(TEARS_MAX):
-            status = precommit.read_body(&end.now, self.body, start)
+            status = precommit.read_body(slot, end.now.capacity, self.body, start)
             if status == -ENODATA:
                 raise CorruptJournal(precommit.path, os.fstat(precommit.fd).st_size, "the pre-commit buffer is cut off")
             if status < 0:
                 raise OSError(-status, os.strerror(-status), precommit.path)
             if status == 0:
                 return False
-            if jlog_crc32c(crc, self.body + start, end.now.used - start) == end.now.crc:
-                self.generation, self.verified, self.verified_crc = end.now.slot.generation, end.now.used, end.now.crc
+            if jlog_crc32c(crc, self.body + start, used - start) == jlog_word_crc(slot.word):
+                self.generation, self.verified, self.verified_crc = slot.generation, used, jlog_word_crc(slot.word)
                 return True
             PyErr_CheckSignals()
         raise CorruptJournal(precommit.path, JLOG_PAGE_BYTES + start, "the open block fails its checksum")

@@ -19,8 +19,8 @@
 #include "format.h"
 
 #define JLOG_PAGE_MAGIC "JLOGPAGE"
-#define JLOG_PAGE_LAYOUT 1u
-#define JLOG_PAGE_BYTES 4096u                            /* the body begins here */
+#define JLOG_PAGE_LAYOUT 2u
+#define JLOG_PAGE_BYTES 4096u                            /* the bodies begin here */
 #define JLOG_BASE_BYTES 8u                               /* a body begins with its base time */
 #define JLOG_CAPACITY_MIN 4096u
 #define JLOG_CAPACITY_MAX (1u << 30)
@@ -69,7 +69,7 @@ struct jlog_page {
     uint8_t boot_id[16];
     uint64_t device;
     uint64_t inode;
-    uint64_t capacity;                                   /* bytes of the body */
+    uint64_t capacity;                                   /* bytes of each of the two bodies */
     uint64_t options_generation;                         /* grows when journal.meta changes */
     uint64_t segment_bytes;                              /* a segment that holds records takes no block beyond this */
     uint64_t limit_bytes;                                /* of all segments: at it nothing is appended; 0: no limit */
@@ -97,6 +97,8 @@ struct jlog_page {
     uint64_t incarnation;                                /* of the open segment's file; odd while another takes its name: */
     uint64_t new_inode;                                  /* this one, */
     uint64_t new_end;                                    /* and here its blocks end */
+    uint32_t write_lock;                                 /* of who writes the closing block to its place */
+    uint64_t unwritten;                                  /* note: the block before the open one is not in its segment */
 
     uint32_t sync_lock __attribute__((aligned(64)));
     uint32_t sync_counter;                               /* futex of those that wait for the durable end */
@@ -119,6 +121,8 @@ struct jlog_page {
     uint64_t explicit_count;
 
     struct jlog_counters counters __attribute__((aligned(64)));
+
+    struct jlog_block_header closing __attribute__((aligned(64))); /* of the closing block, as it will be written */
 };
 
 _Static_assert(sizeof(struct jlog_slot) == 64, "a slot is one cache line");
@@ -127,6 +131,7 @@ _Static_assert(sizeof(struct jlog_page) <= JLOG_PAGE_BYTES, "the control page");
 
 #define JLOG_SNAPSHOT_BYTES offsetof(struct jlog_page, explicit_max_us) /* what a reader needs of the page */
 #define JLOG_GENERATION_OFFSET offsetof(struct jlog_page, generation)
+#define JLOG_UNWRITTEN_OFFSET offsetof(struct jlog_page, unwritten)
 #define JLOG_STATUS_OFFSET offsetof(struct jlog_page, status)
 #define JLOG_WAKE_COUNTER_OFFSET offsetof(struct jlog_page, wake_counter)
 #define JLOG_WAKE_FLAG_OFFSET offsetof(struct jlog_page, wake_flag)
@@ -134,7 +139,7 @@ _Static_assert(sizeof(struct jlog_page) <= JLOG_PAGE_BYTES, "the control page");
 /* What one process has of a journal's buffer. */
 struct jlog_buffer {
     struct jlog_page *page;                              /* mapped, shared */
-    uint8_t *body;
+    uint8_t *bodies;
     uint32_t owner;                                      /* the process's slot + 1: what it writes into a lock word */
     struct jlog_clock clock;
 };
@@ -262,6 +267,27 @@ static inline void jlog_wake(struct jlog_page *page)
 
 static inline struct jlog_slot *jlog_open_slot(struct jlog_page *page) { return &page->slots[page->generation & 1]; }
 
+/* The body of a generation's block: the two take turns. */
+static inline uint8_t *jlog_body(const struct jlog_buffer *buffer, uint64_t generation)
+{
+    return buffer->bodies + (generation & 1) * buffer->page->capacity;
+}
+
+/* Also without the lock: the slot behind which nothing is in its segment yet, the closing block's or else the open one's.
+ * The generation is read first, since a block is noted as unwritten before the next one is open. */
+static inline struct jlog_slot *jlog_unwritten_slot(struct jlog_page *page, uint64_t generation)
+{
+    return &page->slots[(jlog_load_acquire(&page->unwritten) == generation - 1 ? generation - 1 : generation) & 1];
+}
+
+/* Whether there is a closing block: published, and not in its segment yet. */
+static inline int jlog_is_closing(const struct jlog_page *page)
+{
+    const uint64_t generation = jlog_load_acquire(&page->generation);
+
+    return jlog_load_acquire(&page->unwritten) == generation - 1;
+}
+
 /* Bytes of the body that a block at this offset may use: the buffer, or what is left of the segment if less. */
 static inline uint32_t jlog_block_capacity(const struct jlog_page *page, uint64_t offset)
 {
@@ -345,8 +371,8 @@ static inline int64_t jlog_clamped_now_us(struct jlog_buffer *buffer)
 static inline int64_t jlog_block_base(struct jlog_buffer *buffer, const struct jlog_slot *slot, int64_t first_us)
 {
     if (jlog_word_used(slot->word) != 0)
-        return jlog_load64(buffer->body);
-    jlog_store64(buffer->body, first_us);
+        return jlog_load64(jlog_body(buffer, slot->generation));
+    jlog_store64(jlog_body(buffer, slot->generation), first_us);
     return first_us;
 }
 
@@ -355,7 +381,7 @@ static inline uint32_t jlog_block_crc(const struct jlog_buffer *buffer, const st
 {
     if (jlog_word_used(slot->word) != 0)
         return jlog_word_crc(slot->word);
-    return jlog_crc32c(0, buffer->body, JLOG_BASE_BYTES);
+    return jlog_crc32c(0, jlog_body(buffer, slot->generation), JLOG_BASE_BYTES);
 }
 
 /* Makes the body exist up to `end`, and `count` records with it. Until the store of the word neither a reader nor whoever
@@ -392,7 +418,7 @@ static inline int64_t jlog_put_value(struct jlog_buffer *buffer, const uint8_t *
     if ((uint64_t)delta_us > UINT32_MAX)
         return -1;
     head = jlog_short_head((uint32_t)delta_us, bytes);
-    jlog_encode_short(buffer->body + start, head, value, bytes);
+    jlog_encode_short(jlog_body(buffer, slot->generation) + start, head, value, bytes);
     /* From where the value came: reading back what was stored a moment ago, in other pieces than it was stored in, waits
      * until the stores have left the processor. */
     crc = jlog_crc32c(jlog_crc32c(jlog_block_crc(buffer, slot), &head, sizeof head), value, bytes);
@@ -423,7 +449,7 @@ static inline int64_t jlog_put_record(struct jlog_buffer *buffer, uint8_t *recor
         jlog_store32(record + 4, (uint32_t)delta_us);
         page->clamp_us = now_us;
     }
-    memcpy(buffer->body + start, record, bytes);
+    memcpy(jlog_body(buffer, slot->generation) + start, record, bytes);
     return (int64_t)jlog_publish(buffer, slot, start + (uint32_t)bytes,
                                  jlog_crc32c(jlog_block_crc(buffer, slot), record, bytes), 1);
 }
@@ -448,7 +474,8 @@ static inline void jlog_replace64(uint64_t *at, uint64_t expected, uint64_t valu
 }
 
 /* --- The switch ------------------------------------------------------------------------------------------------
- * To the next generation, whose block begins at this place. What stood in the body is in the segment already. */
+ * To the next generation, whose block begins at this place. Its body is that of the one before the last, which is in the
+ * segment. */
 static inline void jlog_switch(struct jlog_page *page, uint64_t segment, uint64_t offset, uint64_t first_sequence,
                                uint64_t previous_offset, uint32_t capacity)
 {

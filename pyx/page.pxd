@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from jlog._core.format cimport jlog_block_header
+
 
 cdef extern from "clock.h" nogil:
     struct jlog_clock:
@@ -33,6 +35,7 @@ cdef extern from "page.h" nogil:
         JLOG_SYNC_APPEND
         JLOG_SNAPSHOT_BYTES
         JLOG_GENERATION_OFFSET
+        JLOG_UNWRITTEN_OFFSET
         JLOG_STATUS_OFFSET
         JLOG_WAKE_COUNTER_OFFSET
         JLOG_WAKE_FLAG_OFFSET
@@ -95,6 +98,8 @@ cdef extern from "page.h" nogil:
         uint64_t incarnation
         uint64_t new_inode
         uint64_t new_end
+        uint32_t write_lock
+        uint64_t unwritten
         uint32_t sync_lock
         uint32_t sync_counter
         uint32_t sync_arrivals
@@ -112,10 +117,11 @@ cdef extern from "page.h" nogil:
         int64_t explicit_max_us
         uint64_t explicit_count
         jlog_counters counters
+        jlog_block_header closing
 
     struct jlog_buffer:
         jlog_page *page
-        uint8_t *body
+        uint8_t *bodies
         uint32_t owner
         jlog_clock clock
 
@@ -135,6 +141,10 @@ cdef extern from "page.h" nogil:
     bint jlog_take_word(uint32_t *word, uint32_t dead, uint32_t owner)
     void jlog_wake(jlog_page *page)
     jlog_slot *jlog_open_slot(jlog_page *page)
+    uint8_t *jlog_body(const jlog_buffer *buffer, uint64_t generation)
+    jlog_slot *jlog_unwritten_slot(jlog_page *page, uint64_t generation)
+    bint jlog_is_closing(const jlog_page *page)
+    void jlog_pause()
     uint32_t jlog_block_capacity(const jlog_page *page, uint64_t offset)
     bint jlog_block_reserved(const jlog_page *page, const jlog_slot *slot)
     uint32_t jlog_block_room(const jlog_page *page, const jlog_slot *slot, uint64_t bytes)

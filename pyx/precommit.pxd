@@ -6,12 +6,15 @@ cdef enum:
     PAGE_VALID = 1
     PAGE_INVALID = 0
 
-# What a reader sees of the open block at one moment.
+# What a reader sees of the buffer at one moment.
 cdef struct Snapshot:
     jlog_slot slot
     uint32_t used
     uint32_t crc
     uint64_t durable_end
+    bint is_closing  # the block before is not in its segment yet: this one
+    jlog_slot closing
+    uint64_t capacity
     uint64_t new_inode  # where another file is about to take the open segment's name, else 0
     uint64_t new_end
 
@@ -28,6 +31,7 @@ cdef class Precommit:
     cdef int check_layout(self) except -1
     cdef void release(self) noexcept
     cdef void imprint(self) noexcept nogil
-    cdef int snapshot(self, Snapshot *found) noexcept nogil
-    cdef int read_body(self, const Snapshot *found, uint8_t *target, uint32_t start) noexcept nogil
+    cdef uint64_t room(self) noexcept nogil
+    cdef int snapshot(self, Snapshot *found, uint64_t known) noexcept nogil
+    cdef int read_body(self, const jlog_slot *slot, uint64_t capacity, uint8_t *target, uint32_t start) noexcept nogil
     cdef uint64_t generation(self) noexcept nogil

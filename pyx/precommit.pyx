@@ -20,7 +20,10 @@ from jlog._core.page cimport (
     JLOG_PAGE_MAGIC,
     JLOG_PAGE_READY,
     JLOG_SNAPSHOT_BYTES,
+    JLOG_UNWRITTEN_OFFSET,
     jlog_page,
+    jlog_pause,
+    jlog_slot,
     jlog_slot_crc,
     jlog_word_crc,
     jlog_word_used,
@@ -41,9 +44,6 @@ cdef extern from "<sys/mman.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
-
-cdef extern from "page.h" nogil:
-    void jlog_pause()
 
 cdef enum:
     TEARS_MAX = 10000  # reads beside stores that may tear before it is called damage
@@ -103,11 +103,11 @@ cdef class Precommit:
         return 0
 
     def grow(self, uint64_t capacity) -> None:
-        """Makes the body at least this large. The file is written, not only allocated: a mapping of a sparse file
+        """Makes room for two bodies at least this large. The file is written, not only allocated: a mapping of a sparse file
         faults on a full disk."""
         cdef int64_t size = jlog_file_bytes(self.fd)
         cdef int error
-        wanted = JLOG_PAGE_BYTES + capacity
+        wanted = JLOG_PAGE_BYTES + 2 * capacity
         if size < <int64_t> wanted:
             zeros = bytes(wanted - size)
             error = jlog_allocate(self.fd, size, wanted)
@@ -119,7 +119,7 @@ cdef class Precommit:
     def map(self) -> None:
         """Maps all of it for writing; locked into memory where the limit allows."""
         cdef int64_t size = jlog_file_bytes(self.fd)
-        if size < JLOG_PAGE_BYTES + JLOG_CAPACITY_MIN or size > JLOG_PAGE_BYTES + <int64_t> JLOG_CAPACITY_MAX:
+        if size < JLOG_PAGE_BYTES + 2 * JLOG_CAPACITY_MIN or size > JLOG_PAGE_BYTES + 2 * <int64_t> JLOG_CAPACITY_MAX:
             raise CorruptJournal(self.path, max(size, 0), "the pre-commit buffer is cut off")
         if self.page != NULL:
             munmap(self.page, self.mapped_bytes)
@@ -150,11 +150,17 @@ cdef class Precommit:
         memcpy(self.page.boot_id, _boot_id, 16)
         self.page.device = self.device
         self.page.inode = self.inode
-        self.page.capacity = self.mapped_bytes - JLOG_PAGE_BYTES
+        self.page.capacity = self.room()
 
-    cdef int snapshot(self, Snapshot *found) noexcept nogil:
-        """The open block's place and word. PAGE_VALID, PAGE_INVALID, or -errno."""
+    cdef uint64_t room(self) noexcept nogil:
+        """Bytes that there are for each of the two bodies."""
+        return (self.mapped_bytes - JLOG_PAGE_BYTES) // 2
+
+    cdef int snapshot(self, Snapshot *found, uint64_t known) noexcept nogil:
+        """The open block's place and word, and the closing one's. PAGE_VALID, PAGE_INVALID, or -errno. `known`: a generation
+        that was found before, else 0."""
         cdef jlog_page page
+        cdef jlog_slot *before
         cdef int64_t got
         cdef int _turn
         for _turn in range(TEARS_MAX):
@@ -163,8 +169,16 @@ cdef class Precommit:
                 return <int> got
             if got < <int64_t> JLOG_SNAPSHOT_BYTES or self.identify(&page) != PAGE_VALID:
                 return PAGE_INVALID
-            found.slot = page.slots[page.generation & 1]
-            if found.slot.generation == page.generation and found.slot.crc == jlog_slot_crc(&found.slot, self.uuid):
+            # A block is noted as unwritten before the next one is open: so that is to be read after the generation.
+            if page.generation != known and jlog_read_at(
+                    self.fd, &page.unwritten, sizeof(page.unwritten), JLOG_UNWRITTEN_OFFSET) != sizeof(page.unwritten):
+                return PAGE_INVALID
+            found.slot, before = page.slots[page.generation & 1], &page.slots[(page.generation - 1) & 1]
+            found.is_closing = page.unwritten == page.generation - 1
+            if is_slot_of(&found.slot, page.generation, self.uuid) \
+                    and not (found.is_closing and not is_slot_of(before, page.generation - 1, self.uuid)):
+                found.closing = before[0]
+                found.capacity = page.capacity
                 found.used = jlog_word_used(found.slot.word)
                 found.crc = jlog_word_crc(found.slot.word)
                 found.durable_end = page.durable_end
@@ -181,15 +195,21 @@ cdef class Precommit:
             return 0
         return value
 
-    cdef int read_body(self, const Snapshot *found, uint8_t *target, uint32_t start) noexcept nogil:
-        """body[start, used) to target + start. 1 when it is that block's, 0 when the block has been switched away from
-        meanwhile, or -errno: ENODATA where the file is cut off. The caller checks the CRC."""
-        cdef int64_t got = jlog_read_at(self.fd, target + start, found.used - start, JLOG_PAGE_BYTES + start)
+    cdef int read_body(self, const jlog_slot *slot, uint64_t capacity, uint8_t *target, uint32_t start) noexcept nogil:
+        """body[start, used) to target + start. 1 when it is that block's, 0 when the body may have been used anew meanwhile, or
+        -errno: ENODATA where the file is cut off. The caller checks the CRC."""
+        cdef uint32_t used = jlog_word_used(slot.word)
+        cdef uint64_t begin = JLOG_PAGE_BYTES + (slot.generation & 1) * capacity
+        cdef int64_t got = jlog_read_at(self.fd, target + start, used - start, begin + start)
         if got < 0:
             return <int> got
-        if self.generation() != found.slot.generation:
+        if self.generation() - slot.generation > 1:
             return 0
-        return 1 if got == found.used - start else -ENODATA
+        return 1 if got == used - start else -ENODATA
+
+
+cdef bint is_slot_of(const jlog_slot *slot, uint64_t generation, const uint8_t *uuid) noexcept nogil:
+    return slot.generation == generation and slot.crc == jlog_slot_crc(slot, uuid)
 
 
 def read_counters(path, bytes uuid not None) -> dict:

@@ -17,7 +17,6 @@ from jlog._core.format cimport (
     jlog_block_header,
     jlog_block_header_crc,
     jlog_bounds,
-    jlog_crc32c,
     jlog_load32,
     jlog_load64,
     jlog_position,
@@ -32,13 +31,16 @@ from jlog._core.page cimport (
     JLOG_PAGE_RECOVERING,
     JLOG_STATUS_OFFSET,
     jlog_page,
+    jlog_is_closing,
+    jlog_open_slot,
     jlog_slot,
     jlog_slot_crc,
-    jlog_word_crc,
+    jlog_unwritten_slot,
     jlog_word_used,
 )
 from jlog._core.open_block cimport OpenBlock
 from jlog._core.precommit cimport PAGE_VALID, Precommit
+from jlog._core.recovery cimport stored_body
 from jlog._core.segment cimport fill_segment_header
 
 from jlog._core.copies import NONE
@@ -48,7 +50,7 @@ SIGNATURE_BYTES = max(sizeof(jlog_segment_header), sizeof(jlog_position), sizeof
 COPIES_AT = 0, JLOG_COPY_BYTES
 Signature = namedtuple("Signature", "uuid epoch first_sequence")
 Body = namedtuple("Body", "segment offset first_sequence base_time_us raw records clock_us")
-Page = namedtuple("Page", "ready current whole direct sync_failed segment offset first_sequence bodies")
+Page = namedtuple("Page", "ready current whole direct sync_failed segment offset first_sequence open_first_sequence bodies")
 
 
 def segment_header(bytes uuid not None, uint64_t epoch, uint64_t first_sequence, previous, int64_t created_us,
@@ -84,35 +86,44 @@ cdef object make_body(const jlog_slot *slot, bytes body):
     return Body(slot.segment, slot.offset, slot.first_sequence, base_us, raw, walk.record_count, walk.clock_max_us)
 
 
-def read_open_block(directory, bytes uuid not None):
-    """Where the closed blocks end, and the body of the open one that follows there, beside living writers too: every record
-    that was appended before this call is in it or before its place."""
+def read_buffer(directory, bytes uuid not None) -> list:
+    """What follows the blocks that are in segments, beside living writers too: the closing block's body, if there is such a
+    block, and the open one's. Every record that was appended before this call is in one of them, or before the first."""
     cdef JournalEnd end = JournalEnd(directory, uuid)
     cdef OpenBlock block = OpenBlock()
     while True:
         end.note()
-        if end.now.used == 0:
-            return make_body(&end.now.slot, b"")
-        block.make_room(end.now.used)
-        if block.read(end):  # else it has been switched away from meanwhile
-            break
-    body = make_body(&end.now.slot, block.body[:end.now.used])
+        found = []
+        if end.now.is_closing:
+            found.append(copy_body(end, block, &end.now.closing))
+        found.append(copy_body(end, block, &end.now.slot))
+        if None not in found:  # else one has been used anew meanwhile
+            return found
+
+
+cdef object copy_body(JournalEnd end, OpenBlock block, const jlog_slot *slot):
+    cdef uint32_t used = jlog_word_used(slot.word)
+    if used == 0:
+        return make_body(slot, b"")
+    block.make_room(used)
+    if not block.read(end, slot):
+        return None
+    body = make_body(slot, block.body[:used])
     if body is None:
-        raise CorruptJournal(end.page_path, JLOG_PAGE_BYTES, "the open block is no sequence of records")
+        raise CorruptJournal(end.page_path, JLOG_PAGE_BYTES, "a block of the buffer is no sequence of records")
     return body
 
 
 def look_at_page(directory, bytes uuid not None):
     """What the file `precommit` says while nobody writes; None where it is missing. `ready`: it is of this boot and file, so
-    that readers believe it. `current`: its open slot is right too, and so it says where the journal ends: at `segment`,
-    `offset`, `first_sequence`. `whole`: the open block is empty, or
-    among `bodies`: each slot whose CRC is right, with the body that its word vouches for. `sync_failed`: the kernel may
+    that readers believe it. `current`: its open slot is right too, and so it says where the segments end: at `segment`,
+    `offset`, `first_sequence`, and with which sequence the open block begins. `whole`: the open block is empty, or, as a
+    closing one, among `bodies`: each slot whose CRC is right, with the body that its word vouches for. `sync_failed`: the kernel may
     have dropped what was written since the synced mark, though it still reads it."""
     cdef Precommit precommit
     cdef const jlog_page *page
     cdef jlog_slot *slot
     cdef bytes content, body
-    cdef uint32_t used
     try:
         precommit = Precommit(directory, uuid, writable=False)
     except FileNotFoundError:
@@ -124,22 +135,27 @@ def look_at_page(directory, bytes uuid not None):
     bodies = []
     for parity in range(2):
         slot = <jlog_slot *> &page.slots[parity]
-        used = jlog_word_used(slot.word)
-        body = content[JLOG_PAGE_BYTES:JLOG_PAGE_BYTES + used]
-        if slot.crc != jlog_slot_crc(slot, precommit.uuid) or used <= JLOG_BASE_BYTES or <uint32_t> len(body) != used:
+        if slot.crc != jlog_slot_crc(slot, precommit.uuid) or jlog_word_used(slot.word) <= JLOG_BASE_BYTES:
             continue
-        if jlog_crc32c(0, <const uint8_t *> body, used) == jlog_word_crc(slot.word):
-            found = make_body(slot, body)
-            if found is not None:
-                bodies.append(found)
-    slot = <jlog_slot *> &page.slots[page.generation & 1]
+        body = stored_body(precommit.fd, page, slot)
+        found = make_body(slot, body) if body is not None else None
+        if found is not None:
+            bodies.append(found)
+    slot = jlog_open_slot(<jlog_page *> page)
     ready = precommit.identify(page) == PAGE_VALID
     current = ready and slot.generation == page.generation and slot.crc == jlog_slot_crc(slot, precommit.uuid)
     empty = slot.word == 0
-    whole = empty or any((b.segment, b.offset, b.first_sequence) == (slot.segment, slot.offset, slot.first_sequence)
-                         for b in bodies)
+    open_first, whole = slot.first_sequence, empty or is_among(bodies, slot)
+    if current and jlog_is_closing(page):
+        slot = jlog_unwritten_slot(<jlog_page *> page, page.generation)
+        whole = whole and is_among(bodies, slot)
     return Page(ready, current, current and whole, current and empty and page.direct == page.generation,
-                current and page.sync_error != 0, slot.segment, slot.offset, slot.first_sequence, bodies)
+                current and page.sync_error != 0, slot.segment, slot.offset, slot.first_sequence, open_first, bodies)
+
+
+cdef bint is_among(list bodies, const jlog_slot *slot):
+    place = slot.segment, slot.offset, slot.first_sequence
+    return place in [(body.segment, body.offset, body.first_sequence) for body in bodies]
 
 
 def invalidate_page(directory, bytes uuid not None) -> None:

@@ -8,7 +8,7 @@ import os
 import time
 from collections import namedtuple
 
-from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memset
 
 from jlog._core.copies import NONE
@@ -23,6 +23,7 @@ from jlog._core.format cimport (
     JLOG_TAG_STATE,
     jlog_block_header,
     jlog_block_header_crc,
+    jlog_block_header_valid,
     jlog_crc32c,
     jlog_fill_block_header,
     jlog_load64,
@@ -33,6 +34,7 @@ from jlog._core.format cimport (
 from jlog._core.file cimport jlog_inode, jlog_sync_data, jlog_sync_directory, jlog_write_at
 from jlog._core.page cimport (
     JLOG_BASE_BYTES,
+    JLOG_CAPACITY_MIN,
     JLOG_FAILPOINT,
     JLOG_PAGE_BYTES,
     JLOG_PAGE_READY,
@@ -40,11 +42,13 @@ from jlog._core.page cimport (
     jlog_block_capacity,
     jlog_clock_us,
     jlog_full_fence,
+    jlog_is_closing,
     jlog_open_slot,
     jlog_page,
     jlog_slot,
     jlog_slot_crc,
     jlog_switch,
+    jlog_unwritten_slot,
     jlog_word_crc,
     jlog_word_used,
 )
@@ -144,14 +148,35 @@ def _vouched(directory, uuid, segments, segment, offset, sequence):
 
 
 cdef bint body_is_whole(Precommit precommit, const jlog_slot *slot) noexcept:
-    """Whether the mapped body is what the slot's word says."""
+    """Whether the mapped body is what the slot's word says. The page's capacity fits into the file."""
     cdef uint32_t used = jlog_word_used(slot.word)
-    cdef uint8_t *body = <uint8_t *> precommit.page + JLOG_PAGE_BYTES
     if used == 0:
         return jlog_word_crc(slot.word) == 0
-    if used < JLOG_BASE_BYTES or used > precommit.mapped_bytes - JLOG_PAGE_BYTES:
+    if used < JLOG_BASE_BYTES or used > precommit.page.capacity:
         return False
-    return jlog_crc32c(0, body, used) == jlog_word_crc(slot.word)
+    return jlog_crc32c(0, mapped_body(precommit, slot), used) == jlog_word_crc(slot.word)
+
+
+cdef const uint8_t *mapped_body(Precommit precommit, const jlog_slot *slot) noexcept:
+    return <uint8_t *> precommit.page + JLOG_PAGE_BYTES + (slot.generation & 1) * precommit.page.capacity
+
+
+cdef bint closing_is_whole(Precommit precommit) noexcept:
+    """Whether the closing block's header is of its place and its body, and the open block begins behind it."""
+    cdef jlog_page *page = precommit.page
+    cdef const jlog_block_header *header = &page.closing
+    cdef jlog_slot *slot = jlog_unwritten_slot(page, page.generation)
+    cdef jlog_slot *following = jlog_open_slot(page)
+    cdef uint32_t used = jlog_word_used(slot.word)
+    if slot.generation != page.generation - 1 or slot.crc != jlog_slot_crc(slot, precommit.uuid):
+        return False
+    if used <= JLOG_BASE_BYTES or not body_is_whole(precommit, slot):
+        return False
+    return (jlog_block_header_valid(header, precommit.uuid, slot.segment, slot.offset)
+            and header.first_sequence == slot.first_sequence and header.stored_bytes == used - JLOG_BASE_BYTES
+            and header.stored_crc == jlog_crc32c(0, mapped_body(precommit, slot) + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES)
+            and following.segment == slot.segment and following.offset == slot.offset + sizeof(header[0]) + header.stored_bytes
+            and following.first_sequence == slot.first_sequence + header.record_count)
 
 
 def only_processes_died(directory, bytes uuid not None, Precommit precommit not None, bounds) -> bool:
@@ -160,18 +185,19 @@ def only_processes_died(directory, bytes uuid not None, Precommit precommit not 
     cdef jlog_page *page = precommit.page
     cdef jlog_slot *slot
     cdef jlog_walk walk
-    cdef uint8_t *body = <uint8_t *> page + JLOG_PAGE_BYTES
+    cdef const uint8_t *body
     cdef uint32_t used
     cdef size_t raw
     cdef uint64_t offset, previous
     cdef SegmentFile file
-    if precommit.identify(page) != PAGE_VALID:
+    if precommit.identify(page) != PAGE_VALID or not JLOG_CAPACITY_MIN <= page.capacity <= precommit.room():
         return False
     slot = jlog_open_slot(page)
     if slot.generation != page.generation or slot.crc != jlog_slot_crc(slot, precommit.uuid):
         return False
     if not body_is_whole(precommit, slot):
         return False
+    body = mapped_body(precommit, slot)
     used = jlog_word_used(slot.word)
     raw = used - JLOG_BASE_BYTES if used else 0
     if jlog_walk_records(body + JLOG_BASE_BYTES, raw, jlog_load64(body), &walk) != 0:
@@ -182,6 +208,10 @@ def only_processes_died(directory, bytes uuid not None, Precommit precommit not 
         file = SegmentFile(directory, slot.segment, uuid)
     except (CorruptJournal, FileNotFoundError):
         return False
+    if jlog_is_closing(page):
+        if not closing_is_whole(precommit):
+            return False
+        slot = jlog_unwritten_slot(page, page.generation)
     offset, previous = slot.offset, slot.previous_offset
     if page.incarnation & 1 and jlog_inode(file.fd) == page.new_inode:  # killed before the switch to it
         offset, previous = page.new_end, 0
@@ -190,7 +220,7 @@ def only_processes_died(directory, bytes uuid not None, Precommit precommit not 
             return False
     elif blocks_end(file, offset) != offset:
         return False
-    if file.read_block(offset, True) != BLOCK_VALID:
+    if jlog_is_closing(page) or file.read_block(offset, True) != BLOCK_VALID:
         return True
     if used == 0:
         return page.direct == page.generation
@@ -210,26 +240,45 @@ cdef uint64_t blocks_end(SegmentFile file, uint64_t limit) except? 0:
     return offset
 
 
-def body_at(Precommit precommit not None, segment, offset, sequence):
-    """(base time, records as bytes) of the body, if it begins exactly at this end; else None."""
+def stored_bodies(Precommit precommit not None, segment, offset, sequence) -> list:
+    """The bodies in the buffer, each with its base time, that go on exactly at this end, one behind the other: none, the open
+    block's, the closing one's, or both. Read without mapping, also for who may change nothing."""
+    cdef const jlog_page *page
     cdef jlog_slot *slot
     cdef jlog_walk walk
-    cdef uint8_t *body
-    if precommit.page == NULL:
+    cdef bytes content = os.pread(precommit.fd, JLOG_PAGE_BYTES, 0), body
+    cdef uint32_t used
+    found = []
+    if len(content) < JLOG_PAGE_BYTES:
+        return found
+    page = <const jlog_page *> <const uint8_t *> content
+    for _ in range(2):
+        for parity in range(2):
+            slot = <jlog_slot *> &page.slots[parity]
+            used = jlog_word_used(slot.word)
+            if slot.crc != jlog_slot_crc(slot, precommit.uuid) or used <= JLOG_BASE_BYTES:
+                continue
+            if (slot.segment, slot.offset, slot.first_sequence) != (segment, offset, sequence):
+                continue
+            body = stored_body(precommit.fd, page, slot)
+            if body is None or jlog_walk_records(<const uint8_t *> body + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES,
+                                                 jlog_load64(<const uint8_t *> body), &walk) != 0:
+                continue
+            found.append(body)
+            offset += BLOCK_HEADER_BYTES + used - JLOG_BASE_BYTES
+            sequence += walk.record_count
+            break
+    return found
+
+
+cdef bytes stored_body(int fd, const jlog_page *page, const jlog_slot *slot):
+    """What the slot's word vouches for; None where it does not stand there. Pages of layout 1 have one body."""
+    cdef uint64_t begin = JLOG_PAGE_BYTES + ((slot.generation & 1) * page.capacity if page.layout != 1 else 0)
+    cdef uint32_t used = jlog_word_used(slot.word)
+    cdef bytes body = os.pread(fd, used, begin) if begin <= INT64_MAX else b""
+    if <uint32_t> len(body) != used or jlog_crc32c(0, <const uint8_t *> body, used) != jlog_word_crc(slot.word):
         return None
-    body = <uint8_t *> precommit.page + JLOG_PAGE_BYTES
-    for parity in range(2):
-        slot = &precommit.page.slots[parity]
-        if slot.crc != jlog_slot_crc(slot, precommit.uuid) or jlog_word_used(slot.word) <= JLOG_BASE_BYTES:
-            continue
-        if (slot.segment, slot.offset, slot.first_sequence) != (segment, offset, sequence):
-            continue
-        if body_is_whole(precommit, slot):
-            raw = body[JLOG_BASE_BYTES:jlog_word_used(slot.word)]
-            base = jlog_load64(body)
-            if jlog_walk_records(<const uint8_t *> <bytes> raw, len(raw), base, &walk) == 0:
-                return base, raw
-    return None
+    return body
 
 
 # --- Writing what is missing ------------------------------------------------------------------------------------
@@ -322,15 +371,15 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
     _visit(b"recovery.begun")
     bounds = bounds_file.read()
     end = scan(directory, uuid, bounds)
-    added = body_at(precommit, end.segment, end.offset, end.sequence)
+    added = stored_bodies(precommit, end.segment, end.offset, end.sequence)
     path = os.path.join(directory, segment_name(end.segment))
     quarantine_what_follows(directory, end.segment, end.offset)
     _visit(b"recovery.quarantined")
     fd = os.open(path, os.O_CLOEXEC | os.O_RDWR)
     try:
         os.ftruncate(fd, end.offset)
-        if added is not None:
-            base_us, raw = added
+        for body in added:
+            base_us, raw = jlog_load64(<const uint8_t *> <bytes> body), body[JLOG_BASE_BYTES:]
             block = encode_block(uuid, end.segment, end.offset, raw, base_us, end.sequence)
             _check(jlog_write_at(fd, <const uint8_t *> block, len(block), end.offset), path)
             records, clock_us, _, _, _ = walk_body(raw, base_us)
@@ -473,29 +522,3 @@ def write_blocks(SegmentFile file not None, uint64_t end, int fd) -> None:
         _check(jlog_write_at(fd, &file.header, sizeof(file.header), offset), file.path)
         _check(jlog_write_at(fd, file.body, file.header.stored_bytes, offset + sizeof(file.header)), file.path)
         offset += sizeof(file.header) + file.header.stored_bytes
-
-
-def stored_body_at(Precommit precommit not None, segment, offset, sequence):
-    """What body_at() finds, read without mapping and with its base time: for who may change nothing."""
-    cdef jlog_slot *slot
-    cdef jlog_walk walk
-    cdef const jlog_page *page
-    cdef bytes content = os.pread(precommit.fd, JLOG_PAGE_BYTES, 0)
-    if len(content) < JLOG_PAGE_BYTES:
-        return None
-    page = <const jlog_page *> <const uint8_t *> content
-    for parity in range(2):
-        slot = <jlog_slot *> &page.slots[parity]
-        if slot.crc != jlog_slot_crc(slot, precommit.uuid) or jlog_word_used(slot.word) <= JLOG_BASE_BYTES:
-            continue
-        if (slot.segment, slot.offset, slot.first_sequence) != (segment, offset, sequence):
-            continue
-        body = os.pread(precommit.fd, jlog_word_used(slot.word), JLOG_PAGE_BYTES)
-        if len(body) != jlog_word_used(slot.word):
-            continue
-        if jlog_crc32c(0, <const uint8_t *> <bytes> body, len(body)) != jlog_word_crc(slot.word):
-            continue
-        if jlog_walk_records(<const uint8_t *> <bytes> body + JLOG_BASE_BYTES, len(body) - JLOG_BASE_BYTES,
-                             jlog_load64(<const uint8_t *> <bytes> body), &walk) == 0:
-            return body
-    return None

@@ -28,6 +28,7 @@ from jlog._core.page cimport (
     jlog_slot,
     jlog_tell,
     jlog_try_lock,
+    jlog_unwritten_slot,
     jlog_wake,
 )
 
@@ -170,8 +171,8 @@ cdef class Syncer(Caller):
             self.fail_sync(page.sync_error)
         while True:
             generation = jlog_load_acquire(&page.generation)
-            slot = &page.slots[generation & 1]
-            segment, offset, end = slot.segment, slot.offset, slot.first_sequence
+            slot = jlog_unwritten_slot(page, generation)
+            written, segment, offset, end = slot.generation, slot.segment, slot.offset, slot.first_sequence
             if jlog_load_acquire(&page.generation) == generation:
                 break
         began_us = jlog_clock_us(CLOCK_MONOTONIC)
@@ -200,7 +201,7 @@ cdef class Syncer(Caller):
         jlog_raise_to(&page.durable_segment, segment)
         jlog_raise_to(&page.durable_end, end)
         jlog_wake(page)  # readers of what is durable
-        jlog_raise_to(&page.durable_generation, generation)
+        jlog_raise_to(&page.durable_generation, written)
         self.forget_descriptors(segment)
         return 0
 
@@ -300,7 +301,7 @@ cdef class Syncer(Caller):
 
     cdef bint is_due(self, int64_t now_us) except -1:
         cdef jlog_page *page = self.buffer.page
-        segment, first = self.open_place[0], page.durable_segment
+        segment, first = self.written_place[0], page.durable_segment
         if segment == first:
             return False
         if self.kept_up_us == 0:

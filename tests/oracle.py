@@ -46,8 +46,9 @@ INDEX_HEADER = struct.Struct("<8sII16sQQ")
 INDEX_ENTRY = struct.Struct("<QQq")
 PAGE_HEAD = struct.Struct("<8sII16s16sQQQQQ")
 SLOT = struct.Struct("<QQQQQIIQQ")
-PAGE_INCARNATION_AT = 280
-PAGE_LEASE_AT, PAGE_DIRECT_AT, PAGE_DURABLE_AT, PAGE_GENERATION_AT, PAGE_SLOTS_AT = 216, 256, 360, 448, 512
+LAYOUTS = (1, 2)  # of the page; with the first both bodies are one, and there is no closing block
+PAGE_LEASE_AT, PAGE_DIRECT_AT, PAGE_INCARNATION_AT, PAGE_UNWRITTEN_AT = 216, 256, 280, 312
+PAGE_DURABLE_AT, PAGE_GENERATION_AT, PAGE_SLOTS_AT, PAGE_CLOSING_AT = 360, 448, 512, 832
 
 BLOCK_MAGIC = b"JBLK"
 RECORDS, STATE = 1, 2
@@ -115,7 +116,7 @@ class Block(NamedTuple):
 
 
 class OpenBlock(NamedTuple):
-    """The body in `precommit`, where it belongs to the journal's end."""
+    """A body in `precommit`, where it belongs to the journal's end."""
 
     path: str
     segment: int
@@ -125,6 +126,13 @@ class OpenBlock(NamedTuple):
     base_time_us: int
     record_count: int
     raw: bytes
+    body_at: int  # in that file
+
+    @property
+    def end(self) -> tuple[int, int, int]:
+        """Where the block behind it begins, if that is in the same segment."""
+        end_offset = self.offset + BLOCK_HEADER.size + len(self.raw)
+        return self.segment, end_offset, self.first_sequence + self.record_count
 
 
 class Hole(NamedTuple):
@@ -182,19 +190,37 @@ class Page:
 
     path: str
     current: bool
+    layout: int
     generation: int
     direct: int
+    unwritten: int
     lease_limit: int
     durable_end: int
     capacity: int
     new_inode: int  # of a file that is about to take the open segment's name, or 0
     new_end: int
     slots: list[Slot]
-    body: bytes
+    closing: bytes  # the closing block's header, if there is one
+    behind: bytes  # the bodies
 
     @property
     def slot(self) -> Slot:
         return self.slots[self.generation & 1]
+
+    @property
+    def closing_slot(self) -> Slot | None:
+        """Of the block before the open one, while that is not in its segment."""
+        is_there = self.layout > 1 and self.unwritten == self.generation - 1 and self.unwritten
+        return self.slots[self.unwritten & 1] if is_there else None
+
+    def body_at(self, parity: int) -> int:
+        """Where the body of even or odd generations begins in the file."""
+        return PAGE_BYTES + (self.capacity * parity if self.layout > 1 else 0)
+
+    def body(self, parity: int, used: int) -> bytes:
+        """Less than `used` where the file ends before."""
+        begin = self.body_at(parity) - PAGE_BYTES
+        return self.behind[begin : begin + used]
 
 
 @dataclass
@@ -206,13 +232,14 @@ class Contents:
     bounds: Bounds
     page: Page | None
     segments: list[Segment] = field(default_factory=list)
+    closing_block: OpenBlock | None = None  # published as the last, and not in its segment yet
     open_block: OpenBlock | None = None
     first_sequence: int = 0
     end: tuple[int, int, int] = (
         0,
         0,
         0,
-    )  # segment, offset, sequence behind the last block, the open one not counted
+    )  # segment, offset, sequence behind the last block in a segment: the closing and the open one not counted
     holes: list[Hole] = field(default_factory=list)
     state: dict[bytes, bytes] = field(default_factory=dict)
     subscribers: dict[str, Position] = field(default_factory=dict)
@@ -234,23 +261,29 @@ class Contents:
         }
 
     @property
+    def unwritten_blocks(self) -> list[OpenBlock]:
+        """Those in `precommit`, in order."""
+        return [block for block in (self.closing_block, self.open_block) if block]
+
+    @property
     def next_sequence(self) -> int:
-        return self.end[2] + (self.open_block.record_count if self.open_block else 0)
+        return self.end[2] + sum(block.record_count for block in self.unwritten_blocks)
 
     @cached_property
     def records(self) -> list[Record]:
         return list(self.iter_records())
 
     def iter_records(self) -> Iterator[Record]:
-        """In order, from the first that retention has left, the open block's too. Read from the files now."""
+        """In order, from the first that retention has left, the closing and the open block's too. Read from the files
+        now."""
         for segment in self.segments:
             file = File(segment.path)
             for block in segment.blocks:
                 if block.first_sequence + block.record_count > self.first_sequence:
                     records, _ = decode_block(block, file)
                     yield from (record for record in records if record.sequence >= self.first_sequence)
-        if self.open_block:
-            yield from decode_open(self.open_block)[0]
+        for unwritten in self.unwritten_blocks:
+            yield from decode_open(unwritten)[0]
 
 
 # --- Small files -------------------------------------------------------------------------------------------------
@@ -364,21 +397,35 @@ def read_page(path: str, uuid: bytes) -> Page | None:
     if not os.path.exists(name):
         return None
     with open(name, "rb") as file:
-        page, body, found = file.read(PAGE_BYTES), file.read(), os.fstat(file.fileno())
+        page, behind, found = file.read(PAGE_BYTES), file.read(), os.fstat(file.fileno())
     if len(page) < PAGE_BYTES:
         return None
     magic, layout, status, page_uuid, boot, device, inode, capacity, _, _ = PAGE_HEAD.unpack_from(page)
-    if magic != b"JLOGPAGE" or layout != 1 or page_uuid != uuid:
+    if magic != b"JLOGPAGE" or layout not in LAYOUTS or page_uuid != uuid:
         return None
     slots = [read_slot(page[at : at + SLOT.size], uuid) for at in (PAGE_SLOTS_AT, PAGE_SLOTS_AT + SLOT.size)]
-    direct, lease, durable, generation = (
+    direct, lease, durable, generation, unwritten = (
         struct.unpack_from("<Q", page, at)[0]
-        for at in (PAGE_DIRECT_AT, PAGE_LEASE_AT, PAGE_DURABLE_AT, PAGE_GENERATION_AT)
+        for at in (PAGE_DIRECT_AT, PAGE_LEASE_AT, PAGE_DURABLE_AT, PAGE_GENERATION_AT, PAGE_UNWRITTEN_AT)
     )
     incarnation, new_inode, new_end = struct.unpack_from("<QQQ", page, PAGE_INCARNATION_AT)
     here = status == 1 and boot == boot_id() and any(boot) and (device, inode) == (found.st_dev, found.st_ino)
-    new_inode *= incarnation & 1
-    return Page(name, here, generation, direct, lease, durable, capacity, new_inode, new_end, slots, body)
+    return Page(
+        path=name,
+        current=here and layout == LAYOUTS[-1],
+        layout=layout,
+        generation=generation,
+        direct=direct,
+        unwritten=unwritten,
+        lease_limit=lease,
+        durable_end=durable,
+        capacity=capacity,
+        new_inode=new_inode * (incarnation & 1),
+        new_end=new_end,
+        slots=slots,
+        closing=page[PAGE_CLOSING_AT : PAGE_CLOSING_AT + BLOCK_HEADER.size],
+        behind=behind,
+    )
 
 
 # --- Blocks and records ------------------------------------------------------------------------------------------
@@ -409,8 +456,22 @@ def block_at(file: File, uuid: bytes, segment: int, offset: int, *, whole: bool)
 
     image = file.read(offset, BLOCK_HEADER.size)
     wants(len(image) == BLOCK_HEADER.size and image[:4] == BLOCK_MAGIC, "no block stands here")
-    _, kind, codec, flags, crc, *fields = BLOCK_HEADER.unpack(image)
-    block = Block(file.path, segment, offset, kind, codec, bool(flags & HAS_STATE), *fields)
+    block = block_of(image, file.path, uuid, segment, offset)
+    if whole:
+        stored = file.read(offset + BLOCK_HEADER.size, block.stored_bytes)
+        wants(crc32c(stored) == block.stored_crc, "the stored body's CRC does not match")
+    return block
+
+
+def block_of(image: bytes, path: str, uuid: bytes, segment: int, offset: int, at: int | None = None) -> Block:
+    """What a header says that belongs to this place. `at`: where in the file it stands, if not there."""
+
+    def wants(holds: bool, reason: str) -> None:
+        require(holds, path, offset if at is None else at, reason)
+
+    magic, kind, codec, flags, crc, *fields = BLOCK_HEADER.unpack(image)
+    wants(magic == int.from_bytes(BLOCK_MAGIC, "little"), "no block's header stands here")
+    block = Block(path, segment, offset, kind, codec, bool(flags & HAS_STATE), *fields)
     covered = uuid + struct.pack("<QQ", segment, offset) + image[:8] + bytes(4) + image[12:]
     wants(crc == crc32c(covered), "the block header's CRC does not match")
     known = kind in (RECORDS, STATE) and codec in (PLAIN, LZ4) and not flags & ~HAS_STATE
@@ -419,9 +480,6 @@ def block_at(file: File, uuid: bytes, segment: int, offset: int, *, whole: bool)
     wants(sound, f"{block.stored_bytes} stored bytes may not stand for {block.raw_bytes}")
     same = (block.raw_bytes, block.raw_crc) == (block.stored_bytes, block.stored_crc)
     wants(same or codec != PLAIN, "an uncompressed body is not stored as it is")
-    if whole:
-        stored = file.read(offset + BLOCK_HEADER.size, block.stored_bytes)
-        wants(crc32c(stored) == block.stored_crc, "the stored body's CRC does not match")
     return block
 
 
@@ -541,7 +599,7 @@ def decode_open(block: OpenBlock) -> tuple[list[Record], list[Change]]:
     try:
         return decode_records(block.raw, block.base_time_us, block.first_sequence)
     except ValueError as error:
-        raise OracleError(block.path, PAGE_BYTES, str(error)) from None
+        raise OracleError(block.path, block.body_at, str(error)) from None
 
 
 # --- Where the journal ends --------------------------------------------------------------------------------------
@@ -556,20 +614,21 @@ class Walk:
     def __init__(self, contents: Contents) -> None:
         self.contents, self.uuid, self.page = contents, contents.uuid, contents.page
         self.later: list[Segment] = []
-        self.place: Slot | None = None
+        self.place: Slot | None = None  # where the blocks end, while the page says it
         if self.page and self.page.current:
-            slot = self.place = self.page.slot
-            at = PAGE_SLOTS_AT + SLOT.size * (self.page.generation & 1)
-            require(slot.problem is None, self.page.path, at, str(slot.problem))
-            require(
-                slot.generation == self.page.generation,
-                self.page.path,
-                at,
-                "the slot is of another generation",
-            )
+            slot = self.place = self.checked_slot(self.page.generation)
+            if self.page.closing_slot is not None:
+                slot = self.place = self.checked_slot(self.page.unwritten)
             name = os.path.join(contents.path, f"{slot.segment:020d}.seg")
             if self.page.new_inode and os.stat(name).st_ino == self.page.new_inode:
                 self.place = replace(slot, offset=self.page.new_end, previous_offset=0)
+
+    def checked_slot(self, generation: int) -> Slot:
+        assert self.page is not None
+        slot, at = self.page.slots[generation & 1], PAGE_SLOTS_AT + SLOT.size * (generation & 1)
+        require(slot.problem is None, self.page.path, at, str(slot.problem))
+        require(slot.generation == generation, self.page.path, at, "the slot is of another generation")
+        return slot
 
     def run(self) -> None:
         contents = self.contents
@@ -588,7 +647,7 @@ class Walk:
             self.require_nothing_synced_behind()
         else:
             self.require_previous_block(self.place)
-        self.add_open_block()
+        self.add_bodies()
         for left in self.later if self.place else ():
             lost = left.first_sequence < contents.next_sequence
             require(
@@ -686,32 +745,86 @@ class Walk:
                 at += len(window) - (3 if len(window) == File.WINDOW_BYTES else 0)
 
     def require_previous_block(self, slot: Slot) -> None:
-        assert self.page is not None
-        offsets = (0, self.contents.segments[-1].blocks[-1].offset)
-        at = PAGE_SLOTS_AT + SLOT.size * (self.page.generation & 1) + 32
-        require(
-            slot.previous_offset in offsets, self.page.path, at, "previous_offset is not the last block's"
-        )
+        self.require_previous_offset(slot, self.contents.segments[-1].blocks[-1].offset)
 
-    def add_open_block(self) -> None:
-        """The body, if it begins exactly at the end: of the open slot where the page is current, else of either."""
+    def require_previous_offset(self, slot: Slot, offset: int) -> None:
+        assert self.page is not None
+        at = PAGE_SLOTS_AT + SLOT.size * (slot.generation & 1) + 32
+        known = slot.previous_offset in (0, offset)
+        require(known, self.page.path, at, "previous_offset is not the last block's")
+
+    def add_bodies(self) -> None:
+        """The closing block and the open one where the page is current; else what begins exactly at the end, and what
+        begins exactly behind that."""
         page, contents = self.page, self.contents
-        for slot in [] if page is None else [self.place] if self.place else page.slots:
-            assert page is not None
-            if slot.problem or (slot.segment, slot.offset, slot.first_sequence) != contents.end:
-                continue
-            body = page.body[: slot.used]
-            fits = slot.used == 0 or BASE_BYTES < slot.used <= min(slot.capacity, len(page.body))
-            whole = fits and crc32c(body) == slot.body_crc
-            require(whole or not self.place, page.path, PAGE_BYTES, "the body is not what the word says")
-            if whole and slot.used:
-                (base_us,) = struct.unpack_from("<q", body)
-                place = (slot.segment, slot.offset, slot.first_sequence, slot.capacity)
-                found = OpenBlock(page.path, *place, base_us, 0, body[BASE_BYTES:])
-                contents.open_block = found._replace(record_count=len(decode_open(found)[0]))
-                return
-            if self.place and page.direct == page.generation:
-                self.add_direct_block()
+        if page is None:
+            return
+        if self.place is None:
+            found = self.salvaged(contents.end)
+            if found is not None:
+                following = self.salvaged(found.end)
+                contents.closing_block, contents.open_block = (
+                    (found, following) if following else (None, found)
+                )
+            return
+        if (self.place.segment, self.place.offset, self.place.first_sequence) != contents.end:
+            return
+        slot = self.place
+        if page.closing_slot is not None:
+            contents.closing_block, slot = self.closing_block(page, self.place), page.slot
+        contents.open_block, problem = self.block_in(page, slot)
+        require(problem is None, page.path, page.body_at(page.generation & 1), str(problem))
+        if contents.unwritten_blocks == [] and page.direct == page.generation:
+            self.add_direct_block()
+
+    def closing_block(self, page: Page, slot: Slot) -> OpenBlock:
+        """Its header, its slot and its body agree, and the open block begins where it ends."""
+        at, body_at = PAGE_CLOSING_AT, page.body_at(slot.generation & 1)
+        header = block_of(page.closing, page.path, self.uuid, slot.segment, slot.offset, at)
+        block, problem = self.block_in(page, slot)
+        require(block is not None, page.path, body_at, problem or "the closing block is empty")
+        assert block is not None
+        records, _ = decode_open(block)
+        latest_us = max((record.timestamp_us for record in records), default=NO_TIME)
+        plain = (header.kind, header.codec, header.has_state) == (RECORDS, PLAIN, False)
+        begins = (header.first_sequence, header.base_time_us) == (block.first_sequence, block.base_time_us)
+        holds = (header.record_count, header.raw_bytes) == (len(records), len(block.raw))
+        durable = header.durable_end <= header.first_sequence
+        require(plain, page.path, at + 4, "the closing block is no plain block of records")
+        require(header.raw_crc == crc32c(block.raw), page.path, at + 16, "the closing block has another body")
+        require(holds, page.path, at + 20, "the closing block does not hold what its word says")
+        require(begins, page.path, at + 32, "the closing block does not begin as its slot and body do")
+        require(latest_us <= header.max_timestamp_us, page.path, at + 48, f"a record is of {latest_us} us")
+        require(durable, page.path, at + 64, "durable_end lies behind the closing block's beginning")
+        follows = (page.slot.segment, page.slot.offset, page.slot.first_sequence) == block.end
+        slot_at = PAGE_SLOTS_AT + SLOT.size * (page.generation & 1)
+        require(follows, page.path, slot_at, "the open block does not begin where the closing one ends")
+        self.require_previous_offset(page.slot, slot.offset)
+        return block
+
+    def salvaged(self, end: tuple[int, int, int]) -> OpenBlock | None:
+        """Whose slot is intact and begins there, with a whole body."""
+        assert self.page is not None
+        for slot in self.page.slots:
+            if slot.problem is None and (slot.segment, slot.offset, slot.first_sequence) == end:
+                block, _ = self.block_in(self.page, slot)
+                if block is not None:
+                    return block
+        return None
+
+    def block_in(self, page: Page, slot: Slot) -> tuple[OpenBlock | None, str | None]:
+        """The block whose slot this is, or what is wrong with its body. Neither where it is empty."""
+        parity = slot.generation & 1
+        body = page.body(parity, slot.used)
+        fits = slot.used == 0 or BASE_BYTES < slot.used == len(body) <= slot.capacity
+        if not fits or crc32c(body) != slot.body_crc:
+            return None, "the body is not what the word says"
+        if not slot.used:
+            return None, None
+        (base_us,) = struct.unpack_from("<q", body)
+        place = (slot.segment, slot.offset, slot.first_sequence, slot.capacity)
+        found = OpenBlock(page.path, *place, base_us, 0, body[BASE_BYTES:], page.body_at(parity))
+        return found._replace(record_count=len(decode_open(found)[0])), None
 
     def add_direct_block(self) -> None:
         """Whole at its place though nobody has published it: the next to take the lock will."""
@@ -904,17 +1017,16 @@ def check_blocks(contents: Contents) -> None:
             apply_changes(state, changes)
             size = sum(len(key) + len(value) for key, value in state.items())
             require(size <= STATE_BYTES_MAX, block.path, block.offset, f"the live state has {size} bytes")
-    if contents.open_block:
-        records, changes = decode_open(contents.open_block)
-        require(not changes, contents.open_block.path, PAGE_BYTES, "there is state in the pre-commit buffer")
-        clock.check(contents.open_block, records)
+    for block in contents.unwritten_blocks:
+        records, changes = decode_open(block)
+        require(not changes, block.path, block.body_at, "there is state in the pre-commit buffer")
+        clock.check(block, records)
 
 
 def check_capacity(contents: Contents) -> None:
-    page, block = contents.page, contents.open_block
-    if page is not None and block is not None:
-        fits = BASE_BYTES + len(block.raw) <= page.capacity
-        require(fits, page.path, 64, "the open block has more bytes than the capacity")
+    for block in contents.unwritten_blocks:
+        fits = contents.page is not None and BASE_BYTES + len(block.raw) <= contents.page.capacity
+        require(fits, block.path, 64, "a body has more bytes than the capacity")
 
 
 def check_sample(blocks: list[Block]) -> None:
@@ -1023,11 +1135,11 @@ def check_index(contents: Contents, segment: Segment) -> None:
 
 
 def summary(contents: Contents) -> str:
-    open_records = contents.open_block.record_count if contents.open_block else 0
+    unwritten = sum(block.record_count for block in contents.unwritten_blocks)
     lines = [
         f"journal      {contents.path}",
         f"uuid         {contents.uuid.hex()}",
-        f"sequences    {contents.first_sequence} to {contents.next_sequence}, {open_records} in the open block",
+        f"sequences    {contents.first_sequence} to {contents.next_sequence}, {unwritten} in the buffer",
         f"blocks       {len(contents.blocks)} in {len(contents.segments)} segments",
         f"holes        {[tuple(hole) for hole in contents.holes]}",
         f"state        {contents.state}",

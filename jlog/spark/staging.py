@@ -107,13 +107,14 @@ class Staging:
         try:
             for first in pieces:
                 name = f"part-{partition:05}-{attempt}-{len(files):05}"
-                files.append(self._builder(os.path.join(self._make(batch), name), is_first=not files))
-                self._fill(files[-1], chain([first], pieces), is_first=len(files) == 1)
-                for file in files[1:-1][-1:]:  # the disk has had the time of another file to write it
-                    file.sync()
-                    file.close()
-            for file in files[1:][-1:]:
-                file.sync()
+                path, is_first = os.path.join(self._make(batch), name), not files
+                files.append(SegmentBuilder(path, "none" if is_first else self._compression))
+                self._fill(files[-1], chain([first], pieces), is_first=is_first)
+                if len(files) > 2:  # the disk has had the time of another file to write the one before
+                    files[-2].sync()
+                    files[-2].close()
+            if len(files) > 1:
+                files[-1].sync()
         except BaseException:
             for file in files:
                 with suppress(FileNotFoundError):
@@ -124,9 +125,6 @@ class Staging:
                 file.close()
         staged = [StagedFile(os.path.basename(file.path), file.bytes, file.pieces) for file in files]
         return Staged(self.query, batch, partition, staged)
-
-    def _builder(self, path: str, *, is_first: bool) -> SegmentBuilder:
-        return SegmentBuilder(path, "none" if is_first else self._compression)
 
     def _fill(self, file: SegmentBuilder, pieces: Iterator[pyarrow.Table], *, is_first: bool) -> None:
         """With as many as fit, one at least. A task's first file, which is copied unless it is one large row, is synced when a

@@ -6,6 +6,7 @@ import pytest
 
 import jlog
 from behaviour.journals import SMALL, fill, read_away, records, value_of, values
+from crash.tampering import open_body_at
 
 pytestmark = pytest.mark.damage
 
@@ -244,12 +245,13 @@ def test_the_other_positions_are_told_beside_a_damaged_one(path, blocks):
 def test_the_open_blocks_damage_is_met_by_a_reader_and_by_verify(path):
     with jlog.Writer(path) as writer:
         fill(writer, 10)
-        flip(path / "precommit", 4096 + 300)
+        at = open_body_at(path) + 300
+        flip(path / "precommit", at)
         with jlog.Reader(path) as reader, pytest.raises(jlog.CorruptJournal, match="precommit"):
             list(reader)
         report = jlog.Journal(path).verify()
         assert [os.path.basename(damage.path) for damage in report.damage] == ["precommit"]
-        flip(path / "precommit", 4096 + 300)
+        flip(path / "precommit", at)
         assert len(records(path)) == 10
 
 

@@ -9,6 +9,9 @@ from pathlib import Path
 
 BOOT_ID_AT = 32
 DEVICE_AT = 48
+CAPACITY_AT = 64
+GENERATION_AT = 448
+BODIES_AT = 4096
 QUARANTINE = "quarantine"
 
 
@@ -17,6 +20,19 @@ def another_boot(path: Path) -> None:
     with open(path / "precommit", "r+b") as file:
         file.seek(BOOT_ID_AT)
         file.write(b"an earlier boot.")
+
+
+def open_body_at(path: Path) -> int:
+    """Where the body of the open block begins in `precommit`."""
+    content = (path / "precommit").read_bytes()
+    (capacity,) = struct.unpack_from("<Q", content, CAPACITY_AT)
+    (generation,) = struct.unpack_from("<Q", content, GENERATION_AT)
+    return BODIES_AT + int(generation & 1) * int(capacity)
+
+
+def zero_bodies(path: Path) -> None:
+    """Nothing of the blocks that are not in their segments is there any more; the page is as it was."""
+    zero(path / "precommit", BODIES_AT)
 
 
 def zero(path: Path, offset: int = 0, size: int | None = None) -> None:

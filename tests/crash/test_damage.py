@@ -8,7 +8,7 @@ import struct
 import pytest
 
 import jlog
-from crash.tampering import copy, copy_of_killed, flip
+from crash.tampering import copy, copy_of_killed, flip, open_body_at
 from processes.units import read_all, values_of
 
 pytestmark = pytest.mark.damage
@@ -130,9 +130,10 @@ def damaged_in_turn(journal, tmp_path, spawn, name, places, which="closed"):
 def flips_of(path, seed):
     chance, size = random.Random(seed), os.path.getsize(path)
     if path.name == "precommit":
-        # The page's fields, and the body as far as it is used.
+        # The page's fields, and the open block's body as far as it is used.
+        body_at = open_body_at(path.parent)
         offsets = [chance.randrange(640) for _ in range(FLIPS)] + [
-            4096 + chance.randrange(240) for _ in range(FLIPS)
+            body_at + chance.randrange(240) for _ in range(FLIPS)
         ]
     elif path.suffix == ".seg":
         size = min(size, len(path.read_bytes().rstrip(b"\0")))

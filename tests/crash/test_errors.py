@@ -41,9 +41,8 @@ def raises_if_visited(child, *call):
 
 
 CASES = {
-    "a full buffer that cannot be written": ("file.write_block=28@1", ("append", "failing", 200, 100, "w")),
-    "a later one": ("file.write_block=28@3", ("append", "failing", 200, 100, "w")),
-    "an input error": ("file.write_block=5@2", ("append", "failing", 200, 100, "w")),
+    "a full buffer that cannot be written": ("file.write_block=28@0", ("append", "failing", 200, 100, "w")),
+    "an input error": ("file.write_block=5@0", ("extend", "failing", 20, 20, 100, False, "w")),
     "an extend": ("file.write_block=28@2", ("extend", "failing", 50, 5, 100, False, "w")),
     "a direct block": ("file.write_block=28@2", ("append", "failing", 20, 100, "direct")),
     "a direct extend": ("file.write_block=28@3", ("extend", "failing", 20, 5, 100, False, "direct")),
@@ -53,7 +52,7 @@ CASES = {
     "a quota": ("file.allocate=122@0", ("extend", "failing", 100, 5, 100, False, "w")),
     "a segment that cannot be renamed": ("file.rename=5@1", ("append", "failing", 400, 100, "w")),
     "a renamed segment that fails": ("roll.renamed=5@1", ("append", "failing", 400, 100, "w")),
-    "a header that cannot be written": ("file.write=28@1", ("append", "failing", 400, 100, "w")),
+    "a header that cannot be written": ("file.write=28@0", ("append", "failing", 400, 100, "w")),
     "a value of its own segment": ("file.write=28@1", ("append", "failing", 5, 6000, "w")),
     "a value of its own segment, renamed": ("roll.renamed=28@1", ("append", "failing", 5, 6000, "w")),
 }
@@ -98,7 +97,7 @@ def test_an_extend_with_state_that_failed_stores_none_and_the_next_roll_works(ch
 def test_a_failed_append_fails_for_nobody_else(child, spawn, tmp_path, raised_by):
     other = spawn()
     other.call("open_writer", "other", str(tmp_path / "j"), {})
-    fails(child, raised_by, "file.write_block=28@1", "append", "failing", 200, 100, "w")
+    fails(child, raised_by, "file.write_block=28@0", "append", "failing", 200, 100, "w")
     other.call("work", "other", 8)
     child.call("work", "w", 8)
     check_units(tmp_path / "j", child.acknowledged + other.acknowledged)

@@ -6,7 +6,7 @@ import pytest
 
 import jlog
 import oracle
-from crash.tampering import another_boot, copy, newest_segment, quarantined, zero
+from crash.tampering import another_boot, copy, newest_segment, open_body_at, quarantined, zero
 from jlog._core.segment import SegmentFile
 from processes.units import check_units, read_all, values_of
 
@@ -247,10 +247,10 @@ def test_a_torn_block_in_the_middle_ends_the_journal_there_and_what_follows_goes
     for _ in range(5):
         child.call("append", "w", 3, 100)
         child.call("flush", "w")
-    child.call("append", "w", 1, 100)  # else the last block is still in the buffer, and comes back from there
     child.kill()
     everything = read_all(template)
-    for begin, end, first, _ in blocks_of(template, newest_segment(template))[2:]:
+    # Not the last two: they are still in the buffer, and come back from there.
+    for begin, end, first, _ in blocks_of(template, newest_segment(template))[2:-2]:
         for place, size in ((begin, 72), (begin + 80, 20), (end - 1, 1)):
             path = copy(template, tmp_path / "j")
             another_boot(path)
@@ -418,7 +418,7 @@ def test_a_precommit_whose_body_is_cut_off_is_damage_until_a_writer_recovers(kil
     path = tmp_path / "j"
     flushed = len(read_all(path)) - 4
     content = (path / "precommit").read_bytes()
-    (path / "precommit").write_bytes(content[:4100])
+    (path / "precommit").write_bytes(content[: open_body_at(path) + 4])
     with pytest.raises(jlog.CorruptJournal):
         read_all(path)
     with jlog.Writer(path) as writer:

@@ -11,7 +11,7 @@ import pytest
 import jlog
 import oracle
 from crash.ruins import closed, left_open, snapshot, unchanged
-from crash.tampering import copy, copy_of_killed, flip, quarantined, zero
+from crash.tampering import copy, copy_of_killed, flip, open_body_at, quarantined, zero
 from processes.units import read_all
 
 RECORDS = 32  # of closed(): eight in each of the segments 0, 8, 16 and 24
@@ -286,7 +286,7 @@ def test_the_last_block_is_found_in_the_buffer_where_its_segment_has_lost_it(tmp
 def test_a_damaged_buffer_costs_what_was_in_it_and_nothing_else(killed):
     before = read_all(killed)
     closed_records = jlog.Journal(killed).segments()[-1]
-    flip(killed / "precommit", 4096 + 12, 1)
+    flip(killed / "precommit", open_body_at(killed) + 12, 1)
     assert not jlog.Journal(killed).verify().ok
     report = jlog.Journal(killed).repair()
     assert report.ok
@@ -297,7 +297,7 @@ def test_a_damaged_buffer_costs_what_was_in_it_and_nothing_else(killed):
         assert writer.append(b"") > before[-1][0]
 
 
-@pytest.mark.parametrize("size", [0, 100, 900, 4096, 5000])
+@pytest.mark.parametrize("size", [0, 100, 900, 4096, 5000, 8192, 9000])
 def test_a_buffer_that_is_cut_off_keeps_nobody_from_what_stands_in_segments(killed, size):
     before = read_all(killed)
     os.truncate(killed / "precommit", size)

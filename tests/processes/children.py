@@ -18,7 +18,7 @@ from processes.units import Unit
 
 WORKER = Path(__file__).with_name("worker.py")
 HUNG_SECONDS = 20.0  # guards against hanging only
-LOCK_WORDS = {"append": 128, "sync": 320}  # where they lie in the control page
+LOCK_WORDS = {"append": 128, "write": 304, "sync": 320}  # where they lie in the control page
 WAKE_FLAG = 388
 SLEEPERS = 1 << 31
 

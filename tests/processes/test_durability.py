@@ -5,7 +5,7 @@ import errno
 import pytest
 
 import jlog
-from crash.tampering import flip, lose_unsynced, newest_segment, zero
+from crash.tampering import flip, lose_unsynced, newest_segment, zero_bodies
 from processes.children import lock_word
 from processes.units import check_units, part_of, read_all
 
@@ -343,7 +343,7 @@ def test_a_block_that_cannot_be_read_any_more_ends_what_is_kept(failed, tmp_path
         content = file.read().rstrip(b"\0")
         file.seek(len(content) - 50)
         file.write(bytes(50))
-    zero(path / "precommit", 4096, 200)  # else the block is had from there
+    zero_bodies(path)  # else the block is had from there
     kept = 120
     with jlog.Writer(path) as writer:
         after = writer.append(b"w3 0 0 1 plain ")

@@ -52,7 +52,7 @@ def journal(tmp_path: Path) -> Path:
     copy = image(files["bounds"])
     (tmp_path / "bounds").write_bytes(copy.ljust(4096, b"\0") + copy)
     (tmp_path / SEGMENT).write_bytes(image(files[SEGMENT]))
-    (tmp_path / "precommit").write_bytes(image(files["precommit"]).ljust(8192, b"\0"))
+    (tmp_path / "precommit").write_bytes(image(files["precommit"]).ljust(4096 + 2 * 4096, b"\0"))
     return tmp_path
 
 
@@ -191,13 +191,11 @@ class Image:
         base_us: int = NOW_US, latest_us: int = NOW_US, durable_end: int = 0, first: int | None = None,
     ) -> None:  # fmt: skip
         stored = lz4.block.compress(raw, store_size=False) if compress else raw
-        header = struct.pack(
-            "<IBBHIIIIIIQqqqQ", 0x4B4C424A, kind, compress, has_state, 0, crc32c(stored), crc32c(raw), count,
-            len(stored), len(raw), self.next if first is None else first, base_us,
-            latest_us if count else NO_TIME, NOW_US, durable_end,
-        )  # fmt: skip
-        crc = crc32c(UUID + struct.pack("<QQ", self.first, len(self.content)) + header)
-        self.content += header[:8] + struct.pack("<I", crc) + header[12:] + stored
+        at = self.first, len(self.content), self.next if first is None else first
+        self.content += block_header(
+            *at, stored, raw, count, kind=kind, codec=compress, has_state=has_state, base_us=base_us,
+            latest_us=latest_us, durable_end=durable_end,
+        ) + stored  # fmt: skip
         self.next += count
 
     def write(self, path: Path, tail: bytes = b"") -> None:
@@ -223,33 +221,60 @@ def write_position(path: Path, name: str, sequence: int, epoch: int = EPOCH) -> 
     )
 
 
+def block_header(
+    segment: int, offset: int, first: int, stored: bytes, raw: bytes, count: int, *, kind: int = 1, codec: int = 0,
+    has_state: bool = False, base_us: int = NOW_US, latest_us: int = NOW_US, durable_end: int = 0,
+) -> bytes:  # fmt: skip
+    header = struct.pack(
+        "<IBBHIIIIIIQqqqQ", 0x4B4C424A, kind, codec, has_state, 0, crc32c(stored), crc32c(raw), count,
+        len(stored), len(raw), first, base_us, latest_us if count else NO_TIME, NOW_US, durable_end,
+    )  # fmt: skip
+    crc = crc32c(UUID + struct.pack("<QQ", segment, offset) + header)
+    return header[:8] + struct.pack("<I", crc) + header[12:]
+
+
 def write_page(
-    path: Path, place: tuple[int, int, int], records: bytes = b"", *, direct: int = 0, current: bool = True
-) -> None:
-    """The page of this boot and this very file, if it is to be current."""
-    body = struct.pack("<q", NOW_US) + records if records else b""
-    name = path / "precommit"
-    name.write_bytes(bytes(4096 + 4096))
-    page = bytearray(4096)
+    path: Path, place: tuple[int, int, int], records: bytes = b"", *, before: bytes = b"", generation: int = 4,
+    direct: int = 0, unwritten: int = 0, current: bool = True, layout: int = 2, **header: int,
+) -> None:  # fmt: skip
+    """The page of this boot and this very file, if it is to be current. `place`: of the block before, if there are records
+    in `before`: one, or as many as `count` says; else of the open block."""
+    name, content = path / "precommit", bytearray(4096 + 2 * 4096)
+    name.write_bytes(content)
     found = name.stat()
-    head = (
-        b"JLOGPAGE",
-        1,
-        1,
-        UUID,
-        oracle.boot_id(),
-        found.st_dev,
-        found.st_ino + (not current),
-        4096,
-        1,
-        1 << 26,
-    )
-    struct.pack_into("<8sII16s16sQQQQQ", page, 0, *head)
-    slot = struct.pack("<QQQQQI", 4, *place, 0, 4096)
-    struct.pack_into("<Q", page, 256, direct)
-    struct.pack_into("<Q", page, 448, 4)
-    page[512:576] = slot + struct.pack("<IQQ", crc32c(UUID + slot), crc32c(body) << 32 | len(body), 0)
-    name.write_bytes(page + body.ljust(4096, b"\0"))
+    inode = found.st_ino + (not current)
+    head = (b"JLOGPAGE", layout, 1, UUID, oracle.boot_id(), found.st_dev, inode, 4096, 1, 1 << 26)
+    struct.pack_into("<8sII16s16sQQQQQ", content, 0, *head)
+    struct.pack_into("<Q", content, 256, direct)
+    struct.pack_into("<Q", content, 312, unwritten)
+    struct.pack_into("<Q", content, 448, generation)
+    if before:
+        given = {"count": 1, "base_us": NOW_US, **header}
+        content[832:904] = block_header(*place, before, before, **given)
+        put_block(content, generation - 1, place, before, 0, layout)
+        place, previous = (place[0], place[1] + 72 + len(before), place[2] + given["count"]), place[1]
+    put_block(content, generation, place, records, previous if before else 0, layout)
+    name.write_bytes(content)
+
+
+def put_block(
+    content: bytearray,
+    generation: int,
+    place: tuple[int, int, int],
+    records: bytes,
+    previous: int,
+    layout: int,
+) -> None:
+    """Its slot, and its body."""
+    parity = generation & 1
+    body = struct.pack("<q", NOW_US) + records if records else b""
+    slot = struct.pack("<QQQQQI", generation, *place, previous, 4096)
+    word = crc32c(body) << 32 | len(body)
+    slot += struct.pack("<IQQ", crc32c(UUID + slot), word, 0)
+    content[512 + 64 * parity : 576 + 64 * parity] = slot
+    if body:
+        begin = 4096 + (4096 * parity if layout > 1 else 0)
+        content[begin : begin + len(body)] = body
 
 
 def write_index(path: Path, segment: int, entries: list[tuple[int, int, int]]) -> None:
@@ -390,6 +415,81 @@ def test_the_page_of_another_boot_adds_its_body_only_at_the_end(empty):
     assert values(empty) == [b"0", b"open"]
     write_page(empty, (0, 168, 0), short(b"older"), current=False)
     assert values(empty) == [b"0"]
+
+
+@pytest.mark.parametrize("generation", [4, 5])
+@pytest.mark.parametrize("records", [b"", short(b"open")])
+@pytest.mark.parametrize("at_its_place", [0, 20, None], ids=["nothing", "half", "all"])
+def test_a_closing_block_counts_wherever_its_writer_died(empty, generation, records, at_its_place):
+    segment = Image()
+    segment.block(short(b"0"), 1)
+    place = segment.end
+    content = segment.content
+    segment.block(short(b"closing"), 1)
+    segment.content = (content + segment.content[len(content) :][:at_its_place]).ljust(1000, b"\0")
+    segment.write(empty)
+    write_page(
+        empty, place, records, before=short(b"closing"), generation=generation, unwritten=generation - 1,
+        direct=generation,
+    )  # fmt: skip
+    contents = check_journal(empty)
+    assert contents is not None
+    assert contents.end == place
+    assert contents.closing_block is not None
+    assert (contents.closing_block.offset, contents.closing_block.record_count) == (place[1], 1)
+    assert contents.next_sequence == (3 if records else 2)
+    assert values(empty) == [b"0", b"closing", *([b"open"] if records else [])]
+
+
+def test_a_note_of_another_generation_is_of_no_closing_block(empty):
+    segment = Image()
+    segment.block(short(b"0"), 1)
+    segment.write(empty)
+    for unwritten in (0, 2, 4, 5):
+        write_page(empty, segment.end, short(b"open"), unwritten=unwritten)
+        contents = check_journal(empty)
+        assert contents is not None
+        assert contents.closing_block is None
+        assert values(empty) == [b"0", b"open"]
+
+
+@pytest.mark.parametrize("generation", [4, 5])
+@pytest.mark.parametrize("unwritten", [0, 1])
+def test_the_page_of_another_boot_adds_both_bodies_where_they_follow(empty, generation, unwritten):
+    segment = Image()
+    segment.block(short(b"0"), 1)
+    segment.write(empty)
+    options = {
+        "before": short(b"before"), "generation": generation, "unwritten": unwritten * (generation - 1), "current": False,
+    }  # fmt: skip
+    write_page(empty, segment.end, short(b"open"), **options)
+    assert values(empty) == [b"0", b"before", b"open"]
+    page = bytearray((empty / "precommit").read_bytes())
+    body_at = 4096 + 4096 * (generation - 1 & 1)
+    page[body_at + 12] ^= 1
+    (empty / "precommit").write_bytes(page)
+    assert values(empty) == [b"0"]
+    page[body_at + 12] ^= 1
+    page[4096 + 4096 * (generation & 1) + 12] ^= 1
+    (empty / "precommit").write_bytes(page)
+    assert values(empty) == [b"0", b"before"]
+    segment.block(short(b"before"), 1)
+    segment.write(empty)
+    write_page(empty, (0, 168 + 72 + 9, 1), short(b"open"), **options)
+    assert values(empty) == [b"0", b"before", b"open"]
+
+
+@pytest.mark.parametrize("generation", [4, 5])
+def test_a_page_of_layout_1_is_never_current_and_has_one_body(empty, generation):
+    segment = Image()
+    segment.block(short(b"0"), 1)
+    place = segment.end
+    segment.block(short(b"killed after its write"), 1)
+    segment.write(empty)
+    write_page(empty, place, short(b"open"), generation=generation, layout=1)
+    assert values(empty) == [b"0", b"killed after its write"]
+    write_page(empty, segment.end, short(b"open"), generation=generation, layout=1)
+    assert values(empty) == [b"0", b"killed after its write", b"open"]
 
 
 def test_a_torn_tail_that_nothing_vouches_for_is_the_end(empty):
@@ -537,6 +637,53 @@ def test_a_chain_that_does_not_reach_the_place_of_a_current_page_is_refused(empt
     body[4096 + 16] ^= 1
     (empty / "precommit").write_bytes(body)
     refused(empty, "the body is not")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"base_us": NOW_US - 1}, "does not begin as"),
+        ({"latest_us": NOW_US - 1}, "a record is of"),
+        ({"durable_end": 2}, "durable_end"),
+        ({"has_state": True}, "no plain block"),
+        ({"kind": 2}, "no plain block"),
+        ({"count": 2}, "does not hold"),
+    ],
+)
+def test_a_closing_header_that_contradicts_its_block_is_refused(empty, options, reason):
+    segment = write_segment(empty, short(b"0"))
+    write_page(empty, segment.end, before=short(b"closing"), unwritten=3, **options)
+    refused(empty, reason)
+
+
+@pytest.mark.parametrize(
+    ("at", "reason"),
+    [
+        (832 + 8, "the block header's CRC"),
+        (832, "no block's header"),
+        (512 + 16, "slot's CRC"),
+        (576 + 16, "slot's CRC"),
+        (576 + 48, "the body is not"),
+        (4096 + 4096 + 10, "the body is not"),
+        (4096 + 10, "the body is not"),
+    ],
+)
+def test_a_closing_block_with_a_flipped_bit_is_refused(empty, at, reason):
+    segment = write_segment(empty, short(b"0"))
+    write_page(empty, segment.end, short(b"open"), before=short(b"closing"), unwritten=3)
+    page = bytearray((empty / "precommit").read_bytes())
+    page[at] ^= 1
+    (empty / "precommit").write_bytes(page)
+    refused(empty, reason)
+
+
+def test_an_open_block_that_does_not_follow_the_closing_one_is_refused(empty):
+    segment = write_segment(empty, short(b"0"))
+    write_page(empty, segment.end, before=short(b"closing"), unwritten=3)
+    page = bytearray((empty / "precommit").read_bytes())
+    put_block(page, 4, (0, segment.end[1] + 72, 2), b"", 0, 2)
+    (empty / "precommit").write_bytes(page)
+    refused(empty, "does not begin where the closing one ends")
 
 
 def test_a_newer_version_is_refused(empty):
