@@ -9,6 +9,7 @@ cdef class Attachment(Syncer):
     cdef recover(self)
     cdef forget_derived(self, bounds)
     cdef finish_dead(self)
-    cdef enlarge(self)
+    cdef map_buffer(self)
+    cdef enlarge(self, capacity)
     cdef take_slot(self)
     cdef note_end(self)

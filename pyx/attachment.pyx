@@ -132,12 +132,13 @@ cdef class Attachment(Syncer):
             share(self.precommit.path, self.path)
             if alone:
                 wanted = max(capacity, self.meta.options.get("precommit", JLOG_CAPACITY_DEFAULT), JLOG_CAPACITY_MIN)
-                self.precommit.grow(min(wanted, JLOG_CAPACITY_MAX))
-            self.precommit.map()
-            self.buffer.page = self.precommit.page
-            self.buffer.bodies = <uint8_t *> self.precommit.page + JLOG_PAGE_BYTES
+                wanted = min(wanted, JLOG_CAPACITY_MAX)
+                if not self.precommit.has_bodies():
+                    self.precommit.grow(wanted)
+            self.map_buffer()
             if alone:
                 self.recover()
+                self.enlarge(wanted)
             elif self.precommit.identify(self.buffer.page) != PAGE_VALID:
                 raise JournalError(f"{self.precommit.path} is not the page that the journal's writers share; close them "
                                    "all and open it again")
@@ -200,8 +201,6 @@ cdef class Attachment(Syncer):
                 self.forget_descriptors(JLOG_NONE)  # of a file that has been replaced
                 page.syncing = 0
             page.sync_error = 0
-            if died:
-                self.enlarge()
         if not died:
             recover_after_power_loss(self.path, self.uuid, self.epoch, self.precommit, self.bounds_file,
                                      self.meta.options["segment_bytes"])
@@ -237,14 +236,21 @@ cdef class Attachment(Syncer):
         self.raise_unless_done(self.repair(&call), &call)
         self.raise_unless_done(write_out_for(self, &call), &call)
 
-    cdef enlarge(self):
-        """To what there is room for. The second body lies elsewhere then, so that no block may be in the buffer."""
+    cdef map_buffer(self):
+        self.precommit.map()
+        self.buffer.page = self.precommit.page
+        self.buffer.bodies = <uint8_t *> self.precommit.page + JLOG_PAGE_BYTES
+
+    cdef enlarge(self, capacity):
+        """The second body lies elsewhere then, so that no block may be in the buffer."""
         cdef Call call
-        if self.buffer.page.capacity < self.precommit.room():
+        if self.buffer.page.capacity < capacity:
             memset(&call, 0, sizeof(call))
             call.operation = FLUSH
             call.plain = True
             self.raise_unless_done(step(self, &call), &call)
+            self.precommit.grow(capacity)
+            self.map_buffer()
             self.buffer.page.capacity = self.precommit.room()
 
     cdef take_slot(self):

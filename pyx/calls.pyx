@@ -48,6 +48,7 @@ from jlog._core.page cimport (
     jlog_period_is_over,
     jlog_raise_to,
     jlog_slot,
+    jlog_slot_stood,
     jlog_spin_lock,
     jlog_unwritten_slot,
     jlog_word_used,
@@ -330,7 +331,7 @@ cdef class Caller(Member):
             generation = jlog_load_acquire(&page.generation)
             slot = jlog_unwritten_slot(page, generation)
             place = slot.segment, slot.offset, slot.first_sequence
-            if jlog_load_acquire(&page.generation) == generation:
+            if jlog_slot_stood(page, slot, generation):
                 return place
 
     @property

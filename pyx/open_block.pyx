@@ -44,7 +44,8 @@ cdef class OpenBlock:
         cdef bytes stored
         cdef uint32_t used = jlog_word_used(slot.word)
         cdef uint32_t start = 0, crc = 0
-        cdef int status, _turn
+        cdef uint64_t capacity
+        cdef int status, turn
         if not end.live:
             stored = end.stored_bodies[slot.generation]
             memcpy(self.body, PyBytes_AS_STRING(stored), used)
@@ -52,15 +53,16 @@ cdef class OpenBlock:
             return True
         if self.generation == slot.generation:
             start, crc = self.verified, self.verified_crc
-        for _turn in range(TEARS_MAX):
-            status = precommit.read_body(slot, end.now.capacity, self.body, start)
-            if status == -ENODATA:
+        for turn in range(TEARS_MAX):
+            capacity = precommit.room() if turn % 2 else end.now.capacity  # no checksum is over the page's
+            status = precommit.read_body(slot, capacity, self.body, start)
+            if status == -ENODATA and turn:
                 raise CorruptJournal(precommit.path, os.fstat(precommit.fd).st_size, "the pre-commit buffer is cut off")
-            if status < 0:
+            if status < 0 and status != -ENODATA:
                 raise OSError(-status, os.strerror(-status), precommit.path)
             if status == 0:
                 return False
-            if jlog_crc32c(crc, self.body + start, used - start) == jlog_word_crc(slot.word):
+            if status == 1 and jlog_crc32c(crc, self.body + start, used - start) == jlog_word_crc(slot.word):
                 self.generation, self.verified, self.verified_crc = slot.generation, used, jlog_word_crc(slot.word)
                 return True
             PyErr_CheckSignals()

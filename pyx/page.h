@@ -280,6 +280,15 @@ static inline struct jlog_slot *jlog_unwritten_slot(struct jlog_page *page, uint
     return &page->slots[(jlog_load_acquire(&page->unwritten) == generation - 1 ? generation - 1 : generation) & 1];
 }
 
+/* Whether what was read of that slot since the generation was is what stood there: a closing block's slot is filled anew, once
+ * the block is written, before the generation says so. */
+static inline int jlog_slot_stood(const struct jlog_page *page, const struct jlog_slot *slot, uint64_t generation)
+{
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return jlog_load_acquire(&page->generation) == generation &&
+           (slot == &page->slots[generation & 1] || jlog_load_acquire(&page->unwritten) == generation - 1);
+}
+
 /* Whether there is a closing block: published, and not in its segment yet. */
 static inline int jlog_is_closing(const struct jlog_page *page)
 {

@@ -143,6 +143,7 @@ cdef extern from "page.h" nogil:
     jlog_slot *jlog_open_slot(jlog_page *page)
     uint8_t *jlog_body(const jlog_buffer *buffer, uint64_t generation)
     jlog_slot *jlog_unwritten_slot(jlog_page *page, uint64_t generation)
+    bint jlog_slot_stood(const jlog_page *page, const jlog_slot *slot, uint64_t generation)
     bint jlog_is_closing(const jlog_page *page)
     void jlog_pause()
     uint32_t jlog_block_capacity(const jlog_page *page, uint64_t offset)

@@ -12,6 +12,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 from jlog._core.file cimport jlog_allocate, jlog_file_bytes, jlog_read_at, jlog_write_at
 from jlog._core.page cimport (
+    JLOG_BASE_BYTES,
     JLOG_CAPACITY_MAX,
     JLOG_CAPACITY_MIN,
     JLOG_GENERATION_OFFSET,
@@ -102,6 +103,12 @@ cdef class Precommit:
                                         "pyjlog")
         return 0
 
+    def has_bodies(self) -> bool:
+        """Whether it was made, and with two of them."""
+        head = os.pread(self.fd, 12, 0)
+        return (head == <bytes> JLOG_PAGE_MAGIC + int(JLOG_PAGE_LAYOUT).to_bytes(4, "little")
+                and jlog_file_bytes(self.fd) >= JLOG_PAGE_BYTES + 2 * JLOG_CAPACITY_MIN)
+
     def grow(self, uint64_t capacity) -> None:
         """Makes room for two bodies at least this large. The file is written, not only allocated: a mapping of a sparse file
         faults on a full disk."""
@@ -154,7 +161,7 @@ cdef class Precommit:
 
     cdef uint64_t room(self) noexcept nogil:
         """Bytes that there are for each of the two bodies."""
-        return (self.mapped_bytes - JLOG_PAGE_BYTES) // 2
+        return max(jlog_file_bytes(self.fd) - <int64_t> JLOG_PAGE_BYTES, 0) // 2
 
     cdef int snapshot(self, Snapshot *found, uint64_t known) noexcept nogil:
         """The open block's place and word, and the closing one's. PAGE_VALID, PAGE_INVALID, or -errno. `known`: a generation
@@ -176,9 +183,9 @@ cdef class Precommit:
             found.slot, before = page.slots[page.generation & 1], &page.slots[(page.generation - 1) & 1]
             found.is_closing = page.unwritten == page.generation - 1
             if is_slot_of(&found.slot, page.generation, self.uuid) \
-                    and not (found.is_closing and not is_slot_of(before, page.generation - 1, self.uuid)):
+                    and not (found.is_closing and not is_closed(before, page.generation - 1, self.uuid)):
                 found.closing = before[0]
-                found.capacity = page.capacity
+                found.capacity = page.capacity if page.capacity <= JLOG_CAPACITY_MAX else self.room()
                 found.used = jlog_word_used(found.slot.word)
                 found.crc = jlog_word_crc(found.slot.word)
                 found.durable_end = page.durable_end
@@ -206,6 +213,11 @@ cdef class Precommit:
         if self.generation() - slot.generation > 1:
             return 0
         return 1 if got == used - start else -ENODATA
+
+
+cdef bint is_closed(const jlog_slot *slot, uint64_t generation, const uint8_t *uuid) noexcept nogil:
+    """Not emptied for a later block meanwhile."""
+    return is_slot_of(slot, generation, uuid) and jlog_word_used(slot.word) > JLOG_BASE_BYTES
 
 
 cdef bint is_slot_of(const jlog_slot *slot, uint64_t generation, const uint8_t *uuid) noexcept nogil:

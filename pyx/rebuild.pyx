@@ -118,8 +118,8 @@ def look_at_page(directory, bytes uuid not None):
     """What the file `precommit` says while nobody writes; None where it is missing. `ready`: it is of this boot and file, so
     that readers believe it. `current`: its open slot is right too, and so it says where the segments end: at `segment`,
     `offset`, `first_sequence`, and with which sequence the open block begins. `whole`: the open block is empty, or, as a
-    closing one, among `bodies`: each slot whose CRC is right, with the body that its word vouches for. `sync_failed`: the kernel may
-    have dropped what was written since the synced mark, though it still reads it."""
+    closing one, among `bodies`: each slot whose CRC is right, with the body that its word vouches for. `sync_failed`: the
+    kernel may have dropped what was written since the synced mark, though it still reads it."""
     cdef Precommit precommit
     cdef const jlog_page *page
     cdef jlog_slot *slot

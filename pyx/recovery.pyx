@@ -8,7 +8,7 @@ import os
 import time
 from collections import namedtuple
 
-from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memset
 
 from jlog._core.copies import NONE
@@ -182,6 +182,20 @@ cdef bint closing_is_whole(Precommit precommit) noexcept:
 def only_processes_died(directory, bytes uuid not None, Precommit precommit not None, bounds) -> bool:
     """Whether the mapped page is the truth though nobody is there: it is of this boot and this file, and what stands in
     the segment agrees with it."""
+    cdef uint64_t said = precommit.page.capacity
+    if precommit.identify(precommit.page) != PAGE_VALID:
+        return False
+    # No checksum is over the capacity: it is the one with which the bodies are whole.
+    for capacity in dict.fromkeys((said, precommit.room())):
+        if JLOG_CAPACITY_MIN <= capacity <= precommit.room():
+            precommit.page.capacity = capacity
+            if agrees(directory, uuid, precommit, bounds):
+                return True
+    precommit.page.capacity = said
+    return False
+
+
+cdef bint agrees(directory, bytes uuid, Precommit precommit, bounds) except -1:
     cdef jlog_page *page = precommit.page
     cdef jlog_slot *slot
     cdef jlog_walk walk
@@ -190,8 +204,6 @@ def only_processes_died(directory, bytes uuid not None, Precommit precommit not 
     cdef size_t raw
     cdef uint64_t offset, previous
     cdef SegmentFile file
-    if precommit.identify(page) != PAGE_VALID or not JLOG_CAPACITY_MIN <= page.capacity <= precommit.room():
-        return False
     slot = jlog_open_slot(page)
     if slot.generation != page.generation or slot.crc != jlog_slot_crc(slot, precommit.uuid):
         return False
@@ -272,13 +284,17 @@ def stored_bodies(Precommit precommit not None, segment, offset, sequence) -> li
 
 
 cdef bytes stored_body(int fd, const jlog_page *page, const jlog_slot *slot):
-    """What the slot's word vouches for; None where it does not stand there. Pages of layout 1 have one body."""
-    cdef uint64_t begin = JLOG_PAGE_BYTES + ((slot.generation & 1) * page.capacity if page.layout != 1 else 0)
+    """What the slot's word vouches for; None where it does not stand there. Pages of layout 1 have one body. No checksum is
+    over the capacity: then it is what there is room for."""
     cdef uint32_t used = jlog_word_used(slot.word)
-    cdef bytes body = os.pread(fd, used, begin) if begin <= INT64_MAX else b""
-    if <uint32_t> len(body) != used or jlog_crc32c(0, <const uint8_t *> body, used) != jlog_word_crc(slot.word):
-        return None
-    return body
+    cdef bytes body
+    size = os.fstat(fd).st_size
+    for capacity in (page.capacity, max(0, size - JLOG_PAGE_BYTES) // 2):
+        begin = JLOG_PAGE_BYTES + (capacity if slot.generation & 1 and page.layout != 1 else 0)
+        body = os.pread(fd, used, begin) if begin < size else b""
+        if <uint32_t> len(body) == used and jlog_crc32c(0, <const uint8_t *> body, used) == jlog_word_crc(slot.word):
+            return body
+    return None
 
 
 # --- Writing what is missing ------------------------------------------------------------------------------------

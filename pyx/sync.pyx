@@ -26,6 +26,7 @@ from jlog._core.page cimport (
     jlog_raise_to,
     jlog_replace64,
     jlog_slot,
+    jlog_slot_stood,
     jlog_tell,
     jlog_try_lock,
     jlog_unwritten_slot,
@@ -173,7 +174,7 @@ cdef class Syncer(Caller):
             generation = jlog_load_acquire(&page.generation)
             slot = jlog_unwritten_slot(page, generation)
             written, segment, offset, end = slot.generation, slot.segment, slot.offset, slot.first_sequence
-            if jlog_load_acquire(&page.generation) == generation:
+            if jlog_slot_stood(page, slot, generation):
                 break
         began_us = jlog_clock_us(CLOCK_MONOTONIC)
         # Whoever dies in its fdatasync may have been told of a failure, and have told nobody: its number stays.

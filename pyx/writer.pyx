@@ -165,7 +165,8 @@ cdef class Writer:
         except JournalLocked as error:
             raise JournalLocked(f"{self.path}: what this call has appended from sequence {sequence} on can be read and is not "
                                 "durable yet: another process held the append lock, or was writing a block, for the whole "
-                                "lock_timeout. It may be stopped: continue or end it, then sync(); do not append it again") from error
+                                "lock_timeout. It may be stopped: continue or end it, then sync(); do not append it "
+                                "again") from error
         return sequence
 
     cdef object append_slowly(self, value, key, headers, timestamp_us):

@@ -139,7 +139,7 @@ def test_beside_others_that_append_every_record_is_there_once(path: Path, tmp_pa
     adopted = 0
     try:
         with jlog.Writer(path) as writer:
-            for number in range(20):
+            for number in range(8):
                 file = built(tmp_path / f"file{number}", [b"ours"] * 100)
                 adopted += writer.adopt(file.path, file.pieces, STATE) is not None
     finally:

@@ -193,6 +193,23 @@ def test_after_a_power_loss_both_blocks_of_the_buffer_come_back(stopped, other, 
     assert check_units(lost, stopped.acknowledged + other.acknowledged)[: len(records)] == records
 
 
+@pytest.mark.parametrize("flipped", [1 << 12, 1 << 40, 1 << 13])
+def test_the_capacity_in_the_page_may_be_damaged(stopped, other, path, tmp_path, flipped):
+    """It says where the second body is, and no checksum is over it."""
+    records = read_all(path)
+    for make in (copy_of_killed, copy):
+        killed = make(path, tmp_path / "killed")
+        with open(killed / "precommit", "r+b") as file:
+            file.seek(64)
+            capacity = int.from_bytes(file.read(8), "little")
+            file.seek(64)
+            file.write((capacity ^ flipped).to_bytes(8, "little"))
+        with jlog.Writer(killed) as writer:
+            after = writer.append(b"after")
+        assert read_all(killed)[:-1] == records
+        assert (after == len(records)) == (make is copy_of_killed)
+
+
 def test_a_damaged_one_is_no_data(stopped, other, path, tmp_path):
     """Neither for readers, nor for who opens it: what cannot be vouched for is told as damage, or as lost."""
     whole = oracle.check_journal(path)

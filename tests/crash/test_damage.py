@@ -14,7 +14,7 @@ from processes.units import read_all, values_of
 pytestmark = pytest.mark.damage
 
 SEED = 7
-GENERATION_AT = 320
+GENERATION_AT = 448
 FLUSHED = 21  # records that stand in segments
 FLIPS = 30  # of each file, for each of the three journals
 

@@ -19,7 +19,7 @@ END = values_of("end", 0)[0]
 WRITING = {
     "append.encoded": (1, 2, 30),
     "append.published": (1, 2, 30),
-    "close.deferred": (1, 2, 9),
+    "close.deferred": (1,),
     "close.before_write": (1, 2, 9),
     "close.written": (1, 2, 9),
     "switch.before": (1, 2, 9),

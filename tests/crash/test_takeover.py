@@ -11,7 +11,6 @@ OPTIONS = {"precommit": 4 << 10, "segment_bytes": 8 << 10}
 FIRST = [
     "append.encoded",
     "append.published",
-    "close.deferred",
     "close.before_write",
     "close.written",
     "switch.emptied",

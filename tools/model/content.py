@@ -7,15 +7,18 @@ from world import Violation
 
 def content(m):
     """What page and segments say, as the next to open alone would see it."""
-    slot = m.open_slot()
-    key = m.segment, m.files, m.starts, slot, m.body
+    unwritten = ((m.open_slot(), m.body(m.generation)),)
+    if m.closing_slot():
+        unwritten = ((m.closing_slot(), m.body(m.unwritten), m.closing), *unwritten)
+    key = m.segment, m.files, m.starts, unwritten
     if key not in m.spec.cache:
-        m.spec.cache[key] = walk(m, *slot)
+        m.spec.cache[key] = walk(m, unwritten)
     return m.spec.cache[key]
 
 
-def walk(m, end, first, word):
-    place, values = (0, 0), ()
+def walk(m, unwritten):
+    """The blocks up to the first one that is in a body only, and these."""
+    place, values, end = (0, 0), (), unwritten[0][0][0]
     while place != end:
         block = m.find(place)
         if block and block[0] == len(values):
@@ -27,12 +30,15 @@ def walk(m, end, first, word):
         for name in m.files:
             if place[0] < name < len(values):
                 raise Violation(f"{name} is looked for in file {name} and is in file {place[0]}")
-    if first != len(values) or m.body[: len(word)] != word:
-        raise Violation(f"the page says {first} {word} after {values}, the body {m.body}")
+    for (begin, first, word), body, *header in unwritten:
+        if begin != place or first != len(values) or body[: len(word)] != word:
+            raise Violation(f"the page says {first} {word} at {begin} after {values}, the body {body}")
+        if header not in ([], [(first, word)]):
+            raise Violation(f"the closing block is {first} {word}, its header says {header}")
+        place, values = (place[0], place[1] + m.size(word)), values + word
     for name in m.files:
-        if end[0] < name < first + len(word):
+        if end[0] < name < len(values):
             raise Violation(f"{name} is looked for in file {name} and is in the open block of file {end[0]}")
-    values += word
     for name, state in m.starts:
         if name <= end[0] and state != state_at(m, values[:name]):
             raise Violation(f"file {name} begins with state {state}, after {values[:name]}")
@@ -47,7 +53,8 @@ def state_at(m, values):
 
 
 def after_power_loss(m):
-    """Every content that recovery may find: the valid prefix, and the body if it begins exactly there."""
+    """Every content that recovery may find: the valid prefix, the body that begins exactly there if one does, and
+    the other if it begins where that ends."""
     certain, possible = m.entries
     loose = tuple(possible - certain)
     for chosen in range(1 << len(loose)):
@@ -72,6 +79,13 @@ def scan(m, files):
                     f"power loss: the file {name} of a killed roll is back, before the synced mark"
                 )
         yield values
-        for first, word in m.images:
-            if first == len(values) and all(v in cell for v, cell in zip(word, m.cells)):
-                yield values + word
+        for parity in (0, 1):
+            for longer in salvaged(m, values, parity):
+                yield longer
+                yield from salvaged(m, longer, 1 - parity)
+
+
+def salvaged(m, values, parity):
+    for first, word in m.images[parity]:
+        if word and first == len(values) and all(v in cell for v, cell in zip(word, m.cells[parity])):
+            yield values + word

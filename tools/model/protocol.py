@@ -10,6 +10,7 @@ from functools import cached_property, partial
 
 import reader  # noqa: F401  (registers its steps)
 import roll  # noqa: F401
+import settle  # noqa: F401
 import sync  # noqa: F401
 import takeover  # noqa: F401
 from content import after_power_loss, content
@@ -29,6 +30,7 @@ class Protocol:
     threads: tuple = ()  # pairs (pid, pid): the first is a thread in the process of the second
     reader: bool = False
     lz4: bool = False
+    defers: bool = False  # a full block is switched away from, and written once the append lock is let go
     power: bool = False
     wrong: str = ""
     quick: bool = False
@@ -47,11 +49,13 @@ class Protocol:
     def start(self):
         first = len(self.programs) - self.newcomers
         fields = {
-            "words": (0, 0),
+            "words": (0, 0, 0),
             "locks": (None,) * first,
             "generation": 0,
             "slots": (((0, 0), 0, ()),) * 2,
-            "body": (0,) * CAPACITY,
+            "bodies": ((0,) * CAPACITY,) * 2,
+            "closing": (),
+            "unwritten": -1,
             "closed": -1,
             "direct": -1,
             "state": -1,
@@ -60,12 +64,12 @@ class Protocol:
             "starts": ((0, 0),),
             "spares": (),
             "writers": tuple(new_writer(pid, "start") for pid in range(len(self.programs))),
-            "reader": ("read generation", (0, 0), 0, 0, 0, (), (), ()) if self.reader else (),
+            "reader": ("read generation", (0, 0), 0, 0, 0, False, (), (), ()) if self.reader else (),
             "kills": self.kills,
             "failures": self.failures,
             "disk": (),
-            "images": frozenset([(0, ())]),
-            "cells": (frozenset([0]),) * CAPACITY,
+            "images": (frozenset([(0, ())]),) * 2,
+            "cells": ((frozenset([0]),) * CAPACITY,) * 2,
             "entries": (frozenset([0]),) * 2,
             "durable": 0,
         }
@@ -160,7 +164,8 @@ def check_transition(before, durable, m):
 
 
 def check_power_loss(m, checked):
-    key = m.segment, m.files, m.slots, m.generation, m.body, m.disk, m.images, m.cells, m.entries, m.durable
+    key = m.segment, m.files, m.slots, m.generation, m.bodies, m.closing_slot(), m.disk, m.images, m.cells
+    key += m.entries, m.durable
     if key in checked:
         return
     checked.add(key)

@@ -21,22 +21,58 @@ def read_word(m, r):
 
 @step("read bytes")
 def read_bytes(m, r):
-    r.bytes, r.pc = m.body[: len(r.word)], "read generation again"
+    r.bytes, r.pc = m.body(r.generation)[: len(r.word)], "read generation again"
+    if r.closing:
+        r.pc = "read note again"
 
 
 @step("read generation again")
 def read_generation_again(m, r):
-    moved = m.generation != r.generation and not m.wrong("reader does not look at the generation again")
-    header, word, body = r.header, r.word, r.bytes
-    r.generation, r.header, r.word, r.bytes, r.pc = 0, (), (), (), "read generation"
-    if moved or header[0] != r.place:
-        if not moved and header[0] is None:
-            raise Violation("the reader takes a half-filled slot for damage")
-        r.pc = "read segment"  # our block is older than the open one, or has been switched away from just now
+    """The body is used anew two generations later, the slot perhaps one later."""
+    moved, header, word, body = m.generation - r.generation, r.header, r.word, r.bytes
+    used_anew = moved > (2 if m.wrong("reader takes a body that is used anew") else 1)
+    used_anew = used_anew and not m.wrong("reader does not look at the generation again")
+    r.header, r.word, r.bytes = (), (), ()
+    if not used_anew and header[0] == r.place:
+        if body != word:
+            raise Violation("the reader takes a healthy body for damage")
+        r.generation, r.pc = 0, "read generation"
+        return deliver(m, r, header[1], body)
+    if header[0] is None and (
+        not moved or (moved == 1 and m.wrong("reader looks at a slot that is used anew"))
+    ):
+        raise Violation("the reader takes a half-filled slot for damage")
+    if moved or not m.spec.defers or m.wrong("reader takes a block that is not open for written"):
+        r.generation, r.pc = 0, "read segment"  # our block is older, or has been written just now
+    else:
+        r.pc = "read note"  # our block is older: it may be closing
+
+
+@step("read note")
+def read_note(m, r):
+    """After the generation: whatever is noted later, the blocks before that one are written."""
+    r.closing = m.unwritten == r.generation - 1 >= 0
+    r.generation, r.pc = (r.generation - 1, "read slot") if r.closing else (0, "read segment")
+
+
+@step("read note again")
+def read_note_again(m, r):
+    """As long as it is noted neither its body nor its slot is used anew; its generation alone says so of the body only."""
+    closing, header, word, body = m.unwritten == r.generation, r.header, r.word, r.bytes
+    if m.wrong("reader looks at the generation of a closing block only"):
+        closing = m.generation - r.generation <= 1
+    r.generation, r.closing, r.header, r.word, r.bytes, r.pc = 0, False, (), (), (), "read generation"
+    if not closing:
+        return
+    if header[0] is None:
+        raise Violation("the reader takes a half-filled slot for damage")
+    if header[0] != r.place:
+        r.pc = "read segment"
     elif body != word:
         raise Violation("the reader takes a healthy body for damage")
     else:
         deliver(m, r, header[1], body)
+        go_on(m, r, word)
 
 
 @step("read segment")
@@ -45,12 +81,17 @@ def read_segment(m, r):
     r.pc = "read generation"
     if block:
         deliver(m, r, *block)
-        r.place = r.place[0], r.place[1] + m.size(block[1])
-        r.first = r.seen
+        go_on(m, r, block[1])
     elif r.first in m.files and r.place[0] != r.first:
         r.place = r.first, 0
     else:
         raise Violation(f"the block at {r.place} is nowhere")
+
+
+def go_on(m, r, values):
+    """This block is complete, and the next begins behind it."""
+    r.place = r.place[0], r.place[1] + m.size(values)
+    r.first = r.seen
 
 
 def deliver(m, r, first, values):

@@ -7,6 +7,7 @@ direct one.
 """
 
 from content import content, state_at
+from settle import leave_to_settle, must_settle
 from switch import close, direct, note_state
 from world import APPEND, Violation, put, step
 
@@ -48,6 +49,8 @@ def prepare(m, p):
 @step("own file, state")
 def look_again(m, p):
     """Under the lock. With records in the word that block goes first, by a switch of its own."""
+    if must_settle(m) and not m.wrong("a roll behind a block that is not written"):
+        return leave_to_settle(m, p)
     (name, _), first, word = m.open_slot()
     if word:
         return close(m, p)

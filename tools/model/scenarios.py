@@ -7,6 +7,10 @@ def a(*values):
     return tuple(("append", value) for value in values)
 
 
+def large(*values):
+    return tuple(("large", value) for value in values)
+
+
 def d(*values):
     return (("direct", *values),)
 
@@ -118,6 +122,99 @@ SCENARIOS = [
         power=True,
     ),
     Protocol("power loss: lz4", (a(11, 12) + SYNC, d(21), a(31) + FLUSH), lz4=True, power=True),
+    Protocol(
+        "closing: three writers", (large(11, 12), large(21, 22), large(31) + a(32)), kills=2, defers=True
+    ),
+    Protocol(
+        "closing: the taker is killed too, two slots are reused",
+        (large(11, 12), large(21), large(31), large(41)),
+        kills=2,
+        newcomers=2,
+        defers=True,
+    ),
+    Protocol("closing: a reader", (large(11, 12), large(21)), reader=True, defers=True, quick=True),
+    Protocol(
+        "closing: a reader, a slot is reused",
+        (large(11, 12), large(21, 22), a(31)),
+        newcomers=1,
+        reader=True,
+        defers=True,
+    ),
+    Protocol(
+        "closing: flush, direct, state",
+        (large(11, 12) + FLUSH, d(21) + a(22), s(31)),
+        newcomers=1,
+        defers=True,
+        quick=True,
+    ),
+    Protocol(
+        "closing: rolls",
+        (large(11, 12) + ROLL, large(21) + own(22), a(31)),
+        newcomers=1,
+        defers=True,
+        quick=True,
+    ),
+    Protocol(
+        "closing: two threads of one process",
+        (large(11, 12) + FLUSH, large(21), large(31) + FLUSH),
+        threads=((1, 0),),
+        defers=True,
+    ),
+    Protocol(
+        "closing: writes that fail",
+        (large(11, 12) + FLUSH, large(21, 22) + FLUSH),
+        failures=2,
+        defers=True,
+        quick=True,
+    ),
+    Protocol(
+        "closing: writes that fail, a flush beside them",
+        (large(11, 12) + FLUSH, large(21, 22), FLUSH),
+        failures=1,
+        defers=True,
+    ),
+    Protocol(
+        "closing: writes that fail, a reader",
+        (large(11, 12) + FLUSH, large(21)),
+        failures=2,
+        reader=True,
+        defers=True,
+    ),
+    Protocol(
+        "closing: rolls that fail", (large(11, 12) + ROLL, large(21) + own(22)), failures=1, defers=True
+    ),
+    Protocol("closing: syncs", (large(11, 12) + SYNC, large(21, 22), SYNC), kills=0, defers=True),
+    Protocol(
+        "closing: power loss, direct, writes that fail",
+        (large(11, 12) + SYNC, d(21) + large(22)),
+        failures=1,
+        power=True,
+        defers=True,
+        quick=True,
+    ),
+    Protocol(
+        "closing: power loss, syncs",
+        (large(11, 12) + SYNC, large(21, 22), SYNC),
+        kills=0,
+        power=True,
+        defers=True,
+    ),
+    Protocol(
+        "closing: power loss, syncs, a slot is reused",
+        (large(11, 12) + SYNC, large(21) + SYNC, large(31)),
+        kills=2,
+        newcomers=1,
+        power=True,
+        defers=True,
+    ),
+    Protocol(
+        "closing: power loss, rolls that fail",
+        (large(11, 12) + SYNC, large(21) + ROLL + a(22), a(31)),
+        failures=1,
+        newcomers=1,
+        power=True,
+        defers=True,
+    ),
 ]
 
 
@@ -216,4 +313,56 @@ MISTAKES = [
     wrong("helper does not look at the generation again", a(11) + FLUSH, a(21) + FLUSH, kills=0, lz4=True),
     wrong("takeover reopens a closed block", a(11) + FLUSH, FLUSH, a(31), lz4=True),
     wrong("closed is a flag that the switch clears first", a(11) + FLUSH, FLUSH, a(31), lz4=True),
+    # Writing after the switch
+    wrong(
+        "a block closes behind one that is not written", large(11, 12, 13), kills=0, failures=1, defers=True
+    ),
+    wrong("a direct block behind one that is not written", large(11, 12), d(21), kills=0, defers=True),
+    wrong("a roll behind a block that is not written", large(11, 12), ROLL + a(21), kills=0, defers=True),
+    wrong("the note comes after the switch", large(11, 12), defers=True),
+    wrong("who settles does not take the write lock", large(11, 12, 13), large(21), kills=0, defers=True),
+    wrong(
+        "who settles reads the note before the generation",
+        *(large(11, 12, 13), FLUSH, a(31) + FLUSH),
+        defers=True,
+    ),
+    wrong(
+        "takeover leaves the note of a block that is open still",
+        *(large(11, 12), a(21) + FLUSH + a(22) + FLUSH),
+        defers=True,
+    ),
+    wrong(
+        "takeover leaves the note of a block that is open still",
+        *(large(11, 12), a(21) + FLUSH, FLUSH + large(31)),
+        defers=True,
+    ),
+    wrong(
+        "newcomer ignores the word that names its slot",
+        *(large(11, 12), a(21), large(31)),
+        newcomers=1,
+        defers=True,
+    ),
+    wrong(
+        "flush is done though its block is closing", a(11) + FLUSH, large(21, 22, 23), kills=0, defers=True
+    ),
+    wrong("sync promises the open block's place", SYNC, large(21, 22), kills=0, power=True, defers=True),
+    wrong("sync does not look at the note again", SYNC, large(21, 22, 23), kills=0, power=True, defers=True),
+    wrong(
+        "reader takes a block that is not open for written",
+        large(11, 12),
+        kills=0,
+        reader=True,
+        defers=True,
+    ),
+    wrong("reader takes a body that is used anew", large(11, 12, 13), kills=0, reader=True, defers=True),
+    wrong(
+        "reader looks at the generation of a closing block only",
+        large(11, 12) + FLUSH,
+        kills=0,
+        reader=True,
+        defers=True,
+    ),
+    wrong(
+        "reader looks at a slot that is used anew", large(11, 12) + FLUSH, kills=0, reader=True, defers=True
+    ),
 ]

@@ -2,15 +2,18 @@
 next.
 """
 
+from settle import close_later, leave_to_settle, must_settle
 from takeover import finish
 from world import APPEND, CAPACITY, CARRIES_STATE, SYNC, put, step
 
 
 @step("append")
+@step("large")
 def encode(m, p):
+    """A large record fits into an empty body only."""
     word = m.open_slot()[2]
-    if m.closed == m.generation or len(word) == CAPACITY:
-        return close(m, p)
+    if m.closed == m.generation or len(word) == CAPACITY or (word and p.then == "large"):
+        return close_later(m, p) if m.spec.defers else close(m, p)
     p.generation = -1
     if m.wrong("publish before the bytes"):
         publish(m, p)
@@ -32,6 +35,8 @@ def publish(m, p):
 @step("state")
 def direct(m, p):
     """A block that never was in the body. What carries state is written like this."""
+    if must_settle(m) and not m.wrong("a direct block behind one that is not written"):
+        return leave_to_settle(m, p)
     place, first, word = m.open_slot()
     if word:  # needs a switch of its own: a takeover knows one place only
         if m.wrong("one switch for the open block and a direct one"):
@@ -45,15 +50,24 @@ def direct(m, p):
 
 @step("flush")
 def flush(m, p):
-    """Done when the block that it found has gone: whoever waits for an *empty* one may wait for ever."""
-    if m.open_slot()[2] and p.generation < 0:
+    """Done when the block that it found has gone: whoever waits for an *empty* one may wait for ever. A closing block
+    has not gone."""
+    if m.spec.defers:
+        if p.looked < 0:
+            p.looked = m.generation
+        over = m.wrong("flush is done though its block is closing") and m.generation > p.looked
+        if must_settle(m) and m.unwritten <= p.looked and not over:
+            return leave_to_settle(m, p)
+        if m.open_slot()[2] and m.generation == p.looked:
+            return close(m, p)
+    elif m.open_slot()[2] and p.generation < 0:
         return close(m, p)
     if p.after == "finish" or not m.wrong("sync word is taken while append is held"):
         m.words = put(m.words, APPEND, 0)
     if p.after == "finish":
         finish(m, p)
     else:
-        p.want, p.pc, p.copy = SYNC, "lock", m.open_slot()[1]  # a sync notes the end that it needs
+        p.want, p.pc, p.copy = SYNC, "lock", m.written_end()  # a sync notes the end that it needs
 
 
 def note_state(m, p):
@@ -70,7 +84,7 @@ def carries_state(m, p):
 def close(m, p):
     """The open block has records and must go to its place first; p.then is what to come back to."""
     if not m.spec.lz4:
-        p.copy, p.pc = m.body[: len(m.open_slot()[2])], "write"
+        p.copy, p.pc = m.body(m.generation)[: len(m.open_slot()[2])], "write"
         return None if m.failures else write(m, p)  # one step less to explore, where it can't fail
     p.generation, p.pc = m.generation, "leave"
     if m.closed == m.generation:
@@ -87,7 +101,7 @@ def leave(m, p):
 @step("compress")
 def compress(m, p):
     """Without the lock; if another one switches meanwhile this copy is garbage, and the generation tells."""
-    p.copy = m.body[: len(m.slots[p.generation & 1][2])]
+    p.copy = m.body(p.generation)[: len(m.slots[p.generation & 1][2])]
     p.pc = "lock"
 
 
@@ -147,10 +161,11 @@ def next_block(m, p):
 
 @step("turn")
 def turn(m, p):
-    """The generation is stored last: block g is in the segment, g + 1 is open, and only now the body is used
-    anew."""
+    """The generation is stored last: block g is in the segment or noted as unwritten, g + 1 is open, and only now the
+    body of g - 1 is used anew."""
     m.generation += 1
     late = p.copy and m.wrong("switch before the block is written")
+    late = late or (p.after == "write out" and m.wrong("the note comes after the switch"))
     if late or (carries_state(m, p) and m.wrong("the state is noted after the switch")):
         p.pc = "late"
     else:
@@ -164,6 +179,8 @@ def write_late(m, p):
         place, first, word = m.open_slot()
         m.set_cell(len(word) - 1, word[-1])
         p.pc = "unlock"
+    elif m.wrong("the note comes after the switch"):
+        m.unwritten, p.copy, p.pc = m.generation - 1, (), p.then
     elif m.wrong("the state is noted after the switch"):
         m.state, p.copy, p.file, p.pc = m.generation - 1, (), False, p.then
     else:

@@ -26,18 +26,36 @@ def sync_alone(m, p):
 def read_generation_for_sync(m, p):
     if m.wrong("sync word is taken while append is held") and m.words[APPEND]:
         return False  # it would read the end under the append lock
-    p.generation, p.pc = m.generation, "sync slot"
+    p.generation, p.pc = m.generation, "sync note" if m.spec.defers else "sync slot"
+
+
+@step("sync note")
+def read_note_for_sync(m, p):
+    """After the generation. What is written ends where the closing block will lie, if there is one."""
+    if m.unwritten == p.generation - 1 >= 0 and not m.wrong("sync promises the open block's place"):
+        p.generation -= 1
+    p.pc = "sync slot"
 
 
 @step("sync slot")
 def read_slot_for_sync(m, p):
     p.copy, p.pc = m.slots[p.generation & 1][:2], "sync generation again"
+    if m.spec.defers and not m.wrong("sync does not look at the note again"):
+        p.pc = "sync note again"
+
+
+@step("sync note again")
+def read_note_again_for_sync(m, p):
+    """A closing block's slot is used anew as soon as it is written, before the generation tells."""
+    p.pc = "fdatasync" if m.unwritten == p.generation else "sync generation again"
 
 
 @step("sync generation again")
 def read_generation_again_for_sync(m, p):
     """The end that it is going to promise is read before the fdatasync, and lies before the open block."""
     moved = m.generation != p.generation and not m.wrong("sync does not look at the generation again")
+    if m.wrong("sync does not look at the note again"):
+        moved = m.generation - p.generation > 1 or p.copy[0] is None
     if not moved and p.copy[0] is None:
         raise Violation("the sync takes a half-filled slot for damage")
     p.generation, p.pc = -1, "fdatasync"

@@ -1,7 +1,7 @@
 """Slots, the lock words, and what whoever takes the append lock over from the dead has to do first."""
 
 from content import content
-from world import APPEND, SYNC, Violation, begin, put, step
+from world import APPEND, SYNC, WRITE, Violation, begin, put, step
 
 
 @step("start")
@@ -89,12 +89,15 @@ def drop_byte(m, p):
     elif p.want == APPEND:
         p.pc = "repair"
     else:
-        held(m, p)  # a sync that died has promised nothing: nothing to repair
+        held(m, p)  # a sync that died has promised nothing, and a block is written again: nothing to repair
 
 
 @step("repair")
 def tidy(m, p):
-    """3. A roll that was killed left a file under a name that will be in the way."""
+    """3. A roll that was killed left a file under a name that will be in the way. And who was killed before the
+    switch has noted a block as unwritten that is open still, and takes more records."""
+    if m.unwritten == m.generation and not m.wrong("takeover leaves the note of a block that is open still"):
+        m.unwritten = -1
     if m.wrong("takeover reopens a closed block"):
         m.closed = -1  # a helper that was slow still has a copy of it from before
     kept = {name for name in m.files if name <= m.open_slot()[0][0]}
@@ -135,6 +138,8 @@ def held(m, p):
         p.pc = "sync generation"
         if m.wrong("sync word is taken while append is held"):
             m.words = put(m.words, APPEND, 0)
+    elif p.want == WRITE:
+        p.pc = "settle"
     elif p.copy and (m.generation == p.generation or m.wrong("helper does not look at the generation again")):
         p.pc = "write"
     else:
@@ -147,13 +152,30 @@ def unlock(m, p):
     p.pc = p.after
     if p.pc == "finish":
         finish(m, p)
+    elif p.pc == "again":
+        again(m, p)
+    elif p.pc == "write out":
+        p.want, p.copy = WRITE, what_closes(m, m.generation - 1)  # nobody else changes that now
+
+
+def again(m, p):
+    """Settled: what the call came for, from the append lock on."""
+    program = m.spec.programs[p.pid]
+    p.want, p.pc, p.generation = APPEND, "lock", -1
+    p.after = "sync" if program[p.op][0] == "sync" else "finish"
+
+
+def what_closes(m, generation):
+    """What is to be written, as slot and header say it, and from whose body."""
+    first, values = m.closing
+    return m.slots[generation & 1][0], first, len(values), generation
 
 
 def finish(m, p):
     """The call returns: from here on its records are acknowledged."""
     program, kept = m.spec.programs[p.pid][: p.op + 1], content(m)
     if program[-1][0] == "flush":
-        kept = kept[: m.open_slot()[1]]
+        kept = kept[: m.written_end()]
     elif program[-1][0] == "sync":
         kept = kept[: m.durable]
     for value in (value for call in program for value in call[1:]):

@@ -10,9 +10,10 @@ A place is (first sequence of the segment file, offset); a CRC is modelled by th
 
 from operator import attrgetter
 
-CAPACITY = 2  # records in the buffer: as small as possible, so that blocks switch often
-# The two lock words; nobody takes one while holding the other. Alone needs none.
-APPEND, SYNC, ALONE = 0, 1, -1
+CAPACITY = 2  # records in a body: as small as possible, so that blocks switch often
+# The lock words. Who has the append lock may try for the write lock; else nobody takes one while holding another. Alone
+# needs none.
+APPEND, SYNC, WRITE, ALONE = 0, 1, 2, -1
 
 PREPARES = {"roll", "own file", "own file, state"}  # the calls that prepare a segment file before they lock
 CARRIES_STATE = {"state", "own file, state"}
@@ -47,7 +48,9 @@ class World(State):
         "locks",  # process that holds the OFD lock of each slot's byte, or None
         "generation",
         "slots",  # by parity: (place, first sequence, published word); place None: the header's CRC is wrong
-        "body",
+        "bodies",  # by parity of the generation
+        "closing",  # (first sequence, values) in the closing block's header
+        "unwritten",  # the generation of the closing block, if it is the one before the open one; not a flag
         "closed",  # the generation that takes no more records, *not a flag*: a switch makes it meaningless
         "direct",  # the generation whose place may hold a block that nobody published; not a flag either
         "state",  # the generation of the last block that carried state; noted before it can be published
@@ -60,8 +63,8 @@ class World(State):
         "kills",  # SIGKILLs left
         "failures",  # pwrites left that raise
         "disk",  # power loss: every content that a place may have after it
-        "images",  # power loss: every (first sequence, word) that ever stood in a slot
-        "cells",  # power loss: every value that a cell of the body ever had
+        "images",  # power loss: every (first sequence, word) that ever stood in a slot, by parity
+        "cells",  # power loss: every value that a cell of a body ever had, by parity
         "entries",  # power loss: segment files that are there after it for certain, and those that may be
         "durable",  # end that a sync has acknowledged
     )
@@ -78,15 +81,28 @@ class World(State):
     def open_slot(self):
         return self.slots[self.generation & 1]
 
+    def closing_slot(self):
+        """Of the block that is published, takes no more records, and is not in its segment; None without one."""
+        return self.slots[self.unwritten & 1] if self.unwritten == self.generation - 1 >= 0 else None
+
+    def written_end(self):
+        """The sequence behind the last block that is in a segment."""
+        return (self.closing_slot() or self.open_slot())[1]
+
+    def body(self, generation):
+        return self.bodies[generation & 1]
+
     def set_slot(self, parity, slot):
         self.slots = put(self.slots, parity, slot)
         if self.spec.power:
-            self.images |= {slot[1:]}
+            self.images = put(self.images, parity, self.images[parity] | {slot[1:]})
 
     def set_cell(self, index, value):
-        self.body = put(self.body, index, value)
+        parity = self.generation & 1
+        self.bodies = put(self.bodies, parity, put(self.bodies[parity], index, value))
         if self.spec.power:
-            self.cells = put(self.cells, index, self.cells[index] | {value})
+            cells = self.cells[parity]
+            self.cells = put(self.cells, parity, put(cells, index, cells[index] | {value}))
 
     def write(self, place, block):
         """pwrite. SIGKILL may cut one short; that equals not written, for the header's CRC is wrong then."""
@@ -147,9 +163,9 @@ class Writer(State):
         "then",
         "after",
         "suspect",
-        "generation",  # lz4: of the block that it closed
+        "generation",  # lz4: of the block that it closed. Sync, settling: that it looked at
         "copy",  # what it is about to write; None: nothing, it rolls
-        "looked",  # the generation at which it read the state for the file that it prepared
+        "looked",  # the generation at which it read the state for the file that it prepared, or a flush began
         "file",  # the switch goes to that file
     )
     __slots__ = FIELDS
@@ -157,7 +173,7 @@ class Writer(State):
 
 
 class Reader(State):
-    FIELDS = ("pc", "place", "first", "seen", "generation", "header", "word", "bytes")
+    FIELDS = ("pc", "place", "first", "seen", "generation", "closing", "header", "word", "bytes")
     __slots__ = FIELDS
     values = staticmethod(attrgetter(*FIELDS))
 
@@ -165,6 +181,8 @@ class Reader(State):
 STEPS = {}
 HOLDING = {
     "append",
+    "large",
+    "note",
     "publish",
     "direct",
     "state",
