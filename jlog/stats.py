@@ -124,7 +124,8 @@ class Watch:
             counters = read_counters(self._path, meta.uuid)
             first = int(cursor.first_sequence)
             stop.refresh()
-            live, _, segment, offset, open_sequence, used, _, durable_end = stop.state
+            live, _, segment, _, open_sequence, used, _, durable_end = stop.state
+            _, offset, written = stop.written_place
             open_bytes = max(0, used - BASE_BYTES)
             end = max(first, int(cursor.next_sequence))
             try:
@@ -143,7 +144,7 @@ class Watch:
             counters=counters,
             first_sequence=first,
             next_sequence=end,
-            durable_end=min(durable_end if live else open_sequence, end),
+            durable_end=min(durable_end if live else written, end),
             records=given_out(layout.holes, first, end),
             size_bytes=layout.sizes[-1] + max(offset, SEGMENT_HEADER_BYTES),
             open_bytes=open_bytes,

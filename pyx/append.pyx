@@ -406,6 +406,8 @@ cdef int settle(Member member, Call *call) noexcept nogil:
     for _turn in range(SETTLE_TURNS):
         if not jlog_is_closing(page):
             return DONE
+        if page.write_lock == 0:  # nobody is at it
+            break
         jlog_pause()
     return NEEDS_WRITE_OUT
 

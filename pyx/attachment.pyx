@@ -242,7 +242,8 @@ cdef class Attachment(Syncer):
         self.buffer.bodies = <uint8_t *> self.precommit.page + JLOG_PAGE_BYTES
 
     cdef enlarge(self, capacity):
-        """The second body lies elsewhere then, so that no block may be in the buffer."""
+        """The second body lies elsewhere then, so that no block may be in the buffer. The block that is open then keeps the
+        smaller capacity, with which it fits wherever its body begins."""
         cdef Call call
         if self.buffer.page.capacity < capacity:
             memset(&call, 0, sizeof(call))

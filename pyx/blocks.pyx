@@ -21,7 +21,7 @@ from jlog._core.format cimport (
 )
 from jlog._core.lock cimport process_token
 from jlog._core.open_block cimport OpenBlock
-from jlog._core.page cimport JLOG_BASE_BYTES, JLOG_PAGE_BYTES, jlog_slot, jlog_word_used
+from jlog._core.page cimport JLOG_BASE_BYTES, jlog_slot, jlog_word_used
 from jlog._core.segment cimport SegmentFile
 from jlog._core.window cimport Window
 
@@ -68,7 +68,7 @@ cdef class Blocks:
                 self.end = self.records + raw
             if self.end < self.at:
                 self.end = self.at
-                raise CorruptJournal(self.stop.page_path, JLOG_PAGE_BYTES,
+                raise CorruptJournal(self.stop.page_path, self.stop.body_offset(&self.stop.now.slot),
                                      "the open block is shorter than what was read of it")
         return 0
 
@@ -98,6 +98,9 @@ cdef class Blocks:
                     self.load_closed(consumed)
             elif self.size == 0 and self.in_closing_block():
                 if consumed == jlog_word_used(self.stop.now.closing.word) - JLOG_BASE_BYTES:
+                    if self.sequence != self.stop.now.slot.first_sequence:
+                        raise self.damage(f"the closing block ends with sequence {self.sequence}, and the open one begins with "
+                                          f"{self.stop.now.slot.first_sequence}")
                     self.offset = self.stop.now.slot.offset
                     self.forget_block()
                 elif not self.load_from_buffer(&self.stop.now.closing):

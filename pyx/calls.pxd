@@ -17,7 +17,7 @@ cdef class Caller(Member):
     cdef int serve(self, int status, Call *call) except -1
     cdef object pack_open_block(self, Call *call)
     cdef int wait_for_generation(self, Call *call) except -1
-    cdef int settle(self, Call *call) except -1
+    cdef int finish_closing(self, Call *call) except -1
     cdef int check_state(self, Call *call) except -1
     cdef int note_state(self, Call *call) except -1
     cdef bint read_state(self) except -1

@@ -149,7 +149,7 @@ cdef class Caller(Member):
         elif status == NEEDS_ROOM:
             self.make_room(call)
         elif status == NEEDS_WRITE_OUT:
-            self.settle(call)
+            self.finish_closing(call)
         else:
             self.raise_unless_done(status, call)
         return 0
@@ -197,7 +197,7 @@ cdef class Caller(Member):
 
     # --- The closing block --------------------------------------------------------------------------------------
 
-    cdef int settle(self, Call *call) except -1:
+    cdef int finish_closing(self, Call *call) except -1:
         """Waits until the closing block is written; if its writer could not, or died, it is written here."""
         cdef int status
         with nogil:
@@ -263,8 +263,8 @@ cdef class Caller(Member):
         if status == SYNC_FAILED:
             raise OSError(call.error, f"{os.strerror(call.error)}: an fdatasync of the journal failed, so that nobody "
                                       "appends any more; close all its writers and open it again", self.path)
-        raise OSError(call.error, f"{os.strerror(call.error)}, {what}; nothing of this call is readable, and it can be made "
-                                  "again", self.path)
+        left = "nothing of this call is readable" if call.operation == APPEND else "what was appended before is readable"
+        raise OSError(call.error, f"{os.strerror(call.error)}, {what}; {left}, and it can be made again", self.path)
 
     cdef lease(self, uint64_t count):
         """Makes more numbers usable: durably in `bounds` before the page says so."""
@@ -365,13 +365,14 @@ cdef class Caller(Member):
             call.prepared = NULL
         if not self.read_state():
             return
+        state, generation = self.state, self.state_generation  # other threads read on meanwhile
         if call.wants_name:
             replaced = SegmentFile(self.path, self.written_place[0], self.uuid)
-            start = segment_start(self.uuid, self.epoch, replaced.segment, previous_of(replaced), self.state,
+            start = segment_start(self.uuid, self.epoch, replaced.segment, previous_of(replaced), state,
                                   durable_end=self.buffer.page.durable_end, clamp_us=self.buffer.page.clamp_us,
                                   replacements=replaced.replacements + 1)
         else:
-            start = segment_start(self.uuid, self.epoch, 0, None, self.state)
+            start = segment_start(self.uuid, self.epoch, 0, None, state)
         name = self.next_name()
         prepared = <Prepared *> calloc(1, sizeof(Prepared))
         if prepared == NULL:
@@ -387,7 +388,7 @@ cdef class Caller(Member):
                 raise MemoryError
             memcpy(prepared.start, <const uint8_t *> start, len(start))
             prepared.start_bytes = len(start)
-            prepared.state_generation = self.state_generation
+            prepared.state_generation = generation
             prepared.replaces = replaced.segment if call.wants_name else JLOG_NONE
             needed = prepared.start_bytes
             if call.operation == APPEND:

@@ -73,7 +73,7 @@ cdef class Cursor(Blocks):
     def end_place(self) -> tuple:
         """(segment, offset, first sequence) of the first block that is not in its segment, as it is now."""
         self.refresh()
-        return self.stop.written().segment, self.stop.written().offset, self.stop.written().first_sequence
+        return self.stop.written_place
 
     def refresh(self) -> None:
         """Notes the end as it is now."""

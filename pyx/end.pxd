@@ -18,6 +18,7 @@ cdef class JournalEnd:
 
     cdef JournalEnd another(self)
     cdef const jlog_slot *written(self) noexcept
+    cdef uint64_t body_offset(self, const jlog_slot *slot) noexcept
     cdef int note(self) except -1
     cdef int look_at_name(self) except -1
     cdef bint can_be_woken(self) noexcept

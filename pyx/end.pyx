@@ -5,7 +5,7 @@ import os
 from libc.string cimport memset
 
 from jlog._core.format cimport JLOG_NONE, jlog_block_header
-from jlog._core.page cimport JLOG_BASE_BYTES, JLOG_FAILPOINT, jlog_slot, jlog_word
+from jlog._core.page cimport JLOG_BASE_BYTES, JLOG_FAILPOINT, JLOG_PAGE_BYTES, jlog_slot, jlog_word
 from jlog._core.precommit cimport PAGE_VALID, Precommit, Snapshot
 
 from jlog._core.copies import BoundsFile
@@ -48,6 +48,15 @@ cdef class JournalEnd:
     cdef const jlog_slot *written(self) noexcept:
         """The slot of the first block that is not in its segment: the closing one's, or the open one's."""
         return &self.now.closing if self.now.is_closing else &self.now.slot
+
+    cdef uint64_t body_offset(self, const jlog_slot *slot) noexcept:
+        """Of this slot's body, in the buffer."""
+        return JLOG_PAGE_BYTES + (slot.generation & 1) * self.now.capacity
+
+    @property
+    def written_place(self) -> tuple:
+        """(segment, offset, first sequence) of the first block that is not in its segment."""
+        return self.written().segment, self.written().offset, self.written().first_sequence
 
     @property
     def page_path(self) -> str:

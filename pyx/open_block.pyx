@@ -11,7 +11,7 @@ from libc.string cimport memcpy
 
 from jlog._core.end cimport JournalEnd
 from jlog._core.format cimport jlog_crc32c
-from jlog._core.page cimport JLOG_PAGE_BYTES, jlog_slot, jlog_word_crc, jlog_word_used
+from jlog._core.page cimport jlog_slot, jlog_word_crc, jlog_word_used
 from jlog._core.precommit cimport Precommit
 
 from jlog.errors import CorruptJournal
@@ -66,4 +66,4 @@ cdef class OpenBlock:
                 self.generation, self.verified, self.verified_crc = slot.generation, used, jlog_word_crc(slot.word)
                 return True
             PyErr_CheckSignals()
-        raise CorruptJournal(precommit.path, JLOG_PAGE_BYTES + start, "the open block fails its checksum")
+        raise CorruptJournal(precommit.path, end.body_offset(slot) + start, "a block of the buffer fails its checksum")

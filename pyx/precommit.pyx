@@ -11,6 +11,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
 from jlog._core.file cimport jlog_allocate, jlog_file_bytes, jlog_read_at, jlog_write_at
+from jlog._core.format cimport jlog_block_header
 from jlog._core.page cimport (
     JLOG_BASE_BYTES,
     JLOG_CAPACITY_MAX,
@@ -176,14 +177,15 @@ cdef class Precommit:
                 return <int> got
             if got < <int64_t> JLOG_SNAPSHOT_BYTES or self.identify(&page) != PAGE_VALID:
                 return PAGE_INVALID
-            # A block is noted as unwritten before the next one is open: so that is to be read after the generation.
-            if page.generation != known and jlog_read_at(
+            # A block is noted as unwritten before the next one is open, and its slot stands as long as the note does: so that
+            # is to be read after the generation, and after the slot.
+            if (page.generation != known or page.unwritten == page.generation - 1) and jlog_read_at(
                     self.fd, &page.unwritten, sizeof(page.unwritten), JLOG_UNWRITTEN_OFFSET) != sizeof(page.unwritten):
                 return PAGE_INVALID
             found.slot, before = page.slots[page.generation & 1], &page.slots[(page.generation - 1) & 1]
             found.is_closing = page.unwritten == page.generation - 1
             if is_slot_of(&found.slot, page.generation, self.uuid) \
-                    and not (found.is_closing and not is_closed(before, page.generation - 1, self.uuid)):
+                    and not (found.is_closing and not is_before(before, &found.slot, self.uuid)):
                 found.closing = before[0]
                 found.capacity = page.capacity if page.capacity <= JLOG_CAPACITY_MAX else self.room()
                 found.used = jlog_word_used(found.slot.word)
@@ -215,9 +217,11 @@ cdef class Precommit:
         return 1 if got == used - start else -ENODATA
 
 
-cdef bint is_closed(const jlog_slot *slot, uint64_t generation, const uint8_t *uuid) noexcept nogil:
-    """Not emptied for a later block meanwhile."""
-    return is_slot_of(slot, generation, uuid) and jlog_word_used(slot.word) > JLOG_BASE_BYTES
+cdef bint is_before(const jlog_slot *slot, const jlog_slot *following, const uint8_t *uuid) noexcept nogil:
+    """Whether the closing block's slot is whole: the open block lies behind it."""
+    cdef uint32_t used = jlog_word_used(slot.word)
+    return (is_slot_of(slot, following.generation - 1, uuid) and used > JLOG_BASE_BYTES and slot.segment == following.segment
+            and slot.offset + sizeof(jlog_block_header) + used - JLOG_BASE_BYTES == following.offset)
 
 
 cdef bint is_slot_of(const jlog_slot *slot, uint64_t generation, const uint8_t *uuid) noexcept nogil:

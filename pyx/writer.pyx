@@ -167,6 +167,9 @@ cdef class Writer:
                                 "durable yet: another process held the append lock, or was writing a block, for the whole "
                                 "lock_timeout. It may be stopped: continue or end it, then sync(); do not append it "
                                 "again") from error
+        except OSError as error:
+            raise OSError(error.errno, f"{error.strerror} (what this call has appended from sequence {sequence} on can be read "
+                                       "and is not durable: do not append it again)", error.filename) from error
         return sequence
 
     cdef object append_slowly(self, value, key, headers, timestamp_us):

@@ -1,8 +1,12 @@
 """State: small named values, stored atomically with records and never lost to cleaning."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 import jlog
+import oracle
 from behaviour.journals import SMALL, fill, read_away, values
 
 LIMIT = 64 << 10
@@ -121,3 +125,22 @@ def test_a_refused_value_leaves_the_state_as_it_was(writer, path):
     with pytest.raises(TypeError):
         writer.extend([b"a"], state={b"k": b"w", "text": b"x"})
     assert (state(path), values(path)) == ({b"k": b"v"}, [])
+
+
+def test_threads_that_roll_take_along_what_others_have_stored_meanwhile(path):
+    until = time.monotonic() + 2
+
+    def store(number):
+        stored = 0
+        while time.monotonic() < until:
+            writer.extend([b"x" * 200], state={b"%d" % number: b"%d" % stored})
+            stored += 1
+
+    def roll(_number):
+        while time.monotonic() < until:
+            writer.append(b"y" * 3000)
+
+    with jlog.Writer(path, segment_bytes=16 << 10, precommit=4096) as writer, ThreadPoolExecutor() as threads:
+        for done in [threads.submit(task, number) for number in range(2) for task in (store, roll)]:
+            done.result()
+    oracle.check_journal(path)

@@ -224,6 +224,25 @@ def test_a_damaged_one_is_no_data(stopped, other, path, tmp_path):
     assert [sequence for sequence, _ in read_all(flipped)][:-1] == list(range(first))
 
 
+@pytest.mark.parametrize("used", [0, 3, 300, 100_000])
+def test_a_word_of_its_slot_that_is_damaged_leads_to_no_other_record(stopped, other, path, tmp_path, used):
+    records = read_all(path)
+    damaged = copy_of_killed(path, tmp_path / "damaged")
+    page = oracle.check_journal(path).page
+    with open(damaged / "precommit", "r+b") as file:
+        file.seek(512 + 64 * ((page.generation - 1) & 1) + 48)
+        file.write(used.to_bytes(4, "little"))
+    first = oracle.check_journal(path).closing_block.first_sequence
+    assert read_all(damaged) == records[:first]
+    jlog.Journal(damaged).verify()
+    with jlog.Reader(damaged, start="end") as reader:
+        assert [record.value for record in reader.read_backward(5)] == [
+            value for _, value in records[:first][:-6:-1]
+        ]
+    with jlog.Writer(damaged) as writer:
+        assert writer.append(b"after") > records[-1][0]
+
+
 def test_repair_keeps_both_blocks(stopped, other, path):
     records = read_all(path)
     stopped.kill()
