@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import shutil
 import statistics
 import tempfile
@@ -103,7 +102,6 @@ def hold(contest: Contest, settings: Settings) -> Result:
 
 def rate(way: Way, directory: Path) -> float:
     gc.collect()
-    os.sync()  # what the one before has left for the disk to do, and whoever syncs would wait for
     with empty_directory(directory) as work:
         gc.disable()
         try:

@@ -130,8 +130,8 @@ def test_a_directory_stands_for_the_journals_below_it(top, tmp_path):
             fill(writer, 3)
         jlog.Journal(tmp_path / name).add_subscriber("billing")
     terminal = top(tmp_path, columns=160)
-    terminal.shows("2 of 2")
-    assert terminal.text.count("/orders ") == terminal.text.count("/deep/events ") == 2
+    terminal.until(lambda: terminal.text.count("/orders ") == terminal.text.count("/deep/events ") == 2)
+    assert "2 of 2" in terminal.text
 
 
 def test_a_long_path_is_cut_at_its_beginning(top, quiet):
