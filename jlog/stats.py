@@ -15,7 +15,7 @@ from jlog._core.end import JournalEnd
 from jlog._core.index import segment_end
 from jlog._core.lock import OWNERS, LockFile
 from jlog._core.precommit import read_counters
-from jlog._core.segment import SEGMENT_HEADER_BYTES, list_segments
+from jlog._core.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES, list_segments
 from jlog.errors import CorruptJournal, PositionLost
 from jlog.holes import given_out
 from jlog.meta import Meta, read_meta
@@ -124,8 +124,9 @@ class Watch:
             counters = read_counters(self._path, meta.uuid)
             first = int(cursor.first_sequence)
             stop.refresh()
-            live, _, segment, _, open_sequence, used, _, durable_end = stop.state
+            live, _, segment, open_offset, open_sequence, used, _, durable_end = stop.state
             _, offset, written = stop.written_place
+            closing_bytes = open_offset - offset - BLOCK_HEADER_BYTES if open_offset != offset else 0
             open_bytes = max(0, used - BASE_BYTES)
             end = max(first, int(cursor.next_sequence))
             try:
@@ -147,7 +148,7 @@ class Watch:
             durable_end=min(durable_end if live else written, end),
             records=given_out(layout.holes, first, end),
             size_bytes=layout.sizes[-1] + max(offset, SEGMENT_HEADER_BYTES),
-            open_bytes=open_bytes,
+            open_bytes=closing_bytes + open_bytes,
             segments=len(layout.names),
             writers=count_writers(self._path),
             subscribers=self._subscribers(meta, cursor, layout, first, end),

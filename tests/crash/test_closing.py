@@ -83,6 +83,9 @@ def test_every_way_of_reading_finds_the_same(stopped, other, path, tmp_path):
         assert list(reader.values()) == [value for _, value in records]
     journal = jlog.Journal(path)
     assert journal.next_sequence == len(records)
+    stats = journal.stats()
+    assert stats.open_bytes == sum(len(block.raw) for block in oracle.check_journal(path).unwritten_blocks)
+    assert stats.size_bytes == journal.segments()[-1].size_bytes
     assert journal.verify().ok
     journal.backup(tmp_path / "copy")
     assert read_all(tmp_path / "copy") == records
