@@ -62,7 +62,8 @@ class Process:
         while self.runs_for(0.05):
             with open(f"/proc/{self._process.pid}/status") as status:
                 peak = max([peak, *(int(line.split()[1]) for line in status if line.startswith("VmHWM"))])
-        assert self.wait() == (0, "")
+        ended = self.wait()
+        assert ended == (0, ""), ended
         return peak / 1024
 
     def wait(self, seconds: float = HUNG_SECONDS) -> tuple[int, str]:
