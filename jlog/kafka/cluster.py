@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from jlog.errors import JournalNotFound
 from jlog.flow.errors import Retry
 from jlog.flow.stop import Stop
-from jlog.kafka.errors import TIMED_OUT, BrokerError, code_of, told
+from jlog.kafka.errors import LEADER_UNKNOWN, TIMED_OUT, BrokerError, code_of, told
 from jlog.kafka.settings import Settings
 
 ANSWER_SECONDS = 10.0
@@ -64,8 +64,8 @@ class Cluster:
             try:
                 return self._wait(future, unreachable_seconds)
             except KafkaException as error:
-                if code_of(error) in TIMED_OUT:
-                    self._forget_brokers()
+                if code_of(error) in (*TIMED_OUT, *LEADER_UNKNOWN):
+                    self._forget_client()
                 raise
 
     def _wait(self, future: Any, unreachable_seconds: float) -> Any:
@@ -80,8 +80,9 @@ class Cluster:
                 if time.monotonic() > begun + patience:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
-    def _forget_brokers(self) -> None:
-        """The client keeps to the broker it was once told to put questions to, though that one is dead and others live."""
+    def _forget_client(self) -> None:
+        """It keeps to the broker it was once told to put questions to, though that one is dead and others live; and to the
+        leader's epoch that it has heard of, though brokers refuse it."""
         self._admin = None
 
     def check(self) -> None:
@@ -186,7 +187,7 @@ class Cluster:
 
     def why_late(self, name: str) -> str:
         """What keeps deliveries from being acknowledged, as far as can be told: the client says only that they timed out."""
-        self._forget_brokers()
+        self._forget_client()
         try:
             answers = self.admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
             found = self.answer(answers[name], f"asking for topic {name}", UNREACHABLE_SECONDS)
@@ -221,8 +222,17 @@ class Cluster:
     def _offsets(self, topic: Topic, spec: OffsetSpec, partitions: Iterable[int] | None) -> dict[int, int]:
         wanted = range(topic.partitions) if partitions is None else partitions
         asked = {TopicPartition(topic.name, partition): spec for partition in wanted}
-        answers = self.admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ANSWER_SECONDS
-        )
         what = f"asking for the offsets of topic {topic.name}"
-        return {asked.partition: self.answer(answer, what).offset for asked, answer in answers.items()}
+        until = time.monotonic() + ANSWER_SECONDS
+        while True:
+            answers = self.admin.list_offsets(
+                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ANSWER_SECONDS
+            )
+            try:
+                return {
+                    asked.partition: self.answer(answer, what).offset for asked, answer in answers.items()
+                }
+            except Retry as error:
+                if getattr(error.cause, "code", 0) not in LEADER_UNKNOWN or time.monotonic() > until:
+                    raise
+            self._stop.wait(0.1)

@@ -71,6 +71,14 @@ FINAL = (
 )
 # No fetch gets it any more: retention was faster, or the topic is another one, or has lost its tail.
 OFFSET_GONE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
+# Who leads the partition has changed a moment ago, and the client or the broker does not know it yet.
+LEADER_UNKNOWN = (
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
 TIMED_OUT = (
     KafkaError._TIMED_OUT,
     KafkaError._TIMED_OUT_QUEUE,

@@ -19,6 +19,7 @@ from kafka.witness import numbered, wait_until
 
 # Shorter than the broker is away. Those of jlog and the client, which they stand for, are of up to a minute.
 SHORT = {"transaction.timeout.ms": 4000, "message.timeout.ms": 3000, "socket.timeout.ms": 2000}
+TAKEN_FOR_DEAD_SECONDS = 12  # Kafka's broker.session.timeout.ms is 9,000
 AWAY_SECONDS = float(
     os.environ.get("JLOG_BROKER_AWAY", "0")
 )  # with the client's own timeouts, where it is more
@@ -120,6 +121,21 @@ def test_a_capture_outlives_its_broker(broker, journal, url, witness, topic):
         thread.join()
     with jlog.Reader(journal) as reader:
         assert list(reader.values()) == numbered(2000)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_broker_that_the_others_took_for_dead_is_asked_again(broker, url, witness, topic):
+    """For some moments behind its return it knows another epoch of the partition than it tells."""
+    witness.make(topic)
+    with open_reader(url) as reader:
+        for _ in range(3):
+            broker.pause()
+            time.sleep(TAKEN_FOR_DEAD_SECONDS)
+            broker.resume()
+            until = time.monotonic() + 1
+            while time.monotonic() < until:
+                assert reader.lag == 0
 
 
 @pytest.mark.slow
