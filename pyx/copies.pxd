@@ -1,15 +1,17 @@
 from libc.stdint cimport uint8_t, uint64_t
 
 from jlog._core.format cimport jlog_bounds, jlog_position
+from jlog._core.lock cimport LockFile
 
 cdef bint read_copies(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1
 cdef int write_copies(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path) except -1
 
 cdef class BoundsFile:
     cdef readonly str path
-    cdef object _lock_file
+    cdef LockFile _lock_file
     cdef object _mutex
     cdef int fd
     cdef uint8_t uuid[16]
 
     cdef bint read_into(self, jlog_bounds *bounds) except -1
+    cdef int move_mark_unheld(self, uint64_t segment, uint64_t offset, uint64_t sequence) noexcept nogil

@@ -8,6 +8,7 @@ import os
 import threading
 from collections import namedtuple
 
+from libc.errno cimport EAGAIN, EIO, EPROTO
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
@@ -26,6 +27,10 @@ from jlog._core.lock cimport BOUNDS_BYTE
 from jlog._core.page cimport jlog_clock_us
 
 from jlog.errors import CorruptJournal, UnsupportedFormat
+
+cdef extern from "<fcntl.h>" nogil:
+    enum:
+        F_WRLCK
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
@@ -46,32 +51,41 @@ cdef struct Head:
     uint8_t uuid[16]
 
 
-cdef bint is_structure(const uint8_t *copy, size_t size, const char *magic) noexcept:
+cdef bint is_structure(const uint8_t *copy, size_t size, const char *magic) noexcept nogil:
     cdef Head *head = <Head *> copy
     return memcmp(head.magic, magic, 8) == 0 and head.crc == jlog_structure_crc(copy, size, 12)
 
 
-cdef bint read_copies(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1:
-    """The newer valid copy into `target`; False where neither is valid."""
+cdef int find_copy(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid) noexcept nogil:
+    """The newer valid copy into `target`. 1; 0 where neither is valid; -EPROTO where one is of a later version, which is in
+    `target` then; or the -errno of a failed read."""
     cdef uint8_t copy[256]
     cdef Head *head = <Head *> copy
-    cdef bint found = False
-    cdef uint64_t newest = 0
+    cdef int found = 0, index
     cdef int64_t got
-    for offset in (0, JLOG_COPY_BYTES):
-        got = jlog_read_at(fd, copy, size, offset)
+    for index in range(2):
+        got = jlog_read_at(fd, copy, size, index * JLOG_COPY_BYTES)
         if got < 0:
-            raise OSError(-got, os.strerror(-got), path)
+            return <int> got
         if got != <int64_t> size or not is_structure(copy, size, magic):
             continue
         if head.version > JLOG_FORMAT_VERSION:
-            raise UnsupportedFormat(
-                f"{path} has format version {head.version}, this jlog reads up to {JLOG_FORMAT_VERSION}: upgrade pyjlog"
-            )
-        if memcmp(head.uuid, uuid, 16) == 0 and (not found or head.generation > newest):
             memcpy(target, copy, size)
-            newest = head.generation
-            found = True
+            return -EPROTO
+        if memcmp(head.uuid, uuid, 16) == 0 and (not found or head.generation > (<Head *> target).generation):
+            memcpy(target, copy, size)
+            found = 1
+    return found
+
+
+cdef bint read_copies(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1:
+    """The newer valid copy into `target`; False where neither is valid."""
+    cdef int found = find_copy(fd, target, size, magic, uuid)
+    if found == -EPROTO:
+        raise UnsupportedFormat(f"{path} has format version {(<Head *> target).version}, this jlog reads up to "
+                                f"{JLOG_FORMAT_VERSION}: upgrade pyjlog")
+    if found < 0:
+        raise OSError(-found, os.strerror(-found), path)
     return found
 
 
@@ -87,19 +101,25 @@ def both_copies(int fd, bytes uuid not None, *, bint bounds=False) -> list:
     return found
 
 
-cdef int write_copies(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path) except -1:
-    """Completes the head of `source` and writes both copies. Power loss leaves each of them old or new."""
+cdef int put_copies(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid) noexcept nogil:
+    """Completes the head of `source` and writes both copies; 0, or errno. Power loss leaves each of them old or new."""
     cdef Head *head = <Head *> source
-    cdef int error
+    cdef int error = 0, index
     memcpy(head.magic, magic, 8)
     memcpy(head.uuid, uuid, 16)
     head.version = JLOG_FORMAT_VERSION
     head.generation += 1
     head.crc = jlog_structure_crc(source, size, 12)
-    for offset in (0, JLOG_COPY_BYTES):
-        error = jlog_write_at(fd, source, size, offset)
-        if error != 0:
-            raise OSError(error, os.strerror(error), path)
+    for index in range(2):
+        if error == 0:
+            error = jlog_write_at(fd, source, size, index * JLOG_COPY_BYTES)
+    return error
+
+
+cdef int write_copies(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path) except -1:
+    cdef int error = put_copies(fd, source, size, magic, uuid)
+    if error != 0:
+        raise OSError(error, os.strerror(error), path)
     return 0
 
 
@@ -109,7 +129,7 @@ cdef class BoundsFile:
     def __cinit__(self):
         self.fd = -1
 
-    def __init__(self, str path not None, bytes uuid not None, lock_file, *, bint writable=True):
+    def __init__(self, str path not None, bytes uuid not None, LockFile lock_file, *, bint writable=True):
         self.path = path
         self._lock_file = lock_file
         self._mutex = threading.Lock()  # the lock file's range does not exclude threads of one process
@@ -169,9 +189,8 @@ cdef class BoundsFile:
                 self.read()
             bounds.first_sequence = max(bounds.first_sequence, first_sequence)
             bounds.lease_limit = max(bounds.lease_limit, lease_limit)
-            # By sequence, then by segment: at the beginning of one the mark has left the one before, which may be gone.
-            if mark is not None and (mark[2], mark[0]) >= (bounds.mark_sequence, bounds.mark_segment):
-                bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence = mark
+            if mark is not None:
+                raise_mark(&bounds, mark[0], mark[1], mark[2])
             if closed is None:
                 bounds.closed_segment = bounds.closed_offset = bounds.closed_sequence = JLOG_NONE
             elif closed is not ...:
@@ -183,6 +202,41 @@ cdef class BoundsFile:
             if error != 0:
                 raise OSError(error, os.strerror(error), self.path)
         return self.read()
+
+    def move_mark(self, uint64_t segment, uint64_t offset, uint64_t sequence):
+        """What each sync does instead of update(mark=…): without the GIL, with few system calls, and not at all while
+        somebody else writes, for the next sync moves it too."""
+        cdef int error
+        if not self._mutex.acquire(False):
+            return
+        try:
+            with nogil:
+                error = self.move_mark_unheld(segment, offset, sequence)
+        finally:
+            self._mutex.release()
+        if error != 0:
+            self.read()  # raises what update() would raise for copies that are not valid
+            raise OSError(error, os.strerror(error), self.path)
+
+    cdef int move_mark_unheld(self, uint64_t segment, uint64_t offset, uint64_t sequence) noexcept nogil:
+        cdef jlog_bounds bounds
+        cdef int found, error = self._lock_file.try_lock(F_WRLCK, BOUNDS_BYTE, 1)
+        if error != 0:
+            return 0 if error == EAGAIN else error
+        found = find_copy(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid)
+        if found == 1:
+            raise_mark(&bounds, segment, offset, sequence)
+            error = put_copies(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid)
+        else:
+            error = EIO if found == 0 else -found
+        self._lock_file.unlock(BOUNDS_BYTE, 1)
+        return error
+
+
+cdef void raise_mark(jlog_bounds *bounds, uint64_t segment, uint64_t offset, uint64_t sequence) noexcept nogil:
+    """By sequence, then by segment: at the beginning of one the mark has left the one before, which may be gone."""
+    if sequence > bounds.mark_sequence or (sequence == bounds.mark_sequence and segment >= bounds.mark_segment):
+        bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence = segment, offset, sequence
 
 
 def birth_us(int fd) -> int:

@@ -102,7 +102,7 @@ struct jlog_page {
 
     uint32_t sync_lock __attribute__((aligned(64)));
     uint32_t sync_counter;                               /* futex of those that wait for the durable end */
-    uint32_t sync_arrivals;                              /* calls that wanted it, ever; futex of who gathers them */
+    uint32_t sync_arrivals;                              /* calls that wanted it, ever */
     uint32_t sync_served;                                /* of these, when the last fdatasync began */
     uint32_t sync_group;                                 /* so many came for the last one and during it */
     uint64_t syncing;                                    /* the number of a sync that may have failed unheard; 0: none */
@@ -477,9 +477,9 @@ static inline uint64_t jlog_add64(uint64_t *at, uint64_t change)
     return __atomic_add_fetch(at, change, __ATOMIC_SEQ_CST);
 }
 
-static inline void jlog_replace64(uint64_t *at, uint64_t expected, uint64_t value)
+static inline int jlog_replace64(uint64_t *at, uint64_t expected, uint64_t value)
 {
-    __atomic_compare_exchange_n(at, &expected, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+    return __atomic_compare_exchange_n(at, &expected, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
 /* --- The switch ------------------------------------------------------------------------------------------------

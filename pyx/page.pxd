@@ -155,7 +155,7 @@ cdef extern from "page.h" nogil:
     void jlog_tell(uint32_t *futex)
     uint32_t jlog_add32(uint32_t *at, int32_t change)
     uint64_t jlog_add64(uint64_t *at, uint64_t change)
-    void jlog_replace64(uint64_t *at, uint64_t expected, uint64_t value)
+    bint jlog_replace64(uint64_t *at, uint64_t expected, uint64_t value)
     bint jlog_may_append(const jlog_page *page, uint64_t count)
     int64_t jlog_clamped_now_us(jlog_buffer *buffer)
     int64_t jlog_block_base(jlog_buffer *buffer, const jlog_slot *slot, int64_t first_us)

@@ -1,4 +1,4 @@
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from jlog._core.calls cimport Caller
 
@@ -11,10 +11,11 @@ cdef class Syncer(Caller):
     cdef int make_durable(self, timeout) except -1
     cdef bint take_sync_lock(self) noexcept
     cdef int wait_durable(self, uint64_t wanted, timeout) except -1
+    cdef int64_t gather_us(self, uint32_t arrival) noexcept
     cdef int lead(self, uint64_t wanted, timeout) except -1
-    cdef void gather(self) noexcept nogil
     cdef int sync_alone(self, timeout) except -1
-    cdef int sync_written(self, bint alone) except -1
+    cdef int move_mark(self, mark) except -1
+    cdef tuple sync_written(self, bint alone)
     cdef int sync_segment(self, uint64_t segment, uint64_t end, uint64_t number) except -1
     cdef int64_t sync_pause_us(self) noexcept
     cdef int keep_up_pinned(self, int64_t now_us) except -1

@@ -8,7 +8,7 @@ import threading
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EIO
-from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from jlog._core.file cimport jlog_sync_data, jlog_sync_directory
@@ -27,6 +27,7 @@ from jlog._core.page cimport (
     jlog_replace64,
     jlog_slot,
     jlog_slot_stood,
+    jlog_store_release,
     jlog_tell,
     jlog_try_lock,
     jlog_unwritten_slot,
@@ -38,6 +39,9 @@ from jlog._core.recovery import write_again
 from jlog._core.segment import list_segments, segment_name
 from jlog.errors import JournalError
 
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
+
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
 
@@ -46,6 +50,7 @@ cdef enum:
     ALONE_AFTER_US = 1_000_000  # without any sync being done: whoever has the word may be stopped
     SLICE_US = 20_000
     GATHER_MAX_US = 500
+    TURN_US = 60
     UPKEEP_US = 30_000_000
     UPKEEP_SEGMENTS = 16
     UPKEEP_BYTES = 1 << 30
@@ -53,6 +58,25 @@ cdef enum:
 
 UPKEEP_TIMEOUT = 0.2  # seconds for the append lock: whoever has it may be stopped, and a close waits for the thread
 STOP_SECONDS = 10  # for an fdatasync that takes so long; then it ends when it ends
+
+
+cdef int64_t turn_us = 0  # when the thread of this process that has the turn took it; 0: nobody has
+
+
+cdef void take_turn() noexcept nogil:
+    """The GIL is wanted by all that one sync has served, each for a moment, and who finds it taken sleeps again, for longer.
+    So they come to it one after another. A turn ends when its holder waits for a sync once more, or by itself."""
+    cdef int64_t now_us = jlog_clock_us(CLOCK_MONOTONIC), until_us = now_us + TURN_US, taken_us
+    while now_us < until_us:
+        taken_us = jlog_load_acquire(<uint64_t *> &turn_us)
+        if now_us - taken_us > TURN_US and jlog_replace64(<uint64_t *> &turn_us, taken_us, now_us):
+            return
+        sched_yield()
+        now_us = jlog_clock_us(CLOCK_MONOTONIC)
+
+
+cdef void leave_turn() noexcept nogil:
+    jlog_store_release(<uint64_t *> &turn_us, 0)
 
 
 cdef void tell_synced(jlog_page *page) noexcept nogil:
@@ -88,33 +112,49 @@ cdef class Syncer(Caller):
     cdef int wait_durable(self, uint64_t wanted, timeout) except -1:
         """Until the blocks of all generations before `wanted` are synced, by whoever is first to have the sync word."""
         cdef jlog_page *page = self.buffer.page
-        cdef uint32_t counter, last
-        cdef int64_t began_us
+        cdef uint32_t counter, last, arrival
+        cdef int64_t began_us, pause_us
         if jlog_load_acquire(&page.durable_generation) >= wanted:
             return 0
-        if jlog_add32(&page.sync_arrivals, 1) - page.sync_served == page.sync_group:
-            jlog_tell(&page.sync_arrivals)
+        arrival = jlog_add32(&page.sync_arrivals, 1)
         last, began_us = jlog_load32_acquire(&page.sync_counter), jlog_clock_us(CLOCK_MONOTONIC)
         while True:
             counter = jlog_load32_acquire(&page.sync_counter)
             if jlog_load_acquire(&page.durable_generation) >= wanted:
                 jlog_add64(&page.counters.sync_waits, 1)
                 return 0
-            if jlog_try_lock(&page.sync_lock, self.buffer.owner):
-                return self.lead(wanted, timeout)
+            pause_us = self.gather_us(arrival)
+            if pause_us == 0:
+                if jlog_try_lock(&page.sync_lock, self.buffer.owner):
+                    return self.lead(wanted, timeout)
+                pause_us = SLICE_US
             if page.sync_error != 0:
                 self.fail_sync(page.sync_error)
             if counter != last:
                 last, began_us = counter, jlog_clock_us(CLOCK_MONOTONIC)
             with nogil:
-                jlog_futex_wait(&page.sync_counter, counter, SLICE_US)
-            if jlog_load32_acquire(&page.sync_counter) != counter:
+                leave_turn()
+                jlog_futex_wait(&page.sync_counter, counter, pause_us)
+                take_turn()
+            if jlog_load32_acquire(&page.sync_counter) != counter or jlog_load_acquire(&page.durable_generation) >= wanted:
                 continue
             PyErr_CheckSignals()
             if self.take_sync_lock():
                 return self.lead(wanted, timeout)
             if jlog_clock_us(CLOCK_MONOTONIC) - began_us > ALONE_AFTER_US:
                 return self.sync_alone(timeout)
+
+    cdef int64_t gather_us(self, uint32_t arrival) noexcept:
+        """How long this one waits for others to come; 0 if it is to lead. Those that the last sync served are about to come
+        again, and the last of them leads: nobody has to be woken for it. The first looks whether they have come."""
+        cdef jlog_page *page = self.buffer.page
+        cdef uint32_t served
+        if jlog_load32_acquire(&page.sync_lock) != 0:
+            return SLICE_US
+        served = jlog_load32_acquire(&page.sync_served)
+        if <int32_t> (arrival - served) <= 0 or jlog_load32_acquire(&page.sync_arrivals) - served >= page.sync_group:
+            return 0
+        return min(2 * self.sync_us, GATHER_MAX_US) if arrival - served == 1 else SLICE_US
 
     cdef bint take_sync_lock(self) noexcept:
         """From a dead owner too; False while a living one has it."""
@@ -130,39 +170,39 @@ cdef class Syncer(Caller):
         """With the sync word: writes out the open block, and syncs for all who wait."""
         cdef jlog_page *page = self.buffer.page
         cdef uint32_t served = page.sync_served
+        mark = None
+        leave_turn()
         try:
             if jlog_load_acquire(&page.durable_generation) < wanted:
-                if page.sync_group > 1:
-                    with nogil:
-                        self.gather()
                 page.sync_served = jlog_load32_acquire(&page.sync_arrivals)
                 self.flush(timeout)
-                self.sync_written(False)
+                mark = self.sync_written(False)
                 page.sync_group = jlog_load32_acquire(&page.sync_arrivals) - served
         finally:
             with nogil:  # who is woken wants the GIL
                 self.release(&page.sync_lock)
                 tell_synced(page)
+                take_turn()
+        self.move_mark(mark)
         return 0
-
-    cdef void gather(self) noexcept nogil:
-        """Those that the last sync served are about to come again: a moment's wait serves them all at once."""
-        cdef jlog_page *page = self.buffer.page
-        cdef int64_t now_us = jlog_clock_us(CLOCK_MONOTONIC), until_us = now_us + min(self.sync_us, GATHER_MAX_US)
-        cdef uint32_t arrivals = jlog_load32_acquire(&page.sync_arrivals)
-        while arrivals - page.sync_served < page.sync_group and now_us < until_us:
-            jlog_futex_wait(&page.sync_arrivals, arrivals, until_us - now_us)
-            arrivals, now_us = jlog_load32_acquire(&page.sync_arrivals), jlog_clock_us(CLOCK_MONOTONIC)
 
     cdef int sync_alone(self, timeout) except -1:
         """Beside whoever has the word, which may be stopped and know of a failure."""
         self.flush(timeout)
-        self.sync_written(True)
+        mark = self.sync_written(True)
         tell_synced(self.buffer.page)
+        self.move_mark(mark)
         return 0
 
-    cdef int sync_written(self, bint alone) except -1:
-        """Every block that is written now. The end is read before the fdatasync."""
+    cdef int move_mark(self, mark) except -1:
+        """Once all have been told: recovery has less to read, and that is all that depends on it."""
+        JLOG_FAILPOINT(b"sync.told")
+        if mark is not None:
+            self.bounds_file.move_mark(*mark)
+        return 0
+
+    cdef tuple sync_written(self, bint alone):
+        """Every block that is written now. The end is read before the fdatasync, and returned for the mark."""
         cdef jlog_page *page = self.buffer.page
         cdef jlog_slot *slot
         cdef int error = 0
@@ -195,7 +235,6 @@ cdef class Syncer(Caller):
             if not incarnation & 1:
                 self.synced_incarnation = incarnation
         JLOG_FAILPOINT(b"sync.done")
-        self.bounds_file.update(mark=(segment, offset, end))
         jlog_replace64(&page.syncing, number if alone else page.syncing, 0)
         self.sync_us = jlog_clock_us(CLOCK_MONOTONIC) - began_us
         jlog_add64(&page.counters.syncs, 1)
@@ -204,7 +243,7 @@ cdef class Syncer(Caller):
         jlog_wake(page)  # readers of what is durable
         jlog_raise_to(&page.durable_generation, written)
         self.forget_descriptors(segment)
-        return 0
+        return segment, offset, end
 
     cdef int sync_segment(self, uint64_t segment, uint64_t end, uint64_t number) except -1:
         """Through the descriptor that was open when the segment was written, if this process has it. One that is younger
@@ -293,11 +332,13 @@ cdef class Syncer(Caller):
                 self.make_durable(UPKEEP_TIMEOUT)
         elif self.is_due(now_us) and self.take_sync_lock():
             self.kept_up_us = now_us
+            mark = None
             try:
-                self.sync_written(False)
+                mark = self.sync_written(False)
             finally:
                 self.release(&page.sync_lock)
                 tell_synced(page)
+            self.move_mark(mark)
         return 0
 
     cdef bint is_due(self, int64_t now_us) except -1:

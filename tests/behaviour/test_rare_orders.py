@@ -15,14 +15,40 @@ def path(tmp_path):
     return tmp_path / "j"
 
 
-def test_a_slow_sync_does_not_put_the_mark_back_into_a_segment_that_may_be_gone(path):
+@pytest.fixture
+def bounds(path):
     journal = jlog.Journal.create(path)
     lock_file = LockFile(str(path / "lock"))
-    bounds = BoundsFile(str(path / "bounds"), bytes.fromhex(journal.uuid), lock_file)
+    yield BoundsFile(str(path / "bounds"), bytes.fromhex(journal.uuid), lock_file)
+    lock_file.close()
+    jlog.Journal.delete(path)
+
+
+def test_a_slow_sync_does_not_put_the_mark_back_into_a_segment_that_may_be_gone(bounds):
     bounds.update(mark=(10, 168, 10))
     assert bounds.update(mark=(0, 4000, 10)).mark_segment == 10
     assert bounds.update(mark=(10, 300, 12)).mark_sequence == 12
-    jlog.Journal.delete(path)
+    bounds.move_mark(10, 168, 10)
+    assert bounds.read().mark_sequence == 12
+    bounds.move_mark(10, 400, 14)
+    assert bounds.read()[1:4] == (10, 400, 14)
+
+
+def test_a_sync_does_not_wait_for_another_process_that_writes_bounds(path, bounds):
+    other = LockFile(str(path / "lock"))
+    with other.held(1):
+        bounds.move_mark(10, 168, 10)
+        assert bounds.read().mark_sequence == 0
+    bounds.move_mark(10, 168, 10)
+    assert bounds.read().mark_sequence == 10
+    other.close()
+
+
+def test_a_sync_that_finds_no_valid_bounds_says_what_to_do(path, bounds):
+    with open(path / "bounds", "r+b") as file:
+        file.write(b"x" * 8192)
+    with pytest.raises(jlog.CorruptJournal, match="jlogtool repair"):
+        bounds.move_mark(10, 168, 10)
 
 
 def test_a_journal_that_was_made_again_under_an_open_writer_is_not_written_through_it(path):

@@ -30,6 +30,7 @@ WRITING = {
     "direct.written": (1, 2, 3),
     "sync.begun": (1, 2, 4),
     "sync.done": (1, 2, 4),
+    "sync.told": (1, 2, 4),
     "roll.completed": (1, 2, 3),
     "roll.renamed": (1, 2, 3),
     "file.read": (1, 2, 20),

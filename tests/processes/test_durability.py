@@ -15,8 +15,16 @@ SMALL = {"precommit": 4 << 10, "segment_bytes": 8 << 10}
 DURABLE = {**SMALL, "sync": "append"}
 LZ4 = {**DURABLE, "compression": "lz4"}
 # Where the one that syncs for all may be: writing the block out, which is compressed, or with the fdatasync.
-LEADING = ["pack.copied", "close.before_write", "switch.filled", "sync.begun", "file.sync", "sync.done"]
-WITHOUT_THE_APPEND_LOCK = ["pack.copied", "sync.begun", "file.sync", "sync.done"]
+LEADING = [
+    "pack.copied",
+    "close.before_write",
+    "switch.filled",
+    "sync.begun",
+    "file.sync",
+    "sync.done",
+    "sync.told",
+]
+WITHOUT_THE_APPEND_LOCK = ["pack.copied", "sync.begun", "file.sync", "sync.done", "sync.told"]
 
 
 def durable_end(path):
