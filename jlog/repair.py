@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 
 from jlog import positions
 from jlog._core.attachment import attach, detach
+from jlog._core.buffered import only_processes_died
 from jlog._core.copies import Bounds, BoundsFile
 from jlog._core.lock import OWNERS, RANGES, LockFile
 from jlog._core.precommit import Precommit
 from jlog._core.rebuild import Page, invalidate_page, look_at_page
-from jlog._core.recovery import only_processes_died, sync_directory, sync_segments
+from jlog._core.recovery import sync_directory, sync_segments
 from jlog._core.segment import SEGMENT_HEADER_BYTES, list_segments, segment_name
 from jlog.copying import nobody_copies
 from jlog.damage import Damage, bad_sectors_are_damage

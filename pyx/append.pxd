@@ -1,11 +1,7 @@
 from jlog._core.member cimport Call, Member, Options
-
 from jlog._core.page cimport jlog_page
 
 cdef int attempt(Member member, Call *call) noexcept nogil
 cdef int step(Member member, Call *call) noexcept nogil
-cdef int write_out(Member member, Call *call) noexcept nogil
-cdef int write_out_for(Member member, Call *call) noexcept nogil
-cdef bint has_records(jlog_page *page) noexcept nogil
 cdef void apply_options(jlog_page *page, const Options *options) noexcept nogil
 cdef bint has_options(const jlog_page *page, const Options *options) noexcept nogil

@@ -1,47 +1,23 @@
-"""What is done under the append lock: put records into the open block, write it out and switch, write a block directly,
-roll. Without the interpreter throughout; an error unlocks and is raised by the caller.
+"""What is done under the append lock: the call's records go into the open block, or into one of their own; options,
+counts and rolls. Without the interpreter throughout; an error unlocks and is raised by the caller.
 
 Each step is the one of the same name in tools/model.
 """
 
 from cpython.ref cimport PyObject
-from libc.errno cimport EEXIST
-from libc.stdint cimport INT64_MIN, UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free
+from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from jlog._core.file cimport (
-    jlog_allocate,
-    jlog_inode,
-    jlog_open_at,
-    jlog_rename_new,
-    jlog_rename_over,
-    jlog_sync_directory,
-    jlog_unlink_at,
-    jlog_write_at,
-    jlog_write_two_at,
-)
+from jlog._core.closing cimport close_block, defer_block, is_plain, settle, write_out
+from jlog._core.direct cimport reserve, write_direct
 from jlog._core.format cimport (
-    JLOG_CODEC_LZ4,
-    JLOG_CODEC_NONE,
-    JLOG_KIND_RECORDS,
-    JLOG_NAME_BYTES,
-    JLOG_NONE,
-    JLOG_PACKED_BYTES_MIN,
     JLOG_SHORT_BYTES,
     JLOG_TAG_EXPLICIT,
     jlog_block_header,
-    jlog_block_header_crc,
-    jlog_block_header_valid,
     jlog_crc32c,
-    jlog_crc32c_shift,
     jlog_encode_short,
-    jlog_fill_block_header,
     jlog_load32,
-    jlog_load64,
     jlog_record_bytes,
-    jlog_segment_header,
-    jlog_segment_name,
     jlog_short_head,
     jlog_store32,
 )
@@ -49,63 +25,41 @@ from jlog._core.member cimport (
     ADOPT,
     APPEND,
     COUNT,
-    DAMAGED,
     DONE,
-    FAILED,
     FLUSH,
     NEEDS_BODY,
     NEEDS_LEASE,
-    NEEDS_PACKING,
-    NEEDS_PATIENCE,
     NEEDS_ROOM,
     NEEDS_SEGMENT,
     NEEDS_STATE,
-    NEEDS_WRITE_OUT,
     OPTIONS,
     SYNC_FAILED,
     TURN,
     Call,
     Member,
     Options,
-    Prepared,
 )
 from jlog._core.page cimport (
     JLOG_BASE_BYTES,
-    JLOG_FAILPOINT,
     jlog_begin_period,
     jlog_block_base,
     jlog_block_crc,
-    jlog_block_capacity,
     jlog_block_room,
     jlog_body,
     jlog_clamped_now_us,
     jlog_clock_us,
-    jlog_is_closing,
     jlog_is_full,
+    jlog_is_unwritten,
     jlog_may_append,
     jlog_now_us,
     jlog_open_slot,
     jlog_page,
-    jlog_pause,
     jlog_period_is_over,
     jlog_publish,
     jlog_slot,
-    jlog_store_release,
-    jlog_switch,
-    jlog_try_lock,
-    jlog_unlock,
-    jlog_word_crc,
     jlog_word_used,
 )
-from jlog._core.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, check_block, fill_segment_header
-
-
-cdef extern from "<fcntl.h>" nogil:
-    enum:
-        O_RDWR
-
-cdef extern from "<unistd.h>" nogil:
-    int close(int fd)
+from jlog._core.roll cimport adopt, has_records, replace, roll, state_is_newer
 
 cdef extern from "Python.h" nogil:
     PyObject *tuple_item "PyTuple_GET_ITEM" (PyObject *values, Py_ssize_t index)
@@ -115,7 +69,6 @@ cdef extern from "Python.h" nogil:
 
 cdef enum:
     CLOCK_REALTIME = 0
-    SETTLE_TURNS = 4000  # some 100 us: what the write of a block of the default size takes
     STATE_SEGMENT_BYTES_MIN = 4 << 20  # several times what the largest live state takes, however small its keys are
 
 
@@ -156,7 +109,7 @@ cdef int step(Member member, Call *call) noexcept nogil:
             member.buffer.page.counters.flushes += 1
         if member.buffer.page.generation == call.flushed_generation:
             return close_block(member, call)
-        return settle(member, call) if member.buffer.page.unwritten == call.flushed_generation else DONE
+        return settle(member, call) if jlog_is_unwritten(member.buffer.page, call.flushed_generation) else DONE
     status = close_block(member, call)
     if status != DONE:
         return status
@@ -191,19 +144,7 @@ cdef int count_sealed(jlog_page *page, Call *call) noexcept nogil:
     return DONE
 
 
-cdef bint has_records(jlog_page *page) noexcept nogil:
-    """Whether a block with records is written in the open segment: a name can stand for one file only."""
-    cdef jlog_slot *slot = jlog_open_slot(page)
-    return slot.first_sequence != slot.segment
-
-
-cdef int failed(Call *call, int error, const char *what) noexcept nogil:
-    call.error = error
-    call.what = what
-    return FAILED
-
-
-# --- Into the open block ---------------------------------------------------------------------------------------
+# --- Into the open block --------------------------------------------------------------------------------------
 
 
 cdef int put(Member member, Call *call) noexcept nogil:
@@ -296,193 +237,7 @@ cdef void set_clock_times(uint8_t *at, uint64_t size, uint32_t delta_us) noexcep
         at += jlog_record_bytes(at, end - at)
 
 
-# --- Write out and switch --------------------------------------------------------------------------------------
-
-
-cdef int64_t latest_us(jlog_page *page, uint64_t records) noexcept nogil:
-    return page.explicit_max_us if page.explicit_count == records else max(page.clamp_us, page.explicit_max_us)
-
-
-cdef int close_block(Member member, Call *call) noexcept nogil:
-    """The open block goes to its place in the segment, and the next one is open. Nothing to do when it is empty. To be
-    compressed it is first closed, and written by whoever comes back with it."""
-    cdef jlog_page *page = member.buffer.page
-    cdef jlog_slot *slot = jlog_open_slot(page)
-    cdef const uint8_t *stored = jlog_body(&member.buffer, slot.generation) + JLOG_BASE_BYTES
-    cdef jlog_block_header header
-    cdef int error, fd, status = settle(member, call)
-    if status != DONE or jlog_word_used(slot.word) == 0:
-        return status
-    if call.packed.generation != page.generation and not is_plain(page, slot, call):
-        if page.closed == page.generation and call.closed_generation != page.generation:
-            return NEEDS_PATIENCE
-        page.closed = call.closed_generation = page.generation
-        JLOG_FAILPOINT(b"close.noted")
-        return NEEDS_PACKING
-    fd = member.descriptor(slot.segment)
-    if fd < 0:
-        return failed(call, -fd, b"opening the newest segment")
-    fill_header(member, slot, &header)
-    if call.packed.generation == page.generation and call.packed.data != NULL:
-        header.codec = JLOG_CODEC_LZ4
-        stored, header.stored_bytes, header.stored_crc = call.packed.data, call.packed.size, call.packed.crc
-        header.header_crc = jlog_block_header_crc(&header, page.uuid, slot.segment, slot.offset)
-    JLOG_FAILPOINT(b"close.before_write")
-    error = jlog_write_two_at(fd, &header, sizeof(header), stored, header.stored_bytes, slot.offset)
-    if error != 0:
-        return failed(call, error, b"writing a block")  # it stays open, and is written again
-    JLOG_FAILPOINT(b"close.written")
-    switch_behind(page, slot, &header)
-    call.switched = True
-    return DONE
-
-
-cdef bint is_plain(jlog_page *page, const jlog_slot *slot, const Call *call) noexcept nogil:
-    """Whether the open block goes into its segment uncompressed: where it was tried, because it does not become smaller."""
-    if call.packed.generation == page.generation:
-        return call.packed.data == NULL
-    return (page.codec == JLOG_CODEC_NONE or call.plain
-            or jlog_word_used(slot.word) - JLOG_BASE_BYTES < JLOG_PACKED_BYTES_MIN)
-
-
-cdef void fill_header(Member member, const jlog_slot *slot, jlog_block_header *header) noexcept nogil:
-    """Of the open block, as it is uncompressed."""
-    cdef jlog_page *page = member.buffer.page
-    cdef const uint8_t *body = jlog_body(&member.buffer, slot.generation)
-    cdef uint64_t raw_bytes = jlog_word_used(slot.word) - JLOG_BASE_BYTES
-    cdef uint64_t records = page.next_sequence - slot.first_sequence
-    jlog_fill_block_header(header, JLOG_KIND_RECORDS, False, records, raw_bytes, slot.first_sequence)
-    # The running CRC covers the base time, the block's does not: crc(a + b) = shift(crc(a), len(b)) ^ crc(b).
-    header.raw_crc = header.stored_crc = jlog_word_crc(slot.word) ^ jlog_crc32c_shift(
-        jlog_crc32c(0, body, JLOG_BASE_BYTES), raw_bytes)
-    header.base_time_us = jlog_load64(body)
-    header.max_timestamp_us = latest_us(page, records)
-    header.clock_us = jlog_clamped_now_us(&member.buffer)
-    header.durable_end = page.durable_end
-    header.header_crc = jlog_block_header_crc(header, page.uuid, slot.segment, slot.offset)
-
-
-cdef void switch_behind(jlog_page *page, const jlog_slot *slot, const jlog_block_header *header) noexcept nogil:
-    """From the block that was open to the next."""
-    cdef uint64_t end = slot.offset + sizeof(header[0]) + header.stored_bytes
-    page.counters.blocks += 1
-    count_block(page, header.record_count, header.raw_bytes, header.stored_bytes)
-    jlog_switch(page, slot.segment, end, page.next_sequence, slot.offset, jlog_block_capacity(page, end))
-
-
-# --- Switch, and write out afterwards ---------------------------------------------------------------------------
-
-
-cdef int defer_block(Member member, Call *call) noexcept nogil:
-    """The open block is closed, and the next one is open. It goes to its place in the segment once the append lock is let
-    go, so that others can fill the next one meanwhile: write_out."""
-    cdef jlog_page *page = member.buffer.page
-    cdef jlog_slot *slot = jlog_open_slot(page)
-    cdef int status = settle(member, call)
-    if status != DONE:
-        return status
-    call.write_fd = member.descriptor(slot.segment)
-    if call.write_fd < 0:
-        return failed(call, -call.write_fd, b"opening the newest segment")
-    if not jlog_try_lock(&page.write_lock, member.buffer.owner):
-        return NEEDS_WRITE_OUT
-    fill_header(member, slot, &page.closing)
-    jlog_store_release(&page.unwritten, page.generation)
-    JLOG_FAILPOINT(b"close.deferred")
-    call.writes_out = True
-    switch_behind(page, slot, &page.closing)
-    call.switched = True
-    return DONE
-
-
-cdef int settle(Member member, Call *call) noexcept nogil:
-    """There is no closing block: what this call has closed is written now. For another one's the append lock is let go,
-    after a moment, since most of that time has passed already."""
-    cdef jlog_page *page = member.buffer.page
-    cdef int error, _turn
-    if call.writes_out:
-        error = write_out(member, call)
-        return DONE if error == 0 else failed(call, error, b"writing a block")
-    for _turn in range(SETTLE_TURNS):
-        if not jlog_is_closing(page):
-            return DONE
-        if page.write_lock == 0:  # nobody is at it
-            break
-        jlog_pause()
-    return NEEDS_WRITE_OUT
-
-
-cdef int write_out(Member member, Call *call) noexcept nogil:
-    """The closing block to its place, by who has the write lock, which is let go. Returns errno: then it stays the closing
-    one, and whoever needs it written tries again."""
-    cdef jlog_page *page = member.buffer.page
-    cdef jlog_slot *slot = &page.slots[page.unwritten & 1]
-    cdef const uint8_t *body = jlog_body(&member.buffer, page.unwritten)
-    cdef int error
-    call.writes_out = False
-    JLOG_FAILPOINT(b"close.before_write")
-    error = jlog_write_two_at(call.write_fd, &page.closing, sizeof(page.closing), body + JLOG_BASE_BYTES,
-                              page.closing.stored_bytes, slot.offset)
-    JLOG_FAILPOINT(b"close.written")
-    if error == 0:
-        jlog_store_release(&page.unwritten, 0)
-    jlog_unlock(&page.write_lock)
-    return error
-
-
-cdef int write_out_for(Member member, Call *call) noexcept nogil:
-    """The same, by whoever needs it written: its writer has failed, or died. The write lock is held."""
-    cdef jlog_page *page = member.buffer.page
-    cdef jlog_slot *slot
-    cdef char name[JLOG_NAME_BYTES]
-    cdef int error
-    if not jlog_is_closing(page):
-        jlog_unlock(&page.write_lock)
-        return DONE
-    slot = &page.slots[page.unwritten & 1]
-    if not jlog_block_header_valid(&page.closing, page.uuid, slot.segment, slot.offset) \
-            or page.closing.stored_bytes != jlog_word_used(slot.word) - JLOG_BASE_BYTES:
-        jlog_unlock(&page.write_lock)
-        call.what = b"the closing block is not what its header says; close all writers, the next to open alone recovers"
-        return DAMAGED
-    jlog_segment_name(name, slot.segment)
-    call.write_fd = jlog_open_at(member.directory, name, O_RDWR, 0)
-    if call.write_fd < 0:
-        jlog_unlock(&page.write_lock)
-        return failed(call, -call.write_fd, b"opening the newest segment")
-    error = write_out(member, call)
-    close(call.write_fd)
-    return DONE if error == 0 else failed(call, error, b"writing a block")
-
-
-cdef void count_block(jlog_page *page, uint64_t records, uint64_t raw_bytes, uint64_t stored_bytes) noexcept nogil:
-    page.counters.records += records
-    page.counters.raw_bytes += raw_bytes
-    page.counters.stored_bytes += stored_bytes
-
-
-cdef int reserve(Member member, Call *call, uint64_t end) noexcept nogil:
-    """Allocates the open segment at least to `end`, its whole size as a rule: a full disk is met here, before anything
-    is published."""
-    cdef jlog_page *page = member.buffer.page
-    cdef uint64_t wanted = max(end, page.segment_bytes)
-    cdef int error, fd
-    if end <= page.reserved_end:
-        return DONE
-    fd = member.descriptor(jlog_open_slot(page).segment)
-    if fd < 0:
-        return failed(call, -fd, b"opening the newest segment")
-    error = jlog_allocate(fd, page.reserved_end, wanted)
-    if error != 0 and wanted > end:
-        wanted = end
-        error = jlog_allocate(fd, page.reserved_end, wanted)
-    if error != 0:
-        return failed(call, error, b"reserving space in the newest segment")
-    page.reserved_end = wanted
-    return DONE
-
-
-# --- A block of one's own ---------------------------------------------------------------------------------------
+# --- Into a block of its own ----------------------------------------------------------------------------------
 
 
 cdef int put_direct(Member member, Call *call) noexcept nogil:
@@ -533,226 +288,3 @@ cdef int put_direct(Member member, Call *call) noexcept nogil:
 cdef bint is_full_of_state(jlog_page *page, jlog_slot *slot, uint64_t bytes_needed) noexcept nogil:
     """Where there is no record a roll would find the name taken: it is the open one's."""
     return not has_records(page) and slot.offset + bytes_needed > max(page.segment_bytes, STATE_SEGMENT_BYTES_MIN)
-
-
-cdef bint state_is_newer(jlog_page *page, uint64_t generation) noexcept nogil:
-    """Whether a block with state came since this generation was open. (A note of that generation itself, while it is
-    open, is that of a block that was never published.)"""
-    return generation <= page.state and generation < page.generation
-
-
-cdef int64_t fill_direct_header(Member member, Call *call, jlog_block_header *header, uint64_t segment,
-                                uint64_t offset) noexcept nogil:
-    """Returns the time of its records that have the clock's."""
-    cdef jlog_page *page = member.buffer.page
-    cdef int64_t now_us = jlog_clamped_now_us(&member.buffer)
-    jlog_fill_block_header(header, JLOG_KIND_RECORDS, call.has_state, call.count, call.record_bytes, page.next_sequence)
-    header.raw_crc = call.records_crc
-    header.codec, header.stored_bytes, header.stored_crc = call.codec, <uint32_t> call.stored_bytes, call.stored_crc
-    header.base_time_us = now_us
-    if call.count != 0:
-        header.max_timestamp_us = max(now_us if call.explicit_count < call.count else INT64_MIN, call.explicit_max_us)
-    header.clock_us = now_us
-    header.durable_end = page.durable_end
-    header.header_crc = jlog_block_header_crc(header, page.uuid, segment, offset)
-    return now_us
-
-
-cdef int write_direct(Member member, Call *call, jlog_slot *slot) noexcept nogil:
-    cdef jlog_page *page = member.buffer.page
-    cdef jlog_block_header header, found
-    cdef uint8_t *body = NULL
-    cdef size_t room = 0
-    cdef int64_t now_us
-    cdef int error, status, look_error = 0, fd = member.descriptor(slot.segment)
-    cdef uint64_t end = slot.offset + sizeof(header) + call.stored_bytes
-    if fd < 0:
-        return failed(call, -fd, b"opening the newest segment")
-    now_us = fill_direct_header(member, call, &header, slot.segment, slot.offset)
-    page.direct = page.generation
-    if call.has_state:
-        page.state = page.generation
-    JLOG_FAILPOINT(b"direct.noted")
-    error = jlog_write_two_at(fd, &header, sizeof(header), call.stored, call.stored_bytes, slot.offset)
-    JLOG_FAILPOINT(b"direct.written")
-    if error != 0:
-        # Whole at its place it has not failed, since its numbers could not be given out again; torn it never becomes
-        # whole. Where nobody can tell, nobody may go on.
-        status = check_block(fd, page.uuid, slot.segment, slot.offset, &found, &body, &room, &look_error)
-        free(body)
-        if status == BLOCK_UNREADABLE:
-            page.sync_error = look_error
-            return failed(call, error, b"writing a block, which cannot be read back either")
-        if status != BLOCK_VALID or found.header_crc != header.header_crc:
-            page.direct = 0
-            return failed(call, error, b"writing a block")
-    publish_direct(member, call, slot.segment, end, slot.offset, now_us)
-    return DONE
-
-
-cdef void publish_direct(Member member, Call *call, uint64_t segment, uint64_t end, uint64_t offset,
-                         int64_t now_us) noexcept nogil:
-    cdef jlog_page *page = member.buffer.page
-    call.sequence = page.next_sequence
-    page.counters.direct_blocks += max(call.block_count, 1)
-    count_block(page, call.count, call.record_bytes, call.stored_bytes)
-    call.switched = True
-    jlog_switch(page, segment, end, page.next_sequence + call.count, offset, jlog_block_capacity(page, end))
-    call.published_generation, call.published_segment, call.published_end = page.generation, segment, end
-    call.published_incarnation = page.incarnation
-    if call.explicit_count < call.count:
-        page.clamp_us = now_us
-
-
-# --- Roll -------------------------------------------------------------------------------------------------------
-
-
-cdef int roll(Member member, Call *call) noexcept nogil:
-    """The prepared file becomes the open segment. The open block is empty, and the segment before has records."""
-    cdef jlog_page *page = member.buffer.page
-    cdef jlog_slot *slot = jlog_open_slot(page)
-    cdef Prepared *prepared = call.prepared
-    cdef uint64_t first = slot.first_sequence, end = prepared.start_bytes if prepared != NULL else 0, offset = 0
-    cdef int64_t now_us = 0
-    cdef int error, status = settle(member, call)
-    if status != DONE:
-        return status
-    call.wants_name = False
-    if prepared == NULL or prepared.has_block != call.wants_block or prepared.replaces != JLOG_NONE:
-        return NEEDS_SEGMENT
-    if state_is_newer(page, prepared.state_generation):  # it would be lost to the next segment
-        return NEEDS_SEGMENT
-    complete_start(prepared, page, slot, jlog_clamped_now_us(&member.buffer))
-    if prepared.has_block:
-        offset = end
-        now_us = write_block_header(member, call, prepared, first, offset, &error)
-        end = offset + sizeof(jlog_block_header) + call.stored_bytes
-    else:
-        error = 0
-    if error == 0:
-        error = jlog_write_at(prepared.fd, prepared.start, prepared.start_bytes, 0)
-    if error != 0:
-        prepared.spoiled = True
-        return failed(call, error, b"writing the next segment's header")
-    return open_prepared(member, call, offset, end, now_us)
-
-
-cdef int adopt(Member member, Call *call) noexcept nogil:
-    """The prepared file, a whole segment with its records and synced, becomes the open one: if nothing came since the
-    generation that it was completed for."""
-    cdef jlog_page *page = member.buffer.page
-    cdef jlog_slot *slot = jlog_open_slot(page)
-    cdef int status = settle(member, call)
-    if status != DONE or page.generation != call.completed_for or jlog_word_used(slot.word) != 0:
-        return status
-    if not jlog_may_append(page, call.count):
-        return NEEDS_LEASE
-    return open_prepared(member, call, call.last_offset, call.end, call.clock_us)
-
-
-cdef int open_prepared(Member member, Call *call, uint64_t offset, uint64_t end, int64_t now_us) noexcept nogil:
-    """The prepared file, completed, gets its name and is the open segment. Its blocks end at `end`, the last one of the
-    call's records begins at `offset`."""
-    cdef jlog_page *page = member.buffer.page
-    cdef jlog_slot *slot = jlog_open_slot(page)
-    cdef Prepared *prepared = call.prepared
-    cdef uint64_t first = slot.first_sequence
-    cdef char name[JLOG_NAME_BYTES]
-    cdef int64_t began_us
-    cdef int error
-    JLOG_FAILPOINT(b"roll.completed")
-    jlog_segment_name(name, first)
-    error = jlog_rename_new(member.directory, prepared.name, name)
-    if error == EEXIST:
-        # Left by a roll whose every trace should be gone: it can hold nothing that was published.
-        error = jlog_unlink_at(member.directory, name)
-        if error == 0:
-            error = jlog_sync_directory(member.directory)
-        if error == 0:
-            error = jlog_rename_new(member.directory, prepared.name, name)
-    if error != 0:
-        prepared.spoiled = True
-        return failed(call, error, b"giving the next segment its name")
-    error = JLOG_FAILPOINT(b"roll.renamed")
-    if error != 0:
-        # It must not come back after a power loss under numbers given out again.
-        if jlog_unlink_at(member.directory, name) != 0 or jlog_sync_directory(member.directory) != 0:
-            page.sync_error = error
-        close(prepared.fd)
-        prepared.fd = -1
-        return failed(call, error, b"rolling")
-    call.sealed_segment = slot.segment
-    call.sealed_end = slot.offset
-    call.rolled = True
-    page.reserved_end = prepared.reserved_end
-    page.sealed_bytes += slot.offset
-    page.period_us = 0
-    page.counters.rolls += 1
-    if prepared.has_block:
-        if call.has_state:
-            page.state = page.generation
-        # Adopted records may have been completed in the period before: whoever appends next rolls.
-        began_us = jlog_now_us(&member.buffer.clock)
-        jlog_begin_period(page, min(began_us, call.clock_us) if call.operation == ADOPT else began_us)
-        publish_direct(member, call, first, end, offset, now_us)
-    else:
-        jlog_switch(page, first, end, first, 0, jlog_block_capacity(page, end))
-        call.switched = True
-    member.adopt_descriptor(first, prepared.fd, prepared.opened)
-    prepared.fd = -1
-    call.adopted = call.operation == ADOPT
-    return DONE
-
-
-cdef int replace(Member member, Call *call) noexcept nogil:
-    """The prepared file, which holds the state as it is, takes the name of the open segment, which holds nothing else. It
-    is complete and synced: after a power loss either of the two may have the name."""
-    cdef jlog_page *page = member.buffer.page
-    cdef jlog_slot *slot = jlog_open_slot(page)
-    cdef Prepared *prepared = call.prepared
-    cdef uint64_t segment = slot.segment
-    cdef char name[JLOG_NAME_BYTES]
-    cdef int error
-    call.wants_name = True
-    if prepared == NULL or prepared.replaces != segment or state_is_newer(page, prepared.state_generation):
-        return NEEDS_SEGMENT
-    page.new_inode, page.new_end = jlog_inode(prepared.fd), prepared.start_bytes
-    jlog_store_release(&page.incarnation, page.incarnation + 1)
-    JLOG_FAILPOINT(b"replace.noted")
-    jlog_segment_name(name, segment)
-    error = jlog_rename_over(member.directory, prepared.name, name)
-    if error != 0:
-        jlog_store_release(&page.incarnation, page.incarnation + 1)
-        prepared.spoiled = True
-        return failed(call, error, b"giving the next file the open segment's name")
-    JLOG_FAILPOINT(b"replace.renamed")
-    page.reserved_end = prepared.reserved_end
-    jlog_switch(page, segment, prepared.start_bytes, slot.first_sequence, 0,
-                jlog_block_capacity(page, prepared.start_bytes))
-    JLOG_FAILPOINT(b"replace.switched")
-    jlog_store_release(&page.incarnation, page.incarnation + 1)
-    call.switched = True
-    call.wants_name = False
-    member.adopt_descriptor(segment, prepared.fd, prepared.opened)
-    prepared.fd = -1
-    return DONE
-
-
-cdef void complete_start(Prepared *prepared, jlog_page *page, jlog_slot *slot, int64_t now_us) noexcept nogil:
-    """What could not be known before the lock: where the segment begins, and behind what."""
-    cdef jlog_segment_header *header = <jlog_segment_header *> prepared.start
-    cdef jlog_block_header *state = <jlog_block_header *> (prepared.start + sizeof(jlog_segment_header))
-    fill_segment_header(header, page.uuid, header.epoch, slot.first_sequence, slot.segment, slot.offset,
-                        slot.first_sequence, 0)
-    state.first_sequence = slot.first_sequence
-    state.clock_us = now_us
-    state.durable_end = page.durable_end
-    state.header_crc = jlog_block_header_crc(state, page.uuid, slot.first_sequence, sizeof(jlog_segment_header))
-
-
-cdef int64_t write_block_header(Member member, Call *call, Prepared *prepared, uint64_t segment, uint64_t offset,
-                                int *error) noexcept nogil:
-    cdef jlog_block_header header
-    cdef int64_t now_us = fill_direct_header(member, call, &header, segment, offset)
-    error[0] = jlog_write_at(prepared.fd, &header, sizeof(header), offset)
-    return now_us

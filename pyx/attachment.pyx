@@ -9,7 +9,8 @@ from libc.errno cimport EAGAIN, EIO
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memset
 
-from jlog._core.append cimport apply_options, has_options, step, write_out_for
+from jlog._core.append cimport apply_options, has_options, step
+from jlog._core.closing cimport write_out_for
 from jlog._core.format cimport JLOG_CODEC_LZ4, JLOG_CODEC_NONE, JLOG_NONE
 from jlog._core.lock cimport OPEN_BYTE, OWNERS_BYTE, WRITERS_BYTE, LockFile
 from jlog._core.member cimport DONE, FLUSH, OPTIONS, Call, Options
@@ -35,8 +36,9 @@ from jlog._core.segment cimport SegmentFile
 from jlog._core.sync cimport Syncer
 
 from jlog import filesystem
+from jlog._core.buffered import only_processes_died
 from jlog._core.copies import BoundsFile
-from jlog._core.recovery import copy_unsynced, only_processes_died, recover_after_power_loss
+from jlog._core.recovery import copy_unsynced, recover_after_power_loss
 from jlog._core.segment import SEGMENT_HEADER_BYTES, segment_name
 from jlog.errors import JournalError, JournalLocked
 from jlog.filesystem import share

@@ -21,7 +21,7 @@ from jlog._core.format cimport (
 )
 from jlog._core.lock cimport process_token
 from jlog._core.open_block cimport OpenBlock
-from jlog._core.page cimport JLOG_BASE_BYTES, jlog_slot, jlog_word_used
+from jlog._core.page cimport JLOG_BASE_BYTES, jlog_slot, jlog_word_raw, jlog_word_used
 from jlog._core.segment cimport SegmentFile
 from jlog._core.window cimport Window
 
@@ -63,7 +63,7 @@ cdef class Blocks:
         cdef uint64_t raw
         self.end = self.block_end
         if self.records != NULL and self.in_open_block():
-            raw = self.stop.now.used - JLOG_BASE_BYTES if self.stop.now.used else 0
+            raw = jlog_word_raw(self.stop.now.slot.word)
             if self.records + raw < self.end:
                 self.end = self.records + raw
             if self.end < self.at:
@@ -87,17 +87,17 @@ cdef class Blocks:
                 self.check_open()
             if self.sequence >= self.stop.limit:
                 return False
-            if self.sequence == self.stop.now.slot.first_sequence and self.stop.now.used == 0:
+            if self.sequence == self.stop.now.slot.first_sequence and jlog_word_used(self.stop.now.slot.word) == 0:
                 return False  # what may stand before the end is state, in a file that another may have replaced since
             consumed = self.at - self.records if self.records != NULL else 0
             if self.in_open_block():
-                raw = self.stop.now.used - JLOG_BASE_BYTES if self.stop.now.used else 0
+                raw = jlog_word_raw(self.stop.now.slot.word)
                 if consumed >= raw:
                     return False
                 if not self.load_from_buffer(&self.stop.now.slot):
                     self.load_closed(consumed)
             elif self.size == 0 and self.in_closing_block():
-                if consumed == jlog_word_used(self.stop.now.closing.word) - JLOG_BASE_BYTES:
+                if consumed == jlog_word_raw(self.stop.now.closing.word):
                     if self.sequence != self.stop.now.slot.first_sequence:
                         raise self.damage(f"the closing block ends with sequence {self.sequence}, and the open one begins with "
                                           f"{self.stop.now.slot.first_sequence}")

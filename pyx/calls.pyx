@@ -9,7 +9,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
-from jlog._core.append cimport attempt, has_records, step, write_out, write_out_for
+from jlog._core.append cimport attempt, step
+from jlog._core.closing cimport write_out, write_out_for
 from jlog._core.encode cimport Body, pack
 from jlog._core.file cimport jlog_allocate, jlog_start_writeback, jlog_sync_data, jlog_write_at
 from jlog._core.format cimport JLOG_LEASE_STRIDE, JLOG_NONE, JLOG_STATE_BYTES_MAX, jlog_block_header, jlog_crc32c
@@ -41,6 +42,7 @@ from jlog._core.page cimport (
     JLOG_FAILPOINT,
     jlog_body,
     jlog_clock_us,
+    jlog_first_unwritten,
     jlog_full_fence,
     jlog_futex_wait,
     jlog_load_acquire,
@@ -48,11 +50,10 @@ from jlog._core.page cimport (
     jlog_period_is_over,
     jlog_raise_to,
     jlog_slot,
-    jlog_slot_stood,
     jlog_spin_lock,
-    jlog_unwritten_slot,
     jlog_word_used,
 )
+from jlog._core.roll cimport has_records
 from jlog._core.segment cimport SegmentFile
 
 from jlog._core.index import segment_end, write_index
@@ -326,13 +327,8 @@ cdef class Caller(Member):
     @property
     def written_place(self) -> tuple:
         """(segment, offset, first sequence) of the first block that is not in its segment yet."""
-        cdef jlog_page *page = self.buffer.page
-        while True:
-            generation = jlog_load_acquire(&page.generation)
-            slot = jlog_unwritten_slot(page, generation)
-            place = slot.segment, slot.offset, slot.first_sequence
-            if jlog_slot_stood(page, slot, generation):
-                return place
+        cdef jlog_slot slot = jlog_first_unwritten(self.buffer.page)
+        return slot.segment, slot.offset, slot.first_sequence
 
     @property
     def next_sequence(self) -> int:

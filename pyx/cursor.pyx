@@ -6,6 +6,7 @@ from jlog._core.blocks cimport Blocks
 from jlog._core.columns cimport Batch
 from jlog._core.end cimport JournalEnd
 from jlog._core.format cimport JLOG_NONE, JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_record
+from jlog._core.page cimport jlog_word_used
 from jlog._core.record cimport RecordBatch
 from jlog._core.segment cimport SegmentFile
 from jlog._core.wake cimport jlog_wake_all
@@ -139,7 +140,7 @@ cdef class Cursor(Blocks):
             if self.stop.limit != JLOG_NONE:
                 self.begin()
                 return self.go_to(max(min(self.stop.limit, self.sequence), self.first_sequence))
-            if self.stop.now.used == 0 or self.load_from_buffer(&self.stop.now.slot):
+            if jlog_word_used(self.stop.now.slot.word) == 0 or self.load_from_buffer(&self.stop.now.slot):
                 break
         self.clip()
         return self.skip_to(JLOG_NONE)

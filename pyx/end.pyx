@@ -5,11 +5,20 @@ import os
 from libc.string cimport memset
 
 from jlog._core.format cimport JLOG_NONE, jlog_block_header
-from jlog._core.page cimport JLOG_BASE_BYTES, JLOG_FAILPOINT, JLOG_PAGE_BYTES, jlog_slot, jlog_word
+from jlog._core.page cimport (
+    JLOG_BASE_BYTES,
+    JLOG_FAILPOINT,
+    JLOG_PAGE_BYTES,
+    jlog_slot,
+    jlog_word,
+    jlog_word_crc,
+    jlog_word_used,
+)
 from jlog._core.precommit cimport PAGE_VALID, Precommit, Snapshot
 
 from jlog._core.copies import BoundsFile
-from jlog._core.recovery import scan, stored_bodies
+from jlog._core.buffered import stored_bodies
+from jlog._core.recovery import scan
 from jlog._core.segment import list_segments, segment_name, walk_body
 
 
@@ -67,7 +76,7 @@ cdef class JournalEnd:
     def state(self) -> tuple:
         """Differs where there is something new to read."""
         return (self.live, self.now.slot.generation, self.now.slot.segment, self.now.slot.offset, self.now.slot.first_sequence,
-                self.now.used, self.now.crc, self.now.durable_end)
+                jlog_word_used(self.now.slot.word), jlog_word_crc(self.now.slot.word), self.now.durable_end)
 
     def refresh(self) -> None:
         """Notes the end as it is now."""
@@ -132,6 +141,5 @@ cdef class JournalEnd:
             self.now.slot.generation = 1
         self.limit = JLOG_NONE
         self.stored_bodies = bodies  # by generation: here the first has 0
-        self.now.used = len(bodies[-1]) if bodies else 0
-        self.now.slot.word = jlog_word(self.now.used, 0)
+        self.now.slot.word = jlog_word(len(bodies[-1]) if bodies else 0, 0)
         self.looked_at = looked_at

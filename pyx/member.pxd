@@ -119,6 +119,8 @@ cdef struct Call:
     int error
     const char *what
 
+cdef int failed(Call *call, int error, const char *what) noexcept nogil
+
 cdef class Member:
     cdef readonly str path
     cdef readonly bytes uuid

@@ -27,6 +27,7 @@ from jlog._core.page cimport (
     jlog_block_capacity,
     jlog_body,
     jlog_clock_us,
+    jlog_is_unwritten,
     jlog_load_acquire,
     jlog_open_slot,
     jlog_page,
@@ -38,6 +39,7 @@ from jlog._core.page cimport (
     jlog_take_word,
     jlog_unlock,
     jlog_wake,
+    jlog_word_raw,
     jlog_word_used,
 )
 
@@ -86,6 +88,12 @@ cdef enum:
 
 if jlog_leaf_start() != 0:
     raise MemoryError
+
+
+cdef int failed(Call *call, int error, const char *what) noexcept nogil:
+    call.error = error
+    call.what = what
+    return FAILED
 
 
 cdef class Member:
@@ -235,16 +243,15 @@ cdef class Member:
         undone, or done where it cannot be undone."""
         cdef jlog_page *page = self.buffer.page
         cdef jlog_slot *slot = jlog_open_slot(page)
-        cdef uint32_t used = jlog_word_used(slot.word)
         cdef const uint8_t *body = jlog_body(&self.buffer, slot.generation)
         cdef jlog_walk walk
         cdef char name[JLOG_NAME_BYTES]
         cdef int error
-        if jlog_walk_records(body + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES if used else 0, jlog_load64(body), &walk) != 0:
+        if jlog_walk_records(body + JLOG_BASE_BYTES, jlog_word_raw(slot.word), jlog_load64(body), &walk) != 0:
             call.what = b"the open block is no sequence of records"
             return DAMAGED
         page.counters.takeovers += 1
-        if page.unwritten == page.generation:  # noted for a switch that did not come
+        if jlog_is_unwritten(page, page.generation):  # noted for a switch that did not come
             page.unwritten = 0
         page.reserved_end = slot.offset  # a roll may have noted the next segment's: what is allocated costs nothing again
         page.next_sequence = slot.first_sequence + walk.record_count
@@ -263,8 +270,7 @@ cdef class Member:
             if error == 0 or error == ENOENT:
                 error = jlog_sync_directory(self.directory)
             if error != 0:
-                call.error, call.what = error, b"removing the file of a killed roll"
-                return FAILED
+                return failed(call, error, b"removing the file of a killed roll")
         return self.complete_direct(call)
 
     cdef void finish_replacing(self) noexcept nogil:
@@ -296,13 +302,11 @@ cdef class Member:
             return DONE
         fd = self.descriptor(slot.segment)
         if fd < 0:
-            call.error, call.what = -fd, b"opening the newest segment"
-            return FAILED
+            return failed(call, -fd, b"opening the newest segment")
         status = check_block(fd, self.precommit.uuid, slot.segment, slot.offset, &header, &body, &room, &error)
         free(body)
         if status == BLOCK_UNREADABLE:
-            call.error, call.what = error, b"reading a block whose writer was killed"
-            return FAILED
+            return failed(call, error, b"reading a block whose writer was killed")
         if status == BLOCK_VALID and header.first_sequence == slot.first_sequence:
             end = slot.offset + sizeof(header) + header.stored_bytes
             jlog_switch(page, slot.segment, end, slot.first_sequence + header.record_count, slot.offset,

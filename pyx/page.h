@@ -6,14 +6,9 @@
 #ifndef JLOG_PAGE_H
 #define JLOG_PAGE_H
 
-#include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <stdint.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
+#include "atomic.h"
 #include "clock.h"
 #include "failpoint.h"
 #include "format.h"
@@ -150,103 +145,12 @@ static inline uint32_t jlog_slot_crc(const struct jlog_slot *slot, const uint8_t
 }
 
 static inline uint32_t jlog_word_used(uint64_t word) { return (uint32_t)word; }
+static inline uint32_t jlog_word_raw(uint64_t word)     /* of its records alone */
+{
+    return jlog_word_used(word) != 0 ? jlog_word_used(word) - JLOG_BASE_BYTES : 0;
+}
 static inline uint32_t jlog_word_crc(uint64_t word) { return (uint32_t)(word >> 32); }
 static inline uint64_t jlog_word(uint32_t used, uint32_t crc) { return (uint64_t)crc << 32 | used; }
-
-static inline uint64_t jlog_load_acquire(const uint64_t *at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
-static inline void jlog_store_release(uint64_t *at, uint64_t value) { __atomic_store_n(at, value, __ATOMIC_RELEASE); }
-static inline uint32_t jlog_load32_acquire(const uint32_t *at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
-static inline void jlog_full_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-
-static inline void jlog_raise_to(uint64_t *at, uint64_t value)
-{
-    uint64_t found = __atomic_load_n(at, __ATOMIC_RELAXED);
-
-    while (found < value && !__atomic_compare_exchange_n(at, &found, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
-        ;
-}
-
-/* --- The lock words --------------------------------------------------------------------------------------------
- * 0, or the owner; JLOG_WAITERS beside it says that somebody sleeps on the word. */
-
-#define JLOG_WAITERS 0x80000000u
-
-static inline long jlog_futex(uint32_t *word, int operation, uint32_t value, const struct timespec *timeout)
-{
-    return syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
-}
-
-/* Until the futex, seen through a mapping that is only ever waited on, has another value; or so long. NULL: so long. */
-static inline void jlog_futex_wait(uint32_t *futex, uint32_t value, int64_t timeout_us)
-{
-    struct timespec timeout = {timeout_us / 1000000, timeout_us % 1000000 * 1000};
-
-    if (futex != NULL)
-        jlog_futex(futex, FUTEX_WAIT, value, &timeout);
-    else
-        nanosleep(&timeout, NULL);
-}
-
-static inline int jlog_try_lock(uint32_t *word, uint32_t owner)
-{
-    uint32_t expected = 0;
-    return __atomic_compare_exchange_n(word, &expected, owner, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
-}
-
-static inline void jlog_unlock(uint32_t *word)
-{
-    if (__builtin_expect(__atomic_exchange_n(word, 0, __ATOMIC_SEQ_CST) & JLOG_WAITERS, 0))
-        jlog_futex(word, FUTEX_WAKE, 1, NULL);
-}
-
-static inline void jlog_pause(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("isb");
-#endif
-}
-
-/* Tries for about as long as an append of another process takes, without sleeping. */
-static inline int jlog_spin_lock(uint32_t *word, uint32_t owner, int turns)
-{
-    for (int turn = 0; turn < turns; turn++) {
-        if (__atomic_load_n(word, __ATOMIC_RELAXED) == 0 && jlog_try_lock(word, owner))
-            return 1;
-        jlog_pause();
-    }
-    return 0;
-}
-
-/* Sleeps until the word is free or timeout_us has passed. Returns 1 with the lock taken; else 0, and *found is the
- * word's last owner. Who has slept takes the lock with the waiters bit, for others may sleep still. */
-static inline int jlog_sleep_lock(uint32_t *word, uint32_t owner, int64_t timeout_us, uint32_t *found)
-{
-    struct timespec timeout = {timeout_us / 1000000, timeout_us % 1000000 * 1000};
-    uint32_t value = 0;
-
-    if (__atomic_compare_exchange_n(word, &value, owner | JLOG_WAITERS, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-        return 1;
-    *found = value & ~JLOG_WAITERS;
-    if (!(value & JLOG_WAITERS) &&
-        !__atomic_compare_exchange_n(word, &value, value | JLOG_WAITERS, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        return 0; /* it has moved: the caller comes again */
-    jlog_futex(word, FUTEX_WAIT, *found | JLOG_WAITERS, &timeout);
-    value = 0;
-    return __atomic_compare_exchange_n(word, &value, owner | JLOG_WAITERS, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
-}
-
-/* From a dead owner to us. Its byte in the lock file must be held: that is the proof of its death. */
-static inline int jlog_take_word(uint32_t *word, uint32_t dead, uint32_t owner)
-{
-    uint32_t value = dead;
-
-    if (__atomic_compare_exchange_n(word, &value, owner | JLOG_WAITERS, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-        return 1;
-    value = dead | JLOG_WAITERS;
-    return __atomic_compare_exchange_n(word, &value, owner | JLOG_WAITERS, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
-}
 
 /* Wakes readers that wait for a record. The exchange in jlog_unlock is the full fence that must stand between the
  * publishing store and this load: without one, 1 wake-up in 110 was lost in a trial. */
@@ -273,28 +177,42 @@ static inline uint8_t *jlog_body(const struct jlog_buffer *buffer, uint64_t gene
     return buffer->bodies + (generation & 1) * buffer->page->capacity;
 }
 
-/* Also without the lock: the slot behind which nothing is in its segment yet, the closing block's or else the open one's.
- * The generation is read first, since a block is noted as unwritten before the next one is open. */
-static inline struct jlog_slot *jlog_unwritten_slot(struct jlog_page *page, uint64_t generation)
+/* Whether the block of this generation is published, and noted as not in its segment yet. */
+static inline int jlog_is_unwritten(const struct jlog_page *page, uint64_t generation)
 {
-    return &page->slots[(jlog_load_acquire(&page->unwritten) == generation - 1 ? generation - 1 : generation) & 1];
+    return jlog_load_acquire(&page->unwritten) == generation;
 }
 
-/* Whether what was read of that slot since the generation was is what stood there: a closing block's slot is filled anew, once
- * the block is written, before the generation says so. */
-static inline int jlog_slot_stood(const struct jlog_page *page, const struct jlog_slot *slot, uint64_t generation)
-{
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    return jlog_load_acquire(&page->generation) == generation &&
-           (slot == &page->slots[generation & 1] || jlog_load_acquire(&page->unwritten) == generation - 1);
-}
-
-/* Whether there is a closing block: published, and not in its segment yet. */
+/* Whether there is a closing block. */
 static inline int jlog_is_closing(const struct jlog_page *page)
 {
-    const uint64_t generation = jlog_load_acquire(&page->generation);
+    return jlog_is_unwritten(page, jlog_load_acquire(&page->generation) - 1);
+}
 
-    return jlog_load_acquire(&page->unwritten) == generation - 1;
+/* The slot behind which nothing is in its segment yet: the closing block's, or else the open one's. Under the append lock,
+ * or of a page that nobody changes. */
+static inline struct jlog_slot *jlog_unwritten_slot(struct jlog_page *page)
+{
+    return &page->slots[(page->generation - (jlog_is_closing(page) ? 1 : 0)) & 1];
+}
+
+/* The same without the lock, as it stood at one moment. A block is noted as unwritten before the next one is open, so that
+ * the note is read after the generation; and once it is written its slot is filled anew before the generation says so, so
+ * that both are looked at again. */
+static inline struct jlog_slot jlog_first_unwritten(const struct jlog_page *page)
+{
+    struct jlog_slot slot;
+    uint64_t generation;
+    int closing;
+
+    do {
+        generation = jlog_load_acquire(&page->generation);
+        closing = jlog_is_unwritten(page, generation - 1);
+        slot = page->slots[(generation - (closing ? 1 : 0)) & 1];
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    } while (jlog_load_acquire(&page->generation) != generation ||
+             (closing && !jlog_is_unwritten(page, generation - 1)));
+    return slot;
 }
 
 /* Bytes of the body that a block at this offset may use: the buffer, or what is left of the segment if less. */
@@ -461,25 +379,6 @@ static inline int64_t jlog_put_record(struct jlog_buffer *buffer, uint8_t *recor
     memcpy(jlog_body(buffer, slot->generation) + start, record, bytes);
     return (int64_t)jlog_publish(buffer, slot, start + (uint32_t)bytes,
                                  jlog_crc32c(jlog_block_crc(buffer, slot), record, bytes), 1);
-}
-
-/* --- Waiting for the durable end ---------------------------------------------------------------------------------- */
-
-static inline void jlog_tell(uint32_t *futex) { jlog_futex(futex, FUTEX_WAKE, INT_MAX, NULL); }
-
-static inline uint32_t jlog_add32(uint32_t *at, int32_t change)
-{
-    return __atomic_add_fetch(at, (uint32_t)change, __ATOMIC_SEQ_CST);
-}
-
-static inline uint64_t jlog_add64(uint64_t *at, uint64_t change)
-{
-    return __atomic_add_fetch(at, change, __ATOMIC_SEQ_CST);
-}
-
-static inline int jlog_replace64(uint64_t *at, uint64_t expected, uint64_t value)
-{
-    return __atomic_compare_exchange_n(at, &expected, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
 /* --- The switch ------------------------------------------------------------------------------------------------

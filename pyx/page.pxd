@@ -1,8 +1,31 @@
-"""What page.h and clock.h declare, for the Cython sources."""
+"""What page.h, atomic.h and clock.h declare, for the Cython sources."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from jlog._core.format cimport jlog_block_header
+
+
+cdef extern from "atomic.h" nogil:
+    enum:
+        JLOG_WAITERS
+
+    uint64_t jlog_load_acquire(const uint64_t *at)
+    void jlog_store_release(uint64_t *at, uint64_t value)
+    uint32_t jlog_load32_acquire(const uint32_t *at)
+    void jlog_full_fence()
+    void jlog_raise_to(uint64_t *at, uint64_t value)
+    bint jlog_try_lock(uint32_t *word, uint32_t owner)
+    void jlog_unlock(uint32_t *word)
+    bint jlog_spin_lock(uint32_t *word, uint32_t owner, int turns)
+    bint jlog_sleep_lock(uint32_t *word, uint32_t owner, int64_t timeout_us, uint32_t *found)
+    bint jlog_take_word(uint32_t *word, uint32_t dead, uint32_t owner)
+    void jlog_pause()
+    void jlog_tell(uint32_t *futex)
+    uint32_t jlog_add32(uint32_t *at, int32_t change)
+    uint64_t jlog_add64(uint64_t *at, uint64_t change)
+    bint jlog_replace64(uint64_t *at, uint64_t expected, uint64_t value)
+    void jlog_futex_wait(uint32_t *futex, uint32_t value, int64_t timeout_us)
+    long jlog_futex(uint32_t *word, int operation, uint32_t value, const void *timeout)
 
 
 cdef extern from "clock.h" nogil:
@@ -127,35 +150,22 @@ cdef extern from "page.h" nogil:
 
     uint32_t jlog_slot_crc(const jlog_slot *slot, const uint8_t *uuid)
     uint32_t jlog_word_used(uint64_t word)
+    uint32_t jlog_word_raw(uint64_t word)
     uint32_t jlog_word_crc(uint64_t word)
     uint64_t jlog_word(uint32_t used, uint32_t crc)
-    uint64_t jlog_load_acquire(const uint64_t *at)
-    void jlog_store_release(uint64_t *at, uint64_t value)
-    uint32_t jlog_load32_acquire(const uint32_t *at)
-    void jlog_full_fence()
-    void jlog_raise_to(uint64_t *at, uint64_t value)
-    bint jlog_try_lock(uint32_t *word, uint32_t owner)
-    void jlog_unlock(uint32_t *word)
-    bint jlog_spin_lock(uint32_t *word, uint32_t owner, int turns)
-    bint jlog_sleep_lock(uint32_t *word, uint32_t owner, int64_t timeout_us, uint32_t *found)
-    bint jlog_take_word(uint32_t *word, uint32_t dead, uint32_t owner)
     void jlog_wake(jlog_page *page)
     jlog_slot *jlog_open_slot(jlog_page *page)
     uint8_t *jlog_body(const jlog_buffer *buffer, uint64_t generation)
-    jlog_slot *jlog_unwritten_slot(jlog_page *page, uint64_t generation)
-    bint jlog_slot_stood(const jlog_page *page, const jlog_slot *slot, uint64_t generation)
+    bint jlog_is_unwritten(const jlog_page *page, uint64_t generation)
     bint jlog_is_closing(const jlog_page *page)
-    void jlog_pause()
+    jlog_slot *jlog_unwritten_slot(jlog_page *page)
+    jlog_slot jlog_first_unwritten(const jlog_page *page)
     uint32_t jlog_block_capacity(const jlog_page *page, uint64_t offset)
     bint jlog_block_reserved(const jlog_page *page, const jlog_slot *slot)
     uint32_t jlog_block_room(const jlog_page *page, const jlog_slot *slot, uint64_t bytes)
     bint jlog_is_full(const jlog_page *page, uint64_t end)
     bint jlog_period_is_over(const jlog_page *page, int64_t now_us)
     void jlog_begin_period(jlog_page *page, int64_t now_us)
-    void jlog_tell(uint32_t *futex)
-    uint32_t jlog_add32(uint32_t *at, int32_t change)
-    uint64_t jlog_add64(uint64_t *at, uint64_t change)
-    bint jlog_replace64(uint64_t *at, uint64_t expected, uint64_t value)
     bint jlog_may_append(const jlog_page *page, uint64_t count)
     int64_t jlog_clamped_now_us(jlog_buffer *buffer)
     int64_t jlog_block_base(jlog_buffer *buffer, const jlog_slot *slot, int64_t first_us)
@@ -165,5 +175,3 @@ cdef extern from "page.h" nogil:
     int64_t jlog_put_record(jlog_buffer *buffer, uint8_t *record, size_t bytes, int64_t now_us)
     void jlog_switch(jlog_page *page, uint64_t segment, uint64_t offset, uint64_t first_sequence,
                      uint64_t previous_offset, uint32_t capacity)
-    void jlog_futex_wait(uint32_t *futex, uint32_t value, int64_t timeout_us)
-    long jlog_futex(uint32_t *word, int operation, uint32_t value, const void *timeout)

@@ -9,8 +9,6 @@ cdef enum:
 # What a reader sees of the buffer at one moment.
 cdef struct Snapshot:
     jlog_slot slot
-    uint32_t used
-    uint32_t crc
     uint64_t durable_end
     bint is_closing  # the block before is not in its segment yet: this one
     jlog_slot closing

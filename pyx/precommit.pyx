@@ -27,7 +27,6 @@ from jlog._core.page cimport (
     jlog_pause,
     jlog_slot,
     jlog_slot_crc,
-    jlog_word_crc,
     jlog_word_used,
 )
 
@@ -188,8 +187,6 @@ cdef class Precommit:
                     and not (found.is_closing and not is_before(before, &found.slot, self.uuid)):
                 found.closing = before[0]
                 found.capacity = page.capacity if page.capacity <= JLOG_CAPACITY_MAX else self.room()
-                found.used = jlog_word_used(found.slot.word)
-                found.crc = jlog_word_crc(found.slot.word)
                 found.durable_end = page.durable_end
                 found.new_inode = page.new_inode if page.incarnation & 1 else 0
                 found.new_end = page.new_end

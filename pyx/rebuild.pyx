@@ -7,6 +7,7 @@ from collections import namedtuple
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from jlog._core.buffered cimport stored_body
 from jlog._core.end cimport JournalEnd
 from jlog._core.file cimport jlog_write_at
 from jlog._core.format cimport (
@@ -40,7 +41,6 @@ from jlog._core.page cimport (
 )
 from jlog._core.open_block cimport OpenBlock
 from jlog._core.precommit cimport PAGE_VALID, Precommit
-from jlog._core.recovery cimport stored_body
 from jlog._core.segment cimport fill_segment_header
 
 from jlog._core.copies import NONE
@@ -147,7 +147,7 @@ def look_at_page(directory, bytes uuid not None):
     empty = slot.word == 0
     open_first, whole = slot.first_sequence, empty or is_among(bodies, slot)
     if current and jlog_is_closing(page):
-        slot = jlog_unwritten_slot(<jlog_page *> page, page.generation)
+        slot = jlog_unwritten_slot(<jlog_page *> page)
         whole = whole and is_among(bodies, slot)
     return Page(ready, current, current and whole, current and empty and page.direct == page.generation,
                 current and page.sync_error != 0, slot.segment, slot.offset, slot.first_sequence, open_first, bodies)

@@ -1,19 +1,17 @@
 """Where the journal ends when nobody is there to ask, and how the next writer makes it whole.
 
-Only processes died: the control page still says it, and little is to do. The power failed (or the directory was copied):
-the segments are read from the synced mark on, and what follows the valid prefix was promised to nobody.
+Only processes died: the control page still says it (buffered.pyx), and little is to do. The power failed (or the directory
+was copied): the segments are read from the synced mark on, and what follows the valid prefix was promised to nobody.
 """
 
 import os
 import time
 from collections import namedtuple
 
-from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memset
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
+from libc.string cimport memset
 
-from jlog._core.copies import NONE
 from jlog._core.format cimport (
-    JLOG_CODEC_NONE,
     JLOG_KIND_RECORDS,
     JLOG_KIND_STATE,
     JLOG_LEASE_STRIDE,
@@ -23,7 +21,6 @@ from jlog._core.format cimport (
     JLOG_TAG_STATE,
     jlog_block_header,
     jlog_block_header_crc,
-    jlog_block_header_valid,
     jlog_crc32c,
     jlog_fill_block_header,
     jlog_load64,
@@ -31,30 +28,23 @@ from jlog._core.format cimport (
     jlog_walk,
     jlog_walk_records,
 )
-from jlog._core.file cimport jlog_inode, jlog_sync_data, jlog_sync_directory, jlog_write_at
+from jlog._core.file cimport jlog_sync_data, jlog_sync_directory, jlog_write_at
 from jlog._core.page cimport (
     JLOG_BASE_BYTES,
-    JLOG_CAPACITY_MIN,
     JLOG_FAILPOINT,
-    JLOG_PAGE_BYTES,
     JLOG_PAGE_READY,
     JLOG_PAGE_RECOVERING,
     jlog_block_capacity,
     jlog_clock_us,
     jlog_full_fence,
-    jlog_is_closing,
-    jlog_open_slot,
     jlog_page,
-    jlog_slot,
-    jlog_slot_crc,
     jlog_switch,
-    jlog_unwritten_slot,
-    jlog_word_crc,
-    jlog_word_used,
 )
-from jlog._core.precommit cimport PAGE_VALID, Precommit
+from jlog._core.precommit cimport Precommit
 from jlog._core.segment cimport BLOCK_VALID, SegmentFile, block_problem, fill_segment_header
 
+from jlog._core.buffered import stored_bodies
+from jlog._core.copies import NONE
 from jlog._core.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES, index_name, list_segments, segment_name, walk_body
 from jlog.errors import CorruptJournal
 from jlog.filesystem import share
@@ -141,159 +131,6 @@ def _vouched(directory, uuid, segments, segment, offset, sequence):
                 if block.durable_end > sequence:
                     return first
             block = file.next_block(block.offset + BLOCK_HEADER_BYTES + block.stored_bytes, file.file_bytes)
-    return None
-
-
-# --- What the page says -----------------------------------------------------------------------------------------
-
-
-cdef bint body_is_whole(Precommit precommit, const jlog_slot *slot) noexcept:
-    """Whether the mapped body is what the slot's word says. The page's capacity fits into the file."""
-    cdef uint32_t used = jlog_word_used(slot.word)
-    if used == 0:
-        return jlog_word_crc(slot.word) == 0
-    if used < JLOG_BASE_BYTES or used > precommit.page.capacity:
-        return False
-    return jlog_crc32c(0, mapped_body(precommit, slot), used) == jlog_word_crc(slot.word)
-
-
-cdef const uint8_t *mapped_body(Precommit precommit, const jlog_slot *slot) noexcept:
-    return <uint8_t *> precommit.page + JLOG_PAGE_BYTES + (slot.generation & 1) * precommit.page.capacity
-
-
-cdef bint closing_is_whole(Precommit precommit) noexcept:
-    """Whether the closing block's header is of its place and its body, and the open block begins behind it."""
-    cdef jlog_page *page = precommit.page
-    cdef const jlog_block_header *header = &page.closing
-    cdef jlog_slot *slot = jlog_unwritten_slot(page, page.generation)
-    cdef jlog_slot *following = jlog_open_slot(page)
-    cdef uint32_t used = jlog_word_used(slot.word)
-    if slot.generation != page.generation - 1 or slot.crc != jlog_slot_crc(slot, precommit.uuid):
-        return False
-    if used <= JLOG_BASE_BYTES or not body_is_whole(precommit, slot):
-        return False
-    return (jlog_block_header_valid(header, precommit.uuid, slot.segment, slot.offset)
-            and header.first_sequence == slot.first_sequence and header.stored_bytes == used - JLOG_BASE_BYTES
-            and header.stored_crc == jlog_crc32c(0, mapped_body(precommit, slot) + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES)
-            and following.segment == slot.segment and following.offset == slot.offset + sizeof(header[0]) + header.stored_bytes
-            and following.first_sequence == slot.first_sequence + header.record_count)
-
-
-def only_processes_died(directory, bytes uuid not None, Precommit precommit not None, bounds) -> bool:
-    """Whether the mapped page is the truth though nobody is there: it is of this boot and this file, and what stands in
-    the segment agrees with it."""
-    cdef uint64_t said = precommit.page.capacity
-    if precommit.identify(precommit.page) != PAGE_VALID:
-        return False
-    # No checksum is over the capacity: it is the one with which the bodies are whole.
-    for capacity in dict.fromkeys((said, precommit.room())):
-        if JLOG_CAPACITY_MIN <= capacity <= precommit.room():
-            precommit.page.capacity = capacity
-            if agrees(directory, uuid, precommit, bounds):
-                return True
-    precommit.page.capacity = said
-    return False
-
-
-cdef bint agrees(directory, bytes uuid, Precommit precommit, bounds) except -1:
-    cdef jlog_page *page = precommit.page
-    cdef jlog_slot *slot
-    cdef jlog_walk walk
-    cdef const uint8_t *body
-    cdef uint32_t used
-    cdef size_t raw
-    cdef uint64_t offset, previous
-    cdef SegmentFile file
-    slot = jlog_open_slot(page)
-    if slot.generation != page.generation or slot.crc != jlog_slot_crc(slot, precommit.uuid):
-        return False
-    if not body_is_whole(precommit, slot):
-        return False
-    body = mapped_body(precommit, slot)
-    used = jlog_word_used(slot.word)
-    raw = used - JLOG_BASE_BYTES if used else 0
-    if jlog_walk_records(body + JLOG_BASE_BYTES, raw, jlog_load64(body), &walk) != 0:
-        return False
-    if (bounds.mark_sequence, bounds.mark_segment) > (slot.first_sequence + walk.record_count, slot.segment):
-        return False
-    try:
-        file = SegmentFile(directory, slot.segment, uuid)
-    except (CorruptJournal, FileNotFoundError):
-        return False
-    if jlog_is_closing(page):
-        if not closing_is_whole(precommit):
-            return False
-        slot = jlog_unwritten_slot(page, page.generation)
-    offset, previous = slot.offset, slot.previous_offset
-    if page.incarnation & 1 and jlog_inode(file.fd) == page.new_inode:  # killed before the switch to it
-        offset, previous = page.new_end, 0
-    if previous:
-        if file.read_block(previous, True) != BLOCK_VALID:
-            return False
-    elif blocks_end(file, offset) != offset:
-        return False
-    if jlog_is_closing(page) or file.read_block(offset, True) != BLOCK_VALID:
-        return True
-    if used == 0:
-        return page.direct == page.generation
-    # A write-out that was killed or failed: it is the body as it was then; compressed, all of it, for it was closed first.
-    if file.header.codec != JLOG_CODEC_NONE:
-        return (file.header.first_sequence == slot.first_sequence and file.header.raw_bytes == raw
-                and file.header.raw_crc == jlog_crc32c(0, body + JLOG_BASE_BYTES, raw))
-    return (file.header.first_sequence == slot.first_sequence and file.header.raw_bytes <= raw
-            and memcmp(file.body, body + JLOG_BASE_BYTES, file.header.raw_bytes) == 0)
-
-
-cdef uint64_t blocks_end(SegmentFile file, uint64_t limit) except? 0:
-    """Where the first block begins that lies at or behind `limit`, or where the blocks end before that."""
-    cdef uint64_t offset = SEGMENT_HEADER_BYTES
-    while offset < limit and file.read_block(offset, False) == BLOCK_VALID:
-        offset += sizeof(jlog_block_header) + file.header.stored_bytes
-    return offset
-
-
-def stored_bodies(Precommit precommit not None, segment, offset, sequence) -> list:
-    """The bodies in the buffer, each with its base time, that go on exactly at this end, one behind the other: none, the open
-    block's, the closing one's, or both. Read without mapping, also for who may change nothing."""
-    cdef const jlog_page *page
-    cdef jlog_slot *slot
-    cdef jlog_walk walk
-    cdef bytes content = os.pread(precommit.fd, JLOG_PAGE_BYTES, 0), body
-    cdef uint32_t used
-    found = []
-    if len(content) < JLOG_PAGE_BYTES:
-        return found
-    page = <const jlog_page *> <const uint8_t *> content
-    for _ in range(2):
-        for parity in range(2):
-            slot = <jlog_slot *> &page.slots[parity]
-            used = jlog_word_used(slot.word)
-            if slot.crc != jlog_slot_crc(slot, precommit.uuid) or used <= JLOG_BASE_BYTES:
-                continue
-            if (slot.segment, slot.offset, slot.first_sequence) != (segment, offset, sequence):
-                continue
-            body = stored_body(precommit.fd, page, slot)
-            if body is None or jlog_walk_records(<const uint8_t *> body + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES,
-                                                 jlog_load64(<const uint8_t *> body), &walk) != 0:
-                continue
-            found.append(body)
-            offset += BLOCK_HEADER_BYTES + used - JLOG_BASE_BYTES
-            sequence += walk.record_count
-            break
-    return found
-
-
-cdef bytes stored_body(int fd, const jlog_page *page, const jlog_slot *slot):
-    """What the slot's word vouches for; None where it does not stand there. Pages of layout 1 have one body. No checksum is
-    over the capacity: then it is what there is room for."""
-    cdef uint32_t used = jlog_word_used(slot.word)
-    cdef bytes body
-    size = os.fstat(fd).st_size
-    for capacity in (page.capacity, max(0, size - JLOG_PAGE_BYTES) // 2):
-        begin = JLOG_PAGE_BYTES + (capacity if slot.generation & 1 and page.layout != 1 else 0)
-        body = os.pread(fd, used, begin) if begin < size else b""
-        if <uint32_t> len(body) == used and jlog_crc32c(0, <const uint8_t *> body, used) == jlog_word_crc(slot.word):
-            return body
     return None
 
 

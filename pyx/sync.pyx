@@ -19,6 +19,7 @@ from jlog._core.page cimport (
     jlog_add32,
     jlog_add64,
     jlog_clock_us,
+    jlog_first_unwritten,
     jlog_futex_wait,
     jlog_load32_acquire,
     jlog_load_acquire,
@@ -26,11 +27,9 @@ from jlog._core.page cimport (
     jlog_raise_to,
     jlog_replace64,
     jlog_slot,
-    jlog_slot_stood,
     jlog_store_release,
     jlog_tell,
     jlog_try_lock,
-    jlog_unwritten_slot,
     jlog_wake,
 )
 
@@ -204,18 +203,14 @@ cdef class Syncer(Caller):
     cdef tuple sync_written(self, bint alone):
         """Every block that is written now. The end is read before the fdatasync, and returned for the mark."""
         cdef jlog_page *page = self.buffer.page
-        cdef jlog_slot *slot
+        cdef jlog_slot slot
         cdef int error = 0
         cdef int64_t began_us
         cdef uint64_t number
         if page.sync_error != 0:
             self.fail_sync(page.sync_error)
-        while True:
-            generation = jlog_load_acquire(&page.generation)
-            slot = jlog_unwritten_slot(page, generation)
-            written, segment, offset, end = slot.generation, slot.segment, slot.offset, slot.first_sequence
-            if jlog_slot_stood(page, slot, generation):
-                break
+        slot = jlog_first_unwritten(page)
+        written, segment, offset, end = slot.generation, slot.segment, slot.offset, slot.first_sequence
         began_us = jlog_clock_us(CLOCK_MONOTONIC)
         # Whoever dies in its fdatasync may have been told of a failure, and have told nobody: its number stays.
         number = jlog_add64(&page.sync_number, 1)

@@ -19,15 +19,16 @@ sync ingest
 calls arrow follow watch
 iterate
 append cursor rows
-encode blocks rebuild
-open_block
-end window
+encode blocks rebuild roll
+open_block direct
+end window closing
 member recovery index record wake
+buffered
 segment precommit
 copies
 lock page columns
 format file
-checksum clock fork recent utf8
+atomic checksum clock fork recent utf8
 failpoint
 """.strip().splitlines()
 
