@@ -73,6 +73,7 @@ FINAL = (
 OFFSET_GONE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
 # Who leads the partition has changed a moment ago, and the client or the broker does not know it yet.
 LEADER_UNKNOWN = (
+    KafkaError._NOENT,  # "No leaders found": of a topic that was made a moment ago
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.FENCED_LEADER_EPOCH,
