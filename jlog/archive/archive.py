@@ -238,7 +238,10 @@ class Archive:
                 self._target.put(segment.path, wanted.name, progress)
             except JournalError:
                 os.stat(segment.path)
-                raise
+                # Another process may have been first, and have removed this upload for one that was killed.
+                self._names = self._target.sizes()
+                if not self._holds(wanted):
+                    raise
             self._names[wanted.name] = wanted.size_bytes
             if not self._holds(wanted):
                 raise JournalError(

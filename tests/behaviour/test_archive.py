@@ -12,6 +12,7 @@ import pytest
 
 import jlog
 from behaviour.journals import SMALL, fill, read_away, sequences, value_of, values
+from jlog.archive.target import Target
 
 URLS = ["file", "memory", pytest.param("s3", marks=pytest.mark.xdist_group("s3"))]
 
@@ -203,6 +204,23 @@ def test_a_segment_that_is_there_whole_is_not_uploaded_again(make, files):
     removed = journal.clean(progress=told.append)
     assert sum(told) == sum(segment.size_bytes for segment in removed[1:])
     assert (folder / f"{0:020d}.seg").stat().st_ino == inode
+
+
+def test_who_is_overtaken_in_its_upload_goes_on_behind_it(make, files, path, monkeypatch):
+    """The other one takes the upload for what a killed process has left, and removes it."""
+    journal = make(files)
+    rename, first, renamed = Target._rename, journal.segments()[0], []
+
+    def overtaken(target, beside, name):
+        if name == os.path.basename(first.path) and name not in renamed:
+            renamed.append(name)
+            jlog.archive.Archive.of_journal(files, str(path)).store(first)
+        rename(target, beside, name)
+
+    monkeypatch.setattr(Target, "_rename", overtaken)
+    assert len(journal.clean()) == 5
+    assert renamed
+    assert values(files) == all_values(50)
 
 
 def test_a_half_segment_is_none_for_who_reads(make, files):
