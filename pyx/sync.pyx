@@ -48,7 +48,9 @@ cdef enum:
     CLOCK_MONOTONIC = 1
     ALONE_AFTER_US = 1_000_000  # without any sync being done: whoever has the word may be stopped
     SLICE_US = 20_000
-    GATHER_MAX_US = 500
+    GATHER_SYNCS = 2  # as long as so many fdatasyncs take the first of a group waits for the others,
+    GATHER_MAX_US = 500  # or so long,
+    PATIENT_SYNCS = 8  # and the others for the first
     TURN_US = 60
     UPKEEP_US = 30_000_000
     UPKEEP_SEGMENTS = 16
@@ -109,7 +111,7 @@ cdef class Syncer(Caller):
         return self.wait_durable(generation if empty else generation + 1, timeout)
 
     cdef int wait_durable(self, uint64_t wanted, timeout) except -1:
-        """Until the blocks of all generations before `wanted` are synced, by whoever is first to have the sync word."""
+        """Until the blocks of all generations before `wanted` are synced, by this one or another that has the sync word."""
         cdef jlog_page *page = self.buffer.page
         cdef uint32_t counter, last, arrival
         cdef int64_t began_us, pause_us
@@ -145,7 +147,8 @@ cdef class Syncer(Caller):
 
     cdef int64_t gather_us(self, uint32_t arrival) noexcept:
         """How long this one waits for others to come; 0 if it is to lead. Those that the last sync served are about to come
-        again, and the last of them leads: nobody has to be woken for it. The first looks whether they have come."""
+        again, and the last of them leads: nobody has to be woken for it. If they don't come the first leads, or else, where
+        that one is gone or stopped, whoever has waited longest."""
         cdef jlog_page *page = self.buffer.page
         cdef uint32_t served
         if jlog_load32_acquire(&page.sync_lock) != 0:
@@ -153,7 +156,9 @@ cdef class Syncer(Caller):
         served = jlog_load32_acquire(&page.sync_served)
         if <int32_t> (arrival - served) <= 0 or jlog_load32_acquire(&page.sync_arrivals) - served >= page.sync_group:
             return 0
-        return min(2 * self.sync_us, GATHER_MAX_US) if arrival - served == 1 else SLICE_US
+        if arrival - served == 1:
+            return min(GATHER_SYNCS * self.sync_us, GATHER_MAX_US)
+        return min(PATIENT_SYNCS * self.sync_us or SLICE_US, SLICE_US)
 
     cdef bint take_sync_lock(self) noexcept:
         """From a dead owner too; False while a living one has it."""
