@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 128 << 10
 THREADS = 8
-DURABLE_RECORDS = 2000
+DURABLE_RECORDS = 10_000
 
 TARGETS = {"append": "≥ 2.0×", "extend": "≥ 1.5×", "processes": "≥ 1.2×", "values": "≥ 6×"}
 
