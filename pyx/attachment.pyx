@@ -30,6 +30,7 @@ from jlog._core.page cimport (
     jlog_page,
     jlog_slot,
     jlog_unlock,
+    jlog_unwritten_slot,
 )
 from jlog._core.precommit cimport PAGE_VALID, Precommit
 from jlog._core.segment cimport SegmentFile
@@ -229,7 +230,10 @@ cdef class Attachment(Syncer):
             page.clamp_us = file.created_us if previous is None else previous.clock_us
         page.lease_limit = page.closed = page.durable_generation = 0
         page.state = page.generation - 1
-        page.durable_segment, page.durable_end = bounds.mark_segment, bounds.mark_sequence
+        # Those that were told how far it is durable must not hear of less: the mark moves behind that.
+        if not bounds.mark_sequence <= page.durable_end <= jlog_unwritten_slot(page).first_sequence:
+            page.durable_end = bounds.mark_sequence
+        page.durable_segment = bounds.mark_segment
 
     cdef finish_dead(self):
         """What they left half done."""

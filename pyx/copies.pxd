@@ -6,6 +6,12 @@ from jlog._core.lock cimport LockFile
 cdef bint read_copies(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1
 cdef int write_copies(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path) except -1
 
+# The synced mark: a boundary of blocks before which everything is synced.
+cdef struct Mark:
+    uint64_t segment
+    uint64_t offset
+    uint64_t sequence
+
 cdef class BoundsFile:
     cdef readonly str path
     cdef LockFile _lock_file
@@ -14,4 +20,6 @@ cdef class BoundsFile:
     cdef uint8_t uuid[16]
 
     cdef bint read_into(self, jlog_bounds *bounds) except -1
-    cdef int move_mark_unheld(self, uint64_t segment, uint64_t offset, uint64_t sequence) noexcept nogil
+    cdef bint try_begin(self)
+    cdef end(self)
+    cdef int move_mark(self, const Mark *mark) noexcept nogil

@@ -8,7 +8,7 @@ import os
 import threading
 from collections import namedtuple
 
-from libc.errno cimport EAGAIN, EIO, EPROTO
+from libc.errno cimport EAGAIN, EBADMSG, EPROTO
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
@@ -203,32 +203,26 @@ cdef class BoundsFile:
                 raise OSError(error, os.strerror(error), self.path)
         return self.read()
 
-    def move_mark(self, uint64_t segment, uint64_t offset, uint64_t sequence):
-        """What each sync does instead of update(mark=…): without the GIL, with few system calls, and not at all while
-        somebody else writes, for the next sync moves it too."""
-        cdef int error
-        if not self._mutex.acquire(False):
-            return
-        try:
-            with nogil:
-                error = self.move_mark_unheld(segment, offset, sequence)
-        finally:
-            self._mutex.release()
-        if error != 0:
-            self.read()  # raises what update() would raise for copies that are not valid
-            raise OSError(error, os.strerror(error), self.path)
+    cdef bint try_begin(self):
+        """Whether no other thread writes it now: then until end()."""
+        return self._mutex.acquire(False)
 
-    cdef int move_mark_unheld(self, uint64_t segment, uint64_t offset, uint64_t sequence) noexcept nogil:
+    cdef end(self):
+        self._mutex.release()
+
+    cdef int move_mark(self, const Mark *mark) noexcept nogil:
+        """What each sync does, between try_begin() and end(), instead of update(mark=…): with few system calls, and not at all
+        while another process writes, for the next sync moves it too. 0, or errno; EBADMSG where no copy is valid."""
         cdef jlog_bounds bounds
         cdef int found, error = self._lock_file.try_lock(F_WRLCK, BOUNDS_BYTE, 1)
         if error != 0:
             return 0 if error == EAGAIN else error
         found = find_copy(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid)
         if found == 1:
-            raise_mark(&bounds, segment, offset, sequence)
+            raise_mark(&bounds, mark.segment, mark.offset, mark.sequence)
             error = put_copies(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid)
         else:
-            error = EIO if found == 0 else -found
+            error = EBADMSG if found == 0 else -found
         self._lock_file.unlock(BOUNDS_BYTE, 1)
         return error
 

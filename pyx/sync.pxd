@@ -1,10 +1,12 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from jlog._core.calls cimport Caller
+from jlog._core.copies cimport Mark
 
 cdef class Syncer(Caller):
     cdef uint64_t synced_incarnation  # whose name is in the directory for certain
     cdef int64_t sync_us  # how long the last fdatasync took
+    cdef int mark_error  # errno where the mark could not be moved last
     cdef object upkeep
     cdef int64_t kept_up_us
 
@@ -14,8 +16,8 @@ cdef class Syncer(Caller):
     cdef int64_t gather_us(self, uint32_t arrival) noexcept
     cdef int lead(self, uint64_t wanted, timeout) except -1
     cdef int sync_alone(self, timeout) except -1
-    cdef int move_mark(self, mark) except -1
-    cdef tuple sync_written(self, bint alone)
+    cdef int tell(self, const Mark *mark, bint has_word) except -1
+    cdef int sync_written(self, Mark *mark, bint alone) except -1
     cdef int sync_segment(self, uint64_t segment, uint64_t end, uint64_t number) except -1
     cdef int64_t sync_pause_us(self) noexcept
     cdef int keep_up_pinned(self, int64_t now_us) except -1

@@ -11,7 +11,9 @@ from libc.errno cimport EIO
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+from jlog._core.copies cimport BoundsFile, Mark
 from jlog._core.file cimport jlog_sync_data, jlog_sync_directory
+from jlog._core.format cimport JLOG_NONE
 from jlog._core.member cimport DONE, Call
 from jlog._core.page cimport (
     JLOG_FAILPOINT,
@@ -78,11 +80,6 @@ cdef void take_turn() noexcept nogil:
 
 cdef void leave_turn() noexcept nogil:
     jlog_store_release(<uint64_t *> &turn_us, 0)
-
-
-cdef void tell_synced(jlog_page *page) noexcept nogil:
-    jlog_add32(&page.sync_counter, 1)
-    jlog_tell(&page.sync_counter)
 
 
 cdef class Syncer(Caller):
@@ -174,39 +171,51 @@ cdef class Syncer(Caller):
         """With the sync word: writes out the open block, and syncs for all who wait."""
         cdef jlog_page *page = self.buffer.page
         cdef uint32_t served = page.sync_served
-        mark = None
+        cdef Mark mark
+        mark.segment = JLOG_NONE
         leave_turn()
         try:
             if jlog_load_acquire(&page.durable_generation) < wanted:
                 page.sync_served = jlog_load32_acquire(&page.sync_arrivals)
                 self.flush(timeout)
-                mark = self.sync_written(False)
+                self.sync_written(&mark, False)
                 page.sync_group = jlog_load32_acquire(&page.sync_arrivals) - served
         finally:
-            with nogil:  # who is woken wants the GIL
-                self.release(&page.sync_lock)
-                tell_synced(page)
-                take_turn()
-        self.move_mark(mark)
+            self.tell(&mark, True)
         return 0
 
     cdef int sync_alone(self, timeout) except -1:
         """Beside whoever has the word, which may be stopped and know of a failure."""
+        cdef Mark mark
         self.flush(timeout)
-        mark = self.sync_written(True)
-        tell_synced(self.buffer.page)
-        self.move_mark(mark)
+        self.sync_written(&mark, True)
+        return self.tell(&mark, False)
+
+    cdef int tell(self, const Mark *mark, bint has_word) except -1:
+        """Lets those go on that wait; then the mark is moved, of which little depends. Without the GIL: they want it."""
+        cdef jlog_page *page = self.buffer.page
+        cdef BoundsFile bounds = self.bounds_file
+        cdef bint moves = mark.segment != JLOG_NONE and bounds.try_begin()
+        cdef int error = 0
+        with nogil:
+            if has_word:
+                self.release(&page.sync_lock)
+            jlog_add32(&page.sync_counter, 1)
+            jlog_tell(&page.sync_counter)
+            JLOG_FAILPOINT(b"sync.told")
+            if moves:
+                error = bounds.move_mark(mark)
+            take_turn()
+        if moves:
+            bounds.end()
+        if error != self.mark_error:
+            self.mark_error = error
+            if error != 0:  # nothing is less durable for that, and whoever needs a lease raises
+                logging.getLogger("jlog").warning("%s: the synced mark cannot be moved: %s", bounds.path, os.strerror(error))
         return 0
 
-    cdef int move_mark(self, mark) except -1:
-        """Once all have been told: recovery has less to read, and that is all that depends on it."""
-        JLOG_FAILPOINT(b"sync.told")
-        if mark is not None:
-            self.bounds_file.move_mark(*mark)
-        return 0
-
-    cdef tuple sync_written(self, bint alone):
-        """Every block that is written now. The end is read before the fdatasync, and returned for the mark."""
+    cdef int sync_written(self, Mark *mark, bint alone) except -1:
+        """Every block that is written now. The end is read before the fdatasync, and becomes the mark."""
         cdef jlog_page *page = self.buffer.page
         cdef jlog_slot slot
         cdef int error = 0
@@ -243,7 +252,8 @@ cdef class Syncer(Caller):
         jlog_wake(page)  # readers of what is durable
         jlog_raise_to(&page.durable_generation, written)
         self.forget_descriptors(segment)
-        return segment, offset, end
+        mark.segment, mark.offset, mark.sequence = segment, offset, end
+        return 0
 
     cdef int sync_segment(self, uint64_t segment, uint64_t end, uint64_t number) except -1:
         """Through the descriptor that was open when the segment was written, if this process has it. One that is younger
@@ -326,19 +336,18 @@ cdef class Syncer(Caller):
 
     cdef int keep_up_pinned(self, int64_t now_us) except -1:
         cdef jlog_page *page = self.buffer.page
+        cdef Mark mark
         if page.sync_mode == JLOG_SYNC_INTERVAL:
             if now_us - self.kept_up_us >= self.sync_pause_us() - UPKEEP_PAUSE_US // 2:
                 self.kept_up_us = now_us
                 self.make_durable(UPKEEP_TIMEOUT)
         elif self.is_due(now_us) and self.take_sync_lock():
             self.kept_up_us = now_us
-            mark = None
+            mark.segment = JLOG_NONE
             try:
-                mark = self.sync_written(False)
+                self.sync_written(&mark, False)
             finally:
-                self.release(&page.sync_lock)
-                tell_synced(page)
-            self.move_mark(mark)
+                self.tell(&mark, True)
         return 0
 
     cdef bint is_due(self, int64_t now_us) except -1:

@@ -21,34 +21,41 @@ def bounds(path):
     lock_file = LockFile(str(path / "lock"))
     yield BoundsFile(str(path / "bounds"), bytes.fromhex(journal.uuid), lock_file)
     lock_file.close()
-    jlog.Journal.delete(path)
 
 
-def test_a_slow_sync_does_not_put_the_mark_back_into_a_segment_that_may_be_gone(bounds):
+def test_a_slow_sync_does_not_put_the_mark_back_into_a_segment_that_may_be_gone(path, bounds):
     bounds.update(mark=(10, 168, 10))
     assert bounds.update(mark=(0, 4000, 10)).mark_segment == 10
     assert bounds.update(mark=(10, 300, 12)).mark_sequence == 12
-    bounds.move_mark(10, 168, 10)
-    assert bounds.read().mark_sequence == 12
-    bounds.move_mark(10, 400, 14)
-    assert bounds.read()[1:4] == (10, 400, 14)
+    jlog.Journal.delete(path)
 
 
 def test_a_sync_does_not_wait_for_another_process_that_writes_bounds(path, bounds):
     other = LockFile(str(path / "lock"))
-    with other.held(1):
-        bounds.move_mark(10, 168, 10)
-        assert bounds.read().mark_sequence == 0
-    bounds.move_mark(10, 168, 10)
-    assert bounds.read().mark_sequence == 10
+    with jlog.Writer(path, sync="append") as writer:
+        writer.append(b"a")
+        assert bounds.read().mark_sequence == 1
+        with other.held(1):
+            writer.append(b"b")
+            assert jlog.Journal(path).stats().durable_end == 2
+            assert bounds.read().mark_sequence == 1
+        writer.append(b"c")
+        assert bounds.read().mark_sequence == 3
     other.close()
 
 
-def test_a_sync_that_finds_no_valid_bounds_says_what_to_do(path, bounds):
-    with open(path / "bounds", "r+b") as file:
-        file.write(b"x" * 8192)
-    with pytest.raises(jlog.CorruptJournal, match="jlogtool repair"):
-        bounds.move_mark(10, 168, 10)
+def test_a_mark_that_cannot_be_moved_is_logged_once_and_fails_no_append(path, bounds, caplog):
+    with jlog.Writer(path, sync="append") as writer:
+        writer.append(b"a")
+        content = (path / "bounds").read_bytes()
+        (path / "bounds").write_bytes(b"x" * len(content))
+        assert [writer.append(b"b"), writer.append(b"c")] == [1, 2]
+        assert [record.message for record in caplog.records if "synced mark" in record.message] == [
+            f"{path}/bounds: the synced mark cannot be moved: Bad message"
+        ]
+        (path / "bounds").write_bytes(content)
+        writer.append(b"d")
+        assert bounds.read().mark_sequence == 4
 
 
 def test_a_journal_that_was_made_again_under_an_open_writer_is_not_written_through_it(path):

@@ -117,6 +117,17 @@ def test_when_the_one_that_syncs_is_killed_alone_all_that_it_acknowledged_is_dur
         assert durable_end(path) == writer.next_sequence
 
 
+def test_who_reads_what_is_durable_is_not_put_back_when_all_writers_are_killed(together, tmp_path):
+    path = tmp_path / "j"
+    (victim,) = together(1, DURABLE)
+    victim.call("arm", "sync.told=kill@5")
+    victim.dies("append", "w0", 1000, 300)
+    with jlog.Reader(path, durable_only=True) as reader:
+        read = len(list(reader))
+        with jlog.Writer(path), jlog.Reader(path, durable_only=True, start="end") as behind:
+            assert behind.position == reader.position == read == 5
+
+
 @pytest.mark.parametrize("point", WITHOUT_THE_APPEND_LOCK)
 def test_while_the_one_that_syncs_is_stopped_the_others_go_on(together, tmp_path, point):
     path = tmp_path / "j"
