@@ -15,7 +15,7 @@ from jlog._core.lock import OWNERS, RANGES, LockFile
 from jlog._core.segment import Block, SegmentFile
 from jlog.backup import backup
 from jlog.damage import Damage, walk_segment
-from jlog.errors import CorruptJournal, JournalLocked, PositionLost, SubscriberExists
+from jlog.errors import CorruptJournal, JournalLocked, SubscriberExists
 from jlog.filesystem import journal_path
 from jlog.holes import Holes
 from jlog.meta import FORMAT_VERSION, create_journal, read_meta
@@ -300,12 +300,7 @@ class Journal:
             file.close()
 
     def _kept(self, sequence: int) -> int:
-        first = self.first_sequence
-        if sequence < first:
-            raise PositionLost(
-                f"{self._path}: the records before {first} have been removed by retention", first
-            )
-        return sequence
+        return int(self._cursor().kept(sequence))
 
     # --- Its care ---------------------------------------------------------------------------------------------------
 

@@ -101,7 +101,7 @@ class Reader:
             with positions.table_locked(self._path):
                 if not positions.exists(self._path, SUBSCRIBER, name):
                     sequence = find_start(self._path, self._meta, self._cursor, start)
-                    self._check_kept(sequence)
+                    self._cursor.kept(sequence)
                     positions.make(self._path, self._meta, SUBSCRIBER, name, sequence)
         self._file = positions.hold(self._path, self._meta, name)
         try:
@@ -294,7 +294,7 @@ class Reader:
             file.write(sequence)
         else:
             with positions.table_locked(self._path):
-                self._check_kept(sequence)
+                self._cursor.kept(sequence)
                 file.write(sequence)
         if durable:
             file.sync()
@@ -330,7 +330,7 @@ class Reader:
         self._cursor.check_open()
         with positions.table_locked(self._path):
             position = self.position
-            self._check_kept(position)
+            self._cursor.kept(position)
             positions.put(self._path, self._meta, CHECKPOINT, name, position)
 
     def rewind(self, name: str) -> None:
@@ -342,7 +342,7 @@ class Reader:
                 sequence = checkpoint.read()
             finally:
                 checkpoint.close()
-            self._check_kept(sequence)
+            self._cursor.kept(sequence)
             file.write(sequence)
             file.sync()
         self._clean_at = 0
@@ -384,16 +384,6 @@ class Reader:
     def _check_lost(self) -> None:
         if self._lost is not None:
             raise self._lost
-
-    def _check_kept(self, sequence: int) -> None:
-        """Under the table's lock, which keeps retention away."""
-        first = int(self._cursor.first_sequence)
-        if sequence < first:
-            raise PositionLost(
-                f"{self._path}: the records before {first} have been removed by retention, so that nothing can stand at "
-                f"{sequence}",
-                first,
-            )
 
 
 def check_limits(max_records: int, max_bytes: int) -> None:

@@ -11,7 +11,6 @@ cdef class Cursor(Blocks):
     cdef int refuse(self) except -1
     cdef void release(self) noexcept
     cdef int go_to(self, uint64_t sequence) except -1
-    cdef int check_kept(self, uint64_t sequence) except -1
     cdef bint enter_segment_of(self, uint64_t sequence) except -1
     cdef int go_to_end(self) except -1
     cdef int skip_to(self, uint64_t sequence) except -1

@@ -156,7 +156,7 @@ cdef class Cursor(Blocks):
         cdef bint inside
         gone = None
         while True:
-            self.check_kept(sequence)
+            sequence = self.kept(sequence)
             try:
                 inside = self.enter_segment_of(sequence)
                 break
@@ -178,12 +178,20 @@ cdef class Cursor(Blocks):
             self.skip_to(sequence)
         return 0
 
-    cdef int check_kept(self, uint64_t sequence) except -1:
-        first = self.first_sequence
-        if sequence < first:
-            raise PositionLost(f"{self.path}: the records before {first} have been removed by retention; seek to {first} or "
-                               "later", first)
-        return 0
+    def kept(self, uint64_t sequence) -> int:
+        """The sequence itself; or the first that is kept, where only numbers that were never given out lie between the two.
+        PositionLost where retention has removed records at or behind it."""
+        cdef uint64_t first = self.first_sequence
+        if sequence >= first:
+            return sequence
+        try:
+            file = SegmentFile(self.path, first, self.uuid)
+        except (FileNotFoundError, CorruptJournal):
+            file = None  # removed in this moment, or damaged
+        if file is not None and file.previous_segment != JLOG_NONE and file.previous_end_sequence <= sequence:
+            return first
+        raise PositionLost(f"{self.path}: the records before {first} have been removed by retention; seek to {first} or "
+                           "later", first)
 
     cdef bint enter_segment_of(self, uint64_t sequence) except -1:
         """A block at or before it. False where it lies in a hole, or in what is damaged or missing: reading goes on behind
@@ -197,7 +205,7 @@ cdef class Cursor(Blocks):
         at = max((s for s in segments if s <= sequence), default=segments[0])
         file = self.segment_file(at)
         if at > sequence:
-            self.check_kept(sequence)  # once more: it may have been cleaned before it was listed
+            self.kept(sequence)  # once more: it may have been cleaned before it was listed
             self.move_to(file, SEGMENT_HEADER_BYTES, sequence)
             return False
         if at == open_segment and sequence >= self.stop.now.slot.first_sequence:

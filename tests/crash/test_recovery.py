@@ -550,3 +550,32 @@ def test_a_second_recovery_killed_at_another_step_changes_nothing(killed, spawn,
     # An opener whose step did not come again has opened the journal: another hole follows the first then.
     holes = jlog.Journal(path).holes()
     assert (holes[0][0], holes[-1][1]) == (len(before), first)
+
+
+def test_who_had_read_all_before_a_power_loss_goes_on_behind_the_numbers_it_cost(spawn, tmp_path):
+    """Also where the segment that it stood in has been removed since."""
+    path = tmp_path / "j"
+    jlog.Journal.create(path, sync="append").add_subscriber("billing")
+    child = spawn()
+    child.call("open_writer", "w", str(path), {})
+    child.call("append", "w", 10, 100)
+    with jlog.Reader(path, "billing") as reader:
+        assert len(reader.read(1000)) == 10
+        reader.commit()
+        reader.checkpoint("end of day")
+    child.kill()
+    another_boot(path)
+    journal = jlog.Journal(path)
+    with jlog.Writer(path) as writer:
+        writer.append(b"new")
+        journal.clean()
+        assert journal.first_sequence == writer.next_sequence - 1 > 10
+        with jlog.Reader(path, "billing") as reader:
+            assert [record.value for record in reader] == [b"new"]
+            reader.rewind("end of day")
+            assert [record.value for record in reader] == [b"new"]
+        journal.set_subscriber("billing", 10)
+        with jlog.Reader(path, "billing") as reader:
+            assert [record.value for record in reader] == [b"new"]
+        with pytest.raises(jlog.PositionLost):
+            journal.set_subscriber("billing", 9)
