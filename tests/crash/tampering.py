@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import struct
+import time
 from pathlib import Path
 
 BOOT_ID_AT = 32
 DEVICE_AT = 48
 CAPACITY_AT = 64
+DURABLE_END_AT = 360
 GENERATION_AT = 448
 BODIES_AT = 4096
 QUARANTINE = "quarantine"
@@ -66,15 +68,26 @@ def copy_of_killed(journal: Path, target: Path) -> Path:
     return target
 
 
+def mark_of(journal: Path) -> tuple[int, int, int]:
+    """The synced mark: segment, offset, sequence."""
+    content = (journal / "bounds").read_bytes()
+    # The newer of two copies counts: its generation is at 16, the mark at 48.
+    newest = max((content[:128], content[4096:4224]), key=lambda found: found[16:24][::-1])
+    segment, offset, sequence = struct.unpack_from("<QQQ", newest, 48)
+    return segment, offset, sequence
+
+
 def lose_unsynced(journal: Path, target: Path) -> Path:
     """A copy as the worst power loss leaves it: nothing stands behind the synced mark, and the buffer is lost."""
+    told = struct.unpack_from("<Q", (journal / "precommit").read_bytes(), DURABLE_END_AT)[0]
+    until = time.monotonic() + 1
+    while mark_of(journal)[2] < told and time.monotonic() < until:
+        time.sleep(
+            0.001
+        )  # the mark follows what is told to be durable, unless its process is killed in between
     copy(journal, target)
     zero(target / "precommit")
-    with open(target / "bounds", "rb") as file:
-        content = file.read()
-    # Generation at 24, mark at 48: segment, offset. The newer of two copies counts; nobody writes to them here.
-    newest = max((content[:128], content[4096:4224]), key=lambda found: found[24:32][::-1])
-    segment, offset = struct.unpack_from("<QQ", newest, 48)
+    segment, offset, _ = mark_of(target)
     for file in target.glob("*.seg"):
         if int(file.stem) > segment:
             file.unlink()
