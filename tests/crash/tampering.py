@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import struct
-import time
 from pathlib import Path
+
+import jlog
+from jlog._core.segment import BLOCK_HEADER_BYTES, SegmentFile
 
 BOOT_ID_AT = 32
 DEVICE_AT = 48
@@ -77,17 +79,27 @@ def mark_of(journal: Path) -> tuple[int, int, int]:
     return segment, offset, sequence
 
 
+def end_of(journal: Path, sequence: int) -> tuple[int, int]:
+    """Segment and offset of where the last block ends that has no record from this one on."""
+    uuid = bytes.fromhex(jlog.Journal(journal).uuid)
+    found = [
+        (segment, block.offset + BLOCK_HEADER_BYTES + block.stored_bytes)
+        for segment in sorted(int(file.stem) for file in journal.glob("*.seg"))
+        for block in SegmentFile(str(journal), segment, uuid).blocks()
+        if block.first_sequence + block.records <= sequence
+    ]
+    return found[-1]
+
+
 def lose_unsynced(journal: Path, target: Path) -> Path:
-    """A copy as the worst power loss leaves it: nothing stands behind the synced mark, and the buffer is lost."""
+    """A copy as the worst power loss leaves it: nothing stands behind what was told to be durable, which the mark in `bounds`
+    follows, and the buffer is lost."""
     told = struct.unpack_from("<Q", (journal / "precommit").read_bytes(), DURABLE_END_AT)[0]
-    until = time.monotonic() + 1
-    while mark_of(journal)[2] < told and time.monotonic() < until:
-        time.sleep(
-            0.001
-        )  # the mark follows what is told to be durable, unless its process is killed in between
     copy(journal, target)
     zero(target / "precommit")
-    segment, offset, _ = mark_of(target)
+    segment, offset, sequence = mark_of(target)
+    if sequence < told:
+        segment, offset = end_of(target, told)
     for file in target.glob("*.seg"):
         if int(file.stem) > segment:
             file.unlink()
