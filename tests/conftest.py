@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import oracle
+from filesystems import CannotMount, mounted
 from processes.children import Child, Raised
 from s3 import s3  # noqa: F401
 
@@ -36,7 +38,28 @@ def _journals_are_sound(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def spawn(_journals_are_sound: None) -> Iterator[Callable[..., Child]]:
+def mount(request: pytest.FixtureRequest) -> Iterator[Callable[[str, float], Path]]:
+    """Mounts an empty file system of a kind and of so many megabytes, as filesystems.mounted does; skips where this machine
+    does not allow it. The oracle looks at what the test leaves there too."""
+    roots = []
+    with ExitStack() as stack:
+
+        def mount_one(kind: str, megabytes: float) -> Path:
+            try:
+                roots.append(stack.enter_context(mounted(kind, megabytes)))
+            except CannotMount as reason:
+                pytest.skip(str(reason))
+            return roots[-1]
+
+        yield mount_one
+        if not request.node.get_closest_marker("damage"):
+            for root in roots:
+                for journal in journals_below(root):
+                    oracle.check_journal(journal)
+
+
+@pytest.fixture
+def spawn(_journals_are_sound: None, mount: Callable[..., Path]) -> Iterator[Callable[..., Child]]:
     """Starts a worker process; all of them are gone before the journals are looked at."""
     children: list[Child] = []
 
