@@ -1,0 +1,204 @@
+"""What of one journal is known from outside of it: what writers were acknowledged and what readers saw."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torture.records import Wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+CHUNK = 1 << 12
+SEEN, ACKNOWLEDGED = 1 << 32, 1 << 33
+
+
+class Sequences:
+    """What is known of each sequence: a digest, and whether it was acknowledged or only seen. Sparse."""
+
+    def __init__(self) -> None:
+        self._chunks: dict[int, array[int]] = {}
+        self.count = 0
+        self.end = 0
+
+    def know(self, sequence: int, digest: int, mark: int, source: str) -> None:
+        number, at = divmod(sequence, CHUNK)
+        chunk = self._chunks.get(number)
+        if chunk is None:
+            chunk = self._chunks[number] = array("Q", bytes(8 * CHUNK))
+        known = chunk[at]
+        if known and known & 0xFFFFFFFF != digest:
+            raise Wrong(
+                f"sequence {sequence} was given twice: {source} has a record with the checksum {digest:08x}, another "
+                f"one with {known & 0xFFFFFFFF:08x} was {'acknowledged' if known & ACKNOWLEDGED else 'read'} there"
+            )
+        if not known:
+            self.count += 1
+            self.end = max(self.end, sequence + 1)
+        chunk[at] = known | digest | mark
+
+    def at(self, sequence: int) -> int:
+        """0: nothing is known."""
+        number, at = divmod(sequence, CHUNK)
+        chunk = self._chunks.get(number)
+        return 0 if chunk is None else chunk[at]
+
+    def known_from(self, first: int, behind: int | None = None) -> Iterator[int]:
+        """Every sequence in this range that something is known of."""
+        behind = self.end if behind is None else behind
+        for number in sorted(self._chunks):
+            base = number * CHUNK
+            if base + CHUNK <= first or base >= behind:
+                continue
+            for at, known in enumerate(self._chunks[number]):
+                if known and first <= base + at < behind:
+                    yield base + at
+
+    def is_hole(self, first: int, behind: int) -> bool:
+        """Nothing that lies between has ever been seen."""
+        return first <= behind and next(self.known_from(first, behind), None) is None
+
+
+@dataclass
+class WriterAccount:
+    last: int = -1  # unit that a line was written about
+    failed: set[int] = field(default_factory=set)
+
+
+@dataclass
+class Seat:
+    """A subscriber, or the reader in one child without a name, as its lines tell."""
+
+    name: str
+    named: bool
+    may_lose: bool
+    position: int | None = None
+    committed: set[int] = field(default_factory=set)
+    checkpoint: set[int] = field(default_factory=set)
+    has_checkpoint: bool = False
+
+
+class Accounts:
+    """Of one journal. Wrong as soon as two of them cannot both be true."""
+
+    def __init__(self) -> None:
+        self.sequences = Sequences()
+        self.writers: dict[str, WriterAccount] = {}
+        self.stored: dict[bytes, tuple[int, bytes]] = {}  # state: key -> (sequence of its unit, value)
+        self.seats: dict[str, Seat] = {}
+        self.errors: dict[int, int] = {}  # errno -> how often
+        self.holes: set[tuple[int, int]] = set()  # every one that the journal has ever stated
+
+    # --- Writers -------------------------------------------------------------------------------------------------
+
+    def hear_writer(self, writer: str, lines: Iterable[str]) -> None:
+        account = self.writers.setdefault(writer, WriterAccount())
+        for line in lines:
+            kind, *words = line.split()
+            if kind == "!":
+                self._error(words)
+                continue
+            account.last = int(words[0])
+            if kind == "-":
+                account.failed.add(account.last)
+                continue
+            parts, sequence, has_state = map(int, words[1:4])
+            digests = words[4:]
+            assert len(digests) == parts
+            for at, digest in enumerate(digests):
+                self.sequences.know(sequence + at, int(digest, 16), ACKNOWLEDGED, f"{writer} unit {words[0]}")
+            if has_state:
+                self.store(writer, account.last, sequence)
+
+    def store(self, writer: str, unit: int, sequence: int) -> None:
+        key = writer.partition(".")[0].encode()
+        if key not in self.stored or self.stored[key][0] <= sequence:
+            self.stored[key] = sequence, f"{writer} {unit}".encode()
+
+    def may_exist(self, writer: str, unit: int) -> bool:
+        """Whether a record that was never acknowledged may be this: of the call that its writer was killed in."""
+        return unit == self.writers.get(writer, WriterAccount()).last + 1
+
+    def _error(self, words: list[str]) -> None:
+        self.errors[int(words[0])] = self.errors.get(int(words[0]), 0) + 1
+
+    # --- Readers -------------------------------------------------------------------------------------------------
+
+    def seat(self, name: str, *, named: bool, may_lose: bool) -> Seat:
+        return self.seats.setdefault(name, Seat(name, named, may_lose))
+
+    def hear_reader(self, seat: Seat, lines: Iterable[str]) -> None:
+        for line in lines:
+            kind, *words = line.split()
+            if kind == "!":
+                self._error(words)
+            elif kind == "r":
+                self._read(seat, int(words[0]), words[1:])
+            elif kind == "o":
+                self._opened(seat, int(words[0]))
+            elif kind == "l":
+                if not seat.may_lose:
+                    raise Wrong(f"{seat.name} has lost its position, which nothing may take from it")
+                seat.position = int(words[0])
+            else:
+                self._moved(seat, kind, [int(word) for word in words])
+
+    def _opened(self, seat: Seat, position: int) -> None:
+        if seat.named and seat.committed:
+            if not any(self._leads_to(at, position) for at in seat.committed):
+                raise Wrong(
+                    f"{seat.name} begins at {position}, and was committed at {sorted(seat.committed)}"
+                )
+            seat.committed = {position}
+        elif seat.named:
+            seat.committed = {position}
+        seat.position = position
+
+    def _read(self, seat: Seat, first: int, digests: list[str]) -> None:
+        if seat.position is None or not self._leads_to(seat.position, first):
+            raise Wrong(f"{seat.name} stood at {seat.position} and was given record {first}")
+        for at, digest in enumerate(digests):
+            self.sequences.know(first + at, int(digest, 16), SEEN, seat.name)
+        seat.position = first + len(digests)
+
+    def _leads_to(self, position: int, following: int) -> bool:
+        """Whether nothing but stated holes lies between."""
+        if position == following:
+            return True
+        at, behind = position, dict(self.holes)
+        for first, end in sorted(self.holes):
+            if first <= at < end:
+                at = end
+        while at in behind:
+            at = behind[at]
+        return at >= following > position and self.sequences.is_hole(position, following)
+
+    def _moved(self, seat: Seat, kind: str, numbers: list[int]) -> None:
+        if kind == "C":
+            seat.committed |= set(numbers)
+        elif kind == "c":
+            seat.committed = set(numbers)
+        elif kind == "k":
+            seat.checkpoint |= set(numbers)
+        elif kind == "K":
+            seat.checkpoint, seat.has_checkpoint = set(numbers), True
+        elif kind == "w":
+            seat.committed |= seat.checkpoint
+        elif kind == "W":
+            (position,) = numbers
+            if not any(self._leads_to(at, position) for at in seat.checkpoint):
+                raise Wrong(
+                    f"{seat.name} was rewound to {position}, its checkpoint is {sorted(seat.checkpoint)}"
+                )
+            seat.committed, seat.checkpoint = {position}, {position}
+            seat.position = position
+        else:
+            raise AssertionError(f"a line {kind!r} of {seat.name}")
+
+    def held(self) -> int | None:
+        """No record from here on may be removed. Of a move that nobody has seen the end of, the further place counts."""
+        found = [max(seat.committed) for seat in self.seats.values() if seat.named and seat.committed]
+        found += [max(seat.checkpoint) for seat in self.seats.values() if seat.has_checkpoint]
+        return min(found, default=None)

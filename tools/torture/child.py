@@ -1,0 +1,118 @@
+"""A child: plays the role that its specification describes, until it is told to end or dies.
+
+Its standard input takes `pause`, `go`, `arm FAILPOINTS` and `end`, a line each; each is answered by a line.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from torture.gate import Gate
+from torture.keeper import keep
+from torture.producer import Producer
+from torture.subscriber import subscribe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PR_SET_PDEATHSIG = 1
+
+
+class Log:
+    """A file that each line reaches with a write of its own: a killed process has written it or not."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def __call__(self, *words: object) -> None:
+        os.write(self._fd, " ".join(map(str, words)).encode() + b"\n")
+
+
+def figures() -> dict[str, int]:
+    """What must not grow."""
+    with open("/proc/self/statm") as file:
+        resident = int(file.read().split()[1])
+    with open("/proc/self/maps") as file:
+        mappings = sum(1 for line in file if "precommit" in line)
+    return {"descriptors": len(os.listdir("/proc/self/fd")), "mappings": mappings, "pages": resident}
+
+
+def threads_of(spec: dict[str, Any], gate: Gate) -> list[Callable[[], None]]:
+    if spec["role"] == "producer":
+        producer = Producer(spec, gate)
+        return [
+            lambda name=name: producer.run(name, Log(f"{spec['logs']}/{name}.acks"))  # type: ignore[misc]
+            for name in spec["writers"]
+        ]
+    log = Log(f"{spec['logs']}/{spec['name']}.seen")
+    play = keep if spec["role"] == "keeper" else subscribe
+    return [lambda: play(spec, gate, log)]
+
+
+def guarded(run: Callable[[], None], gate: Gate) -> None:
+    """What a thread does not expect ends the child."""
+    try:
+        run()
+    except BaseException:  # noqa: BLE001
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    gate.left()
+
+
+def play(spec: dict[str, Any]) -> None:
+    """Until it is told to end. The first answer says that it has begun."""
+    sys.setswitchinterval(spec["switch_seconds"])
+    gate = Gate(spec["threads"])
+    threads = [
+        threading.Thread(target=guarded, args=(run, gate), daemon=True) for run in threads_of(spec, gate)
+    ]
+    assert len(threads) == spec["threads"]
+    for thread in threads:
+        thread.start()
+    os.write(1, b"null\n")
+    for line in open(0, closefd=False):  # noqa: SIM115 - a standard input of its own
+        word, _, rest = line.strip().partition(" ")
+        answer: object = None
+        if word == "arm":
+            os.environ["JLOG_FAILPOINTS"] = rest
+        elif word == "pause":
+            gate.shut()
+            answer = figures()
+        elif word == "go":
+            gate.open()
+        elif word == "end":
+            gate.end()
+            for thread in threads:
+                thread.join()
+            os.write(1, b"null\n")
+            return
+        os.write(1, json.dumps(answer).encode() + b"\n")
+
+
+def begin(spec: dict[str, Any], standard: tuple[int, int, int]) -> NoReturn:
+    """In a process that was just forked: nothing of the parent's is kept but the code."""
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        for number, fd in enumerate(standard):
+            os.dup2(fd, number)
+        os.closerange(3, 1 << 16)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.environ["JLOG_FAILPOINTS"] = spec["failpoints"]
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        play(spec)
+        os._exit(0)
+    except BaseException:  # noqa: BLE001
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(1)

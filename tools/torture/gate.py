@@ -1,0 +1,51 @@
+"""Where a child's threads wait while the parent judges."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+
+class Gate:
+    """Each thread passes it between two calls, with nothing under way."""
+
+    def __init__(self, threads: int) -> None:
+        self._changed = threading.Condition()
+        self._threads = threads
+        self._parked = 0
+        self._shut = False
+        self.ending = False
+
+    def is_open(self) -> bool:
+        """Waits while it is shut. False: the child is to end."""
+        if self._shut:
+            with self._changed:
+                self._parked += 1
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: not self._shut)
+                self._parked -= 1
+        return not self.ending
+
+    def shut(self) -> None:
+        """Returns when every thread waits."""
+        with self._changed:
+            self._shut = True
+            self._changed.wait_for(lambda: self._parked == self._threads)
+
+    def open(self) -> None:
+        with self._changed:
+            self._shut = False
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        self.ending = True
+        self.open()
+
+    def left(self) -> None:
+        """A thread has ended."""
+        with self._changed:
+            self._threads -= 1
+            self._changed.notify_all()
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)

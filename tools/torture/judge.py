@@ -1,0 +1,211 @@
+"""Judges a journal on which all stand still, or are dead: with jlog, with the oracle, and on copies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import jlog
+import oracle
+from crash.tampering import another_boot, copy, copy_of_killed
+from processes.units import check_whole, part_of
+from torture.accounts import ACKNOWLEDGED, SEEN
+from torture.records import Wrong, check_record, identity_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from torture.accounts import Accounts
+    from torture.crew import Counts
+
+
+class Judge:
+    """Of one journal."""
+
+    def __init__(self, path: Path, archive: Path | None, accounts: Accounts, *, may_lose: bool) -> None:
+        self.path, self._archive, self.accounts, self._may_lose = path, archive, accounts, may_lose
+        self._checked_from = (
+            0  # where the journal began when it was last judged: all before is in the archive
+        )
+
+    def judge(self) -> None:
+        """Nothing of what is known contradicts what the journal says."""
+        journal = jlog.Journal(self.path)
+        self.accounts.holes |= set(journal.holes())
+        with jlog.Reader(self.path) as reader:
+            first = reader.position
+            records = list(reader)
+        self._check_records(first, records, f"{self.path}")
+        whole = check_whole([(record.sequence, record.value or b"") for record in records], cut=first > 0)
+        self._check_identities(records, whole)
+        self._check_oracle(records)
+        report = journal.verify()
+        if not report.ok:
+            raise Wrong(f"verify: {report}")
+        self._check_state(journal.state())
+        self._check_hold(first)
+        if self._archive is not None:
+            self._check_archive(records)
+        self._checked_from = first
+
+    def _check_records(self, first: int, records: Iterable[jlog.Record], where: str) -> int:
+        """Each is what was acknowledged or read there, without a gap, and none is missing. Returns the end."""
+        sequences, expected = self.accounts.sequences, first
+        behind = dict(self.accounts.holes)
+        for record in records:
+            digest = check_record(record)
+            while expected in behind and record.sequence != expected:
+                expected = behind[expected]
+            if record.sequence != expected:
+                raise Wrong(f"{where}: {expected} comes next, and {record.sequence} is there")
+            sequences.know(record.sequence, digest, SEEN, where)
+            expected += 1
+        missing = next(sequences.known_from(expected), None)
+        if missing is not None:
+            how = "acknowledged" if sequences.at(missing) & ACKNOWLEDGED else "read"
+            raise Wrong(f"{where} ends at {expected}: record {missing} was {how} and is lost")
+        return expected
+
+    def _check_identities(
+        self, records: list[jlog.Record], whole: dict[tuple[str, int], tuple[int, int]]
+    ) -> None:
+        """None is there that nobody appended, or that was refused."""
+        for record in records:
+            writer, unit = identity_of(record.value or b"")
+            account = self.accounts.writers.get(writer)
+            if account is None:
+                raise Wrong(f"record {record.sequence} is of {writer}, whom nobody knows")
+            if unit in account.failed:
+                raise Wrong(f"record {record.sequence}: unit {unit} of {writer} was refused, and is there")
+            if self.accounts.sequences.at(record.sequence) & ACKNOWLEDGED:
+                continue
+            if not self.accounts.may_exist(writer, unit):
+                raise Wrong(
+                    f"record {record.sequence}: unit {unit} of {writer} was acknowledged elsewhere, or never appended"
+                )
+            if part_of(record.value or b"").has_state:
+                self.accounts.store(writer, unit, whole[writer, unit][0])
+
+    def _check_oracle(self, records: list[jlog.Record]) -> None:
+        contents = oracle.check_journal(self.path)
+        assert contents is not None
+        ours = [(record.sequence, record.value) for record in records]
+        theirs = [(record.sequence, record.value) for record in contents.records]
+        if theirs[: len(ours)] != ours:
+            raise Wrong("what jlog reads is not what docs/format.md says is there")
+        # A direct block that its killed writer could not publish.
+        beyond = {identity_of(value or b"") for _, value in theirs[len(ours) :]}
+        if len(beyond) > 1:
+            raise Wrong(f"the files hold more than one unit that no reader sees: {beyond}")
+
+    def _check_state(self, state: dict[bytes, bytes]) -> None:
+        for key, (sequence, value) in self.accounts.stored.items():
+            found = state.get(key)
+            if found == value:
+                continue
+            writer, _, unit = (found or b"").decode().partition(" ")
+            if self._may_lose and unit and self.accounts.may_exist(writer, int(unit)):
+                continue  # its writer was killed in that call, and retention has taken the records
+            raise Wrong(
+                f"the state of {key!r} is {found!r}; stored last was {value!r}, with record {sequence}"
+            )
+
+    def _check_hold(self, first: int) -> None:
+        held = self.accounts.held()
+        if held is not None and first > held and not self._may_lose:
+            behind = dict(self.accounts.holes)
+            while held in behind:
+                held = behind[held]
+            if first > held:
+                raise Wrong(f"the journal begins at {first}, and a subscriber has not committed {held}")
+
+    def _check_archive(self, records: list[jlog.Record]) -> None:
+        """What the journal has no more is archived."""
+        with jlog.Reader(self.path, start="begin", archive=True) as reader:
+            if self._checked_from > reader.position:
+                reader.seek(self._checked_from)
+            begin = reader.position
+            end = self._check_records(begin, reader, f"the archive and {self.path}")
+        if records and end != records[-1].sequence + 1:
+            raise Wrong(f"with its archive the journal ends at {end}, without at {records[-1].sequence + 1}")
+
+    def judge_all_of_the_archive(self) -> None:
+        self._checked_from = 0
+        if self._archive is not None:
+            with jlog.Reader(self.path, start="begin", archive=True) as reader:
+                if reader.position:
+                    raise Wrong(f"the archive begins at {reader.position}")
+                self._check_records(0, reader, f"the archive and {self.path}")
+
+    # --- Of the dead ---------------------------------------------------------------------------------------------
+
+    def judge_copies(self, scratch: Path, counts: Counts) -> None:
+        """Whoever opens a copy, under whichever boot, finds all of it; and so does a repair."""
+        with jlog.Reader(self.path) as reader:
+            wanted = [(record.sequence, record.value) for record in reader]
+        for name, make in (
+            ("cp -a", _copied),
+            ("in place", _in_place),
+            ("another boot", _rebooted),
+            ("repaired", _repaired),
+            ("repaired after another boot", _rebooted_and_repaired),
+        ):
+            counts.copies += 1
+            target = make(self.path, scratch / "copy")
+            with jlog.Writer(target, retention=jlog.Retention(delete_read=False)) as writer:
+                writer.append(b"behind the copy")
+            with jlog.Reader(target) as reader:
+                found = [(record.sequence, record.value) for record in reader]
+            if found[: len(wanted)] != wanted:
+                lost = [sequence for sequence, value in wanted if (sequence, value) not in set(found)]
+                kept = scratch.parent / f"copy-{name.replace(' ', '-')}"
+                shutil.move(target, kept)
+                raise Wrong(f"{name}: a copy of {self.path} lacks records {lost[:10]}…; it is {kept}")
+            if len(found) > len(wanted) + 1:
+                beyond = {identity_of(value or b"") for _, value in found[len(wanted) : -1]}
+                if len(beyond) > 1:
+                    raise Wrong(f"{name}: a copy of {self.path} has more units than the journal: {beyond}")
+            oracle.check_journal(target)
+            shutil.rmtree(target)
+
+    def judge_leftovers(self) -> None:
+        """Nobody lives: whoever opens and cleans leaves nothing behind but the journal."""
+        with jlog.Writer(self.path):
+            pass
+        jlog.Journal(self.path).clean()
+        left = oracle.read_journal(self.path).leftovers
+        if left:
+            raise Wrong(f"left over: {left}")
+
+    def reboot(self) -> None:
+        """All that was written has been written back, and the machine is another: numbering goes on at the lease."""
+        contents = oracle.read_journal(self.path)
+        with jlog.Reader(self.path, start="end") as reader:
+            self.accounts.holes.add((reader.position, contents.bounds.lease_limit))
+        if os.path.exists(self.path / "precommit"):
+            another_boot(self.path)
+
+
+def _copied(journal: Path, target: Path) -> Path:
+    return copy(journal, target)
+
+
+def _in_place(journal: Path, target: Path) -> Path:
+    return copy_of_killed(journal, target)
+
+
+def _rebooted(journal: Path, target: Path) -> Path:
+    another_boot(copy_of_killed(journal, target))
+    return target
+
+
+def _repaired(journal: Path, target: Path) -> Path:
+    jlog.Journal.repair_at(copy(journal, target))
+    return target
+
+
+def _rebooted_and_repaired(journal: Path, target: Path) -> Path:
+    jlog.Journal.repair_at(_rebooted(journal, target))
+    return target

@@ -1,0 +1,100 @@
+"""A keeper: cleans, verifies, backs up, restores and repairs copies, beside it all.
+
+What it reads of copies it writes down as a subscriber without a name does.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jlog
+from jlog import archive
+from torture.records import Wrong
+from torture.subscriber import EXPECTED, saw
+
+if TYPE_CHECKING:
+    from torture.child import Log
+    from torture.gate import Gate
+
+
+class Errand(NamedTuple):
+    """work: a place for a copy."""
+
+    spec: dict[str, Any]
+    log: Log
+    work: str
+
+    @property
+    def path(self) -> str:
+        return str(self.spec["path"])
+
+
+def keep(spec: dict[str, Any], gate: Gate, log: Log) -> None:
+    chance = Random(f"{spec['seed']} {spec['name']}")
+    known = {"clean": _clean, "verify": _verify, "look": _look, "backup": _back_up, "restore": _restore}
+    actions = [action for name, action in known.items() if name not in spec["without"]] + 2 * [_clean]
+    number = 0
+    while gate.is_open():
+        number += 1
+        work = f"{spec['scratch']}/{spec['name']}-{number}"
+        try:
+            chance.choice(actions)(Errand(spec, log, work))
+        except jlog.JournalLocked:
+            log("! 0")
+        except OSError as error:
+            if error.errno not in EXPECTED:
+                raise
+            log("!", error.errno)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        time.sleep(chance.random() * 0.05)
+
+
+def _clean(errand: Errand) -> None:
+    jlog.Journal(errand.path).clean()
+
+
+def _verify(errand: Errand) -> None:
+    report = jlog.Journal(errand.path).verify()
+    if not report.ok:
+        raise Wrong(f"verify, beside writers: {report}")
+
+
+def _look(errand: Errand) -> None:
+    journal = jlog.Journal(errand.path)
+    journal.clean(dry_run=True)
+    journal.stats()
+    journal.state()
+    journal.info()
+
+
+def _back_up(errand: Errand) -> None:
+    """All that was there before is in the copy. A repair of it finds nothing to do, and it goes on by itself."""
+    before = jlog.Journal(errand.path).next_sequence
+    copy = jlog.Journal(errand.path).backup(errand.work)
+    if copy.next_sequence < before:
+        raise Wrong(f"the backup ends at {copy.next_sequence}, and {before} had been reached before")
+    _read_copy(errand)
+    if not copy.repair().ok:
+        raise Wrong("a backup needed a repair")
+    with jlog.Writer(errand.work, retention=jlog.Retention(delete_read=False)) as writer:
+        writer.append(b"behind the backup")
+
+
+def _read_copy(errand: Errand) -> None:
+    with jlog.Reader(errand.work) as reader:
+        errand.log("o", reader.position)
+        saw(errand.log, reader)
+
+
+def _restore(errand: Errand) -> None:
+    if not errand.spec["archive"]:
+        return
+    try:
+        archive.restore(f"file://{errand.spec['archive']}", errand.work)
+    except jlog.JournalNotFound:
+        return  # nothing was archived so far
+    _read_copy(errand)

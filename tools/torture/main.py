@@ -1,0 +1,98 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torture.plan import Size
+from torture.run import SMALL_BYTES, die_quietly, run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torture.crew import Counts
+
+
+def arguments_of(given: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="torture.py",
+        description="Runs everything at once against journals of its own, with kills, stops and faults at random, and checks "
+        "it against what was acknowledged. Status 1 at the first thing that is wrong.",
+    )
+    parser.add_argument("--minutes", type=float, help="how long; a life that has begun is ended")
+    parser.add_argument("--lives", type=int, help="how many, instead: each is a set of fresh journals")
+    parser.add_argument(
+        "--seed", type=int, help="of everything that is decided at random (default: another one)"
+    )
+    parser.add_argument("--life", type=int, default=0, help="the first one (default: 0)")
+    parser.add_argument("--path", type=Path, help="where the journals lie (default: a temporary directory)")
+    parser.add_argument("--journals", type=int, default=Size.journals, help="of each life: %(default)s")
+    parser.add_argument("--producers", type=int, default=Size.producers, help="of each journal: %(default)s")
+    parser.add_argument(
+        "--subscribers", type=int, default=Size.subscribers, help="of each journal: %(default)s"
+    )
+    parser.add_argument("--rounds", type=int, default=Size.rounds, help="of each life: %(default)s")
+    parser.add_argument("--round-seconds", type=float, default=Size.round_seconds, help="%(default)s")
+    parser.add_argument("--faults", type=float, default=Size.faults_a_second, help="a second: %(default)s")
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="leave out an action (append, extend, arrow, adopt, flush, sync, roll, close, drop, pickle, fork, clean, verify, "
+        "look, backup, restore), a fault (kill, stop, errors, full, reboot), or an error (EIO, file.sync, …)",
+    )
+    return parser.parse_args(given)
+
+
+def main(given: Sequence[str]) -> int:
+    options = arguments_of(given)
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 31)
+    path = options.path or Path(tempfile.mkdtemp(prefix="torture-"))
+    path.mkdir(parents=True, exist_ok=True)
+    found = os.statvfs(path)
+    size = Size(
+        journals=options.journals,
+        producers=options.producers,
+        subscribers=options.subscribers,
+        rounds=options.rounds,
+        round_seconds=options.round_seconds,
+        faults_a_second=options.faults,
+        may_fill=found.f_frsize * found.f_blocks < SMALL_BYTES,
+        without=frozenset(options.without),
+    )
+    die_quietly()
+    print(
+        f"seed {seed}, journals at {path}, {'which is filled at times' if size.may_fill else 'never filled'}"
+    )
+    began = time.monotonic()
+    minutes = options.minutes if options.minutes or options.lives else 1.0
+    counts, is_right = run(path, seed, options.life, options.lives, minutes, size)
+    _summary(counts, time.monotonic() - began, options.life)
+    if is_right and options.path is None:
+        path.rmdir()
+    return 0 if is_right else 1
+
+
+def _summary(counts: Counts, seconds: float, first_life: int) -> None:
+    raised = ", ".join(
+        f"{errno.errorcode.get(number, 'locked')} {times:,}"
+        for number, times in sorted(counts.raised.items())
+    )
+    print(
+        f"\n{seconds / 60:.1f} minutes, {counts.lives - first_life + 1} lives, {counts.rounds} rounds, "
+        f"{counts.children:,} processes\n"
+        f"{counts.records:,} records, read {counts.reads:,} times\n"
+        f"{counts.kills:,} kills, {counts.stops:,} stops, {counts.errors:,} times with failing system calls, "
+        f"{counts.full:,} times with a full disk, {counts.reboots:,} reboots, {counts.copies:,} copies opened\n"
+        f"what was raised: {raised or 'nothing'}",
+        file=sys.stdout,
+    )

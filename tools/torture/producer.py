@@ -1,0 +1,260 @@
+"""A producer: threads that append in all ways there are, and write down what was acknowledged.
+
+A thread's lines: `+ unit parts sequence has_state digests…` was acknowledged; `~ …` is in the journal and perhaps not durable;
+`- unit` has raised, and nothing of it may ever be read; `! errno` is what was raised.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import re
+import time
+from datetime import timedelta
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import jlog
+from torture.records import Content, content_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torture.child import Log
+    from torture.gate import Gate
+
+NOT_DURABLE = re.compile(r"from sequence (\d+) on can be read")
+# What a full disk, a process without descriptors and a broken disk give.
+EXPECTED = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM}
+AGAIN_SECONDS = 0.02
+FORK_SECONDS = 30.0  # guards against a child that hangs
+
+
+def retention_of(fields: dict[str, Any] | None) -> jlog.Retention | None:
+    if fields is None:
+        return None
+    ages = {name: timedelta(seconds=fields[name]) for name in ("max_age",) if fields.get(name) is not None}
+    return jlog.Retention(**{**fields, **ages})
+
+
+class Producer:
+    """One process. Its threads share writers, or have their own."""
+
+    def __init__(self, spec: dict[str, Any], gate: Gate) -> None:
+        self._spec = spec
+        self._gate = gate
+        self._shared: list[jlog.Writer | None] = [None] * spec["objects"]
+
+    def run(self, name: str, log: Log) -> None:
+        thread = Thread(self._spec, name, log, self._shared)
+        while self._gate.is_open():
+            thread.step()
+        thread.leave()
+
+
+class Thread:
+    def __init__(self, spec: dict[str, Any], name: str, log: Log, shared: list[jlog.Writer | None]) -> None:
+        self._spec, self._name, self._log, self._shared = spec, name, log, shared
+        self._chance = Random(f"{spec['seed']} {name}")
+        self._mine = self._chance.randrange(len(shared))
+        self._unit = 0
+        self._actions = {
+            name: found for name, found in self._all_actions().items() if name not in spec["without"]
+        }
+
+    def _all_actions(self) -> dict[str, tuple[int, Callable[[jlog.Writer], None]]]:
+        """How often, and what."""
+        return {
+            "append": (40, self._append),
+            "extend": (30, self._extend),
+            "arrow": (6, self._extend_arrow),
+            "adopt": (2, self._adopt),
+            "flush": (4, lambda writer: writer.flush()),
+            "sync": (3, lambda writer: writer.sync()),
+            "roll": (2, lambda writer: writer.roll()),
+            "close": (2, self._close),
+            "drop": (1, lambda _: self._drop()),
+            "pickle": (1, self._pickle),
+            "fork": (1, self._fork),
+        }
+
+    def step(self) -> None:
+        actions = list(self._actions.values())
+        ((_, action),) = self._chance.choices(actions, [weight for weight, _ in actions])
+        try:
+            action(self._writer())
+        except jlog.JournalClosed:
+            self._shared[self._mine] = None  # another thread has closed it
+        except (jlog.JournalFull, jlog.JournalLocked):
+            time.sleep(AGAIN_SECONDS)
+        except OSError as error:
+            self._failed(error)
+        if self._chance.random() < 0.5:
+            time.sleep(self._chance.random() * self._spec["pause_seconds"])
+
+    def leave(self) -> None:
+        writer = self._shared[self._mine]
+        if writer is not None:
+            self._shared[self._mine] = None
+            try:
+                writer.close()
+            except (OSError, jlog.JournalLocked) as error:
+                self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        number = getattr(error, "errno", None)
+        if isinstance(error, OSError):
+            if number not in EXPECTED:
+                raise error
+            self._log("!", number)
+        if number == errno.EIO:
+            # Until all have closed and one opens anew, everybody raises.
+            writer, self._shared[self._mine] = self._shared[self._mine], None
+            if writer is not None:
+                try:
+                    writer.close()
+                except (OSError, jlog.JournalLocked):
+                    self._log("! 0")
+        time.sleep(AGAIN_SECONDS)
+
+    # --- Writers -------------------------------------------------------------------------------------------------
+
+    def _writer(self) -> jlog.Writer:
+        writer = self._shared[self._mine]
+        if writer is None:
+            writer = self._shared[self._mine] = jlog.Writer(self._spec["path"], **self._options())
+        return writer
+
+    def _options(self) -> dict[str, Any]:
+        chance = self._chance
+        options: dict[str, Any] = {
+            "precommit": chance.choice((0, 4 << 10, 4 << 10, 16 << 10, 128 << 10)),
+            "compression": chance.choice((None, None, "none", "lz4")),
+            "segment_bytes": chance.choice((None, 4 << 10, 16 << 10, 64 << 10, 256 << 10)),
+            "roll": chance.choice((None, None, "never", "minutely")),
+            "sync": chance.choice((None, None, "none", "interval", "append")),
+            "sync_interval": chance.choice((None, 0.01, 0.2)),
+            "lock_timeout": chance.choice((None, 0.3, 2.0)),
+        }
+        if chance.random() < 0.3:
+            options["retention"] = retention_of(chance.choice(self._spec["retentions"]))
+        return options
+
+    def _close(self, writer: jlog.Writer) -> None:
+        self._shared[self._mine] = None
+        writer.close()
+
+    def _drop(self) -> None:
+        """Nobody closes it."""
+        self._shared[self._mine] = None
+
+    def _pickle(self, writer: jlog.Writer) -> None:
+        self._shared[self._mine] = pickle.loads(pickle.dumps(writer))
+
+    def _fork(self, writer: jlog.Writer) -> None:
+        """The child's writer is closed. It may outlive us."""
+        lives_seconds = self._chance.choice((0, 0, 0.3))
+        child = os.fork()
+        if child == 0:
+            try:
+                writer.append(b"nobody may read this")
+            except jlog.JournalClosed:
+                time.sleep(lives_seconds)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        guard = time.monotonic() + FORK_SECONDS
+        while True:
+            found, status = os.waitpid(child, os.WNOHANG)
+            if found:
+                break
+            if time.monotonic() > guard:
+                raise RuntimeError(f"the forked child {child} hangs")
+            time.sleep(0.005)
+        if status:
+            raise RuntimeError(f"the writer of a forked child did not raise JournalClosed: status {status}")
+
+    # --- Appending -----------------------------------------------------------------------------------------------
+
+    def _contents(self, parts: int, *, has_state: bool = False, plain: bool = False) -> list[Content]:
+        size = self._chance.choice((0, 60, 100, 100, 300, 300, 300, 1000, 1000, 9000))
+        return [
+            content_of(
+                self._chance, self._name, self._unit, part, parts, size, has_state=has_state, plain=plain
+            )
+            for part in range(parts)
+        ]
+
+    def _acknowledged(self, contents: list[Content], has_state: bool, call: Callable[[], int | None]) -> None:
+        """One call, and a line on what came of it."""
+        unit, told = self._unit, [int(has_state), *(f"{content.digest:08x}" for content in contents)]
+        self._unit += 1
+        try:
+            sequence = call()
+        except (jlog.JournalError, OSError) as error:
+            found = NOT_DURABLE.search(str(error))
+            if found:
+                self._log("~", unit, len(contents), found[1], *told)
+            else:
+                self._log("-", unit)
+            raise
+        if sequence is None:
+            self._log("-", unit)
+        else:
+            self._log("+", unit, len(contents), sequence, *told)
+
+    def _append(self, writer: jlog.Writer) -> None:
+        (content,) = contents = self._contents(1, plain=self._chance.random() < 0.5)
+        more: dict[str, Any] = {}
+        if (content.key, content.headers, content.timestamp_us) != (None, None, None):
+            more = {
+                "key": content.key,
+                "headers": content.headers,
+                "timestamp_us": content.timestamp_us,
+            }
+        self._acknowledged(contents, False, lambda: writer.append(content.value, **more))
+
+    def _extend(self, writer: jlog.Writer) -> None:
+        has_state = self._chance.random() < 0.3
+        plain = self._chance.random() < 0.5
+        contents = self._contents(self._chance.choice((1, 2, 2, 5, 5, 30)), has_state=has_state, plain=plain)
+        more: dict[str, Any] = {}
+        if has_state:
+            more["state"] = self._state()
+        if not plain:
+            more["keys"] = [content.key for content in contents]
+            more["headers"] = [content.headers for content in contents]
+            more["timestamps_us"] = [content.timestamp_us for content in contents]
+        values = [content.value for content in contents]
+        self._acknowledged(contents, has_state, lambda: writer.extend(values, **more))
+
+    def _state(self) -> dict[bytes, bytes]:
+        """A key for each place in the crew, so that all of it has room."""
+        return {self._name.partition(".")[0].encode(): f"{self._name} {self._unit}".encode()}
+
+    def _extend_arrow(self, writer: jlog.Writer) -> None:
+        import pyarrow
+
+        contents = self._contents(self._chance.choice((1, 3, 40)), plain=True)
+        array = pyarrow.array([content.value for content in contents], pyarrow.binary())
+        self._acknowledged(contents, False, lambda: writer.extend_arrow(array))
+
+    def _adopt(self, writer: jlog.Writer) -> None:
+        """A file of records becomes a segment."""
+        import pyarrow
+
+        from jlog.ingest import SegmentBuilder
+
+        contents = self._contents(40, has_state=True, plain=True)
+        values = [content.value for content in contents]
+        path = f"{self._spec['scratch']}/{self._name}.{self._unit}"
+        try:
+            with SegmentBuilder(path) as builder:
+                builder.add(pyarrow.array(values[:20], pyarrow.binary()))
+                builder.add(pyarrow.array(values[20:], pyarrow.binary()))
+            state = self._state()
+            self._acknowledged(contents, True, lambda: writer.adopt(builder.path, builder.pieces, state))
+        finally:
+            if os.path.exists(path):
+                os.unlink(path)

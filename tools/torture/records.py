@@ -1,0 +1,76 @@
+"""What the records say, so that each can be checked on its own: tests/processes/units.py, and behind it a checksum.
+
+A value is `writer unit part parts flag timestamp filler` and the CRC-32 of that, of the key and of the headers.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from processes.units import part_of, values_of
+
+if TYPE_CHECKING:
+    from random import Random
+
+    import jlog
+
+CRC_BYTES = 8  # in hexadecimal digits
+
+
+class Wrong(Exception):
+    """What was found is not what was promised."""
+
+
+class Content(NamedTuple):
+    """What one record is appended with."""
+
+    value: bytes
+    key: bytes | None
+    headers: list[tuple[str, bytes | None]] | None
+    timestamp_us: int | None
+    digest: int
+
+
+def content_of(
+    chance: Random, writer: str, unit: int, part: int, parts: int, size: int, *, has_state: bool, plain: bool
+) -> Content:
+    """One part of a unit. `plain`: a value alone, with no key, headers or time of its own."""
+    key = headers = timestamp_us = None
+    if not plain:
+        key = chance.choice((None, b"", writer.encode()))
+        headers = chance.choice((None, [("part", b"%d" % part), ("none", None)]))
+        timestamp_us = chance.choice((None, chance.randrange(-(1 << 40), 1 << 51)))
+    head = values_of(writer, unit, parts, has_state=has_state)[part]
+    body = head + str("-" if timestamp_us is None else timestamp_us).encode() + b" "
+    if chance.random() < 0.5:
+        body = body.ljust(size, b".")
+    elif len(body) < size:
+        body += chance.randbytes(size - len(body))
+    digest = digest_of(body, key, headers or ())
+    return Content(body + b"%08x" % digest, key, headers, timestamp_us, digest)
+
+
+def digest_of(body: bytes, key: bytes | None, headers: object) -> int:
+    return zlib.crc32(repr((key, list(headers))).encode(), zlib.crc32(body))  # type: ignore[call-overload]
+
+
+def check_record(record: jlog.Record) -> int:
+    """The record's digest. Wrong where it is not what its writer appended."""
+    value = record.value
+    if value is None or len(value) <= CRC_BYTES:
+        raise Wrong(f"record {record.sequence} is {value!r}, which nobody wrote")
+    body, told = value[:-CRC_BYTES], value[-CRC_BYTES:]
+    digest = digest_of(body, record.key, record.headers)
+    if b"%08x" % digest != told:
+        raise Wrong(f"record {record.sequence} is not what was written: {value[:80]!r}… {told!r}")
+    time = body.split(b" ", 6)[5]
+    if time != b"-" and int(time) != record.timestamp_us:
+        raise Wrong(f"record {record.sequence} was given the time {time!r} and has {record.timestamp_us}")
+    return digest
+
+
+def identity_of(value: bytes) -> tuple[str, int]:
+    """(writer, unit)"""
+    part = part_of(value)
+    return part.writer, part.unit

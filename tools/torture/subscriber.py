@@ -1,0 +1,153 @@
+"""A subscriber, or a reader without a name: reads in all ways there are, checks each record, and writes down what it saw.
+
+Its lines: `o position` was opened there; `r first digests…` records one behind the other; `C n` is about to commit, `c n` has;
+`k n`, `K n` the same for its checkpoint; `w` is about to rewind, `W n` has, to there; `l n` the position was lost, and it
+goes on at n; `! errno` is what was raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import jlog
+from torture.records import check_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torture.child import Log
+    from torture.gate import Gate
+
+EXPECTED = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM}
+WAIT_SECONDS = 0.05
+BUSY_SECONDS = 20.0  # guards against a name that its dead owner keeps
+
+
+def saw(log: Log, records: Iterable[jlog.Record]) -> None:
+    """Checks them, and writes down each run without a jump in the numbers."""
+    first, behind, digests = 0, -1, list[str]()
+    try:
+        for record in records:
+            digest = f"{check_record(record):08x}"
+            if record.sequence != behind:
+                if digests:
+                    log("r", first, *digests)
+                first, digests = record.sequence, []
+            digests.append(digest)
+            behind = record.sequence + 1
+    finally:
+        if digests:
+            log("r", first, *digests)
+
+
+def subscribe(spec: dict[str, Any], gate: Gate, log: Log) -> None:
+    chance = Random(f"{spec['seed']} {spec['name']}")
+    guard = time.monotonic() + BUSY_SECONDS
+    while gate.is_open():
+        try:
+            reader = _open(spec, chance)
+        except jlog.SubscriberBusy:
+            if time.monotonic() > guard:
+                raise
+            time.sleep(WAIT_SECONDS)
+            continue
+        except (OSError, jlog.JournalLocked) as error:
+            _expected(error, log)
+            continue
+        with reader:
+            _read(reader, spec, gate, log, chance)
+        guard = time.monotonic() + BUSY_SECONDS
+
+
+def _open(spec: dict[str, Any], chance: Random) -> jlog.Reader:
+    if spec["subscriber"]:
+        return jlog.Reader(spec["path"], spec["subscriber"], durable_only=spec["kind"] == "durable")
+    if spec["kind"] == "archive":
+        return jlog.Reader(spec["path"], archive=True)
+    start = chance.choice(("begin", "end"))
+    return jlog.Reader(spec["path"], start=start, durable_only=spec["kind"] == "durable")
+
+
+def _expected(error: Exception, log: Log) -> None:
+    if isinstance(error, jlog.JournalError) and not isinstance(error, jlog.JournalLocked):
+        raise error
+    if isinstance(error, OSError):
+        if error.errno not in EXPECTED:
+            raise error
+        log("!", error.errno)
+    time.sleep(WAIT_SECONDS)
+
+
+def _read(reader: jlog.Reader, spec: dict[str, Any], gate: Gate, log: Log, chance: Random) -> None:
+    """With one Reader, until it is time for another."""
+    log("o", reader.position)
+    turns = chance.randrange(20, 400)
+    while gate.is_open() and turns:
+        turns -= 1
+        try:
+            _step(reader, log, chance)
+            if spec["subscriber"]:
+                _commit(reader, spec["subscriber"], log, chance)
+        except jlog.PositionLost:
+            if not spec["may_lose"]:
+                raise
+            _go_on(reader, log)
+        except (OSError, jlog.JournalLocked) as error:
+            _expected(error, log)
+
+
+def _go_on(reader: jlog.Reader, log: Log) -> None:
+    while True:
+        try:
+            reader.seek("begin")
+        except jlog.PositionLost:
+            continue
+        log("l", reader.position)
+        return
+
+
+def _step(reader: jlog.Reader, log: Log, chance: Random) -> None:
+    way = chance.randrange(5)
+    if way == 0:
+        saw(log, reader)
+    elif way == 1:
+        saw(log, reader.follow(timeout=WAIT_SECONDS))
+    elif way == 2:
+        asyncio.run(_follow(reader, log))
+    else:
+        saw(log, reader.read(chance.choice((1, 10, 500)), timeout=WAIT_SECONDS))
+
+
+async def _follow(reader: jlog.Reader, log: Log) -> None:
+    found: list[jlog.Record] = []
+    try:
+        async for record in reader.follow_async(timeout=WAIT_SECONDS):
+            found.append(record)
+            if len(found) == 100:
+                break
+    finally:
+        saw(log, found)
+
+
+def _commit(reader: jlog.Reader, name: str, log: Log, chance: Random) -> None:
+    do = chance.random()
+    if do < 0.6:
+        to = reader.position
+        log("C", to)
+        reader.commit(durable=do < 0.1)
+        log("c", to)
+    elif do < 0.7:
+        log("k", reader.position)
+        reader.checkpoint(name)
+        log("K", reader.position)
+    elif do < 0.73:
+        log("w")
+        try:
+            reader.rewind(name)
+        except jlog.CheckpointNotFound:
+            return
+        log("W", reader.position)
