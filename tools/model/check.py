@@ -9,14 +9,17 @@ The exit status is 1 if a scenario does not hold, or a mistake is not caught.
 
 import sys
 
+import cleaning
+import failing
 import leases
 import recovery
 import replacing
 import scenarios
 from explore import explore
 
-SCENARIOS = [*scenarios.SCENARIOS, *leases.SCENARIOS, *recovery.SCENARIOS, *replacing.SCENARIOS]
-MISTAKES = [*scenarios.MISTAKES, *leases.MISTAKES, *recovery.MISTAKES, *replacing.MISTAKES]
+MODELS = (scenarios, leases, recovery, replacing, cleaning, failing)
+SCENARIOS = [scenario for model in MODELS for scenario in model.SCENARIOS]
+MISTAKES = [mistake for model in MODELS for mistake in model.MISTAKES]
 
 
 def main(arguments):
