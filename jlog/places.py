@@ -6,6 +6,7 @@ from bisect import bisect_right
 from datetime import datetime
 
 from jlog._core.cursor import Cursor
+from jlog._core.end import JournalEnd
 from jlog._core.index import build_index, load_index, points_at_block
 from jlog._core.segment import list_segments
 from jlog.errors import PositionLost
@@ -41,6 +42,15 @@ def find_start(path: str, meta: Meta, cursor: Cursor, start: Start, *, checkpoin
     if start > end:
         raise ValueError(f"{path} ends at sequence {end}; {start} lies behind it")
     return start
+
+
+def outlives_its_records(path: str, meta: Meta, sequence: int) -> bool:
+    """Whether a power loss may have kept a position at this sequence and not the records before it. The next writer gives
+    out numbers behind all that may have been, so that nothing is passed over."""
+    end = JournalEnd(path, meta.uuid)
+    end.refresh()
+    bounds = end.bounds_file.read()
+    return not end.live and bounds.closed is None and sequence <= bounds.lease_limit
 
 
 def find_time(path: str, meta: Meta, timestamp_us: int, durable_only: bool = False) -> int:

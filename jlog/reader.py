@@ -21,7 +21,7 @@ from jlog.holes import Holes
 from jlog.meta import read_meta
 from jlog.names import Start, check_name
 from jlog.pace import Pace
-from jlog.places import find_start
+from jlog.places import find_start, outlives_its_records
 from jlog.positions import CHECKPOINT, SUBSCRIBER, PositionFile
 from jlog.retention import clean_if_free
 
@@ -119,10 +119,15 @@ class Reader:
         except PositionLost as error:
             self._lost = error
         except ValueError:
-            raise JournalError(
-                f"{self._path}: subscriber {self._name!r} stands at {sequence}, behind the journal's end: the journal was "
-                f"replaced by an older one; `jlogtool subscriber set` moves the subscriber"
-            ) from None
+            if (
+                not outlives_its_records(self._path, self._meta, sequence)
+                and self._cursor.next_sequence < sequence
+            ):
+                raise JournalError(
+                    f"{self._path}: subscriber {self._name!r} stands at {sequence}, behind the journal's end: the journal "
+                    f"was replaced by an older one; `jlogtool subscriber set` moves the subscriber"
+                ) from None
+            self._cursor.seek(min(sequence, self._cursor.next_sequence))
 
     def __repr__(self) -> str:
         return f"<jlog.Reader {self._path!r} {self._name or 'anonymous'}>"

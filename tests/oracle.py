@@ -663,8 +663,10 @@ class Walk:
         found = []
         for name in sorted(name for name in os.listdir(contents.path) if re.fullmatch(r"\d{20}\.seg", name)):
             path = os.path.join(contents.path, name)
-            # What a power loss has left of a roll is no part of the journal; a missing link is found by the walk.
-            lenient = self.place is None or int(name[:20]) > self.place.segment
+            # What a power loss has left of a roll is no part of the journal, nor what it has brought back of a segment that
+            # retention had removed; a missing link is found by the walk, and below.
+            number = int(name[:20])
+            lenient = self.place is None or number > self.place.segment or number < first
             if lenient and not begins_whole(path, self.uuid):
                 contents.leftovers.append(path)
             else:
