@@ -9,15 +9,19 @@ The exit status is 1 if a scenario does not hold, or a mistake is not caught.
 
 import sys
 
+import adopting
 import cleaning
 import failing
+import forking
 import leases
+import living
 import recovery
 import replacing
 import scenarios
+import waiting
 from explore import explore
 
-MODELS = (scenarios, leases, recovery, replacing, cleaning, failing)
+MODELS = (scenarios, leases, recovery, replacing, cleaning, adopting, failing, living, forking, waiting)
 SCENARIOS = [scenario for model in MODELS for scenario in model.SCENARIOS]
 MISTAKES = [mistake for model in MODELS for mistake in model.MISTAKES]
 

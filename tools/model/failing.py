@@ -16,6 +16,7 @@ from world import Violation, put
 
 SHARED = -1  # in place of a descriptor of one's own
 FIRST = "the first of two syncs to end takes the note of both away"  # the older design
+TOLD = "a thread that was told lets the descriptor go before it tells"
 BEFORE_A_GONE_ONE = "where a block is gone the ones before it are left as they are"
 
 
@@ -209,7 +210,7 @@ def be_told(m, pid):
         m.failed = m.failed[0], True
         if mine == SHARED:
             m.kept = put(m.kept, process, (m.failed[0], *m.kept[process][1:]))
-    if not failed or m.wrong("a thread that was told lets the descriptor go before it tells"):
+    if not failed or m.wrong(TOLD):
         m.using -= {pid}
     if failed and m.wrong("an fdatasync that failed is made once more"):
         return m.go(pid, "fdatasync", (end, number, m.failed[0]))
@@ -384,16 +385,10 @@ def wrong(mistake, *programs, **options):
 MISTAKES = [
     wrong("an fdatasync that failed is made once more", A + S, kills=0),
     wrong("threads share what the kernel tells a descriptor", A + S, S, kills=0, processes=((1, 0),)),
-    wrong(
-        "a thread that was told lets the descriptor go before it tells",
-        A + S,
-        S,
-        kills=0,
-        processes=((1, 0),),
-    ),
+    wrong(TOLD, A + S, S, kills=0, processes=((1, 0),)),
     wrong("a sync does not look at sync_error again", A + S, LATER + S, kills=0),
     wrong("a descriptor is believed, however young it is", A + S, LATER + S),
-    wrong(FIRST, A + S, S + A + S, LATER + S, LATER),
+    wrong(FIRST, A + S, S, kills=0),
     wrong("a sync promises the end that it finds after its fdatasync", A + S, A, kills=0),
     wrong("sync_error goes with the first that closes", A + S, C + LATER + S, kills=0),
     wrong("the next to open believes what it can read", A + S, LATER + A + S, kills=0),

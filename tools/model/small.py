@@ -103,7 +103,8 @@ class SmallModel:
         """What the kernel takes back from the dead."""
 
     def visit(self, state):
-        self.check(self.Fields(self, state))
+        if state is not None:
+            self.check(self.Fields(self, state))
 
     def check(self, m):
         """Raises Violation where a promise does not hold."""

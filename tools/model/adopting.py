@@ -1,0 +1,226 @@
+"""A file of records becomes a segment as it is: completed for a generation, and renamed under the lock if that still stands.
+
+A small model of its own: an append is one step, and a block; a roll is one step too. The file is written by its owner, who
+may give it to several processes, and again to another one where the first was killed. An inode is a place in `files`; the
+first is that file.
+"""
+
+from operator import attrgetter
+
+from small import OVER, Small, SmallModel, Steps
+from world import Violation, put
+
+ADOPTED = "adopted"  # the one record of the file
+
+
+class Adopting(Small):
+    FIELDS = (
+        "generation",
+        "published",
+        "open",  # first sequence of the open segment
+        "owner",  # who has the append lock, living or dead
+        "files",  # (sequence that its header names, its records) of each
+        "names",  # (first sequence, inode) of the segments
+        "maybe",  # and what of names a power loss may bring back
+        "links",  # processes that have linked the file under a name of theirs
+        "threads",
+        "kills",
+    )
+    __slots__ = FIELDS
+    values = staticmethod(attrgetter(*FIELDS))
+
+    def count_names(self):
+        """Of the file: its owner's, those that are being completed, and those of segments."""
+        return 1 + len(self.links) + sum(inode == 0 for _, inode in self.names)
+
+
+step = Steps()
+
+
+class AdoptingModel(SmallModel):
+    Fields, STEPS = Adopting, step
+
+    def start(self):
+        """A record is in the segment 0."""
+        files = (None, (ADOPTED,)), (0, ("first",))
+        name = frozenset([(0, 1)])
+        return 0, ("first",), 0, None, files, name, name, frozenset(), self.first_threads(), self.kills
+
+    def check(self, m):
+        """What a reader finds, by the names and up to the end that the page says."""
+        starts = sorted(name for name in m.names if name[0] <= m.open)
+        for (start, inode), (end, _) in zip(starts, [*starts[1:], (len(m.published), None)]):
+            named, records = m.files[inode]
+            if named != start or records != m.published[start:end]:
+                raise Violation(
+                    f"segment {start} holds {records} from {named} on; published is {m.published}"
+                )
+        if m.published.count(ADOPTED) > 1:
+            raise Violation(f"the file is adopted twice: {m.published}")
+        for start, inode in m.maybe - m.names:
+            if start < len(m.published) and m.files[inode][0] == start:
+                raise Violation(f"power loss: the file of a killed call is back at {start}, of {m.published}")
+
+
+def take_lock(m, pid, then, memory=()):
+    """False where somebody living has it; from a dead one it comes with what that one left half done."""
+    if m.owner is not None and m.threads[m.owner][0] not in OVER:
+        return False
+    left = m.owner is not None
+    m.owner = pid
+    m.go(pid, "repair" if left else then, (then, memory) if left else memory)
+
+
+@step("repair")
+def repair(m, pid):
+    """The file that has the name which the next segment needs, and is not open, goes."""
+    if not m.wrong("a takeover leaves the file of a killed call"):
+        m.names = frozenset(name for name in m.names if name[0] <= m.open)
+    m.go(pid, "repair name", m.memory(pid))
+
+
+@step("repair name")
+def sync_repaired(m, pid):
+    if not m.wrong("a takeover does not sync the directory behind that"):
+        m.maybe = m.names
+    m.go(pid, *m.memory(pid))
+
+
+def unlock(m, pid):
+    m.owner = None
+    m.next_call(pid)
+
+
+# --- Others that append and roll ---
+
+
+@step("append")
+def lock_to_append(m, pid):
+    return take_lock(m, pid, "write")
+
+
+@step("write")
+def write(m, pid):
+    """Into the open segment, whatever file has its name."""
+    value = f"{pid}.{m.threads[pid][1]}"
+    inode = dict(m.names)[m.open]
+    start, records = m.files[inode]
+    m.files = put(m.files, inode, (start, (*records[: len(m.published) - m.open], value)))
+    m.published = (*m.published, value)
+    m.generation += 1
+    unlock(m, pid)
+
+
+@step("roll")
+def lock_to_roll(m, pid):
+    return take_lock(m, pid, "turn")
+
+
+@step("turn")
+def turn(m, pid):
+    start = len(m.published)
+    if start != m.open:
+        if start in dict(m.names):
+            raise Violation(f"{start} is in the way of a roll")
+        m.files = (*m.files, (start, ()))
+        give_name(m, (start, len(m.files) - 1))
+        m.open, m.generation = start, m.generation + 1
+    unlock(m, pid)
+
+
+def give_name(m, name):
+    m.names |= {name}
+    m.maybe |= {name}
+
+
+# --- Adopting ---
+
+
+@step("adopt")
+def look_at_place(m, pid):
+    """Without the lock. Where the open segment has no record the name is taken: then its owner appends the records."""
+    start = len(m.published)
+    if start == m.open:
+        return m.next_call(pid)
+    if m.wrong("the links are looked at before its own is made") and m.count_names() != 1:
+        return m.next_call(pid)
+    m.go(pid, "link", (m.generation, start))
+
+
+@step("link")
+def link(m, pid):
+    m.links |= {pid}
+    m.go(pid, "look at links", m.memory(pid))
+
+
+@step("look at links")
+def look_at_links(m, pid):
+    """Its owner's name and this one; with a third it is a segment, or is about to become one."""
+    looks = not m.wrong("the links are looked at before its own is made")
+    if looks and m.count_names() != 2 and not m.wrong("the links are not looked at"):
+        return give_up(m, pid)
+    m.go(pid, "complete", m.memory(pid))
+
+
+def give_up(m, pid):
+    m.links -= {pid}
+    if m.owner == pid:
+        m.owner = None
+    m.next_call(pid)
+
+
+@step("complete")
+def complete(m, pid):
+    """Its headers, and synced."""
+    _, start = m.memory(pid)
+    m.files = put(m.files, 0, (start, m.files[0][1]))
+    m.go(pid, "lock to adopt", m.memory(pid))
+
+
+@step("lock to adopt")
+def lock_to_adopt(m, pid):
+    return take_lock(m, pid, "rename", m.memory(pid))
+
+
+@step("rename")
+def rename(m, pid):
+    generation, start = m.memory(pid)
+    if m.generation != generation and not m.wrong("the generation is not looked at again under the lock"):
+        return give_up(m, pid)
+    if start in dict(m.names):
+        raise Violation(f"{start} is in the way of a file that is adopted")
+    m.links -= {pid}
+    give_name(m, (start, 0))
+    m.go(pid, "switch", start)
+
+
+@step("switch")
+def switch(m, pid):
+    m.open, m.generation = m.memory(pid), m.generation + 1
+    m.published = (*m.published, ADOPTED)
+    unlock(m, pid)
+
+
+ADOPT, APPEND, ROLL = ("adopt",), ("append",), ("roll",)
+
+SCENARIOS = [
+    AdoptingModel(
+        "adopting: beside appends and a roll", (ADOPT + ADOPT, APPEND + ROLL + APPEND, ADOPT), kills=2
+    ),
+    AdoptingModel(
+        "adopting: three times", (ADOPT + APPEND, ADOPT + ROLL, APPEND + ADOPT), kills=2, quick=False
+    ),
+]
+
+
+def wrong(mistake, *programs, **options):
+    return AdoptingModel("", programs, wrong=mistake, **options)
+
+
+MISTAKES = [
+    wrong("the generation is not looked at again under the lock", ADOPT, APPEND, kills=0),
+    wrong("the links are not looked at", ADOPT, ADOPT, kills=0),
+    wrong("the links are looked at before its own is made", ADOPT, ADOPT, APPEND, kills=0),
+    wrong("a takeover leaves the file of a killed call", ADOPT, APPEND + ROLL),
+    wrong("a takeover does not sync the directory behind that", ADOPT, APPEND),
+]

@@ -1,0 +1,326 @@
+"""What one process has of a journal, from its opening to its closing: users, calls, the thread that keeps it up.
+
+A small model of its own. The threads are those of one process: whatever a thread does between two moments at which it lets
+the GIL go is one step. Another process may hold the opening lock meanwhile.
+"""
+
+from operator import attrgetter
+
+from small import OVER, Small, SmallModel, Steps
+from world import Violation, put
+
+OPENING, OPEN, CLOSING, CLOSED = "opening", "open", "closing", "closed"
+NO_STATE = "calls begin while it is closing"  # the older design: it closes where it is seen to be open
+
+
+class Living(Small):
+    FIELDS = (
+        "all",  # each Attachment: (life, users, pins, is mapped, has its slot, thread that opens or closes it)
+        "registry",  # the one that calls find, or None
+        "gate",  # which of them has the opening lock; -1: another process
+        "upkeep",  # of each: "", "on", "stopping", "off"
+        "has",  # the one that each thread uses, or None
+        "threads",  # those of the program, and the upkeep thread of each Attachment
+        "kills",
+    )
+    __slots__ = FIELDS
+    values = staticmethod(attrgetter(*FIELDS))
+
+    def get(self, at):
+        return dict(zip(("life", "users", "pins", "mapped", "slot", "worker"), self.all[at]))
+
+    def set(self, at, **changes):
+        self.all = put(self.all, at, tuple({**self.get(at), **changes}.values()))
+
+    def go_on(self, pid, pc):
+        """With the same memory."""
+        self.go(pid, pc, self.memory(pid))
+
+
+step = Steps()
+
+
+class LivingModel(SmallModel):
+    Fields, STEPS = Living, step
+    ATTACHMENTS = 3  # so many openings at most
+
+    def start(self):
+        spare = ("gone", 0, ("upkeep",))
+        threads = self.first_threads() + (spare,) * self.ATTACHMENTS
+        return (), None, -1, (), (None,) * len(threads), threads, 0
+
+    def process(self, _):
+        return 0
+
+    def others(self, m):
+        if m.gate == -1:
+            yield "the other process lets the opening lock go", free_gate
+
+    def check(self, m):
+        if sum(m.get(at)["life"] == OPEN for at in range(len(m.all))) > 1:
+            raise Violation("the process has the journal open twice")
+        if any(at is not None and m.get(at)["life"] != OPEN for at in m.has):
+            raise Violation("a thread uses what is closed")
+        if all(pc in OVER for pc, _, _ in m.threads):
+            for found in map(m.get, range(len(m.all))):
+                if found["users"] == 0 and (found["life"] != CLOSED or found["mapped"] or found["slot"]):
+                    raise Violation(f"nobody uses it any more, and it is not closed: {found}")
+
+
+def free_gate(m, _):
+    m.gate = None
+
+
+def touch(m, at):
+    """What a call does between letting the GIL go and taking it again."""
+    if not m.get(at)["mapped"]:
+        raise Violation("a call reads the page, which is not mapped any more")
+
+
+# --- Attaching ---
+
+
+@step("attach")
+def attach(m, pid):
+    """The entry stands in the registry before it is open: so nobody opens it a second time."""
+    at = m.registry
+    if at is None:
+        m.all = (*m.all, (OPENING, 0, 0, False, False, pid))
+        m.upkeep = (*m.upkeep, "")
+        if not m.wrong("it is in the registry once it is open"):
+            m.registry = len(m.all) - 1
+        return m.go(pid, "enter", len(m.all) - 1)
+    found = m.get(at)
+    if found["life"] == OPENING:
+        return False  # waits
+    if found["life"] == OPEN or m.wrong("an entry is used whatever it is at"):
+        m.set(at, users=found["users"] + 1)
+        m.has = put(m.has, pid, at)
+        return m.next_call(pid)
+    return False
+
+
+@step("enter")
+def enter(m, pid):
+    """With the opening lock, which another process may have for as long as it likes."""
+    if m.gate is not None:
+        return False
+    at = m.memory(pid)
+    m.registry = at
+    m.set(at, life=OPEN, users=1, mapped=True, slot=True, worker=None)
+    m.has = put(m.has, pid, at)
+    m.next_call(pid)
+
+
+@step("enter")
+def fail_to_enter(m, pid):
+    """Its lock_timeout has passed. Those that wait for it try for themselves."""
+    if m.gate is None:
+        return False
+    at = m.memory(pid)
+    m.set(at, life=CLOSED, worker=None)
+    if m.registry == at:
+        m.registry = None
+    m.go(pid, "failed")
+
+
+# --- Calls, and the thread that keeps it up ---
+
+
+def may_call(m, pid, at):
+    found = m.get(at)
+    if m.wrong(NO_STATE):
+        return found["life"] != CLOSED
+    return found["life"] == OPEN or (found["life"] == CLOSING and found["worker"] == pid)
+
+
+def pin(m, at, change=1):
+    m.set(at, pins=m.get(at)["pins"] + change)
+
+
+@step("call", "call of the first")
+def begin_call(m, pid):
+    """A Writer may be used by other threads than the one that made it, and closed beside a call."""
+    at = m.has[0 if m.threads[pid][0] == "call of the first" else pid]
+    if at is None or not may_call(m, pid, at):
+        return m.next_call(pid)  # JournalClosed
+    if not m.wrong("a call does not pin"):
+        pin(m, at)
+    m.go(pid, "in a call", at)
+
+
+@step("in a call")
+def do_call(m, pid):
+    touch(m, m.memory(pid))
+    start_upkeep(m, m.memory(pid))
+    m.go_on(pid, "unpin")
+
+
+def start_upkeep(m, at):
+    if m.upkeep[at] == "":
+        m.upkeep = put(m.upkeep, at, "on")
+        m.threads = put(m.threads, len(m.model.programs) + at, ("upkeep", 0, at))
+
+
+@step("unpin")
+def unpin(m, pid):
+    """The last call to end closes what was given back meanwhile."""
+    at = m.memory(pid)
+    if not m.wrong("a call does not pin") or pid >= len(m.model.programs):
+        pin(m, at, -1)
+    if m.wrong("the last call to end leaves it to others") or not close_if_last(m, pid, at):
+        return_from(m, pid)
+
+
+@step("upkeep")
+def wake_up(m, pid):
+    at = m.memory(pid)
+    if m.upkeep[at] == "stopping":
+        return end_upkeep(m, pid)
+    m.go_on(pid, "keep up")
+
+
+@step("keep up")
+def keep_up(m, pid):
+    """It may have been told to stop meanwhile."""
+    at = m.memory(pid)
+    if not may_call(m, pid, at):
+        return end_upkeep(m, pid)
+    pin(m, at)
+    m.go_on(pid, "keeping up")
+
+
+def end_upkeep(m, pid):
+    m.upkeep = put(m.upkeep, m.memory(pid), "off")
+    m.go(pid, "done")
+
+
+@step("keeping up")
+def do_keep_up(m, pid):
+    touch(m, m.memory(pid))
+    m.go_on(pid, "unpin")
+
+
+def return_from(m, pid):
+    if pid < len(m.model.programs):
+        return m.next_call(pid)
+    m.go_on(pid, "upkeep")
+
+
+# --- Detaching ---
+
+
+@step("detach")
+def detach(m, pid):
+    """The last user stops the thread, and waits for it: pinned, so that it is closed here."""
+    at = leave(m, pid)
+    if at is None:
+        return m.next_call(pid)
+    pin(m, at)
+    m.go(pid, "stop", at)
+
+
+@step("drop")
+def drop(m, pid):
+    """The collector calls, anywhere: it waits for no thread."""
+    at = leave(m, pid)
+    if at is None or not close_if_last(m, pid, at):
+        return m.next_call(pid)
+
+
+def leave(m, pid):
+    """None where there are other users."""
+    at = m.has[pid]
+    if at is None:
+        return None
+    m.has = put(m.has, pid, None)
+    m.set(at, users=m.get(at)["users"] - 1)
+    if m.get(at)["users"]:
+        return None
+    if m.upkeep[at] == "on":
+        m.upkeep = put(m.upkeep, at, "stopping")
+    return at
+
+
+@step("stop")
+def stop_upkeep(m, pid):
+    """Another thread may have attached meanwhile: then it stays open."""
+    at = m.memory(pid)
+    if m.upkeep[at] == "stopping":
+        return False
+    pin(m, at, -1)
+    if not close_if_last(m, pid, at):
+        m.next_call(pid)
+
+
+def close_if_last(m, pid, at):
+    """Whether nobody uses it and no call is under way: from this moment none begins."""
+    found = m.get(at)
+    if found["users"] or found["life"] not in ((OPEN, CLOSING) if m.wrong(NO_STATE) else (OPEN,)):
+        return False
+    if found["pins"] and not m.wrong("who gives it back closes it whatever is under way"):
+        return False
+    m.set(at, life=CLOSING, worker=pid)
+    if m.registry == at and not m.wrong("an entry is used whatever it is at"):
+        m.registry = None
+    m.go(pid, "close", at)
+    return True
+
+
+@step("close")
+def close(m, pid):
+    if m.gate is not None:
+        return False
+    m.gate = m.memory(pid)
+    m.go_on(pid, "note end")
+
+
+@step("close")
+def give_up_closing(m, pid):
+    """Its lock_timeout has passed: the next to open alone makes up for the rest."""
+    if m.gate is None:
+        return False
+    m.go_on(pid, "let go")
+
+
+@step("note end")
+def note_end(m, pid):
+    """Calls like any others, of the closing thread alone."""
+    touch(m, m.memory(pid))
+    m.gate = None
+    m.go_on(pid, "let go")
+
+
+@step("let go")
+def let_go(m, pid):
+    at = m.memory(pid)
+    found = m.get(at)
+    if found["life"] == CLOSED:
+        raise Violation("it is closed twice: its descriptors may be another's by now")
+    m.set(at, life=CLOSED, mapped=False, slot=False, worker=None)
+    if m.registry == at:
+        m.registry = None
+    return_from(m, pid)
+
+
+A, C, D, X, F = ("attach",), ("call",), ("detach",), ("drop",), ("call of the first",)
+
+SCENARIOS = [
+    LivingModel("living: dropped in one thread, used in another", (A + C + X + A + D, A + C + F + C + X)),
+    LivingModel("living: closed beside calls", (A + C + D, F + F, A + F + X)),
+    LivingModel("living: three threads", (A + C + D + A + X, A + C + X + F, A + C + F + D), quick=False),
+]
+
+
+def wrong(mistake, *programs, **options):
+    return LivingModel("", programs, wrong=mistake, **options)
+
+
+MISTAKES = [
+    wrong(NO_STATE, A + C + X),
+    wrong("a call does not pin", A + C + X, F),
+    wrong("who gives it back closes it whatever is under way", A + C + X, A + C + X),
+    wrong("the last call to end leaves it to others", A + C + X),
+    wrong("it is in the registry once it is open", A + C + X, A + C + X),
+    wrong("an entry is used whatever it is at", A + C + X, A + C + X),
+]
