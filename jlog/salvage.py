@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from jlog._core.buffered import is_longer
 from jlog._core.copies import Bounds
 from jlog._core.rebuild import Body, Page
 from jlog._core.recovery import scan
@@ -78,7 +79,7 @@ def plan(
     sound = bounds is not None and _is_sound(path, meta, bounds, page, sources, targets)
     bodies = page.bodies if page is not None else []
     if not sound:
-        _add_bodies(targets, bodies)
+        _add_bodies(path, meta.uuid, targets, bodies)
     known_end = _known_end(sources, targets, bounds, page, positions)
     found = Plan(
         sources,
@@ -127,16 +128,50 @@ def _assemble(sources: list[Source], first_kept: int) -> list[Target]:
     return targets
 
 
-def _add_bodies(targets: list[Target], bodies: list[Body]) -> None:
-    """What the pre-commit buffer holds and no segment does."""
-    for body in sorted(bodies, key=lambda body: body.first_sequence):
-        last = targets[-1]
-        if body.first_sequence < last.end_sequence:
+def _add_bodies(path: str, uuid: bytes, targets: list[Target], bodies: list[Body]) -> None:
+    """What the pre-commit buffer holds and no segment does. A repair that was killed may have begun the one behind it."""
+    for found in sorted(bodies, key=lambda body: body.first_sequence):
+        at = sum(target.first_sequence <= found.first_sequence for target in targets)
+        before = targets[at - 1] if at else None
+        body = None if before is None else _rest_of(path, uuid, found, before)
+        if before is None or body is None:
             continue
-        if body.first_sequence == last.first_sequence:
-            last.body = body
+        if at < len(targets) and body.first_sequence + body.records > targets[at].first_sequence:
+            continue
+        if body.first_sequence == before.first_sequence:
+            before.body = body
         else:
-            targets.append(Target(body.first_sequence, state={}, body=body))
+            targets.insert(at, Target(body.first_sequence, state={}, body=body))
+
+
+def _rest_of(path: str, uuid: bytes, body: Body, before: Target) -> Body | None:
+    """What of the body lies behind the target before it: all of it; or, where a block of its place has its first records, the
+    others; else nothing."""
+    if body.first_sequence >= before.end_sequence:
+        return body
+    run = before.runs[-1] if before.runs else None
+    if (
+        run is None
+        or before.body is not None
+        or before.source is None
+        or before.source.segment != body.segment
+    ):
+        return None
+    file = SegmentFile(path, body.segment, uuid, check_header=False)
+    try:
+        block, _ = file.block_at(body.offset)
+    finally:
+        file.close()
+    image = body.base_time_us.to_bytes(8, "little", signed=True) + body.raw
+    if block is None or block.first_sequence != body.first_sequence or not is_longer(image, block):
+        return None
+    if run.end != block.offset + BLOCK_HEADER_BYTES + block.stored_bytes or block.has_state:
+        return None
+    return body._replace(
+        first_sequence=block.first_sequence + block.records,
+        raw=body.raw[block.raw_bytes :],
+        records=body.records - block.records,
+    )
 
 
 def _known_end(

@@ -125,7 +125,7 @@ class Watch:
             first = int(cursor.first_sequence)
             stop.refresh()
             live, _, segment, open_offset, open_sequence, used, _, durable_end = stop.state
-            _, offset, written = stop.written_place
+            _, offset, _ = stop.written_place
             closing_bytes = open_offset - offset - BLOCK_HEADER_BYTES if open_offset != offset else 0
             open_bytes = max(0, used - BASE_BYTES)
             end = max(first, int(cursor.next_sequence))
@@ -145,7 +145,7 @@ class Watch:
             counters=counters,
             first_sequence=first,
             next_sequence=end,
-            durable_end=min(durable_end if live else written, end),
+            durable_end=min(durable_end, end),
             records=given_out(layout.holes, first, end),
             size_bytes=layout.sizes[-1] + max(offset, SEGMENT_HEADER_BYTES),
             open_bytes=closing_bytes + open_bytes,

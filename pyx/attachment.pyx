@@ -142,7 +142,7 @@ cdef class Attachment(Syncer):
             if alone:
                 self.recover()
                 self.enlarge(wanted)
-            elif self.precommit.identify(self.buffer.page) != PAGE_VALID:
+            elif self.precommit.identify_beside_writers() != PAGE_VALID:
                 raise JournalError(f"{self.precommit.path} is not the page that the journal's writers share; close them "
                                    "all and open it again")
             if alone:

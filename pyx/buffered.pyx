@@ -2,12 +2,10 @@
 
 import os
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from jlog._core.file cimport jlog_inode
 from jlog._core.format cimport (
-    JLOG_CODEC_NONE,
     jlog_block_header,
     jlog_block_header_valid,
     jlog_crc32c,
@@ -125,12 +123,15 @@ cdef bint agrees(directory, bytes uuid, Precommit precommit, bounds) except -1:
         return True
     if used == 0:
         return page.direct == page.generation
-    # A write-out that was killed or failed: it is the body as it was then; compressed, all of it, for it was closed first.
-    if file.header.codec != JLOG_CODEC_NONE:
-        return (file.header.first_sequence == slot.first_sequence and file.header.raw_bytes == raw
-                and file.header.raw_crc == jlog_crc32c(0, body + JLOG_BASE_BYTES, raw))
-    return (file.header.first_sequence == slot.first_sequence and file.header.raw_bytes <= raw
-            and memcmp(file.body, body + JLOG_BASE_BYTES, file.header.raw_bytes) == 0)
+    return (file.header.first_sequence == slot.first_sequence
+            and begins_with(body, used, file.header.base_time_us, file.header.raw_bytes, file.header.raw_crc))
+
+
+cdef bint begins_with(const uint8_t *body, uint32_t used, int64_t base_time_us, uint32_t raw_bytes, uint32_t raw_crc) noexcept:
+    """Whether the records of a block that stands at this body's place are the first of the body's, or all: a write-out that was
+    killed or failed has written the body as it was then, compressed or not."""
+    return (JLOG_BASE_BYTES + <uint64_t> raw_bytes <= used and base_time_us == jlog_load64(body)
+            and raw_crc == jlog_crc32c(0, body + JLOG_BASE_BYTES, raw_bytes))
 
 
 cdef uint64_t blocks_end(SegmentFile file, uint64_t limit) except? 0:
@@ -141,35 +142,56 @@ cdef uint64_t blocks_end(SegmentFile file, uint64_t limit) except? 0:
     return offset
 
 
-def stored_bodies(Precommit precommit not None, segment, offset, sequence) -> list:
-    """The bodies in the buffer, each with its base time, that go on exactly at this end, one behind the other: none, the open
-    block's, the closing one's, or both. Read without mapping, also for who may change nothing."""
+def stored_bodies(Precommit precommit not None, end not None) -> tuple:
+    """(offset, sequence, bodies): where what the buffer adds to this End begins, and the bodies, each with its base time, one
+    behind the other: none, the open block's, the closing one's, or both. Read without mapping, also for who may change nothing.
+
+    They begin at the end; or where the last block does, if its records are the first of a longer body's. A block with fewer
+    records than the body of its place was never switched away from, so that nobody was told that it is durable."""
     cdef const jlog_page *page
+    cdef bytes content = os.pread(precommit.fd, JLOG_PAGE_BYTES, 0)
+    begin = end.offset, end.sequence
+    if len(content) < JLOG_PAGE_BYTES:
+        return *begin, []
+    page = <const jlog_page *> <const uint8_t *> content
+    first = body_at(precommit, page, end.segment, begin)
+    if first is None and end.last is not None and not end.last.has_state:
+        begin = end.last.offset, end.last.first_sequence
+        first = body_at(precommit, page, end.segment, begin)
+        if first is None or not is_longer(first[0], end.last):
+            return end.offset, end.sequence, []
+    if first is None:
+        return *begin, []
+    body, following = first
+    second = body_at(precommit, page, end.segment, following)
+    return *begin, [body] if second is None else [body, second[0]]
+
+
+cdef object body_at(Precommit precommit, const jlog_page *page, segment, place):
+    """(body, (offset, sequence) behind it) of a whole body that belongs at this place, (offset, sequence); else None."""
     cdef jlog_slot *slot
     cdef jlog_walk walk
-    cdef bytes content = os.pread(precommit.fd, JLOG_PAGE_BYTES, 0), body
+    cdef bytes body
     cdef uint32_t used
-    found = []
-    if len(content) < JLOG_PAGE_BYTES:
-        return found
-    page = <const jlog_page *> <const uint8_t *> content
-    for _ in range(2):
-        for parity in range(2):
-            slot = <jlog_slot *> &page.slots[parity]
-            used = jlog_word_used(slot.word)
-            if slot.crc != jlog_slot_crc(slot, precommit.uuid) or used <= JLOG_BASE_BYTES:
-                continue
-            if (slot.segment, slot.offset, slot.first_sequence) != (segment, offset, sequence):
-                continue
-            body = stored_body(precommit.fd, page, slot)
-            if body is None or jlog_walk_records(<const uint8_t *> body + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES,
-                                                 jlog_load64(<const uint8_t *> body), &walk) != 0:
-                continue
-            found.append(body)
-            offset += BLOCK_HEADER_BYTES + used - JLOG_BASE_BYTES
-            sequence += walk.record_count
-            break
-    return found
+    offset, sequence = place
+    for parity in range(2):
+        slot = <jlog_slot *> &page.slots[parity]
+        used = jlog_word_used(slot.word)
+        if slot.crc != jlog_slot_crc(slot, precommit.uuid) or used <= JLOG_BASE_BYTES:
+            continue
+        if (slot.segment, slot.offset, slot.first_sequence) != (segment, offset, sequence):
+            continue
+        body = stored_body(precommit.fd, page, slot)
+        if body is not None and jlog_walk_records(<const uint8_t *> body + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES,
+                                                  jlog_load64(<const uint8_t *> body), &walk) == 0:
+            return body, (offset + BLOCK_HEADER_BYTES + used - JLOG_BASE_BYTES, sequence + walk.record_count)
+    return None
+
+
+def is_longer(bytes body not None, block not None) -> bool:
+    """Whether the body of a Block's place has its records, and more."""
+    return (len(body) > JLOG_BASE_BYTES + block.raw_bytes
+            and begins_with(<const uint8_t *> body, len(body), block.base_time_us, block.raw_bytes, block.raw_crc))
 
 
 cdef bytes stored_body(int fd, const jlog_page *page, const jlog_slot *slot):

@@ -14,7 +14,7 @@ from jlog._core.page cimport (
     jlog_word_crc,
     jlog_word_used,
 )
-from jlog._core.precommit cimport PAGE_VALID, Precommit, Snapshot
+from jlog._core.precommit cimport PAGE_OF_ANOTHER_BOOT, PAGE_VALID, Precommit, Snapshot
 
 from jlog._core.copies import BoundsFile
 from jlog._core.buffered import stored_bodies
@@ -90,9 +90,11 @@ cdef class JournalEnd:
             if self.precommit is None:
                 self.open_page()
             if self.precommit is not None:
-                status = self.precommit.snapshot(&found, self.now.slot.generation if self.live else 0)
+                status = self.precommit.snapshot(&found, &self.now.slot if self.live else NULL)
                 if status < 0:
                     raise OSError(-status, os.strerror(-status), self.precommit.path)
+                if status == PAGE_OF_ANOTHER_BOOT and self.precommit.is_written_to():
+                    continue
             if status == PAGE_VALID:
                 self.live = True
                 self.now = found
@@ -117,7 +119,7 @@ cdef class JournalEnd:
 
     def compute(self):
         """Nobody has the journal open in this boot, and perhaps nobody may write here: the same end that a recovery
-        would find, and nothing is changed."""
+        would find, and nothing is changed. What of it may be in the page cache only nobody knows: durable is what says so."""
         segments = list_segments(self.path)
         JLOG_FAILPOINT(b"end.listed")
         newest = os.path.join(self.path, segment_name(segments[-1])) if segments else self.path
@@ -126,12 +128,13 @@ cdef class JournalEnd:
         if not self.live and looked_at == self.looked_at:
             return  # as it was computed before: a follower looks again and again
         end = scan(self.path, self.uuid, self.bounds_file.read())
-        bodies = []
-        if self.precommit is not None and not self.durable_only:
-            bodies = stored_bodies(self.precommit, end.segment, end.offset, end.sequence)
+        offset, sequence, bodies = end.offset, end.sequence, []
+        if self.precommit is not None:
+            offset, sequence, bodies = stored_bodies(self.precommit, end)
         memset(&self.now, 0, sizeof(self.now))
         self.live = False
-        self.now.slot.segment, self.now.slot.offset, self.now.slot.first_sequence = end.segment, end.offset, end.sequence
+        self.now.slot.segment, self.now.slot.offset, self.now.slot.first_sequence = end.segment, offset, sequence
+        self.now.durable_end = end.durable
         self.now.is_closing = len(bodies) > 1
         if self.now.is_closing:
             self.now.closing = self.now.slot
@@ -139,7 +142,7 @@ cdef class JournalEnd:
             self.now.slot.offset += sizeof(jlog_block_header) + len(bodies[0]) - JLOG_BASE_BYTES
             self.now.slot.first_sequence += walk_body(bodies[0][JLOG_BASE_BYTES:], 0)[0]
             self.now.slot.generation = 1
-        self.limit = JLOG_NONE
+        self.limit = end.durable if self.durable_only else JLOG_NONE
         self.stored_bodies = bodies  # by generation: here the first has 0
         self.now.slot.word = jlog_word(len(bodies[-1]) if bodies else 0, 0)
         self.looked_at = looked_at

@@ -127,6 +127,8 @@ _Static_assert(sizeof(struct jlog_page) <= JLOG_PAGE_BYTES, "the control page");
 #define JLOG_SNAPSHOT_BYTES offsetof(struct jlog_page, explicit_max_us) /* what a reader needs of the page */
 #define JLOG_GENERATION_OFFSET offsetof(struct jlog_page, generation)
 #define JLOG_UNWRITTEN_OFFSET offsetof(struct jlog_page, unwritten)
+#define JLOG_NOTES_BYTES (JLOG_GENERATION_OFFSET + 8 - JLOG_UNWRITTEN_OFFSET) /* from `unwritten` to `generation` */
+#define JLOG_BOOT_ID_OFFSET offsetof(struct jlog_page, boot_id)
 #define JLOG_STATUS_OFFSET offsetof(struct jlog_page, status)
 #define JLOG_WAKE_COUNTER_OFFSET offsetof(struct jlog_page, wake_counter)
 #define JLOG_WAKE_FLAG_OFFSET offsetof(struct jlog_page, wake_flag)

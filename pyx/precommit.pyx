@@ -2,6 +2,9 @@
 
 Writers map it. Readers pread it, so that a truncated file is an error and not a signal, and check what they got: the
 slot against its CRC and the generation, the body against the running CRC in the word.
+
+A page is believed if it was made in this boot. Two containers of one kernel may be told different boot ids; what both see
+are the locks of living writers, and no process outlives its boot.
 """
 
 import os
@@ -14,9 +17,12 @@ from jlog._core.file cimport jlog_allocate, jlog_file_bytes, jlog_read_at, jlog_
 from jlog._core.format cimport jlog_block_header
 from jlog._core.page cimport (
     JLOG_BASE_BYTES,
+    JLOG_BOOT_ID_OFFSET,
     JLOG_CAPACITY_MAX,
     JLOG_CAPACITY_MIN,
+    JLOG_FAILPOINT,
     JLOG_GENERATION_OFFSET,
+    JLOG_NOTES_BYTES,
     JLOG_PAGE_BYTES,
     JLOG_PAGE_LAYOUT,
     JLOG_PAGE_MAGIC,
@@ -30,6 +36,7 @@ from jlog._core.page cimport (
     jlog_word_used,
 )
 
+from jlog._core.lock import OWNERS, LockFile
 from jlog.errors import CorruptJournal, UnsupportedFormat
 
 
@@ -47,7 +54,7 @@ cdef extern from "<unistd.h>" nogil:
     int close(int fd)
 
 cdef enum:
-    TEARS_MAX = 10000  # reads beside stores that may tear before it is called damage
+    TEARS_MAX = 10000  # switches that may each pass between two reads
 
 cdef uint8_t _boot_id[16]
 
@@ -55,9 +62,12 @@ cdef uint8_t _boot_id[16]
 def _read_boot_id() -> bytes:
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return bytes.fromhex(file.read().strip().replace("-", ""))
+            found = bytes.fromhex(file.read().strip().replace("-", ""))
     except (OSError, ValueError):
-        return bytes(16)  # unknown: then every opening alone recovers as after a power loss
+        found = b""
+    # Unknown: one that only this process has, so that it equals that of no other boot. Whoever opens alone then recovers as
+    # after a power loss.
+    return found if len(found) == 16 and any(found) else os.urandom(16)
 
 
 cdef bytes _boot = _read_boot_id()
@@ -73,6 +83,7 @@ cdef class Precommit:
     def __init__(self, directory, bytes uuid not None, *, bint writable=True, bint create=False):
         self.path = os.path.join(directory, "precommit")
         memcpy(self.uuid, <const uint8_t *> uuid, 16)
+        memcpy(self.believed_boot, _boot_id, 16)
         flags = os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0)
         self.fd = os.open(self.path, flags, 0o666)
         self.check_layout()
@@ -140,14 +151,42 @@ cdef class Precommit:
 
     cdef int identify(self, const jlog_page *page) noexcept nogil:
         """PAGE_VALID when this page was made in this boot, for this journal, in this very file, and is not being
-        recovered."""
+        recovered. PAGE_OF_ANOTHER_BOOT when only its boot id is not one that is known to be of this boot."""
         if memcmp(page.magic, JLOG_PAGE_MAGIC, 8) != 0 or page.layout != JLOG_PAGE_LAYOUT:
             return PAGE_INVALID
         if page.status != JLOG_PAGE_READY or memcmp(page.uuid, self.uuid, 16) != 0:
             return PAGE_INVALID
-        if memcmp(page.boot_id, _boot_id, 16) != 0:
+        if page.device != self.device or page.inode != self.inode:
             return PAGE_INVALID
-        return PAGE_VALID if page.device == self.device and page.inode == self.inode else PAGE_INVALID
+        if memcmp(page.boot_id, _boot_id, 16) == 0 or memcmp(page.boot_id, self.believed_boot, 16) == 0:
+            return PAGE_VALID
+        return PAGE_OF_ANOTHER_BOOT
+
+    def is_written_to(self) -> bool:
+        """Whether a writing process lives. Then the page's boot id is believed from now on, whatever it is."""
+        try:
+            lock_file = LockFile(os.path.join(os.path.dirname(self.path), "lock"), writable=False)
+        except OSError:
+            return False  # nothing tells of one
+        try:
+            if not lock_file.is_held(*OWNERS):
+                return False
+        finally:
+            lock_file.close()
+        self.believe_boot()
+        return True
+
+    cdef int believe_boot(self) except -1:
+        """After a slot was seen to be held: whatever the page says from then on was said in this boot."""
+        cdef bytes found = os.pread(self.fd, 16, JLOG_BOOT_ID_OFFSET)
+        if len(found) == 16:
+            memcpy(self.believed_boot, <const uint8_t *> found, 16)
+        return 0
+
+    cdef int identify_beside_writers(self) except -1:
+        """What the mapped page is while one of them is known to hold its slot."""
+        self.believe_boot()
+        return self.identify(self.page)
 
     cdef void imprint(self) noexcept nogil:
         """Writes into the mapped page what identify() looks for, but for the status."""
@@ -163,35 +202,48 @@ cdef class Precommit:
         """Bytes that there are for each of the two bodies."""
         return max(jlog_file_bytes(self.fd) - <int64_t> JLOG_PAGE_BYTES, 0) // 2
 
-    cdef int snapshot(self, Snapshot *found, uint64_t known) noexcept nogil:
-        """The open block's place and word, and the closing one's. PAGE_VALID, PAGE_INVALID, or -errno. `known`: a generation
-        that was found before, else 0."""
+    cdef int snapshot(self, Snapshot *found, const jlog_slot *known) noexcept nogil:
+        """The open block's place and word, and the closing one's. What identify() says of the page, or -errno. `known`: the
+        open slot as it was found before, or NULL."""
         cdef jlog_page page
+        cdef jlog_slot *slot
         cdef jlog_slot *before
+        cdef uint64_t generation
         cdef int64_t got
-        cdef int _turn
+        cdef int status, _turn
+        cdef bint again = False
         for _turn in range(TEARS_MAX):
             got = jlog_read_at(self.fd, &page, JLOG_SNAPSHOT_BYTES, 0)
             if got < 0:
                 return <int> got
-            if got < <int64_t> JLOG_SNAPSHOT_BYTES or self.identify(&page) != PAGE_VALID:
-                return PAGE_INVALID
-            # A block is noted as unwritten before the next one is open, and its slot stands as long as the note does: so that
-            # is to be read after the generation, and after the slot.
-            if (page.generation != known or page.unwritten == page.generation - 1) and jlog_read_at(
-                    self.fd, &page.unwritten, sizeof(page.unwritten), JLOG_UNWRITTEN_OFFSET) != sizeof(page.unwritten):
-                return PAGE_INVALID
-            found.slot, before = page.slots[page.generation & 1], &page.slots[(page.generation - 1) & 1]
-            found.is_closing = page.unwritten == page.generation - 1
-            if is_slot_of(&found.slot, page.generation, self.uuid) \
-                    and not (found.is_closing and not is_before(before, &found.slot, self.uuid)):
-                found.closing = before[0]
-                found.capacity = page.capacity if page.capacity <= JLOG_CAPACITY_MAX else self.room()
-                found.durable_end = page.durable_end
-                found.new_inode = page.new_inode if page.incarnation & 1 else 0
-                found.new_end = page.new_end
-                return PAGE_VALID
-            jlog_pause()  # a switch passed under the pread
+            status = self.identify(&page) if got == <int64_t> JLOG_SNAPSHOT_BYTES else PAGE_INVALID
+            if status != PAGE_VALID:
+                return status
+            JLOG_FAILPOINT(b"page.read")
+            generation = page.generation
+            slot, before = &page.slots[generation & 1], &page.slots[(generation - 1) & 1]
+            # The slot may be filled for the block after the next while it is read, its word first. It was not if the generation
+            # still stands behind it; nor if all of it is as before. And a block is noted as unwritten before the next one
+            # is open, and its slot stands as long as the note does: so that is read after the generation and the slot.
+            if (known == NULL or slot.generation != known.generation or slot.word != known.word
+                    or page.unwritten == generation - 1):
+                if jlog_read_at(self.fd, &page.unwritten, JLOG_NOTES_BYTES, JLOG_UNWRITTEN_OFFSET) != JLOG_NOTES_BYTES:
+                    return PAGE_INVALID
+                if page.generation != generation:
+                    jlog_pause()
+                    continue
+            found.is_closing = page.unwritten == generation - 1
+            if not is_slot_of(slot, generation, self.uuid) or (found.is_closing and not is_before(before, slot, self.uuid)):
+                if again:
+                    return PAGE_INVALID  # no store can have torn it twice
+                again = True
+                continue
+            found.slot, found.closing = slot[0], before[0]
+            found.capacity = page.capacity if page.capacity <= JLOG_CAPACITY_MAX else self.room()
+            found.durable_end = page.durable_end
+            found.new_inode = page.new_inode if page.incarnation & 1 else 0
+            found.new_end = page.new_end
+            return PAGE_VALID
         return PAGE_INVALID
 
     cdef uint64_t generation(self) noexcept nogil:
@@ -201,17 +253,17 @@ cdef class Precommit:
             return 0
         return value
 
-    cdef int read_body(self, const jlog_slot *slot, uint64_t capacity, uint8_t *target, uint32_t start) noexcept nogil:
-        """body[start, used) to target + start. 1 when it is that block's, 0 when the body may have been used anew meanwhile, or
+    cdef int read_body(self, const jlog_slot *slot, uint64_t capacity, uint8_t *target, uint32_t start,
+                       uint32_t end) noexcept nogil:
+        """body[start, end) to target + start. 1 when it is that block's, 0 when the body may have been used anew meanwhile, or
         -errno: ENODATA where the file is cut off. The caller checks the CRC."""
-        cdef uint32_t used = jlog_word_used(slot.word)
         cdef uint64_t begin = JLOG_PAGE_BYTES + (slot.generation & 1) * capacity
-        cdef int64_t got = jlog_read_at(self.fd, target + start, used - start, begin + start)
+        cdef int64_t got = jlog_read_at(self.fd, target + start, end - start, begin + start)
         if got < 0:
             return <int> got
         if self.generation() - slot.generation > 1:
             return 0
-        return 1 if got == used - start else -ENODATA
+        return 1 if got == end - start else -ENODATA
 
 
 cdef bint is_before(const jlog_slot *slot, const jlog_slot *following, const uint8_t *uuid) noexcept nogil:
@@ -231,6 +283,7 @@ def read_counters(path, bytes uuid not None) -> dict:
     cdef jlog_page page
     cdef Precommit precommit
     cdef int64_t got
+    cdef int status = PAGE_INVALID
     memset(&page, 0, sizeof(page))
     try:
         precommit = Precommit(path, uuid, writable=False)
@@ -239,6 +292,8 @@ def read_counters(path, bytes uuid not None) -> dict:
     got = jlog_read_at(precommit.fd, &page, sizeof(page), 0)
     if got < 0:
         raise OSError(-got, os.strerror(-got), precommit.path)
-    if got < <int64_t> sizeof(page) or precommit.identify(&page) != PAGE_VALID:
+    if got == <int64_t> sizeof(page):
+        status = precommit.identify(&page)
+    if status != PAGE_VALID and not (status == PAGE_OF_ANOTHER_BOOT and precommit.is_written_to()):
         memset(&page, 0, sizeof(page))
     return page.counters

@@ -49,7 +49,9 @@ from jlog._core.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES, index_n
 from jlog.errors import CorruptJournal
 from jlog.filesystem import share
 
-End = namedtuple("End", "segment offset sequence previous_offset clock_us damage")
+# `last`: the Block before the end, where it stands in the same file and behind the mark; `durable`: so far it is known to be
+# synced.
+End = namedtuple("End", "segment offset sequence last clock_us durable damage")
 Damage = namedtuple("Damage", "path offset reason first_sequence records_lost")
 
 
@@ -67,7 +69,7 @@ def scan(directory, bytes uuid not None, bounds) -> End:
     if not kept:
         raise CorruptJournal(os.fspath(directory), 0, "there is no segment file; restore one from a backup")
     segment, offset, sequence = kept[0], SEGMENT_HEADER_BYTES, kept[0]
-    previous, clock_us, damage = 0, INT64_MIN, []
+    last, clock_us, durable, damage = None, INT64_MIN, bounds.mark_sequence, []
     if segment == bounds.mark_segment and bounds.mark_offset and not (
             bounds.mark_sequence == segment and SegmentFile(directory, segment, uuid).replacements):
         # Where a file holds state alone the mark may be a place in one that had the name before.
@@ -76,27 +78,27 @@ def scan(directory, bytes uuid not None, bounds) -> End:
         for block in SegmentFile(directory, segment, uuid).blocks():
             if block.offset >= offset:
                 break
-            previous, clock_us = block.offset, max(clock_us, block.clock_us)
+            clock_us = max(clock_us, block.clock_us)
     while True:
         file = SegmentFile(directory, segment, uuid)
         block, reason = file.block_at(offset)
         while block is not None and block.first_sequence == sequence:
-            previous = offset
-            clock_us = max(clock_us, block.clock_us)
+            last = block
+            clock_us, durable = max(clock_us, block.clock_us), max(durable, block.durable_end)
             offset += BLOCK_HEADER_BYTES + block.stored_bytes
             sequence += block.records
             block, reason = file.block_at(offset)
         following = _successor(directory, uuid, segments, segment, offset, sequence)
         if following is not None:
-            segment, offset, sequence, previous = following, SEGMENT_HEADER_BYTES, following, 0
+            segment, offset, sequence, last = following, SEGMENT_HEADER_BYTES, following, None
             continue
         found = _vouched(directory, uuid, segments, segment, offset, sequence)
         if found is None:
-            return End(segment, offset, sequence, previous, clock_us, damage)
+            return End(segment, offset, sequence, last, clock_us, durable, damage)
         next_segment, next_block = found
         damage.append(Damage(file.path, offset, reason or "the sequence jumps", sequence,
                              next_block.first_sequence - sequence))
-        segment, offset, sequence, previous = next_segment, next_block.offset, next_block.first_sequence, 0
+        segment, offset, sequence, last = next_segment, next_block.offset, next_block.first_sequence, None
 
 
 def _successor(directory, uuid, segments, segment, offset, sequence):
@@ -224,20 +226,22 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
     _visit(b"recovery.begun")
     bounds = bounds_file.read()
     end = scan(directory, uuid, bounds)
-    added = stored_bodies(precommit, end.segment, end.offset, end.sequence)
+    offset, sequence, added = stored_bodies(precommit, end)
     path = os.path.join(directory, segment_name(end.segment))
     quarantine_what_follows(directory, end.segment, end.offset)
     _visit(b"recovery.quarantined")
     fd = os.open(path, os.O_CLOEXEC | os.O_RDWR)
     try:
-        os.ftruncate(fd, end.offset)
+        # Also of the block that a longer body is written over: killed in between, the body belongs exactly at the end.
+        os.ftruncate(fd, offset)
+        end = end._replace(offset=offset, sequence=sequence)
         for body in added:
             base_us, raw = jlog_load64(<const uint8_t *> <bytes> body), body[JLOG_BASE_BYTES:]
             block = encode_block(uuid, end.segment, end.offset, raw, base_us, end.sequence)
             _check(jlog_write_at(fd, <const uint8_t *> block, len(block), end.offset), path)
             records, clock_us, _, _, _ = walk_body(raw, base_us)
-            end = end._replace(previous_offset=end.offset, offset=end.offset + len(block),
-                               sequence=end.sequence + records, clock_us=max(end.clock_us, clock_us))
+            end = end._replace(offset=end.offset + len(block), sequence=end.sequence + records,
+                               clock_us=max(end.clock_us, clock_us))
     finally:
         os.close(fd)
     sync_segments(directory, bounds.mark_segment, end.segment)

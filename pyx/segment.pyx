@@ -39,7 +39,7 @@ cdef extern from "<unistd.h>" nogil:
 Block = namedtuple(
     "Block",
     "offset kind codec has_state records stored_bytes raw_bytes first_sequence base_time_us max_timestamp_us clock_us "
-    "durable_end",
+    "durable_end raw_crc",
 )
 SEGMENT_HEADER_BYTES = sizeof(jlog_segment_header)
 BLOCK_HEADER_BYTES = sizeof(jlog_block_header)
@@ -218,7 +218,7 @@ cdef class SegmentFile:
     cdef object _block(self, uint64_t offset):
         cdef jlog_block_header *h = &self.header
         return Block(offset, h.kind, h.codec, bool(h.flags & JLOG_BLOCK_HAS_STATE), h.record_count, h.stored_bytes,
-                     h.raw_bytes, h.first_sequence, h.base_time_us, h.max_timestamp_us, h.clock_us, h.durable_end)
+                     h.raw_bytes, h.first_sequence, h.base_time_us, h.max_timestamp_us, h.clock_us, h.durable_end, h.raw_crc)
 
     def block_at(self, uint64_t offset, *, bint with_body=True):
         """(Block, None) where a whole block stands; (None, reason) elsewhere, reason None for the end of the blocks."""

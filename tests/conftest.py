@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -63,8 +63,8 @@ def spawn(_journals_are_sound: None, mount: Callable[..., Path]) -> Iterator[Cal
     """Starts a worker process; all of them are gone before the journals are looked at."""
     children: list[Child] = []
 
-    def start(failpoints: str = "") -> Child:
-        child = Child(failpoints)
+    def start(failpoints: str = "", within: Sequence[str] = ()) -> Child:
+        child = Child(failpoints, within)
         children.append(child)
         return child
 

@@ -7,6 +7,7 @@ ones are for tests that ask for an OracleError. As a program it prints a summary
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -31,6 +32,7 @@ NAMES = re.compile(
 )
 COPY_BYTES = 4096
 PAGE_BYTES = 4096
+SLOT_BYTES_AT, SLOT_BYTES = 64, 1024  # of `lock`
 BASE_BYTES = 8
 RAW_BYTES_MAX = 1610612736
 FIELD_BYTES_MAX = 1 << 30
@@ -373,10 +375,23 @@ def read_positions(path: str, group: str, uuid: bytes, strict: bool) -> dict[str
 
 
 def boot_id() -> bytes:
+    """Zeros where it cannot be read."""
     try:
         return bytes.fromhex(read_file("/proc/sys/kernel/random/boot_id").decode().strip().replace("-", ""))
     except (OSError, ValueError):
         return bytes(16)
+
+
+def is_written_to(path: str) -> bool:
+    """Whether a writing process holds its slot's byte of `lock`."""
+    flock = struct.Struct("hhxxxxqqixxxx")
+    try:
+        with open(os.path.join(path, "lock"), "rb") as file:
+            asked = flock.pack(fcntl.F_WRLCK, os.SEEK_SET, SLOT_BYTES_AT, SLOT_BYTES, 0)
+            found = flock.unpack(fcntl.fcntl(file, fcntl.F_OFD_GETLK, asked))
+            return bool(found[0] != fcntl.F_UNLCK)
+    except FileNotFoundError:
+        return False
 
 
 def read_slot(image: bytes, uuid: bytes) -> Slot:
@@ -409,7 +424,8 @@ def read_page(path: str, uuid: bytes) -> Page | None:
         for at in (PAGE_DIRECT_AT, PAGE_LEASE_AT, PAGE_DURABLE_AT, PAGE_GENERATION_AT, PAGE_UNWRITTEN_AT)
     )
     incarnation, new_inode, new_end = struct.unpack_from("<QQQ", page, PAGE_INCARNATION_AT)
-    here = status == 1 and boot == boot_id() and any(boot) and (device, inode) == (found.st_dev, found.st_ino)
+    this_boot = (any(boot) and boot == boot_id()) or is_written_to(path)
+    here = status == 1 and this_boot and (device, inode) == (found.st_dev, found.st_ino)
     return Page(
         path=name,
         current=here and layout == LAYOUTS[-1],
@@ -756,13 +772,13 @@ class Walk:
         require(known, self.page.path, at, "previous_offset is not the last block's")
 
     def add_bodies(self) -> None:
-        """The closing block and the open one where the page is current; else what begins exactly at the end, and what
-        begins exactly behind that."""
+        """The closing block and the open one where the page is current; else what begins exactly at the end or has more than
+        the last block, and what begins exactly behind that."""
         page, contents = self.page, self.contents
         if page is None:
             return
         if self.place is None:
-            found = self.salvaged(contents.end)
+            found = self.salvaged(contents.end) or self.longer_than_last()
             if found is not None:
                 following = self.salvaged(found.end)
                 contents.closing_block, contents.open_block = (
@@ -813,6 +829,22 @@ class Walk:
                 if block is not None:
                     return block
         return None
+
+    def longer_than_last(self) -> OpenBlock | None:
+        """The body of the last block's place, if that block has the first of its records only: it takes its place."""
+        last = self.contents.segments[-1]
+        block = last.blocks[-1]
+        synced = (block.segment, block.offset) < mark_of(self.contents)[:2]
+        if synced or block.kind == STATE or block.has_state:
+            return None
+        found, raw = self.salvaged((block.segment, block.offset, block.first_sequence)), raw_body(block)
+        longer = found is not None and len(found.raw) > len(raw) and found.raw.startswith(raw)
+        if found is None or not longer or found.base_time_us != block.base_time_us:
+            return None
+        last.blocks.pop()
+        last.end_offset, last.end_sequence = block.offset, block.first_sequence
+        self.note_end()
+        return found
 
     def block_in(self, page: Page, slot: Slot) -> tuple[OpenBlock | None, str | None]:
         """The block whose slot this is, or what is wrong with its body. Neither where it is empty."""

@@ -2,7 +2,7 @@ from typing import NamedTuple
 
 from jlog._core.copies import Bounds, BoundsFile
 from jlog._core.precommit import Precommit
-from jlog._core.segment import SegmentFile
+from jlog._core.segment import Block, SegmentFile
 
 class Damage(NamedTuple):
     path: str
@@ -15,8 +15,9 @@ class End(NamedTuple):
     segment: int
     offset: int
     sequence: int
-    previous_offset: int
+    last: Block | None
     clock_us: int
+    durable: int
     damage: list[Damage]
 
 def scan(directory: str, uuid: bytes, bounds: Bounds) -> End: ...

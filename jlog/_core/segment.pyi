@@ -21,6 +21,7 @@ class Block(NamedTuple):
     max_timestamp_us: int
     clock_us: int
     durable_end: int
+    raw_crc: int
 
 @disjoint_base
 class SegmentFile:

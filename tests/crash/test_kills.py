@@ -70,8 +70,8 @@ RECOVERING = {
     "recovery.marked",
     "mend.copied",
 }
-# Of readers: tests/behaviour/test_follow_async.py, tests/crash/test_recovery.py.
-READING = {"wake.wait_for_any", "end.listed"}
+# Of readers: tests/behaviour/test_follow_async.py, tests/crash/test_recovery.py, tests/crash/test_open_block.py.
+READING = {"wake.wait_for_any", "end.listed", "page.read"}
 
 
 def test_every_point_that_is_compiled_in_kills_somebody_here():

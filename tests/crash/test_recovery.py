@@ -133,6 +133,105 @@ def test_the_state_survives_a_power_loss_with_its_blocks(killed, tmp_path):
     assert jlog.Journal(path).state() == {**state, b"more": b"1"}
 
 
+def killed_behind_a_write_out(spawn, path, compression="none", again=None):
+    """Two processes, one behind the other: the first wrote its open block out and was killed before it switched, and the second
+    appends to it, till it is killed at the point `again`, or by a signal. Both with what they have acknowledged."""
+    first, second = spawn(), spawn()
+    first.call("open_writer", "w", str(path), {**OPTIONS, "compression": compression})
+    if compression == "none":
+        second.call("open_writer", "x", str(path), {})
+    first.call("append", "w", 3, 300)
+    first.call("arm", "close.written=kill@1")
+    first.dies("flush", "w")
+    if compression != "none":  # a living one would find it closed
+        second.call("open_writer", "x", str(path), {**OPTIONS, "compression": compression})
+    second.call("append", "x", 5, 100)
+    if again:
+        second.call("arm", f"{again}=kill@1")
+        second.dies("append", "x", 100, 100)
+    second.kill()
+    found = jlog.Journal(path)
+    place = oracle.read_page(str(path), bytes.fromhex(found.uuid)).slot
+    if not again:
+        block, _ = SegmentFile(str(path), place.segment, bytes.fromhex(found.uuid)).block_at(place.offset)
+        assert (block.first_sequence, block.records) == (place.first_sequence, 3)
+    return first.acknowledged + second.acknowledged
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+@pytest.mark.parametrize("made", ["in place", "copied", "under another boot id"])
+def test_what_was_appended_behind_a_write_out_that_was_killed_is_there(spawn, tmp_path, compression, made):
+    """A whole block stands at its place, and the open block has more records since."""
+    path = tmp_path / "j"
+    units = killed_behind_a_write_out(spawn, path, compression)
+    if made == "copied":
+        path = copy(path, tmp_path / "copy")
+    elif made == "under another boot id":
+        another_boot(path)
+    before = check_units(path, units)
+    assert len(before) == 8
+    with jlog.Writer(path) as writer:
+        after = writer.append(values_of("after", 0)[0])
+    assert check_units(path, units)[:-1] == before
+    assert after == 8 if made == "in place" else after > 8
+    assert not quarantined(path)
+
+
+@pytest.mark.parametrize(
+    ("point", "visit"), [("recovery.cut", 1), *((call, n) for call in CALLS for n in (1, 2))]
+)
+def test_a_longer_body_is_put_in_the_place_of_its_block_however_often_that_is_killed(
+    spawn, tmp_path, point, visit
+):
+    path = tmp_path / "j"
+    units = killed_behind_a_write_out(spawn, path)
+    another_boot(path)
+    for _ in range(3):
+        opener = spawn(f"{point}=kill@{visit}")
+        if not opener.may_die("open_writer", "opener", str(path), {}):
+            break
+        assert len(check_units(path, units)) == 8
+    with jlog.Writer(path) as writer:
+        writer.append(values_of("after", 0)[0])
+    assert len(check_units(path, units)) == 9
+
+
+def test_a_closing_block_and_the_open_one_are_there_also_where_a_write_out_of_the_first_was_killed(
+    spawn, tmp_path
+):
+    path = tmp_path / "j"
+    units = killed_behind_a_write_out(spawn, path, again="close.before_write")
+    before = check_units(path, units)
+    assert oracle.check_journal(path).closing_block is not None
+    copied = copy(path, tmp_path / "copy")
+    another_boot(path)
+    for found in (path, copied):
+        assert check_units(found, units) == before
+        with jlog.Writer(found) as writer:
+            assert writer.append(values_of("after", 0)[0]) >= len(before)
+        assert check_units(found, units)[:-1] == before
+
+
+def test_a_block_that_the_body_of_its_place_does_not_begin_with_stays(spawn, tmp_path):
+    path = tmp_path / "j"
+    killed_behind_a_write_out(spawn, path)
+    another_boot(path)
+    page = oracle.read_page(str(path), bytes.fromhex(jlog.Journal(path).uuid))
+    with open(path / "precommit", "r+b") as file:  # a body that is whole, and another
+        file.seek(open_body_at(path))
+        body = bytearray(file.read(page.slot.used))
+        body[100] ^= 1
+        file.seek(open_body_at(path))
+        file.write(body)
+        file.seek(512 + 64 * (page.generation & 1) + 48)
+        file.write((oracle.crc32c(bytes(body)) << 32 | len(body)).to_bytes(8, "little"))
+    before = read_all(path)
+    assert [sequence for sequence, _ in before] == [0, 1, 2]
+    with jlog.Writer(path) as writer:
+        writer.append(values_of("after", 0)[0])
+    assert read_all(path)[:-1] == before
+
+
 def test_power_losses_one_after_the_other_leave_a_hole_each(killed, spawn, tmp_path):
     path, units = tmp_path / "j", list(killed.acknowledged)
     for turn in range(4):

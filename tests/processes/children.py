@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,11 @@ class Raised(Exception):
 class Child:
     """A worker. `acknowledged` and `records` grow with what it tells, whenever its answer is waited for."""
 
-    def __init__(self, failpoints: str = "") -> None:
+    def __init__(self, failpoints: str = "", within: Sequence[str] = ()) -> None:
+        """`within`: a command that becomes the one whose words follow it."""
         environment = {**os.environ, "JLOG_FAILPOINTS": failpoints}
         self.process = subprocess.Popen(
-            [sys.executable, str(WORKER)],
+            [*within, sys.executable, str(WORKER)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

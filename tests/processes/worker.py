@@ -168,8 +168,8 @@ def follow(path: str, last: str, start: str | int = "begin", pace: float | None 
                 return
 
 
-def sequences(path: str) -> list[int]:
-    with jlog.Reader(path) as reader:
+def sequences(path: str, durable_only: bool = False) -> list[int]:
+    with jlog.Reader(path, durable_only=durable_only) as reader:
         return [record.sequence for record in reader]
 
 
@@ -185,6 +185,15 @@ def close_by_signal(path: str) -> str:
         finally:
             signal.signal(signal.SIGINT, before)
     return "it came to its end"
+
+
+def look_again(name: str) -> list[int]:
+    """What a reader that stays open finds now."""
+    return [record.sequence for record in readers[name]]
+
+
+def open_reader(name: str, path: str, durable_only: bool = False) -> None:
+    readers[name] = jlog.Reader(path, durable_only=durable_only)
 
 
 def consume(name: str, path: str, last: str) -> None:
