@@ -16,7 +16,7 @@ from jlog.archive import Archive, archive_of
 from jlog.archive.cursor import Across, ArchiveCursor, AsyncAcross
 from jlog.damage import Damage
 from jlog.errors import JournalError
-from jlog.filesystem import is_url
+from jlog.filesystem import is_url, journal_path
 from jlog.holes import Holes
 from jlog.meta import Meta, read_meta
 from jlog.names import Start, timestamp_us_of
@@ -59,7 +59,7 @@ class ArchiveReader(Reader):
             self._archive = Archive(self._path)
             self._meta = Meta(bytes.fromhex(self._archive.uuid), [])
         else:
-            self._path = os.path.abspath(os.fspath(path))
+            self._path = journal_path(path)
             self._meta = read_meta(self._path)
             self._archive = _archive_of(self._path, archive)
             self._live = Cursor(self._path, self._meta.uuid, durable_only=durable_only)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from typing import BinaryIO
 
@@ -16,7 +17,7 @@ from jlog._core.recovery import encode_block, sync_directory
 from jlog._core.segment import index_name, list_segments, segment_name
 from jlog.copying import being_copied, copy_range
 from jlog.errors import JournalExists
-from jlog.filesystem import share
+from jlog.files import Directory, naming, open_file, write_whole
 from jlog.meta import DIRECTORIES, LEASE_STRIDE, Meta, read_meta
 from jlog.meta import NAME as META
 from jlog.positions import CHECKPOINT, SUBSCRIBER
@@ -33,8 +34,7 @@ def backup(path: str, target: str, progress: Progress = lambda _: None) -> None:
     _check_target(target)
     made = _make_directories(path, target)
     try:
-        with open(os.path.join(target, UNFINISHED), "xb"):
-            pass
+        _make(target, UNFINISHED)
     except FileExistsError:
         raise JournalExists(_unfinished(target), target) from None
     try:
@@ -89,8 +89,7 @@ def _make_directories(path: str, target: str) -> list[str]:
 def _copy(path: str, meta: Meta, target: str, progress: Progress) -> None:
     """Positions first: none of them can lie behind the end that is looked for afterwards."""
     for directory in DIRECTORIES:
-        os.mkdir(os.path.join(target, directory))
-        share(os.path.join(target, directory), target)
+        Directory(target, directory, make=True).close()
     for kind in (SUBSCRIBER, CHECKPOINT):
         for name in positions.names(path, kind):
             _copy_position(path, meta, target, kind, name)
@@ -101,14 +100,13 @@ def _copy(path: str, meta: Meta, target: str, progress: Progress) -> None:
         for segment, following in pairwise(name for name in list_segments(path) if name <= bodies[0].segment):
             if following > bounds.first_sequence:  # else retention has removed it, and its file was left
                 end, _, stated = segment_end(path, segment, following, meta.uuid)
-                with open(os.path.join(path, segment_name(segment)), "rb") as source:
+                with open(os.path.join(path, segment_name(segment)), "rb", opener=open_file) as source:
                     _copy_segment(source, target, end if stated else None, progress)
                 _copy_file(path, target, index_name(segment))
         place = _copy_open_segment(newest, meta, target, bodies, progress)
     lease = max(bounds.lease_limit, place[2] + LEASE_STRIDE)
     file = os.path.join(target, "bounds")
     BoundsFile.create(file, meta.uuid, lease, place, first_sequence=bounds.first_sequence, mark=place)
-    share(file, target)
 
 
 def _copy_position(path: str, meta: Meta, target: str, kind: str, name: str) -> None:
@@ -116,15 +114,12 @@ def _copy_position(path: str, meta: Meta, target: str, kind: str, name: str) -> 
         file = positions.PositionFile(path, meta, kind, name)
     except LookupError:
         return  # removed in this moment
-    name = positions.path_of(target, kind, name)
-    with open(name, "xb") as made:
-        for at, content in zip(COPIES_AT, _read_copies(file.fileno(), meta), strict=True):
-            made.seek(at)
-            made.write(content)
-        made.flush()
-        os.fsync(made.fileno())
-    share(name, target)
-    file.close()
+    try:
+        with Directory(target, f"{kind}s") as directory, directory.made(name) as made:
+            for at, content in zip(COPIES_AT, _read_copies(file.fileno(), meta), strict=True):
+                write_whole(made, content, at)
+    finally:
+        file.close()
 
 
 def _read_copies(fd: int, meta: Meta) -> list[bytes]:
@@ -146,7 +141,7 @@ def _open_segment(path: str, meta: Meta) -> tuple[list[Body], BinaryIO]:
     while True:
         bodies = read_buffer(path, meta.uuid)
         first = bodies[0]
-        file = open(os.path.join(path, segment_name(first.segment)), "rb")  # noqa: SIM115
+        file = open(os.path.join(path, segment_name(first.segment)), "rb", opener=open_file)  # noqa: SIM115
         again = read_buffer(path, meta.uuid)[0]
         if first.first_sequence > first.segment or (again.segment, again.offset) == (
             first.segment,
@@ -158,12 +153,9 @@ def _open_segment(path: str, meta: Meta) -> tuple[list[Body], BinaryIO]:
 
 def _copy_segment(source: BinaryIO, target: str, end: int | None, progress: Progress) -> None:
     """Its blocks; all of it where nothing tells how far they reach."""
-    name = os.path.basename(source.name)
-    with open(os.path.join(target, name), "xb") as copy:
+    with Directory(target) as directory, directory.made(os.path.basename(source.name)) as copy:
         size = os.fstat(source.fileno()).st_size
-        copy_range(source.fileno(), 0, size if end is None else end, copy.fileno(), 0, progress)
-        os.fsync(copy.fileno())
-    share(os.path.join(target, name), target)
+        copy_range(source.fileno(), 0, size if end is None else end, copy, 0, progress)
 
 
 def _copy_open_segment(
@@ -172,53 +164,44 @@ def _copy_open_segment(
     """The blocks that it has, and those of the buffer as if they had been flushed. Returns where the copy ends."""
     _copy_segment(source, target, bodies[0].offset, progress)
     segment, offset, sequence = bodies[0].segment, bodies[0].offset, bodies[0].first_sequence
-    with open(os.path.join(target, segment_name(segment)), "r+b") as copy:
-        copy.seek(offset)
+    file = os.path.join(target, segment_name(segment))
+    with naming(file), open(file, "r+b", opener=open_file) as copy:
         for body in bodies:
             if body.records:
                 block = encode_block(meta.uuid, segment, offset, body.raw, body.base_time_us, sequence)
-                copy.write(block)
+                write_whole(copy.fileno(), block, offset)
                 offset, sequence = offset + len(block), sequence + body.records
-        copy.flush()
         os.fsync(copy.fileno())
     return segment, offset, sequence
 
 
 def _copy_file(path: str, target: str, name: str) -> None:
-    try:
-        shutil.copyfile(os.path.join(path, name), os.path.join(target, name))
-    except FileNotFoundError:
-        return
-    _sync(os.path.join(target, name))
-    share(os.path.join(target, name), target)
+    with suppress(FileNotFoundError), open(os.path.join(path, name), "rb", opener=open_file) as source:
+        _copy_segment(source, target, None, lambda _: None)
 
 
 def _finish(path: str, target: str) -> None:
     """`journal.meta` makes it a journal, and so comes last. It is copied as it is: that it is another file says to the first
     who writes there that he has a copy."""
-    with open(os.path.join(target, "lock"), "xb"):
-        pass
-    share(os.path.join(target, "lock"), target)
+    _make(target, "lock")
     sync_directory(target)
-    temporary = os.path.join(target, f".{META}")
-    shutil.copyfile(os.path.join(path, META), temporary)
-    _sync(temporary)
-    share(temporary, target)
-    os.rename(temporary, os.path.join(target, META))
-    os.unlink(os.path.join(target, UNFINISHED))
+    with open(os.path.join(path, META), "rb", opener=open_file) as file:
+        content = file.read()
+    with Directory(target) as directory:
+        with directory.made(META, f".{META}") as made:
+            write_whole(made, content, 0)
+        directory.remove(UNFINISHED)
     sync_directory(target)
 
 
-def _sync(file: str) -> None:
-    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+def _make(target: str, name: str) -> None:
+    """An empty file. FileExistsError where anything has the name."""
+    with Directory(target) as directory:
+        os.close(directory.create(name))
 
 
 def _remove(path: str) -> None:
-    if os.path.isdir(path):
+    if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     else:
         os.unlink(path)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from jlog._core.lock import RANGES, LockFile
 from jlog.errors import JournalLocked
+from jlog.files import write_whole
 
 PIECE_BYTES = 16 << 20  # between two calls of the progress
 BUFFER_BYTES = 1 << 20
@@ -44,10 +45,8 @@ def copy_range(
 
 def _copy_here(source: int, start: int, size: int, target: int, at: int) -> int:
     content = os.pread(source, size, start)
-    written = 0
-    while written < len(content):
-        written += os.pwrite(target, content[written:], at + written)
-    return written
+    write_whole(target, content, at)
+    return len(content)
 
 
 # --- Copies and removals keep out of each other's way -------------------------------------------------------------

@@ -10,6 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from jlog.errors import JournalError
 
+EMPTY = "an empty path names no journal; write the path of its directory, or . for the working directory"
 OVERRIDE = "JLOG_ALLOW_ANY_FILE_SYSTEM"
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
@@ -50,13 +51,17 @@ def path_of_file(url: str, rest: str) -> str:
 
 
 def journal_path(path: str | os.PathLike[str]) -> str:
-    """Absolute. JournalError for a URL, which would become the name of a directory."""
+    """Absolute. JournalError for a URL, which would become the name of a directory; ValueError for an empty path, which would
+    become the working directory."""
     if is_url(path) or (isinstance(path, str) and path.lower().startswith("file:/")):
         raise JournalError(
             f"{path} is a URL, and this takes the path of a directory; jlog.open_writer, jlog.open_reader and "
             "jlog.open_journal take URLs of journals and Kafka topics, jlog.Reader and jlog.archive.Archive those of archives"
         )
-    return os.path.abspath(os.fspath(path))
+    text = os.fspath(path)
+    if not text:
+        raise ValueError(EMPTY)
+    return os.path.abspath(text)
 
 
 def type_of(path: str) -> str:
@@ -94,18 +99,3 @@ def check_local(path: str) -> None:
     raise JournalError(
         f"{message}; put the journal on a local file system, or set {OVERRIDE}=1 if you know better"
     )
-
-
-def share(path: str, directory: str) -> None:
-    """Gives a file of the journal the directory's group and who may read and write it, so that several users can share
-    a journal; as far as this user may."""
-    wanted = os.stat(directory)
-    found = os.stat(path)
-    mode = wanted.st_mode & (0o7777 if os.path.isdir(path) else 0o666)
-    try:
-        if found.st_gid != wanted.st_gid:
-            os.chown(path, -1, wanted.st_gid)
-        if found.st_mode & 0o7777 != mode:
-            os.chmod(path, mode)
-    except PermissionError:
-        return  # another user's file: it was shared when it was made

@@ -152,7 +152,7 @@ class Journal:
 
     @property
     def size_bytes(self) -> int:
-        """Content of the segment files; what is preallocated does not count."""
+        """Content of the segment files, once the pre-commit buffer is written there; what is preallocated does not count."""
         return sum(segment.size_bytes for segment in self.segments())
 
     def segments(self) -> list[Segment]:

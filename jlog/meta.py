@@ -14,7 +14,7 @@ from jlog._core.copies import BoundsFile, birth_us
 from jlog._core.lock import RANGES, LockFile
 from jlog._core.recovery import create_segment, segment_start, sync_directory
 from jlog.errors import CorruptJournal, JournalExists, JournalNotFound, UnsupportedFormat
-from jlog.filesystem import share
+from jlog.files import Directory, open_file, share, write_whole
 
 FORMAT_VERSION = 1
 NAME = "journal.meta"
@@ -43,7 +43,7 @@ def read_meta(path: str) -> Meta:
     """Raises JournalNotFound where `path` is no journal, CorruptJournal or UnsupportedFormat where it cannot be read."""
     name = os.path.join(path, NAME)
     try:
-        with open(name, "rb") as file:
+        with open(name, "rb", opener=open_file) as file:
             text = file.read()
     except FileNotFoundError:
         what = "does not exist" if not os.path.lexists(path) else f"has no {NAME}"
@@ -81,7 +81,7 @@ def parse_meta(text: bytes, name: str) -> Meta:
 
 def is_a_copy(path: str, meta: Meta) -> bool:
     """Whether the file that `meta` was read from is another one than was written: the directory was copied or restored."""
-    fd = os.open(os.path.join(path, NAME), os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_file(os.path.join(path, NAME))
     try:
         return (os.fstat(fd).st_ino, birth_us(fd)) != (meta.inode, meta.birth_us)
     finally:
@@ -90,10 +90,9 @@ def is_a_copy(path: str, meta: Meta) -> bool:
 
 def write_meta(path: str, meta: Meta) -> None:
     """Replaces it; on return it has survived a power loss. Under the open lock."""
-    name, temporary = os.path.join(path, NAME), os.path.join(path, f".{NAME}")
-    with open(temporary, "wb") as file:
-        meta.inode = os.fstat(file.fileno()).st_ino
-        meta.birth_us = birth_us(file.fileno())
+    with Directory(path) as directory, directory.made(NAME, f".{NAME}") as fd:
+        meta.inode = os.fstat(fd).st_ino
+        meta.birth_us = birth_us(fd)
         fields = {
             "uuid": meta.uuid.hex(),
             "epochs": [{"epoch": epoch, "first_sequence": first} for epoch, first in meta.epochs],
@@ -102,11 +101,7 @@ def write_meta(path: str, meta: Meta) -> None:
             "options": meta.options,
         }
         body = json.dumps(fields, indent=1, sort_keys=True).encode() + b"\n"
-        file.write(b"jlog %d crc32c=%08x\n" % (FORMAT_VERSION, crc32c(body)) + body)
-        file.flush()
-        os.fsync(file.fileno())
-    share(temporary, path)
-    os.replace(temporary, name)
+        write_whole(fd, b"jlog %d crc32c=%08x\n" % (FORMAT_VERSION, crc32c(body)) + body, 0)
     sync_directory(path)
 
 
@@ -130,7 +125,7 @@ def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool) -> boo
                     raise JournalExists(message, path)
                 return False
             _refuse_remains(path)
-            _fill(path, options)
+            _fill(path, options, lock_file)
             return True
     finally:
         lock_file.close()
@@ -148,17 +143,15 @@ def _refuse_remains(path: str) -> None:
         )
 
 
-def _fill(path: str, options: dict[str, Any]) -> None:
+def _fill(path: str, options: dict[str, Any], lock_file: LockFile) -> None:
     """Everything but the pre-commit buffer, which the first writer makes. `journal.meta` comes last: it is the journal."""
     meta = Meta(secrets.token_bytes(16), [(secrets.randbits(63), 0)], options)
-    share(os.path.join(path, "lock"), path)
-    for directory in DIRECTORIES:
-        os.makedirs(os.path.join(path, directory), exist_ok=True)
-        share(os.path.join(path, directory), path)
+    with Directory(path) as directory:
+        share(lock_file.fileno(), directory.fd)
+    for name in DIRECTORIES:
+        Directory(path, name, make=True).close()
     start = segment_start(meta.uuid, meta.epoch, 0, None, {})
     create_segment(path, 0, start)
-    bounds_path = os.path.join(path, "bounds")
-    BoundsFile.create(bounds_path, meta.uuid, LEASE_STRIDE, (0, len(start), 0))
-    share(bounds_path, path)
+    BoundsFile.create(os.path.join(path, "bounds"), meta.uuid, LEASE_STRIDE, (0, len(start), 0))
     write_meta(path, meta)
     sync_directory(os.path.dirname(os.path.abspath(path)))

@@ -13,6 +13,7 @@ from wsgiref.simple_server import WSGIServer
 
 from jlog import Journal, Stats, SubscriberStats
 from jlog.errors import JournalError
+from jlog.filesystem import EMPTY
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest, start_http_server
@@ -47,7 +48,10 @@ JOURNAL_GAUGES: dict[str, tuple[str, Callable[[Stats], float]]] = {
     "jlog_next_sequence": ("Sequence of the next record.", lambda at: at.next_sequence),
     "jlog_durable_sequence": ("The records before it survive a power loss.", lambda at: at.durable_end),
     "jlog_records": ("Records kept.", lambda at: at.records),
-    "jlog_size_bytes": ("Content of the segment files.", lambda at: at.size_bytes),
+    "jlog_size_bytes": (
+        "Content of the segment files, once the pre-commit buffer is written there.",
+        lambda at: at.size_bytes,
+    ),
     "jlog_open_block_bytes": ("Records in the pre-commit buffer alone.", lambda at: at.open_bytes),
     "jlog_segments": ("Segment files.", lambda at: at.segments),
     "jlog_writers": ("Living processes that have it open for writing.", lambda at: at.writers),
@@ -80,6 +84,8 @@ class Collector(_Collector):
         self, journals: Iterable[str | os.PathLike[str]], *, registry: CollectorRegistry | None = None
     ) -> None:
         self._paths = list(dict.fromkeys(os.fspath(path) for path in journals))
+        if "" in self._paths:
+            raise ValueError(EMPTY)
         self._journals: dict[str, Journal] = {}
         self._reasons: dict[str, str] = {}
         self._lock = threading.Lock()  # scrapes may come at once

@@ -13,7 +13,7 @@ from jlog._core import copies
 from jlog._core.lock import RANGES, LockFile
 from jlog._core.recovery import sync_directory
 from jlog.errors import CheckpointNotFound, CorruptJournal, JournalLocked, SubscriberBusy, SubscriberNotFound
-from jlog.filesystem import share
+from jlog.files import Directory, naming
 from jlog.meta import Meta
 from jlog.names import check_name
 
@@ -68,14 +68,25 @@ class Position:
         return not self.busy and self.lag > 0 and self.idle_seconds >= DEAD_AFTER.total_seconds()
 
 
-def _open(path: str) -> tuple[LockFile, OSError | None]:
-    """For reading alone where more is not allowed, with the error that says so."""
-    try:
-        return LockFile(path), None
-    except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM):
+def _open(path: str, kind: str, name: str) -> tuple[LockFile, OSError | None]:
+    """For reading alone where more is not allowed, with the error that says so. FileNotFoundError where it is not there."""
+    file, refused = path_of(path, kind, name), None
+    with Directory(path, f"{kind}s") as directory:
+        try:
+            opened = LockFile(file)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM):
+                raise
+            opened, refused = LockFile(file, writable=False), error
+        try:
+            # A link may have taken the directory's place in between.
+            named = os.stat(name, dir_fd=directory.fd, follow_symlinks=False)
+            if not os.path.samestat(os.fstat(opened.fileno()), named):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file)
+        except BaseException:
+            opened.close()
             raise
-        return LockFile(path, writable=False), error
+        return opened, refused
 
 
 class PositionFile:
@@ -88,7 +99,7 @@ class PositionFile:
         self.path = path_of(path, kind, name)
         self._meta = meta
         try:
-            self._file, self._refused = _open(self.path)
+            self._file, self._refused = _open(path, kind, name)
         except FileNotFoundError:
             raise not_found(path, kind, name) from None
 
@@ -125,7 +136,8 @@ class PositionFile:
         copies.write_position(self._file.fileno(), self._meta.uuid, self._meta.epoch, sequence, self.path)
 
     def sync(self) -> None:
-        os.fdatasync(self._file.fileno())
+        with naming(self.path):
+            os.fdatasync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()
@@ -144,7 +156,8 @@ def not_found(path: str, kind: str, name: str) -> LookupError:
 def names(path: str, kind: str) -> list[str]:
     """Of all subscribers or checkpoints, sorted."""
     try:
-        found = os.listdir(os.path.join(path, f"{kind}s"))
+        with Directory(path, f"{kind}s") as directory:
+            found = directory.names()
     except FileNotFoundError:
         return []
     return sorted(name for name in found if not name.startswith("."))
@@ -156,17 +169,10 @@ def exists(path: str, kind: str, name: str) -> bool:
 
 def make(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
     """A new position file, durable, as a whole. Under the table's lock."""
-    directory = os.path.join(path, f"{kind}s")
-    temporary = os.path.join(directory, f".{os.getpid()}.new")
-    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    try:
-        copies.write_position(fd, meta.uuid, meta.epoch, sequence, temporary)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    share(temporary, path)
-    os.rename(temporary, path_of(path, kind, check_name(name, kind)))
-    sync_directory(directory)
+    temporary = f".{os.getpid()}.new"
+    with Directory(path, f"{kind}s") as directory, directory.made(check_name(name, kind), temporary) as fd:
+        copies.write_position(fd, meta.uuid, meta.epoch, sequence, os.path.join(directory.path, temporary))
+    sync_directory(directory.path)
 
 
 def put(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
@@ -199,7 +205,8 @@ def hold(path: str, meta: Meta, name: str) -> PositionFile:
 def remove(path: str, kind: str, name: str) -> None:
     """Under the table's lock, a subscriber's name held."""
     try:
-        os.unlink(path_of(path, kind, check_name(name, kind)))
+        with Directory(path, f"{kind}s") as directory:
+            os.unlink(check_name(name, kind), dir_fd=directory.fd)
     except FileNotFoundError:
         raise not_found(path, kind, name) from None
 

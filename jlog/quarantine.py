@@ -7,7 +7,7 @@ import time
 
 from jlog._core.recovery import sync_directory
 from jlog.copying import BUFFER_BYTES
-from jlog.filesystem import share
+from jlog.files import Directory, open_file, write_whole
 
 NAME = "quarantine"
 
@@ -17,49 +17,43 @@ class Quarantine:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._folder = os.path.join(path, NAME)
         self._stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
 
     def would_keep(self, file: str, start: int = 0, end: int | None = None) -> bool:
         """Whether there are bytes other than zeros."""
-        with open(file, "rb") as source:
+        with open(file, "rb", opener=open_file) as source:
             size = os.fstat(source.fileno()).st_size
             return _end_of_content(source.fileno(), start, size if end is None else min(end, size)) > start
 
     def keep(self, file: str, start: int = 0, end: int | None = None) -> None:
         """Copies bytes of a file, but for the zeros at their end; nothing where there are only zeros. The file is left as it
         is."""
-        with open(file, "rb") as source:
+        with open(file, "rb", opener=open_file) as source:
             size = os.fstat(source.fileno()).st_size
             end = _end_of_content(source.fileno(), start, size if end is None else min(end, size))
             if end <= start:
                 return
             name = f"{os.path.basename(file)}.{start}" if start else os.path.basename(file)
-            with open(self._free_name(name), "xb") as target:
-                source.seek(start)
-                while source.tell() < end:
-                    target.write(source.read(min(BUFFER_BYTES, end - source.tell())))
-                target.flush()
-                os.fsync(target.fileno())
-        share(target.name, self._path)
-        sync_directory(self._folder)
+            with self._opened() as folder:
+                with folder.made(folder.free_name(f"{name}.{self._stamp}")) as target:
+                    for at in range(start, end, BUFFER_BYTES):
+                        piece = os.pread(source.fileno(), min(BUFFER_BYTES, end - at), at)
+                        write_whole(target, piece, at - start)
+                sync_directory(folder.path)
 
     def take(self, file: str) -> None:
-        """Moves a whole file."""
-        os.rename(file, self._free_name(os.path.basename(file)))
-        sync_directory(self._folder)
+        """Moves a whole file; a link itself, not the file that it names."""
+        with self._opened() as folder:
+            os.rename(file, folder.free_name(f"{os.path.basename(file)}.{self._stamp}"), dst_dir_fd=folder.fd)
+            sync_directory(folder.path)
         sync_directory(os.path.dirname(file))
 
-    def _free_name(self, name: str) -> str:
-        if not os.path.isdir(self._folder):
-            os.makedirs(self._folder, exist_ok=True)
-            share(self._folder, self._path)
+    def _opened(self) -> Directory:
+        is_there = os.path.isdir(os.path.join(self._path, NAME))
+        folder = Directory(self._path, NAME, make=True)
+        if not is_there:
             sync_directory(self._path)
-        free, number = os.path.join(self._folder, f"{name}.{self._stamp}"), 1
-        while os.path.lexists(free):
-            number += 1
-            free = os.path.join(self._folder, f"{name}.{self._stamp}.{number}")
-        return free
+        return folder
 
 
 def _end_of_content(fd: int, start: int, end: int) -> int:

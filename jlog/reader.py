@@ -16,7 +16,7 @@ from jlog._core.iterate import RecordIterator, ValueIterator
 from jlog._core.record import Record, RecordBatch
 from jlog.damage import Damage, skip_damage
 from jlog.errors import JournalClosed, JournalError, PositionLost
-from jlog.filesystem import is_url
+from jlog.filesystem import is_url, journal_path
 from jlog.holes import Holes
 from jlog.meta import read_meta
 from jlog.names import Start, check_name
@@ -80,7 +80,7 @@ class Reader:
         durable_only: bool = False,
         archive: bool | str = False,  # noqa: ARG002
     ) -> None:
-        self._path = os.path.abspath(os.fspath(path))
+        self._path = journal_path(path)
         self._meta = read_meta(self._path)
         self._name = None if name is None else check_name(name, SUBSCRIBER)
         self._file: PositionFile | None = None

@@ -25,13 +25,13 @@ from jlog._core.segment import SEGMENT_HEADER_BYTES, list_segments, segment_name
 from jlog.copying import nobody_copies
 from jlog.damage import Damage, bad_sectors_are_damage
 from jlog.errors import CorruptJournal, JournalLocked, JournalNotFound
-from jlog.filesystem import share
+from jlog.files import naming, open_file
 from jlog.meta import LEASE_STRIDE, Meta, read_meta, write_meta
 from jlog.meta import NAME as META
 from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, Retention, retention_fields
 from jlog.positions import CHECKPOINT, SUBSCRIBER, PositionFile
 from jlog.rewrite import write_segment
-from jlog.salvage import Plan, plan
+from jlog.salvage import Plan, is_behind, plan
 from jlog.survey import find_identity
 from jlog.target import Target
 from jlog.tidy import (
@@ -184,6 +184,8 @@ class _Repair:
             else:
                 if not self.has_meta:
                     self._begin_epoch()
+                if self.page is not None and self.bounds is not None and is_behind(self.page, self.bounds):
+                    self._invalidate_page()  # all else was done by a repair that failed or was killed before this
                 mend_copies(self.actions, self.meta, "bounds", bounds=True)
             ends = {target.first_sequence: target.end[1] for target in self.plan.targets[:-1]}
             written = {target.first_sequence for target in self.plan.targets if not target.stands}
@@ -222,11 +224,14 @@ class _Repair:
         self._mend_bounds(last)
         for target in reversed(targets):
             self._mend_segment(target)
+        self._invalidate_page()
+        self._cut_segments()
+        self._take_away_the_rest()
+
+    def _invalidate_page(self) -> None:
         if self.page is not None and self.page.ready:
             text = "no longer says where the journal ends: all records are in segments"
             self.actions.do("precommit", text, invalidate_page, self.path, self.meta.uuid)
-        self._cut_segments()
-        self._take_away_the_rest()
 
     def _begin_epoch(self) -> None:
         first = self.plan.next_sequence
@@ -251,7 +256,7 @@ class _Repair:
         self.actions.do("bounds", text, self._write_bounds, last)
 
     def _write_bounds(self, last: Target) -> None:
-        path, temporary = os.path.join(self.path, "bounds"), os.path.join(self.path, TEMPORARY)
+        path = os.path.join(self.path, "bounds")
         lease, end = last.first_sequence + LEASE_STRIDE, last.end
         if self.bounds is not None:
             bounds = BoundsFile(path, self.meta.uuid, self.lock_file)
@@ -261,9 +266,9 @@ class _Repair:
         if os.path.exists(path):
             self.actions.quarantine.keep(path)
         first = self.plan.first_sequence
-        BoundsFile.create(temporary, self.meta.uuid, lease, end, first_sequence=first, mark=end)
-        share(temporary, self.path)
-        os.rename(temporary, path)
+        BoundsFile.create(
+            path, self.meta.uuid, lease, end, first_sequence=first, mark=end, temporary=TEMPORARY
+        )
         sync_directory(self.path)
 
     # --- Segments ---------------------------------------------------------------------------------------------------
@@ -315,7 +320,7 @@ class _Repair:
 
 
 def _cut(file: str, end: int) -> None:
-    with open(file, "r+b") as opened:
+    with naming(file), open(file, "r+b", opener=open_file) as opened:
         os.ftruncate(opened.fileno(), end)
         os.fsync(opened.fileno())
 

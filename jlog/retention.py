@@ -100,7 +100,7 @@ def held_bytes(segments: Iterable[Segment], sequences: Iterable[int]) -> list[in
 
 
 def removable(
-    path: str, meta: Meta, retention: Retention, written_place: tuple[int, int, int]
+    path: str, meta: Meta, retention: Retention, written_place: tuple[int, int, int], buffered_bytes: int
 ) -> list[Segment]:
     """The sealed segments that may go, oldest first, each with its reason."""
     if not retention.delete_read and retention.max_bytes is None and retention.max_age is None:
@@ -109,7 +109,7 @@ def removable(
     if len(names) < 2 or names[-1] != written_place[0]:
         return []
     wanted = hold(path, meta, retention)
-    segments: Iterable[Segment] = segments_of(path, meta, names, written_place)
+    segments: Iterable[Segment] = segments_of(path, meta, names, written_place, buffered_bytes)
     surplus_bytes = 0
     if retention.max_bytes is not None:
         segments = list(segments)
@@ -146,7 +146,7 @@ def _removable_now(path: str, meta: Meta, retention: Retention) -> list[Segment]
     try:
         while True:
             try:
-                return removable(path, meta, retention, cursor.end_place)
+                return removable(path, meta, retention, cursor.end_place, cursor.buffered_bytes)
             except FileNotFoundError:
                 continue  # cleaned in this moment
     finally:
@@ -178,7 +178,7 @@ def clean(
         if retention.archive is not None:
             return _archive_and_remove(path, attachment, retention, found, timeout, progress)
         with positions.table_locked(path, timeout):
-            found = removable(path, meta, retention, attachment.written_place)
+            found = removable(path, meta, retention, attachment.written_place, attachment.buffered_bytes)
             if found:
                 remove(path, attachment, found)
             return found
@@ -207,7 +207,9 @@ def _archive_and_remove(
         except FileNotFoundError:
             continue  # another process has archived and removed it
         with positions.table_locked(path, timeout):
-            oldest = removable(path, attachment.meta, retention, attachment.written_place)[:1]
+            oldest = removable(
+                path, attachment.meta, retention, attachment.written_place, attachment.buffered_bytes
+            )[:1]
             if oldest == [segment]:
                 remove(path, attachment, oldest)
                 removed += oldest

@@ -15,7 +15,7 @@ from jlog._core.segment import (
     segment_name,
 )
 from jlog.copying import copy_range
-from jlog.filesystem import share
+from jlog.files import Directory, write_whole
 from jlog.survey import Run
 from jlog.target import Made, Target
 from jlog.tidy import TEMPORARY
@@ -24,30 +24,26 @@ from jlog.tidy import TEMPORARY
 def write_segment(path: str, uuid: bytes, target: Target, clock_us: int) -> None:
     """Under its own name once it is there as a whole and synced; a file of this name is replaced. `clock_us`: no block of
     the journal was written later."""
-    name = os.path.join(path, TEMPORARY)
     head = target.source.head if target.source is not None else None
     created_us, replacements = (
         (time.time_ns() // 1000, 0) if head is None else (head.created_us, head.replacements)
     )
-    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    try:
+    name = segment_name(target.first_sequence)
+    with Directory(path) as directory, directory.made(name, TEMPORARY) as fd:
         header = segment_header(
             uuid, target.epoch, target.first_sequence, target.previous, created_us, replacements
         )
-        os.pwrite(fd, header, 0)
+        write_whole(fd, header, 0)
         offset = SEGMENT_HEADER_BYTES
         for part, sequence in target.parts():
             if isinstance(part, Run):
                 _copy_run(path, uuid, target, part, fd, offset)
                 offset += part.end - part.start
             else:
-                offset += os.pwrite(fd, _made(uuid, target, part, offset, sequence, clock_us), offset)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    share(name, path)
-    _forget_index(path, target.first_sequence)
-    os.rename(name, os.path.join(path, segment_name(target.first_sequence)))
+                block = _made(uuid, target, part, offset, sequence, clock_us)
+                write_whole(fd, block, offset)
+                offset += len(block)
+        directory.remove(index_name(target.first_sequence))  # it may speak of other blocks
     sync_directory(path)
 
 
@@ -63,7 +59,7 @@ def _copy_run(path: str, uuid: bytes, target: Target, run: Run, fd: int, offset:
                 break
             content = os.pread(file.fileno(), BLOCK_HEADER_BYTES + block.stored_bytes, block.offset)
             at = offset + block.offset - run.start
-            os.pwrite(fd, moved_block(content, uuid, target.first_sequence, at), at)
+            write_whole(fd, moved_block(content, uuid, target.first_sequence, at), at)
     finally:
         file.close()
 
@@ -79,10 +75,3 @@ def _made(uuid: bytes, target: Target, part: Made, offset: int, sequence: int, c
         snapshot=part.is_state_block,
         clamp_us=clock_us,
     )
-
-
-def _forget_index(path: str, segment: int) -> None:
-    try:
-        os.unlink(os.path.join(path, index_name(segment)))
-    except FileNotFoundError:
-        return

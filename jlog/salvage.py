@@ -65,8 +65,7 @@ def plan(
     path: str, meta: Meta, bounds: Bounds | None, page: Page | None, positions: list[int], progress: Progress
 ) -> Plan:
     """`positions`: where subscribers and checkpoints stand, for the numbers before them have been given out."""
-    if page is not None and bounds is not None and bounds.mark_segment > page.segment:
-        # A repair that was killed has begun a segment behind what the page speaks of.
+    if page is not None and bounds is not None and is_behind(page, bounds):
         page = page._replace(current=False, whole=False, direct=False)
     mark_segment = bounds.mark_segment if bounds is not None else 0
     sources = survey(path, meta.uuid, bounds, page, progress)
@@ -102,6 +101,11 @@ def plan(
             buffer = os.path.join(path, "precommit")
             found.damage.append(Damage(buffer, 0, "the open block cannot be read", page.first_sequence, 0))
     return found
+
+
+def is_behind(page: Page, bounds: Bounds) -> bool:
+    """Whether a repair that was killed has begun a segment behind what the page speaks of."""
+    return bounds.mark_segment > page.segment
 
 
 # --- Which segments there are to be ------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class Segment:
-    """One file of the journal. The open one's records include those in the pre-commit buffer, its size does not.
+    """One file of the journal. The open one's records and size include what is in the pre-commit buffer: the size is that of
+    the file once the buffer is written there, uncompressed.
 
     The timestamps are looked up when they are asked for: FileNotFoundError where the file has been removed since.
     """
@@ -42,6 +43,7 @@ class Segment:
     end_sequence: int
     next_segment: int  # first sequence of the next one: above end_sequence where numbers were never given out
     _meta: Meta = field(repr=False, compare=False)
+    _written_end: int = field(repr=False, compare=False)  # offset in the file where its blocks end
     reason: str | None = field(
         default=None, compare=False
     )  # why retention lets it go: read, max_bytes or max_age
@@ -62,7 +64,7 @@ class Segment:
         file = self._file()
         try:
             for block in file.blocks():
-                if block.records and block.offset < self.size_bytes:
+                if block.records and block.offset < self._written_end:
                     return first_time(file.raw_body(block.offset), block.base_time_us)
             return None
         finally:
@@ -96,10 +98,10 @@ class Segment:
     def _last_block(self, file: SegmentFile) -> Block | None:
         """The last one with records."""
         directory, uuid = os.path.dirname(self.path), self._meta.uuid
-        _, offset = locate(directory, self.first_sequence, uuid, self.size_bytes, self.end_sequence)
+        _, offset = locate(directory, self.first_sequence, uuid, self._written_end, self.end_sequence)
         last = None
         for block in file.blocks(offset):
-            if block.offset >= self.size_bytes:
+            if block.offset >= self._written_end:
                 break
             last = block if block.records else last
         return last
@@ -119,9 +121,11 @@ def segments_of(
     meta: Meta,
     names: Sequence[int],
     written_place: tuple[int, int, int],
+    buffered_bytes: int,
     next_sequence: int | None = None,
 ) -> Iterator[Segment]:
-    """From the first sequences that name the files up to the open one; each but that ends where the next says."""
+    """From the first sequences that name the files up to the open one; each but that ends where the next says. What
+    `buffered_bytes` counts goes to the open one."""
     for name, following in zip(names, [*names[1:], None], strict=True):
         if following is None:
             end_offset, end_sequence = (
@@ -134,11 +138,12 @@ def segments_of(
             path=os.path.join(path, segment_name(name)),
             first_sequence=name,
             records=end_sequence - name,
-            size_bytes=max(end_offset, SEGMENT_HEADER_BYTES),
+            size_bytes=max(end_offset, SEGMENT_HEADER_BYTES) + (buffered_bytes if following is None else 0),
             sealed=following is not None,
             end_sequence=end_sequence,
             next_segment=end_sequence if following is None else following,
             _meta=meta,
+            _written_end=max(end_offset, SEGMENT_HEADER_BYTES),
         )
 
 
@@ -147,7 +152,7 @@ def segments_now(path: str, meta: Meta, start: int = 0, end: int | None = None) 
     ones that begin before `end`: what it takes then depends on them, and not on the journal's length."""
     while True:
         cursor = Cursor(path, meta.uuid)
-        end_place = cursor.end_place
+        end_place, buffered_bytes = cursor.end_place, cursor.buffered_bytes
         next_sequence = int(cursor.next_sequence)
         first = max(start, int(cursor.first_sequence))
         kept = [name for name in list_segments(path) if name <= end_place[0]]
@@ -155,6 +160,7 @@ def segments_now(path: str, meta: Meta, start: int = 0, end: int | None = None) 
         wanted = len(kept) if end is None else max(1, bisect_left(kept, end))
         try:
             # The one behind the last that is wanted says where that ends.
-            return list(segments_of(path, meta, kept[: wanted + 1], end_place, next_sequence))[:wanted]
+            names = kept[: wanted + 1]
+            return list(segments_of(path, meta, names, end_place, buffered_bytes, next_sequence))[:wanted]
         except FileNotFoundError:
             continue  # cleaned in this moment

@@ -62,7 +62,7 @@ class Stats:
     next_sequence: int
     durable_end: int  # the records before it survive a power loss
     records: int
-    size_bytes: int  # content of the segment files
+    size_bytes: int  # content of the segment files, once the pre-commit buffer is written there
     open_bytes: int  # records in the pre-commit buffer that are not in a segment file yet
     segments: int
     writers: int  # living processes that have it open for writing
@@ -147,7 +147,7 @@ class Watch:
             next_sequence=end,
             durable_end=min(durable_end, end),
             records=given_out(layout.holes, first, end),
-            size_bytes=layout.sizes[-1] + max(offset, SEGMENT_HEADER_BYTES),
+            size_bytes=layout.sizes[-1] + max(offset, SEGMENT_HEADER_BYTES) + stop.buffered_bytes,
             open_bytes=closing_bytes + open_bytes,
             segments=len(layout.names),
             writers=count_writers(self._path),

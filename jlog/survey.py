@@ -18,6 +18,7 @@ from jlog._core.segment import (
 )
 from jlog.damage import Gap, open_segment, walk_segment
 from jlog.errors import CorruptJournal
+from jlog.files import open_file
 from jlog.verify import Progress
 
 NONE = 2**64 - 1
@@ -185,7 +186,7 @@ def _signatures(path: str) -> list[Signature]:
     found = []
     for name, at in places:
         try:
-            with open(os.path.join(path, name), "rb") as file:
+            with open(os.path.join(path, name), "rb", opener=open_file) as file:
                 file.seek(at)
                 signature = whose(file.read(SIGNATURE_BYTES))
         except (FileNotFoundError, IsADirectoryError):

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 
 from jlog import positions
 from jlog._core.copies import both_copies
 from jlog._core.index import build_index, read_index, write_index
 from jlog._core.rebuild import COPIES_AT
 from jlog._core.recovery import sync_directory
-from jlog._core.segment import index_name
 from jlog.damage import bad_sectors_are_damage
 from jlog.errors import CorruptJournal
-from jlog.filesystem import share
+from jlog.files import Directory, naming, open_file, write_whole
 from jlog.meta import DIRECTORIES, Meta
 from jlog.positions import CHECKPOINT, SUBSCRIBER, PositionFile
 from jlog.quarantine import Quarantine
@@ -60,8 +59,7 @@ def mend_directories(actions: Actions) -> None:
 
 
 def _make_directory(path: str, name: str) -> None:
-    os.mkdir(os.path.join(path, name))
-    share(os.path.join(path, name), path)
+    Directory(path, name, make=True).close()
     sync_directory(path)
 
 
@@ -90,17 +88,18 @@ def _set(actions: Actions, file: PositionFile, sequence: int) -> None:
 
 def mend_copies(actions: Actions, meta: Meta, name: str, *, bounds: bool = False) -> None:
     """Of a file that has one whole copy at least."""
-    with open(actions.file(name), "rb" if actions.dry_run else "r+b") as file:
+    with open(actions.file(name), "rb" if actions.dry_run else "r+b", opener=open_file) as file:
         copies = both_copies(file.fileno(), meta.uuid, bounds=bounds)
         for at, copy, other in zip(COPIES_AT, copies, reversed(copies), strict=True):
             if copy is None and other is not None:
                 text = "its damaged copy is made anew from the other one"
-                actions.do(name, text, _put, file.fileno(), other, at)
+                actions.do(name, text, _put, file, other, at)
 
 
-def _put(fd: int, content: bytes, at: int) -> None:
-    os.pwrite(fd, content, at)
-    os.fdatasync(fd)
+def _put(file: IO[bytes], content: bytes, at: int) -> None:
+    with naming(file.name):
+        write_whole(file.fileno(), content, at)
+        os.fdatasync(file.fileno())
 
 
 def mend_indexes(actions: Actions, meta: Meta, ends: dict[int, int], written: set[int]) -> None:
@@ -128,7 +127,6 @@ def _index_is_right(path: str, meta: Meta, segment: int, end: int) -> bool:
 
 def _make_index(path: str, meta: Meta, segment: int, end: int) -> None:
     write_index(path, segment, meta.uuid, end, TEMPORARY)
-    share(os.path.join(path, index_name(segment)), path)
 
 
 def remove_unfinished(actions: Actions) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from jlog._core.writer import Writer
 from jlog.errors import JournalError
-from jlog.filesystem import path_of_file
+from jlog.filesystem import EMPTY, path_of_file
 from jlog.journal import Journal
 from jlog.reader import Reader
 
@@ -88,6 +88,8 @@ def path_of(url: str | os.PathLike[str]) -> str | os.PathLike[str] | None:
     Without a known scheme, and without `//` behind an unknown one, it is a path: file names may have colons.
     """
     found = _SCHEME.match(url) if isinstance(url, str) else None
+    if url == "":
+        raise ValueError(EMPTY)
     if found is None:
         return url
     scheme, rest = found[1].lower(), found.string[found.end() :]

@@ -42,7 +42,7 @@ from jlog._core.copies import BoundsFile
 from jlog._core.recovery import copy_unsynced, recover_after_power_loss
 from jlog._core.segment import SEGMENT_HEADER_BYTES, segment_name
 from jlog.errors import JournalError, JournalLocked
-from jlog.filesystem import share
+from jlog.files import open_directory, share
 from jlog.meta import is_a_copy, read_meta, write_meta
 
 
@@ -126,13 +126,13 @@ cdef class Attachment(Syncer):
         filesystem.check_local(self.path)
         lock_file = LockFile(os.path.join(self.path, "lock"))
         self.lock_file = lock_file
-        self.directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.directory = open_directory(self.path)
         with self.opening(timeout):
             self.meta = read_meta(self.path)
             self.bounds_file = BoundsFile(os.path.join(self.path, "bounds"), self.uuid, lock_file)
             alone = not lock_file.is_held(OWNERS_BYTE, JLOG_OWNERS_MAX)
             self.precommit = Precommit(self.path, self.uuid, create=True)
-            share(self.precommit.path, self.path)
+            share(self.precommit.fd, self.directory)
             if alone:
                 wanted = max(capacity, self.meta.options.get("precommit", JLOG_CAPACITY_DEFAULT), JLOG_CAPACITY_MIN)
                 wanted = min(wanted, JLOG_CAPACITY_MAX)
@@ -285,7 +285,7 @@ cdef class Attachment(Syncer):
             jlog_unlock(&page.write_lock)  # whoever needs the block written finds that it is not
         for name in os.listdir(self.path):
             if name.startswith(f"next.{self.slot}."):
-                os.unlink(os.path.join(self.path, name))
+                os.unlink(name, dir_fd=self.directory)
 
     def take_writers(self, bint exclusive) -> None:
         """A writing process is one of several, or, with any exclusive Writer in it, the only one."""

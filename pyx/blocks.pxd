@@ -33,6 +33,7 @@ cdef class Blocks:
     cdef bint in_open_block(self) noexcept
     cdef bint advance(self) except -1
     cdef void move_to(self, SegmentFile file, uint64_t offset, uint64_t sequence) noexcept
+    cdef int let_go(self) except -1
     cdef void forget_block(self) noexcept
     cdef bint in_closing_block(self) noexcept
     cdef bint load_from_buffer(self, const jlog_slot *slot) except -1

@@ -27,7 +27,7 @@ from jlog._core.window cimport Window
 
 from jlog._core.index import segment_end
 from jlog._core.segment import SEGMENT_HEADER_BYTES, decompress, list_segments
-from jlog.errors import CorruptJournal, JournalClosed, PositionLost
+from jlog.errors import CorruptJournal, JournalClosed, JournalError, PositionLost
 
 
 cdef class Blocks:
@@ -85,10 +85,13 @@ cdef class Blocks:
         while self.at == self.end:
             if self.token == 0:
                 self.check_open()
+            if self.sequence == self.stop.now.slot.first_sequence and jlog_word_used(self.stop.now.slot.word) == 0:
+                # What may stand before the end is state, in a file that another may have replaced since.
+                if self.file.segment != self.stop.now.slot.segment:
+                    self.let_go()
+                return False
             if self.sequence >= self.stop.limit:
                 return False
-            if self.sequence == self.stop.now.slot.first_sequence and jlog_word_used(self.stop.now.slot.word) == 0:
-                return False  # what may stand before the end is state, in a file that another may have replaced since
             consumed = self.at - self.records if self.records != NULL else 0
             if self.in_open_block():
                 raw = jlog_word_raw(self.stop.now.slot.word)
@@ -115,6 +118,16 @@ cdef class Blocks:
                 self.forget_block()
             self.clip()
         return True
+
+    cdef int let_go(self) except -1:
+        """All of the current segment is read, and another one is open: its file is not needed any more, and once it is removed
+        it takes up space as long as it is open."""
+        try:
+            found = SegmentFile(self.path, self.stop.now.slot.segment, self.uuid, check_header=False)
+        except (OSError, JournalError):
+            return 0  # the next record will tell
+        self.move_to(found, self.stop.now.slot.offset, self.sequence)
+        return 0
 
     cdef void forget_block(self) noexcept:
         self.records = self.at = self.end = self.block_end = NULL

@@ -12,7 +12,8 @@ from libc.string cimport memcpy, memset
 from jlog._core.append cimport attempt, step
 from jlog._core.closing cimport write_out, write_out_for
 from jlog._core.encode cimport Body, pack
-from jlog._core.file cimport jlog_allocate, jlog_start_writeback, jlog_sync_data, jlog_write_at
+from jlog._core.end cimport block_bytes
+from jlog._core.file cimport jlog_allocate, jlog_create_at, jlog_start_writeback, jlog_sync_data, jlog_write_at
 from jlog._core.format cimport JLOG_LEASE_STRIDE, JLOG_NONE, JLOG_STATE_BYTES_MAX, jlog_block_header, jlog_crc32c
 from jlog._core.member cimport (
     APPEND,
@@ -46,6 +47,7 @@ from jlog._core.page cimport (
     jlog_full_fence,
     jlog_futex_wait,
     jlog_load_acquire,
+    jlog_open_slot,
     jlog_page,
     jlog_period_is_over,
     jlog_raise_to,
@@ -58,9 +60,9 @@ from jlog._core.segment cimport SegmentFile
 
 from jlog._core.index import segment_end, write_index
 from jlog._core.recovery import segment_start
-from jlog._core.segment import SEGMENT_HEADER_BYTES, index_name, list_segments, segment_name
+from jlog._core.segment import SEGMENT_HEADER_BYTES, list_segments, segment_name
 from jlog.errors import CorruptJournal, JournalClosed, JournalFull, JournalLocked, RecordTooLarge
-from jlog.filesystem import share
+from jlog.files import open_error, open_file
 
 
 cdef extern from "<unistd.h>" nogil:
@@ -331,6 +333,13 @@ cdef class Caller(Member):
         return slot.segment, slot.offset, slot.first_sequence
 
     @property
+    def buffered_bytes(self) -> int:
+        """What the blocks that are not in their segment yet will take there, uncompressed."""
+        cdef jlog_slot first = jlog_first_unwritten(self.buffer.page), last = jlog_open_slot(self.buffer.page)[0]
+        before = last.offset - first.offset if first.segment == last.segment and first.offset < last.offset else 0
+        return before + block_bytes(&last)
+
+    @property
     def next_sequence(self) -> int:
         return self.buffer.page.next_sequence
 
@@ -375,10 +384,11 @@ cdef class Caller(Member):
             raise MemoryError
         prepared.fd = -1
         try:
-            prepared.fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=self.directory)
+            prepared.fd = jlog_create_at(self.directory, name)
+            if prepared.fd < 0:
+                raise open_error(-prepared.fd, os.path.join(self.path, name.decode()))
             prepared.opened = jlog_load_acquire(&self.buffer.page.sync_number)
             memcpy(prepared.name, <const char *> name, len(name) + 1)
-            share(os.path.join(self.path, name.decode()), self.path)
             prepared.start = <uint8_t *> malloc(len(start))
             if prepared.start == NULL:
                 raise MemoryError
@@ -475,7 +485,7 @@ cdef class Caller(Member):
         without: the index is derived, and the next segment's header says where this one ends."""
         path = os.path.join(self.path, segment_name(segment))
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            fd = open_file(path, os.O_RDWR)
         except FileNotFoundError:
             return  # cleaned already
         try:
@@ -484,7 +494,6 @@ cdef class Caller(Member):
         finally:
             os.close(fd)
         write_index(self.path, segment, self.uuid, end, f"next.{self.slot}.{segment}.idx")
-        share(os.path.join(self.path, index_name(segment)), self.path)
 
 
 def sealed_bytes(path, bytes uuid not None, open_segment) -> int:

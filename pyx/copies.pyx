@@ -27,6 +27,7 @@ from jlog._core.lock cimport BOUNDS_BYTE
 from jlog._core.page cimport jlog_clock_us
 
 from jlog.errors import CorruptJournal, UnsupportedFormat
+from jlog.files import Directory, open_file
 
 cdef extern from "<fcntl.h>" nogil:
     enum:
@@ -134,7 +135,7 @@ cdef class BoundsFile:
         self._lock_file = lock_file
         self._mutex = threading.Lock()  # the lock file's range does not exclude threads of one process
         memcpy(self.uuid, <const uint8_t *> uuid, 16)
-        self.fd = os.open(path, os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY))
+        self.fd = open_file(path, os.O_RDWR if writable else os.O_RDONLY)
 
     def __dealloc__(self):
         if self.fd >= 0:
@@ -142,20 +143,17 @@ cdef class BoundsFile:
 
     @staticmethod
     def create(str path not None, bytes uuid not None, uint64_t lease_limit, closed, *, uint64_t first_sequence=0,
-               mark=(0, 0, 0)):
-        """The bounds of a journal that is made anew, synced; their entry in the directory is not yet."""
+               mark=(0, 0, 0), temporary=None):
+        """The bounds of a journal that is made anew, in place of any that are there, synced; their entry in the directory is
+        not yet. `temporary`: a name in the same directory, which they have until they are whole."""
         cdef jlog_bounds bounds
-        cdef int fd = os.open(path, os.O_CLOEXEC | os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
         memset(&bounds, 0, sizeof(bounds))
         bounds.lease_limit = lease_limit
         bounds.first_sequence = first_sequence
         bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence = mark
         bounds.closed_segment, bounds.closed_offset, bounds.closed_sequence = closed
-        try:
+        with Directory(os.path.dirname(path)) as directory, directory.made(os.path.basename(path), temporary) as fd:
             write_copies(fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, uuid, path)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def close(self):
         if self.fd >= 0:

@@ -76,6 +76,11 @@ cdef class Cursor(Blocks):
         self.refresh()
         return self.stop.written_place
 
+    @property
+    def buffered_bytes(self) -> int:
+        """What the blocks behind the end place will take in their segment, as the end was noted last."""
+        return self.stop.buffered_bytes
+
     def refresh(self) -> None:
         """Notes the end as it is now."""
         take(self)

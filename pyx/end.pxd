@@ -3,6 +3,8 @@ from libc.stdint cimport uint64_t
 from jlog._core.page cimport jlog_slot
 from jlog._core.precommit cimport Precommit, Snapshot
 
+cdef uint64_t block_bytes(const jlog_slot *slot) noexcept nogil
+
 cdef class JournalEnd:
     cdef readonly str path
     cdef readonly bytes uuid

@@ -2,6 +2,7 @@
 
 import os
 
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from jlog._core.format cimport JLOG_NONE, jlog_block_header
@@ -20,6 +21,12 @@ from jlog._core.copies import BoundsFile
 from jlog._core.buffered import stored_bodies
 from jlog._core.recovery import scan
 from jlog._core.segment import list_segments, segment_name, walk_body
+
+
+cdef uint64_t block_bytes(const jlog_slot *slot) noexcept nogil:
+    """What the slot's block takes in its segment: its header, and its body as it is uncompressed."""
+    cdef uint32_t used = jlog_word_used(slot.word)
+    return sizeof(jlog_block_header) + used - JLOG_BASE_BYTES if used > JLOG_BASE_BYTES else 0
 
 
 cdef class JournalEnd:
@@ -66,6 +73,11 @@ cdef class JournalEnd:
     def written_place(self) -> tuple:
         """(segment, offset, first sequence) of the first block that is not in its segment."""
         return self.written().segment, self.written().offset, self.written().first_sequence
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What the blocks that are not in their segment will take there, uncompressed."""
+        return self.now.slot.offset - self.written().offset + block_bytes(&self.now.slot)
 
     @property
     def page_path(self) -> str:

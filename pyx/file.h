@@ -1,5 +1,5 @@
 /* System calls on files as the core needs them: whole transfers, an errno as the result, and a failpoint before each.
- * Nothing here needs the interpreter. */
+ * Nothing here needs the interpreter. Files are opened and made by the rules of jlog/files.py. */
 #ifndef JLOG_FILE_H
 #define JLOG_FILE_H
 
@@ -21,6 +21,7 @@
 #include "failpoint.h"
 
 #define JLOG_RENAME_NOREPLACE 1u
+#define JLOG_LOWEST_DESCRIPTOR 3 /* what others print goes to those below, even where they were closed at the start */
 
 /* Bytes read, fewer only at the end of the file; or -errno. */
 static inline int64_t jlog_read_at(int fd, void *target, size_t bytes, uint64_t offset)
@@ -56,6 +57,8 @@ static inline int jlog_write_at(int fd, const void *source, size_t bytes, uint64
 
         if (put < 0 && errno != EINTR)
             return errno;
+        if (put == 0)
+            return EIO; /* the file system takes no more, and does not say why */
         if (put > 0)
             done += (size_t)put;
     }
@@ -134,7 +137,20 @@ static inline int jlog_sync_directory(int fd)
     return fsync(fd) == 0 ? 0 : errno;
 }
 
-/* The descriptor, or -errno. */
+/* The descriptor itself, or another one of the same file that is none of a standard stream's; or -errno. */
+static inline int jlog_above_standard(int fd)
+{
+    int other, error;
+
+    if (fd < 0 || fd >= JLOG_LOWEST_DESCRIPTOR)
+        return fd;
+    other = fcntl(fd, F_DUPFD_CLOEXEC, JLOG_LOWEST_DESCRIPTOR);
+    error = errno;
+    close(fd);
+    return other < 0 ? -error : other;
+}
+
+/* The descriptor, or -errno: ELOOP where the name is a symbolic link's, which no file of a journal is. */
 static inline int jlog_open_at(int directory, const char *name, int flags, unsigned mode)
 {
     const int failure = JLOG_FAILPOINT("file.open");
@@ -143,9 +159,37 @@ static inline int jlog_open_at(int directory, const char *name, int flags, unsig
     if (failure != 0)
         return -failure;
     do
-        fd = openat(directory, name, flags | O_CLOEXEC, (mode_t)mode);
+        fd = openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW, (mode_t)mode);
     while (fd < 0 && errno == EINTR);
-    return fd < 0 ? -errno : fd;
+    return fd < 0 ? -errno : jlog_above_standard(fd);
+}
+
+/* Gives a file the directory's group, and who may read and write it; as far as this user may. */
+static inline void jlog_share(int fd, int directory)
+{
+    struct stat wanted, found;
+    mode_t mode;
+
+    if (fstat(directory, &wanted) != 0 || fstat(fd, &found) != 0)
+        return;
+    mode = wanted.st_mode & 0666;
+    if (found.st_gid != wanted.st_gid && fchown(fd, (uid_t)-1, wanted.st_gid) != 0)
+        return; /* another user's file: it was shared when it was made */
+    if ((found.st_mode & 07777) != mode)
+        (void)fchmod(fd, mode);
+}
+
+/* A new file, for reading and writing, shared as the directory is; or -errno. What a process that died has left under this
+ * name goes; a link goes itself, not the file that it names. */
+static inline int jlog_create_at(int directory, const char *name)
+{
+    int fd;
+
+    (void)unlinkat(directory, name, 0);
+    fd = jlog_open_at(directory, name, O_RDWR | O_CREAT | O_EXCL, 0666);
+    if (fd >= 0)
+        jlog_share(fd, directory);
+    return fd;
 }
 
 static inline int jlog_unlink_at(int directory, const char *name)
@@ -187,7 +231,7 @@ static inline int jlog_rename_over(int directory, const char *from, const char *
 static inline uint64_t jlog_inode_at(int directory, const char *name)
 {
     struct stat found;
-    return fstatat(directory, name, &found, 0) == 0 ? (uint64_t)found.st_ino : 0;
+    return fstatat(directory, name, &found, AT_SYMLINK_NOFOLLOW) == 0 ? (uint64_t)found.st_ino : 0;
 }
 
 static inline uint64_t jlog_inode(int fd)

@@ -4,6 +4,8 @@ from libc.stdint cimport int64_t, uint64_t
 
 
 cdef extern from "file.h" nogil:
+    enum:
+        JLOG_LOWEST_DESCRIPTOR
     int64_t jlog_read_at(int fd, void *target, size_t bytes, uint64_t offset)
     int jlog_write_at(int fd, const void *source, size_t bytes, uint64_t offset)
     int jlog_write_two_at(int fd, const void *first, size_t first_bytes, const void *second, size_t second_bytes,
@@ -12,6 +14,8 @@ cdef extern from "file.h" nogil:
     int jlog_sync_data(int fd)
     int jlog_sync_directory(int fd)
     int jlog_open_at(int directory, const char *name, int flags, unsigned mode)
+    int jlog_create_at(int directory, const char *name)
+    void jlog_share(int fd, int directory)
     int jlog_unlink_at(int directory, const char *name)
     int jlog_rename_new(int directory, const char *source, const char *target)
     int jlog_rename_over(int directory, const char *source, const char *target)

@@ -21,7 +21,8 @@ from jlog._core.format cimport (
 from jlog._core.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, SegmentFile, read_block_header
 
 from jlog._core.segment import index_name
-from jlog.errors import CorruptJournal, UnsupportedFormat
+from jlog.errors import CorruptJournal, JournalError, UnsupportedFormat
+from jlog.files import Directory, open_file, write_whole
 
 cdef enum:
     ENTRY_EVERY_BYTES = 64 << 10
@@ -133,11 +134,8 @@ def write_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_o
     content = (<uint8_t *> &header)[:sizeof(header)] + b"".join(entries)
     header.crc = jlog_structure_crc(<const uint8_t *> content, len(content), 12)
     content = (<uint8_t *> &header)[:sizeof(header)] + content[sizeof(header):]
-    path = os.path.join(directory, index_name(segment))
-    temporary = os.path.join(directory, temporary_name)
-    with open(temporary, "wb") as file:
-        file.write(content)
-    os.replace(temporary, path)
+    with Directory(directory) as beside, beside.made(index_name(segment), temporary_name, sync=False) as fd:
+        write_whole(fd, content, 0)
     return index
 
 
@@ -147,9 +145,9 @@ def read_index(directory, uint64_t segment, bytes uuid not None):
     cdef jlog_index_entry *entries
     cdef bytes content
     try:
-        with open(os.path.join(directory, index_name(segment)), "rb") as file:
+        with open(os.path.join(directory, index_name(segment)), "rb", opener=open_file) as file:
             content = file.read()
-    except OSError:
+    except (OSError, JournalError):
         return None
     if len(content) < <Py_ssize_t> sizeof(jlog_index_header):
         return None

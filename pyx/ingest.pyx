@@ -15,7 +15,7 @@ from libc.string cimport memcpy, memset
 
 from jlog._core.calls cimport Caller
 from jlog._core.encode cimport Body
-from jlog._core.file cimport jlog_read_at, jlog_start_writeback, jlog_sync_data, jlog_write_at
+from jlog._core.file cimport jlog_read_at, jlog_share, jlog_start_writeback, jlog_sync_data, jlog_write_at
 from jlog._core.format cimport (
     JLOG_CODEC_LZ4,
     JLOG_CODEC_NONE,
@@ -41,7 +41,7 @@ from jlog._core.rows cimport body_of_arrow
 from jlog._core.recovery import encode_block, encode_state, segment_start
 from jlog._core.segment import decompress
 from jlog.errors import JournalError
-from jlog.filesystem import share
+from jlog.files import open_file
 
 cdef enum:
     CLOCK_REALTIME = 0
@@ -79,7 +79,7 @@ cdef class SegmentBuilder:
         self.path = os.fspath(path)
         self.pieces = []
         self.bytes = HEAD_BYTES
-        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self.fd = open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
     def __dealloc__(self):
         if self.fd >= 0:
@@ -139,7 +139,7 @@ def read_piece(path, piece not None, Body body not None) -> None:
     cdef int64_t got
     body.take()
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=open_file) as file:
             fd = file.fileno()
             to = body.extend(size)
             with nogil:
@@ -239,13 +239,13 @@ cdef bint prepare(Caller caller, Call *call, str path, pieces, dict state, previ
         return False
     name = caller.next_name()
     try:
-        os.link(path, name, dst_dir_fd=caller.directory)
+        os.link(path, name, dst_dir_fd=caller.directory, follow_symlinks=False)
     except OSError as error:
         if error.errno in _NO_LINK:
             return False
         raise
     try:
-        fd = os.open(name, os.O_RDWR | os.O_CLOEXEC, dir_fd=caller.directory)
+        fd = open_file(os.path.join(caller.path, name.decode()), os.O_RDWR)
         prepared = <Prepared *> calloc(1, sizeof(Prepared))
         if prepared == NULL:
             os.close(fd)
@@ -264,7 +264,7 @@ cdef bint prepare(Caller caller, Call *call, str path, pieces, dict state, previ
         if not can_be_segment(fd, path, call.end):
             caller.drop(prepared)
             return False
-        share(os.path.join(caller.path, name.decode()), caller.path)
+        jlog_share(fd, caller.directory)
         write_headers(caller, call, fd, path, pieces, head, previous[2])
         JLOG_FAILPOINT(b"adopt.completed")
     except BaseException:
@@ -280,7 +280,7 @@ cdef bint can_be_segment(int fd, str path, uint64_t end) except -1:
     longer than it was: it was a segment once."""
     found = os.fstat(fd)
     try:
-        named = os.stat(path)
+        named = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return False
     if found.st_nlink != 2 or not os.path.samestat(found, named) or found.st_uid != os.geteuid():

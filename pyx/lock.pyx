@@ -13,6 +13,8 @@ from libc.stdint cimport uint64_t
 
 from jlog._core.file cimport jlog_ofd_lock, jlog_range_is_held, jlog_try_lock_range, jlog_unlock_range
 
+from jlog.files import open_file, open_or_create
+
 
 cdef extern from "<fcntl.h>" nogil:
     enum:
@@ -66,11 +68,10 @@ cdef class LockFile:
 
     def __init__(self, str path not None, *, bint create=False, bint writable=True):
         """Opens it. `writable=False` can only ask who holds a range, as a reader on a read-only mount must."""
-        flags = os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0)
         self.path = path
         self.process = process_token()
         self.token = self.process[0]
-        fd = os.open(path, flags, 0o666)
+        fd = open_or_create(path) if create else open_file(path, os.O_RDWR if writable else os.O_RDONLY)
         if jlog_close_in_child(fd) != 0:
             os.close(fd)
             raise MemoryError

@@ -9,7 +9,14 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memmove
 
-from jlog._core.file cimport jlog_has_no_name, jlog_inode_at, jlog_open_at, jlog_sync_directory, jlog_unlink_at
+from jlog._core.file cimport (
+    JLOG_LOWEST_DESCRIPTOR,
+    jlog_has_no_name,
+    jlog_inode_at,
+    jlog_open_at,
+    jlog_sync_directory,
+    jlog_unlink_at,
+)
 from jlog._core.format cimport (
     JLOG_NAME_BYTES,
     JLOG_NONE,
@@ -158,7 +165,7 @@ cdef class Member:
             if self.retained[i].segment == segment:
                 found = &self.retained[i]
         if found != NULL:
-            fd, opened[0] = fcntl(found.fd, F_DUPFD_CLOEXEC, 0), found.opened
+            fd, opened[0] = fcntl(found.fd, F_DUPFD_CLOEXEC, JLOG_LOWEST_DESCRIPTOR), found.opened
         pthread_mutex_unlock(&jlog_leaf_mutex)
         return fd
 

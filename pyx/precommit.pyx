@@ -38,6 +38,7 @@ from jlog._core.page cimport (
 
 from jlog._core.lock import OWNERS, LockFile
 from jlog.errors import CorruptJournal, UnsupportedFormat
+from jlog.files import open_file, open_or_create
 
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -84,8 +85,7 @@ cdef class Precommit:
         self.path = os.path.join(directory, "precommit")
         memcpy(self.uuid, <const uint8_t *> uuid, 16)
         memcpy(self.believed_boot, _boot_id, 16)
-        flags = os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0)
-        self.fd = os.open(self.path, flags, 0o666)
+        self.fd = open_or_create(self.path) if create else open_file(self.path, os.O_RDWR if writable else os.O_RDONLY)
         self.check_layout()
         found = os.fstat(self.fd)
         self.device, self.inode = found.st_dev, found.st_ino

@@ -45,6 +45,7 @@ from jlog._core.segment cimport fill_segment_header
 
 from jlog._core.copies import NONE
 from jlog.errors import CorruptJournal
+from jlog.files import open_file
 
 SIGNATURE_BYTES = max(sizeof(jlog_segment_header), sizeof(jlog_position), sizeof(jlog_bounds))
 COPIES_AT = 0, JLOG_COPY_BYTES
@@ -128,7 +129,7 @@ def look_at_page(directory, bytes uuid not None):
         precommit = Precommit(directory, uuid, writable=False)
     except FileNotFoundError:
         return None
-    with open(precommit.path, "rb") as file:
+    with open(precommit.path, "rb", opener=open_file) as file:
         content = file.read()
     content = content.ljust(JLOG_PAGE_BYTES, b"\0")
     page = <const jlog_page *> <const uint8_t *> content

@@ -47,8 +47,9 @@ from jlog._core.buffered import stored_bodies
 from jlog._core.copies import NONE
 from jlog._core.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES, index_name, list_segments, segment_name, walk_body
 from jlog.errors import CorruptJournal
-from jlog.filesystem import share
+from jlog.files import Directory, open_directory, open_file, write_whole
 
+TEMPORARY = "next.recovery"  # under this name a file is no part of a journal
 # `last`: the Block before the end, where it stands in the same file and behind the mark; `durable`: so far it is known to be
 # synced.
 End = namedtuple("End", "segment offset sequence last clock_us durable damage")
@@ -183,16 +184,9 @@ def segment_start(bytes uuid not None, uint64_t epoch, uint64_t first_sequence, 
 
 def create_segment(directory, first_sequence, bytes start not None) -> None:
     """A segment file that holds `start`, synced, and its entry in the directory too."""
-    temporary = os.path.join(directory, "next.recovery")
-    fd = os.open(temporary, os.O_CLOEXEC | os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
-    try:
-        _check(jlog_write_at(fd, <const uint8_t *> start, len(start), 0), temporary)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    _visit(b"recovery.segment_written")
-    share(temporary, directory)
-    os.rename(temporary, os.path.join(directory, segment_name(first_sequence)))
+    with Directory(directory) as place, place.made(segment_name(first_sequence), TEMPORARY) as fd:
+        _check(jlog_write_at(fd, <const uint8_t *> start, len(start), 0), os.path.join(directory, TEMPORARY))
+        _visit(b"recovery.segment_written")
     sync_directory(directory)
 
 
@@ -200,7 +194,7 @@ def sync_segments(directory, uint64_t first, uint64_t last) -> None:
     """What was read may stand in the page cache alone: this is no power loss where only the page was damaged."""
     for segment in [s for s in list_segments(directory) if first <= s <= last]:
         path = os.path.join(directory, segment_name(segment))
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = open_file(path, os.O_RDWR)
         try:
             _check(jlog_sync_data(fd), path)
         finally:
@@ -208,7 +202,7 @@ def sync_segments(directory, uint64_t first, uint64_t last) -> None:
 
 
 def sync_directory(path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = open_directory(path)
     try:
         _check(jlog_sync_directory(fd), path)
     finally:
@@ -230,7 +224,7 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
     path = os.path.join(directory, segment_name(end.segment))
     quarantine_what_follows(directory, end.segment, end.offset)
     _visit(b"recovery.quarantined")
-    fd = os.open(path, os.O_CLOEXEC | os.O_RDWR)
+    fd = open_file(path, os.O_RDWR)
     try:
         # Also of the block that a longer body is written over: killed in between, the body belongs exactly at the end.
         os.ftruncate(fd, offset)
@@ -288,17 +282,16 @@ def make_page(Precommit precommit not None, uint64_t generation, uint64_t segmen
 
 def quarantine_what_follows(directory, uint64_t segment, uint64_t offset) -> None:
     """Moves later segments, and what stands behind the end in this one, into `quarantine/`: nothing is thrown away."""
-    target = os.path.join(directory, "quarantine")
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     path = os.path.join(directory, segment_name(segment))
     for later in list_segments(directory):
         if later > segment:
-            os.makedirs(target, exist_ok=True)
             name = segment_name(later)
-            os.rename(os.path.join(directory, name), os.path.join(target, f"{name}.{stamp}"))
+            with Directory(directory, "quarantine", make=True) as target:
+                os.rename(os.path.join(directory, name), target.free_name(f"{name}.{stamp}"), dst_dir_fd=target.fd)
         if later >= segment and os.path.exists(os.path.join(directory, index_name(later))):
             os.unlink(os.path.join(directory, index_name(later)))  # it speaks of blocks that are gone
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=open_file) as file:
         file.seek(offset)
         end = offset  # of what is not zero
         while piece := file.read(1 << 20):
@@ -306,14 +299,11 @@ def quarantine_what_follows(directory, uint64_t segment, uint64_t offset) -> Non
                 end = file.tell() - len(piece) + len(piece.rstrip(b"\0"))
         if end == offset:
             return
-        os.makedirs(target, exist_ok=True)
-        with open(os.path.join(target, f"{segment_name(segment)}.{offset}.{stamp}"), "wb") as kept:
-            file.seek(offset)
-            while file.tell() < end:
-                kept.write(file.read(min(1 << 20, end - file.tell())))
-            kept.flush()
-            os.fsync(kept.fileno())
-    sync_directory(target)
+        with Directory(directory, "quarantine", make=True) as target:
+            with target.made(target.free_name(f"{segment_name(segment)}.{offset}.{stamp}")) as kept:
+                for at in range(offset, end, 1 << 20):
+                    write_whole(kept, os.pread(file.fileno(), min(1 << 20, end - at), at), at - offset)
+            sync_directory(target.path)
 
 
 cdef int _check(int error, path) except -1:
@@ -346,16 +336,8 @@ def copy_unsynced(directory, bytes uuid not None, bounds, open_segment, open_off
 
 def copy_segment(SegmentFile file not None, uint64_t end) -> None:
     """Replaces the file by a copy of its blocks up to `end`. CorruptJournal where they do not reach that far."""
-    directory = os.path.dirname(file.path)
-    temporary = os.path.join(directory, "next.recovery")
-    fd = os.open(temporary, os.O_CLOEXEC | os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
-    try:
+    with Directory(os.path.dirname(file.path)) as place, place.made(os.path.basename(file.path), TEMPORARY) as fd:
         write_blocks(file, end, fd)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    share(temporary, directory)
-    os.rename(temporary, file.path)
 
 
 def write_again(directory, segment, bytes uuid not None, end, fd) -> None:

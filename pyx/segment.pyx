@@ -32,6 +32,7 @@ from jlog._core.format cimport (
 from jlog._core.page cimport jlog_clock_us
 
 from jlog.errors import CorruptJournal, UnsupportedFormat
+from jlog.files import open_segment
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
@@ -159,7 +160,7 @@ cdef class SegmentFile:
         self.path = os.path.join(directory, segment_name(segment))
         self.segment = segment
         memcpy(self.uuid, <const uint8_t *> uuid, 16)
-        self.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        self.fd = open_segment(self.path)
         if not check_header:
             self.previous_segment = JLOG_NONE
             return

@@ -39,6 +39,7 @@ from jlog._core.calls import closed_error
 from jlog._core.recovery import write_again
 from jlog._core.segment import list_segments, segment_name
 from jlog.errors import JournalError
+from jlog.files import open_file
 
 cdef extern from "<sched.h>" nogil:
     int sched_yield()
@@ -264,7 +265,7 @@ cdef class Syncer(Caller):
         cdef int error = 0, fd = self.borrow_descriptor(segment, &opened)
         try:
             if fd < 0:
-                fd = os.open(os.path.join(self.path, segment_name(segment)), os.O_RDWR | os.O_CLOEXEC)
+                fd = open_file(os.path.join(self.path, segment_name(segment)), os.O_RDWR)
                 opened = jlog_load_acquire(&page.sync_number)
             suspect = jlog_load_acquire(&page.syncing)
             if suspect not in (0, number) and opened >= suspect:

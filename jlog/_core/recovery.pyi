@@ -4,6 +4,8 @@ from jlog._core.copies import Bounds, BoundsFile
 from jlog._core.precommit import Precommit
 from jlog._core.segment import Block, SegmentFile
 
+TEMPORARY: str
+
 class Damage(NamedTuple):
     path: str
     offset: int

@@ -12,6 +12,7 @@ from jlog.archive.archive import Archive, archive_at
 from jlog.archive.restore import restore
 from jlog.archive.segment import ArchivedSegment
 from jlog.errors import JournalNotFound
+from jlog.filesystem import journal_path
 from jlog.meta import read_meta
 from jlog.options import retention_of
 from jlog.segments import Segment, segments_now
@@ -34,7 +35,7 @@ def segments(path: str | os.PathLike[str], archive: bool | str = True) -> list[S
     A segment that is listed as still there may have been archived and removed when it is opened: list them again then.
     Nothing is skipped or listed twice meanwhile.
     """
-    path = os.path.abspath(os.fspath(path))
+    path = journal_path(path)
     live = segments_now(path, read_meta(path))  # first: what goes after this is archived before it goes
     found = archive_of(path, archive)
     try:

@@ -16,6 +16,7 @@ from jlog.archive.target import Target
 from jlog.archive.window import Window
 from jlog.damage import Damage
 from jlog.errors import JournalError, JournalNotFound, PositionLost
+from jlog.files import open_file
 from jlog.filesystem import is_url
 from jlog.meta import NAME, Meta, parse_meta, read_meta
 from jlog.names import timestamp_us_of
@@ -263,7 +264,7 @@ class Archive:
         if self._claimed:
             return
         ours = read_meta(self._path)
-        with open(os.path.join(self._path, NAME), "rb") as file:
+        with open(os.path.join(self._path, NAME), "rb", opener=open_file) as file:
             content = file.read()
         if META in self._target.sizes():
             there = self._target.read([META])[0]

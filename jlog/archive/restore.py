@@ -16,7 +16,8 @@ from jlog._core.segment import SegmentFile
 from jlog.archive.archive import Archive
 from jlog.archive.segment import ArchivedSegment, file_size_and_crc, is_whole
 from jlog.errors import CorruptJournal, JournalExists
-from jlog.filesystem import journal_path, share
+from jlog.files import Directory, share
+from jlog.filesystem import journal_path
 from jlog.meta import DIRECTORIES, LEASE_STRIDE, Meta, write_meta
 from jlog.options import Retention, retention_fields
 
@@ -58,16 +59,10 @@ def restore(url: str, path: str | os.PathLike[str], *, progress: Callable[[int],
 
 
 def _fetch(archive: Archive, segment: ArchivedSegment, work: str, meta: Meta) -> None:
-    target = os.path.join(work, segment.name)
-    archive.target.copy(segment.name, target)
-    fd = os.open(target, os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with Directory(work) as directory, directory.made(segment.name) as fd:
+        archive.target.copy(segment.name, fd)
         if not is_whole(segment, *file_size_and_crc(fd)):
             raise CorruptJournal(segment.path, 0, "it is not what was archived, and is not restored")
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    share(target, work)
     if segment.sound:
         write_index(work, segment.first_sequence, meta.uuid, segment.size_bytes, "next.restore.idx")
 
@@ -80,7 +75,7 @@ def _complete(work: str, meta: Meta, segments: list[ArchivedSegment]) -> None:
     meta.epochs.append((secrets.randbits(63), end))
     meta.options["retention"] = retention_fields(Retention(delete_read=False))
     for directory in DIRECTORIES:
-        os.mkdir(os.path.join(work, directory))
+        Directory(work, directory, make=True).close()
     file = SegmentFile(work, last.first_sequence, meta.uuid)
     start = segment_start(
         meta.uuid,
@@ -98,10 +93,10 @@ def _complete(work: str, meta: Meta, segments: list[ArchivedSegment]) -> None:
     lock_file = LockFile(os.path.join(work, "lock"), create=True)
     bounds = BoundsFile(bounds_path, meta.uuid, lock_file)
     try:
+        with Directory(work) as opened:
+            share(lock_file.fileno(), opened.fd)
         bounds.update(first_sequence=segments[0].first_sequence, mark=(end, len(start), end), durable=True)
     finally:
         bounds.close()
         lock_file.close()
-    for name in os.listdir(work):
-        share(os.path.join(work, name), work)
     write_meta(work, meta)

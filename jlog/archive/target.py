@@ -11,6 +11,7 @@ from typing import Any
 from jlog._core.checksum import crc32c
 from jlog._core.recovery import sync_directory
 from jlog.errors import JournalError
+from jlog.files import write_whole
 
 PIECE_BYTES = 4 << 20
 PART = ".part"  # ends the name of what is being uploaded
@@ -86,14 +87,22 @@ class Target:
         """Of what is read back: all of it."""
         size = crc = 0
         self._fs.invalidate_cache()
-        with (
-            self._explained(f"{name} cannot be read"),
-            self._fs.open(self._path(name), "rb", block_size=PIECE_BYTES, cache_type="readahead") as file,
-        ):
-            while piece := file.read(PIECE_BYTES):
-                crc = crc32c(piece, crc)
-                size += len(piece)
+        for piece in self._pieces(name):
+            crc = crc32c(piece, crc)
+            size += len(piece)
         return size, crc
+
+    def _pieces(self, name: str) -> Iterator[bytes]:
+        """Of its content, in their order."""
+        with self._explained(f"{name} cannot be read"):
+            file = self._fs.open(self._path(name), "rb", block_size=PIECE_BYTES, cache_type="readahead")
+        with file:
+            while True:
+                with self._explained(f"{name} cannot be read"):
+                    piece = file.read(PIECE_BYTES)
+                if not piece:
+                    return
+                yield piece
 
     def fetch(self, name: str, path: str) -> None:
         """Makes the file readable at `path`."""
@@ -104,10 +113,12 @@ class Target:
         with self._explained(f"{name} cannot be fetched"):
             self._fs.get_file(self._path(name), path)
 
-    def copy(self, name: str, path: str) -> None:
-        """A file of its own at `path`."""
-        with self._explained(f"{name} cannot be fetched"):
-            self._fs.get_file(self._path(name), path)
+    def copy(self, name: str, fd: int) -> None:
+        """All of the file to the descriptor of an empty one."""
+        at = 0
+        for piece in self._pieces(name):
+            write_whole(fd, piece, at)
+            at += len(piece)
 
     # --- Writing ----------------------------------------------------------------------------------------------------
 

@@ -7,13 +7,13 @@ import click
 import jlog
 from jlog.cli.care import size_of
 from jlog.cli.output import human_bytes, json_option, print_json
-from jlog.cli.parameters import PATH, journal_argument
+from jlog.cli.parameters import DIRECTORY, journal_argument
 from jlog.cli.progress import progress_bar
 
 
 @click.command(short_help="Copy a journal that is in use.")
 @journal_argument
-@click.argument("target", type=PATH)
+@click.argument("target", type=DIRECTORY)
 @json_option
 def backup(journal: str, target: str, as_json: bool) -> None:
     """Copy JOURNAL to the directory TARGET, which must not exist or be empty, while others write, read and clean.

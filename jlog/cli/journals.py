@@ -78,7 +78,8 @@ def create(journal: str, options: dict[str, Any], precommit: int | None, **makin
 def info(journal: str, as_json: bool) -> None:
     """Show what JOURNAL is, what it holds and who reads it.
 
-    `size_bytes` is the content of the segment files, `raw_bytes` the same before compression. `skipped` lists numbers
+    `size_bytes` is the content of the segment files, once the pre-commit buffer is written there, `raw_bytes` that of the
+    blocks in them before compression. `skipped` lists numbers
     that no record has: after a power loss numbering goes on behind every number that had been given out. `dead` lists the
     subscribers that nobody reads and that have not committed for a day, or have expired, and what they hold back.
 

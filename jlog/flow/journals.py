@@ -12,6 +12,7 @@ import portalocker
 
 import jlog
 from jlog.errors import JournalError, JournalLocked, PositionLost
+from jlog.files import open_directory
 from jlog.flow.ends import Lag, Marks
 from jlog.flow.engine import nothing
 from jlog.flow.records import RecordLike, columns_of
@@ -252,7 +253,7 @@ def read_marks(path: str | os.PathLike[str]) -> Marks:
 
 def _hold(path: str) -> int | None:
     """Locks the directory itself, until it is closed or the process dies. JournalLocked where another has it."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = open_directory(os.fspath(path))
     try:
         portalocker.lock(fd, portalocker.LOCK_EX | portalocker.LOCK_NB)
     except portalocker.LockException:

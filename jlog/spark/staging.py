@@ -22,7 +22,7 @@ import pyarrow
 from pyspark.sql.datasource import WriterCommitMessage
 
 from jlog.errors import JournalError, JournalNotFound
-from jlog.filesystem import share
+from jlog.files import Directory
 from jlog.ingest import Piece, SegmentBuilder
 
 DIRECTORY = "spark"
@@ -144,10 +144,10 @@ class Staging:
                 f"journal. Give the sink the option stagingDirectory, a directory that the driver and all executors see"
             )
         folder = self.batch(batch)
-        os.makedirs(folder, exist_ok=True)
         if self._files == self._home:
-            for path in (os.path.dirname(self._home), self._home, folder):
-                share(path, self.journal)
+            Directory(self.journal, DIRECTORY, self.query, str(batch), make=True).close()
+        else:
+            os.makedirs(folder, exist_ok=True)
         return folder
 
     # --- The driver's part ------------------------------------------------------------------------------------------
@@ -157,15 +157,11 @@ class Staging:
         """One commit of the query at a time, even where an older driver has come back to life. The kernel lets go of it when
         the process dies."""
         while True:
-            os.makedirs(self._home, exist_ok=True)
-            fd = os.open(self._home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                portalocker.lock(fd, portalocker.LOCK_EX)
-                if _is_at(fd, self._home):
+            with Directory(self.journal, DIRECTORY, self.query, make=True) as home:
+                portalocker.lock(home.fd, portalocker.LOCK_EX)
+                if _is_at(home.fd, self._home):
                     yield
                     return
-            finally:
-                os.close(fd)
 
     def keep(self, staged: list[Staged]) -> str:
         """Lists them; returns the list's name. From then on a commit can be resumed."""

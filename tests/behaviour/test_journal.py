@@ -172,6 +172,36 @@ def test_size_is_what_segments_hold_and_not_what_is_preallocated(path):
     assert jlog.Journal(path).size_bytes == sum(file.stat().st_size for file in path.glob("*.seg"))
 
 
+@pytest.mark.parametrize("deferred", [False, True], ids=["in the open block", "in a closing block too"])
+def test_size_counts_the_records_in_the_buffer_as_records_does(path, deferred):
+    with jlog.Writer(path, precommit=4 << 10) as writer:
+        empty = jlog.Journal(path).size_bytes
+        writer.extend([b"%d" % number for number in range(400 if deferred else 100)])
+        journal = jlog.Journal(path)
+        (segment,) = journal.segments()
+        assert segment.records == len(journal) == (400 if deferred else 100)
+        before = segment.size_bytes
+        assert (
+            before == journal.size_bytes == journal.stats().size_bytes == journal.info()["size_bytes"] > empty
+        )
+        assert (segment.first_timestamp is None) != deferred  # of what the file holds, as ever
+        writer.flush()
+        assert jlog.Journal(path).size_bytes == before
+    assert os.path.getsize(segment.path) == before
+
+
+def test_size_counts_the_buffer_that_a_killed_writer_has_left(spawn, path):
+    child = spawn()
+    child.call("open_writer", "w", str(path), {})
+    child.call("append", "w", 100, 20)
+    before = jlog.Journal(path).size_bytes
+    child.kill()
+    journal = jlog.Journal(path)
+    assert journal.size_bytes == before > 100 * 20
+    jlog.Writer(path).close()
+    assert journal.size_bytes == before
+
+
 def test_info_tells_what_scripts_rely_on(writer, path):
     journal = jlog.Journal(path)
     journal.add_subscriber("billing")

@@ -67,6 +67,19 @@ def test_max_bytes_removes_the_oldest_until_the_content_fits(make, path):
     assert values(path) == [value_of(number) for number in range(journal.first_sequence, 100)]
 
 
+def test_max_bytes_counts_what_is_in_the_buffer(path):
+    with jlog.Writer(
+        path, precommit=64 << 10, segment_bytes=1 << 20, retention=jlog.Retention(max_bytes=3000)
+    ) as writer:
+        writer.append(b"x" * 1000)
+        writer.roll()
+        journal = jlog.Journal(path)
+        assert journal.clean() == []
+        assert len(journal.segments()) == 2
+        writer.append(b"x" * 2000)
+        assert [segment.first_sequence for segment in journal.clean()] == [0]
+
+
 def test_max_bytes_is_kept_by_rolls_alone(path):
     with jlog.Writer(path, **SMALL, retention=jlog.Retention(max_bytes=20_000)) as writer:
         journal = jlog.Journal(path)

@@ -245,3 +245,24 @@ for path in {[[], *map(list, COMMANDS)]}:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("info", ""),
+        ("append", ""),
+        ("read", ""),
+        ("create", ""),
+        ("verify", ""),
+        ("stats", ""),
+        ("backup", "{j}", ""),
+    ],
+)
+def test_an_empty_path_is_an_error_of_usage_and_makes_nothing(tmp_path, arguments):
+    jlog.Journal.create(tmp_path / "j")
+    (tmp_path / "here").mkdir()
+    found = run(*(part.format(j=tmp_path / "j") for part in arguments), cwd=tmp_path / "here")
+    assert found.code == 2
+    assert "empty path" in found.err
+    assert os.listdir(tmp_path / "here") == []

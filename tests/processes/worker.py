@@ -344,6 +344,24 @@ def repair_and_die(path: str, step: int) -> bool:
     return die_at(step, lambda: jlog.Journal.repair_at(path))
 
 
+def repair_fails(path: str, failpoint: str) -> bool:
+    """A child of this process repairs while a system call of the core fails. Whether an OSError says so."""
+    pid = os.fork()
+    if pid == 0:
+        os.environ["JLOG_FAILPOINTS"] = failpoint
+        status = 2
+        try:
+            status = 0 if jlog.Journal.repair_at(path).ok else 3
+        except OSError:
+            status = 1
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(pid, 0)
+    if status not in (0, 1 << 8):
+        raise RuntimeError(f"the child ended with {status}")
+    return status != 0
+
+
 def backup_and_die(path: str, target: str, step: int) -> bool:
     return die_at(step, lambda: jlog.Journal(path).backup(target))
 

@@ -1,0 +1,254 @@
+"""Symbolic links that somebody has put into a journal's directory: no way to another file."""
+
+import os
+import shutil
+from contextlib import contextmanager
+
+import pytest
+
+import jlog
+from behaviour.journals import SMALL
+from crash.tampering import copy, flip, zero
+from jlog.errors import JournalError
+
+SEGMENT = f"{0:020d}.seg"
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A journal of two segments in a directory that several users share."""
+    path = tmp_path / "j"
+    with jlog.Writer(path, retention=jlog.Retention(delete_read=False), **SMALL) as writer:
+        writer.extend([b"%d" % number for number in range(10)])
+        writer.sync()
+        writer.roll()
+        writer.append(b"10")
+        writer.sync()
+    with jlog.Reader(path, "billing") as reader:
+        reader.read(3)
+        reader.commit()
+    path.chmod(0o2775)
+    return path
+
+
+@contextmanager
+def linked(path, name, content=b"another user's file"):
+    """A link at `name` to a file elsewhere, which nothing is done to meanwhile."""
+    victim = path.parent / "victim"
+    victim.write_bytes(content)
+    victim.chmod(0o600)
+    (path / name).symlink_to(victim)
+    before = os.stat(victim)
+    yield victim
+    after = os.stat(victim)
+    assert victim.read_bytes() == content
+    assert (after.st_mode, after.st_uid, after.st_gid, after.st_nlink, after.st_size) == (
+        before.st_mode,
+        before.st_uid,
+        before.st_gid,
+        before.st_nlink,
+        before.st_size,
+    )
+
+
+def records(path):
+    with jlog.Reader(path) as reader:
+        return [record.value for record in reader.read(1000)]
+
+
+RECORDS = [b"%d" % number for number in range(11)]
+
+
+# --- Names of files that are being made ------------------------------------------------------------------------------
+
+
+def test_new_options_are_not_written_through_a_link(path):
+    with linked(path, ".journal.meta"):
+        jlog.Writer(path, sync="append").close()
+        assert jlog.Journal(path).options.sync == "append"
+        assert not (path / "journal.meta").is_symlink()
+
+
+def test_the_next_segment_and_its_index_are_not_written_through_a_link(path):
+    with jlog.Writer(path) as writer, linked(path, "next.0.1"), linked(path, f"next.0.{10}.idx"):
+        writer.roll()
+        writer.append(b"11")
+    assert records(path) == [*RECORDS, b"11"]
+    assert not any(file.is_symlink() for file in path.glob("*.seg"))
+    assert not any(file.is_symlink() for file in path.glob("*.idx"))
+
+
+def test_an_index_takes_the_place_of_a_link(path):
+    with jlog.Writer(path) as writer, linked(path, f"{10:020d}.idx"):
+        writer.roll()
+        writer.append(b"11")
+    assert not (path / f"{10:020d}.idx").is_symlink()
+
+
+def test_a_new_subscriber_is_not_written_through_a_link(path):
+    with linked(path, f"subscribers/.{os.getpid()}.new"):
+        jlog.Reader(path, "audit").close()
+    assert sorted(position for position in jlog.Journal(path).subscribers()) == ["audit", "billing"]
+
+
+def test_a_recovery_does_not_write_through_a_link(path, tmp_path):
+    with jlog.Writer(path) as writer:
+        writer.append(b"lost")
+        lost = copy(path, tmp_path / "lost")
+    zero(lost / "precommit")
+    with linked(lost, "next.recovery"):
+        jlog.Writer(lost).close()
+    assert records(lost) == RECORDS
+
+
+def test_repair_does_not_write_through_a_link(path):
+    flip(path / SEGMENT, 300, 0)
+    zero(path / "bounds")
+    with linked(path, "next.repair"):
+        assert jlog.Journal(path).repair().ok
+    assert not any(file.is_symlink() for file in path.iterdir())
+
+
+# --- Names of files that are there ---------------------------------------------------------------------------------
+
+
+def write(path):
+    with jlog.Writer(path) as writer:
+        writer.append(b"11")
+        writer.roll()
+
+
+def subscribe(path):
+    with jlog.Reader(path, "billing") as reader:
+        reader.read(1)
+        reader.commit()
+
+
+def subscribe_anew(path):
+    jlog.Reader(path, "audit").close()
+
+
+def repair(path):
+    jlog.Journal(path).repair()
+
+
+@pytest.mark.damage
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("lock", write),
+        ("bounds", write),
+        ("precommit", write),
+        ("journal.meta", write),
+        (f"{10:020d}.seg", write),
+        ("lock", repair),
+        ("bounds", repair),
+        ("precommit", repair),
+        ("journal.meta", repair),
+        (SEGMENT, repair),
+        ("subscribers/billing", subscribe),
+        ("subscribers/billing", repair),
+    ],
+)
+def test_a_file_that_is_a_link_is_refused_even_where_it_has_the_right_bytes(path, name, use):
+    content = (path / name).read_bytes()
+    flip(path / SEGMENT, 300, 0)
+    content = (path / name).read_bytes()
+    (path / name).unlink()
+    with linked(path, name, content):
+        with pytest.raises((JournalError, OSError), match="symbolic link"):
+            use(path)
+
+
+@pytest.mark.damage
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("subscribers", subscribe),
+        ("subscribers", subscribe_anew),
+        ("subscribers", repair),
+        ("checkpoints", repair),
+    ],
+)
+def test_a_directory_that_is_a_link_is_refused(path, name, use):
+    elsewhere = path.parent / "elsewhere"
+    shutil.move(path / name, elsewhere)
+    (path / name).symlink_to(elsewhere)
+    before = sorted(elsewhere.iterdir()), os.stat(elsewhere)
+    with pytest.raises(JournalError, match="symbolic link"):
+        use(path)
+    assert (sorted(elsewhere.iterdir()), os.stat(elsewhere)) == before
+
+
+@pytest.mark.parametrize("use", [write, repair])
+def test_nothing_goes_into_a_quarantine_that_is_a_link(path, tmp_path, use):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    (path / "quarantine").symlink_to(elsewhere)
+    if use is repair:
+        flip(path / SEGMENT, 300, 0)
+    else:
+        (path / "precommit").unlink()
+        jlog_end = jlog.Journal(path).segments()[-1].size_bytes
+        with open(path / f"{10:020d}.seg", "r+b") as file:
+            file.seek(jlog_end)
+            file.write(b"not synced")
+    with pytest.raises(JournalError, match="symbolic link"):
+        use(path)
+    assert list(elsewhere.iterdir()) == []
+    assert elsewhere.stat().st_mode & 0o777 == 0o700
+    (path / "quarantine").unlink()
+    use(path)
+    assert len(list((path / "quarantine").iterdir())) == 1
+
+
+def test_a_buffer_is_not_made_through_a_link(tmp_path):
+    journal = jlog.Journal.create(tmp_path / "j")
+    for target in ("missing", "victim"):
+        (tmp_path / "victim").touch(mode=0o600)
+        (tmp_path / "j" / "precommit").symlink_to(tmp_path / target)
+        with pytest.raises(JournalError, match="symbolic link"):
+            jlog.Writer(journal.path)
+        (tmp_path / "j" / "precommit").unlink()
+    assert not (tmp_path / "missing").exists()
+    assert (tmp_path / "victim").stat().st_size == 0
+    assert (tmp_path / "victim").stat().st_mode & 0o777 == 0o600
+    jlog.Writer(journal.path).close()
+
+
+# --- Copies --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "next.backup",
+        ".journal.meta",
+        "journal.meta",
+        "bounds",
+        "lock",
+        SEGMENT,
+        "subscribers",
+        "subscribers/billing",
+    ],
+)
+def test_a_backup_is_not_written_through_a_link(path, tmp_path, monkeypatch, name):
+    """Put there while it is at work."""
+    target, elsewhere = tmp_path / "copy", tmp_path / "elsewhere"
+    target.mkdir(mode=0o777)
+    elsewhere.mkdir(mode=0o700)
+    missing = elsewhere / "missing"
+
+    def plant(*_):
+        (target / name).parent.mkdir(exist_ok=True)
+        (target / name).symlink_to(elsewhere if name == "subscribers" else missing)
+
+    monkeypatch.setattr("jlog.backup._check_target", plant)
+    try:
+        jlog.Journal(path).backup(target)
+    except (JournalError, FileExistsError):
+        assert not (target / "journal.meta").exists()
+    else:
+        assert records(target) == RECORDS
+    assert list(elsewhere.iterdir()) == []
+    assert elsewhere.stat().st_mode & 0o777 == 0o700
