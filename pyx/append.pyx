@@ -57,6 +57,7 @@ from jlog._core.page cimport (
     jlog_period_is_over,
     jlog_publish,
     jlog_slot,
+    jlog_store_release,
     jlog_word_used,
 )
 from jlog._core.roll cimport adopt, has_records, replace, roll, state_is_newer
@@ -91,6 +92,10 @@ cdef int step(Member member, Call *call) noexcept nogil:
     if member.buffer.page.sync_error != 0:
         call.error = member.buffer.page.sync_error
         return SYNC_FAILED
+    if member.buffer.page.unrepaired != 0:
+        status = member.repair(call)
+        if status != DONE:
+            return status
     if call.operation == APPEND:
         return put_direct(member, call) if call.direct else put(member, call)
     if call.operation == OPTIONS:
@@ -140,6 +145,7 @@ cdef int count_sealed(jlog_page *page, Call *call) noexcept nogil:
     """What was counted outside the lock holds unless a segment was sealed meanwhile."""
     call.count = jlog_open_slot(page).segment == call.segment
     if call.count:
+        jlog_store_release(&page.rolling, 0)  # first: a takeover would count as the last roll did
         page.sealed_bytes = call.sealed_bytes
     return DONE
 

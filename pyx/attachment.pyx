@@ -5,7 +5,7 @@ import secrets
 import threading
 from contextlib import contextmanager
 
-from libc.errno cimport EAGAIN, EIO
+from libc.errno cimport EAGAIN
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memset
 
@@ -13,7 +13,7 @@ from jlog._core.append cimport apply_options, has_options, step
 from jlog._core.closing cimport write_out_for
 from jlog._core.format cimport JLOG_CODEC_LZ4, JLOG_CODEC_NONE, JLOG_NONE
 from jlog._core.lock cimport OPEN_BYTE, OWNERS_BYTE, WRITERS_BYTE, LockFile
-from jlog._core.member cimport DONE, FLUSH, OPTIONS, Call, Options
+from jlog._core.member cimport FLUSH, OPTIONS, Call, Options
 from jlog._core.page cimport (
     JLOG_CAPACITY_DEFAULT,
     JLOG_CAPACITY_MAX,
@@ -26,6 +26,7 @@ from jlog._core.page cimport (
     JLOG_SYNC_NONE,
     JLOG_WAITERS,
     jlog_is_closing,
+    jlog_least_reserved,
     jlog_open_slot,
     jlog_page,
     jlog_slot,
@@ -209,7 +210,8 @@ cdef class Attachment(Syncer):
                                      self.meta.options["segment_bytes"])
         apply_options(page, &options)
         slot = jlog_open_slot(page)
-        page.reserved_end = os.stat(os.path.join(self.path, segment_name(slot.segment))).st_size
+        page.reserved_end = max(os.stat(os.path.join(self.path, segment_name(slot.segment))).st_size,
+                                jlog_least_reserved(slot))
         # Synced whatever stands there: who came before may have been killed between writing it and its fdatasync, and a
         # note of a closed end that a power loss brings back would let numbers be given out twice.
         self.lease(0)
@@ -219,8 +221,11 @@ cdef class Attachment(Syncer):
         no checksum is over the rest of it."""
         cdef jlog_page *page = self.buffer.page
         cdef jlog_slot *slot
+        cdef Call call
+        memset(&call, 0, sizeof(call))
+        page.counters.takeovers += page.append_lock & ~JLOG_WAITERS != 0
         page.append_lock = page.sync_lock = page.write_lock = page.sync_group = page.sync_arrivals = page.sync_served = 0
-        self.finish_replacing()
+        self.raise_unless_done(self.finish_replacing(&call), &call)
         slot = jlog_open_slot(page)
         if jlog_is_closing(page):
             page.clamp_us = page.closing.clock_us
@@ -274,9 +279,8 @@ cdef class Attachment(Syncer):
         self.buffer.owner = self.slot + 1
         memset(&call, 0, sizeof(call))
         if (page.append_lock & ~JLOG_WAITERS) == self.buffer.owner:
+            page.counters.takeovers += 1
             status = self.repair(&call)
-            if status != DONE:
-                page.sync_error = call.error or EIO  # nobody may append behind what could not be looked at
             self.release(&page.append_lock)
             self.raise_unless_done(status, &call)
         if (page.sync_lock & ~JLOG_WAITERS) == self.buffer.owner:

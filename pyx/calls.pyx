@@ -362,7 +362,7 @@ cdef class Caller(Member):
         """The next segment in a file of one's own: allocated, and all but what only the lock can tell is filled in."""
         cdef Prepared *prepared
         cdef SegmentFile replaced
-        cdef uint64_t needed
+        cdef uint64_t needed, wanted
         cdef int error = 0
         cdef bytes name, start
         if call.prepared != NULL:
@@ -399,12 +399,9 @@ cdef class Caller(Member):
             needed = prepared.start_bytes
             if call.operation == APPEND:
                 needed += sizeof(jlog_block_header) + max(call.record_bytes, call.stored_bytes)
-            prepared.reserved_end = max(needed, self.buffer.page.segment_bytes)
+            wanted = max(needed, self.buffer.page.segment_bytes)
             with nogil:
-                error = jlog_allocate(prepared.fd, 0, prepared.reserved_end)
-                if error != 0 and prepared.reserved_end > needed:  # the rule is a whole segment; this much must be
-                    prepared.reserved_end = needed
-                    error = jlog_allocate(prepared.fd, 0, needed)
+                error = jlog_allocate(prepared.fd, 0, needed, wanted, &prepared.reserved_end)
                 if error == 0 and call.wants_block:
                     error = jlog_write_at(prepared.fd, call.stored, call.stored_bytes,
                                           prepared.start_bytes + sizeof(jlog_block_header))

@@ -1,8 +1,7 @@
 """Blocks that do not go through the buffer: records that do not fit into it, or that must be in the segment before they
 are published. Under the append lock, without the interpreter."""
 
-from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free
+from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uint64_t
 
 from jlog._core.closing cimport count_block
 from jlog._core.file cimport jlog_allocate, jlog_write_two_at
@@ -22,27 +21,24 @@ from jlog._core.page cimport (
     jlog_slot,
     jlog_switch,
 )
-from jlog._core.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, check_block
+from jlog._core.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, check_block_in_place
 
 
 cdef int reserve(Member member, Call *call, uint64_t end) noexcept nogil:
     """Allocates the open segment at least to `end`, its whole size as a rule: a full disk is met here, before anything
     is published."""
     cdef jlog_page *page = member.buffer.page
-    cdef uint64_t wanted = max(end, page.segment_bytes)
+    cdef uint64_t reached = 0
     cdef int error, fd
     if end <= page.reserved_end:
         return DONE
     fd = member.descriptor(jlog_open_slot(page).segment)
     if fd < 0:
         return failed(call, -fd, b"opening the newest segment")
-    error = jlog_allocate(fd, page.reserved_end, wanted)
-    if error != 0 and wanted > end:
-        wanted = end
-        error = jlog_allocate(fd, page.reserved_end, wanted)
+    error = jlog_allocate(fd, page.reserved_end, end, max(end, page.segment_bytes), &reached)
     if error != 0:
         return failed(call, error, b"reserving space in the newest segment")
-    page.reserved_end = wanted
+    page.reserved_end = reached
     return DONE
 
 
@@ -66,8 +62,6 @@ cdef int64_t fill_direct_header(Member member, Call *call, jlog_block_header *he
 cdef int write_direct(Member member, Call *call, jlog_slot *slot) noexcept nogil:
     cdef jlog_page *page = member.buffer.page
     cdef jlog_block_header header, found
-    cdef uint8_t *body = NULL
-    cdef size_t room = 0
     cdef int64_t now_us
     cdef int error, status, look_error = 0, fd = member.descriptor(slot.segment)
     cdef uint64_t end = slot.offset + sizeof(header) + call.stored_bytes
@@ -82,9 +76,8 @@ cdef int write_direct(Member member, Call *call, jlog_slot *slot) noexcept nogil
     JLOG_FAILPOINT(b"direct.written")
     if error != 0:
         # Whole at its place it has not failed, since its numbers could not be given out again; torn it never becomes
-        # whole. Where nobody can tell, nobody may go on.
-        status = check_block(fd, page.uuid, slot.segment, slot.offset, &found, &body, &room, &look_error)
-        free(body)
+        # whole. Where nobody can tell, nobody may go on: to publish it later would be an append of what has raised.
+        status = check_block_in_place(fd, page.uuid, slot.segment, slot.offset, &found, &look_error)
         if status == BLOCK_UNREADABLE:
             page.sync_error = look_error
             return failed(call, error, b"writing a block, which cannot be read back either")
@@ -102,8 +95,8 @@ cdef void publish_direct(Member member, Call *call, uint64_t segment, uint64_t e
     page.counters.direct_blocks += max(call.block_count, 1)
     count_block(page, call.count, call.record_bytes, call.stored_bytes)
     call.switched = True
+    if call.explicit_count < call.count:
+        page.clamp_us = now_us  # before others can know of that time
     jlog_switch(page, segment, end, page.next_sequence + call.count, offset, jlog_block_capacity(page, end))
     call.published_generation, call.published_segment, call.published_end = page.generation, segment, end
     call.published_incarnation = page.incarnation
-    if call.explicit_count < call.count:
-        page.clamp_us = now_us

@@ -22,6 +22,7 @@
 
 #define JLOG_RENAME_NOREPLACE 1u
 #define JLOG_LOWEST_DESCRIPTOR 3 /* what others print goes to those below, even where they were closed at the start */
+#define JLOG_INTERRUPTIONS_MAX 20
 
 /* Bytes read, fewer only at the end of the file; or -errno. */
 static inline int64_t jlog_read_at(int fd, void *target, size_t bytes, uint64_t offset)
@@ -89,34 +90,6 @@ static inline int jlog_write_two_at(int fd, const void *first, size_t first_byte
     }
     return jlog_write_at(fd, (const char *)second + ((size_t)put - first_bytes), first_bytes + second_bytes - (size_t)put,
                          offset + (size_t)put);
-}
-
-/* Makes the file reach to `end`, with space of its own. Where the file system cannot reserve, zeros are written. */
-static inline int jlog_allocate(int fd, uint64_t start, uint64_t end)
-{
-    static const char zeros[1 << 16];
-    const int failure = JLOG_FAILPOINT("file.allocate");
-    int result;
-
-    if (failure != 0)
-        return failure;
-    if (start >= end)
-        return 0;
-    do
-        result = fallocate(fd, 0, (off_t)start, (off_t)(end - start));
-    while (result < 0 && errno == EINTR);
-    if (result == 0)
-        return 0;
-    if (errno != EOPNOTSUPP && errno != ENOSYS)
-        return errno;
-    for (uint64_t at = start; at < end; at += sizeof zeros) {
-        const size_t bytes = end - at < sizeof zeros ? (size_t)(end - at) : sizeof zeros;
-        const int error = jlog_write_at(fd, zeros, bytes, at);
-
-        if (error != 0)
-            return error;
-    }
-    return 0;
 }
 
 static inline int jlog_sync_data(int fd)
@@ -227,11 +200,17 @@ static inline int jlog_rename_over(int directory, const char *from, const char *
     return renameat(directory, from, directory, to) == 0 ? 0 : errno;
 }
 
-/* 0 where nothing has this name. */
-static inline uint64_t jlog_inode_at(int directory, const char *name)
+static inline int jlog_inode_at(int directory, const char *name, uint64_t *inode)
 {
+    const int failure = JLOG_FAILPOINT("file.stat");
     struct stat found;
-    return fstatat(directory, name, &found, AT_SYMLINK_NOFOLLOW) == 0 ? (uint64_t)found.st_ino : 0;
+
+    if (failure != 0)
+        return failure;
+    if (fstatat(directory, name, &found, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno;
+    *inode = (uint64_t)found.st_ino;
+    return 0;
 }
 
 static inline uint64_t jlog_inode(int fd)
@@ -245,6 +224,60 @@ static inline int64_t jlog_file_bytes(int fd)
 {
     struct stat found;
     return fstat(fd, &found) == 0 ? (int64_t)found.st_size : -errno;
+}
+
+/* Reserves space for [start, end). Under a lock as a rule, so that signals without end do not keep it there: then EINTR. */
+static inline int jlog_reserve(int fd, uint64_t start, uint64_t end)
+{
+    const int failure = JLOG_FAILPOINT("file.allocate");
+    int result, turns = 0;
+
+    if (failure != 0)
+        return failure;
+    if (start >= end)
+        return 0;
+    do {
+        errno = JLOG_FAILPOINT("file.fallocate");
+        result = errno != 0 ? -1 : fallocate(fd, 0, (off_t)start, (off_t)(end - start));
+    } while (result < 0 && errno == EINTR && ++turns < JLOG_INTERRUPTIONS_MAX);
+    return result < 0 ? errno : 0;
+}
+
+/* Makes the file reach to `end` by zeros. Never below its own end: a block may stand there. */
+static inline int jlog_write_zeros(int fd, uint64_t end)
+{
+    static const char zeros[1 << 16];
+    const int64_t found = jlog_file_bytes(fd);
+
+    if (found < 0)
+        return (int)-found;
+    for (uint64_t at = (uint64_t)found; at < end; at += sizeof zeros) {
+        const size_t bytes = end - at < sizeof zeros ? (size_t)(end - at) : sizeof zeros;
+        const int error = jlog_write_at(fd, zeros, bytes, at);
+
+        if (error != 0)
+            return error;
+    }
+    return 0;
+}
+
+/* Makes the file reach to `needed` with space of its own, to `wanted` as a rule; `reached` says which. What it holds below
+ * its end stays. */
+static inline int jlog_allocate(int fd, uint64_t start, uint64_t needed, uint64_t wanted, uint64_t *reached)
+{
+    int error = jlog_reserve(fd, start, wanted);
+
+    *reached = wanted;
+    if (error == EOPNOTSUPP || error == ENOSYS)
+        error = jlog_write_zeros(fd, wanted);
+    if (error != 0 && wanted > needed) {
+        *reached = needed;
+        error = jlog_reserve(fd, start, needed);
+    }
+    /* Also where signals interrupt it over and over. */
+    if (error == EOPNOTSUPP || error == ENOSYS || error == EINTR)
+        error = jlog_write_zeros(fd, needed);
+    return error;
 }
 
 static inline int jlog_has_no_name(int fd)

@@ -10,7 +10,7 @@ cdef extern from "file.h" nogil:
     int jlog_write_at(int fd, const void *source, size_t bytes, uint64_t offset)
     int jlog_write_two_at(int fd, const void *first, size_t first_bytes, const void *second, size_t second_bytes,
                           uint64_t offset)
-    int jlog_allocate(int fd, uint64_t start, uint64_t end)
+    int jlog_allocate(int fd, uint64_t start, uint64_t needed, uint64_t wanted, uint64_t *reached)
     int jlog_sync_data(int fd)
     int jlog_sync_directory(int fd)
     int jlog_open_at(int directory, const char *name, int flags, unsigned mode)
@@ -19,7 +19,7 @@ cdef extern from "file.h" nogil:
     int jlog_unlink_at(int directory, const char *name)
     int jlog_rename_new(int directory, const char *source, const char *target)
     int jlog_rename_over(int directory, const char *source, const char *target)
-    uint64_t jlog_inode_at(int directory, const char *name)
+    int jlog_inode_at(int directory, const char *name, uint64_t *inode)
     uint64_t jlog_inode(int fd)
     int64_t jlog_file_bytes(int fd)
     bint jlog_has_no_name(int fd)

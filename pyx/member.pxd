@@ -149,5 +149,6 @@ cdef class Member:
     cdef int complete_direct(self, Call *call) noexcept nogil
     cdef int acquire(self, uint32_t *word, Call *call) noexcept nogil
     cdef int repair(self, Call *call) noexcept nogil
-    cdef void finish_replacing(self) noexcept nogil
+    cdef int make_good(self, Call *call) noexcept nogil
+    cdef int finish_replacing(self, Call *call) noexcept nogil
     cdef void release(self, uint32_t *word) noexcept nogil

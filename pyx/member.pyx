@@ -4,9 +4,8 @@ from a dead owner too.
 Everything here but the class's making runs without the interpreter. No lock word is held while the GIL is waited for.
 """
 
-from libc.errno cimport EIO, ENOENT
+from libc.errno cimport ENOENT
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free
 from libc.string cimport memmove
 
 from jlog._core.file cimport (
@@ -31,13 +30,16 @@ from jlog._core.page cimport (
     JLOG_BASE_BYTES,
     JLOG_FAILPOINT,
     JLOG_OWNERS_MAX,
+    jlog_begin_period,
     jlog_block_capacity,
     jlog_body,
     jlog_clock_us,
     jlog_is_unwritten,
+    jlog_least_reserved,
     jlog_load_acquire,
     jlog_open_slot,
     jlog_page,
+    jlog_period_length,
     jlog_sleep_lock,
     jlog_slot,
     jlog_spin_lock,
@@ -50,7 +52,7 @@ from jlog._core.page cimport (
     jlog_word_used,
 )
 
-from jlog._core.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, check_block
+from jlog._core.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, check_block_in_place
 
 
 cdef extern from "<fcntl.h>" nogil:
@@ -83,6 +85,7 @@ cdef extern from * nogil:
     int pthread_mutex_unlock(pthread_mutex_t *mutex)
 
 cdef enum:
+    CLOCK_REALTIME = 0
     CLOCK_MONOTONIC = 1
     SPIN_TURNS = 400  # some 20 us: longer than an append, shorter than a sleep
     FIRST_SLICE_US = 1000  # after this a waiter asks whether the owner lives
@@ -220,10 +223,9 @@ cdef class Member:
                 status = self.take_over(word, found)
                 if status == DONE:
                     if word == &self.buffer.page.append_lock:
+                        self.buffer.page.counters.takeovers += 1
                         status = self.repair(call)
                         if status != DONE:
-                            # Nobody may append behind what could not be looked at.
-                            self.buffer.page.sync_error = call.error or EIO
                             self.release(word)
                     return status
                 slice_us = min(slice_us * 2, LONGEST_SLICE_US)
@@ -246,54 +248,76 @@ cdef class Member:
         return DONE if won else FAILED
 
     cdef int repair(self, Call *call) noexcept nogil:
-        """Under the append lock, after its owner died: what is derived is computed anew, what it left half done is
-        undone, or done where it cannot be undone."""
+        """Under the append lock, after its owner died. Where this cannot be completed, perhaps for want of something that
+        another process has, nobody appends before the next holder of the lock has completed it."""
+        cdef int status = self.make_good(call)
+        self.buffer.page.unrepaired = status != DONE
+        return status
+
+    cdef int make_good(self, Call *call) noexcept nogil:
+        """What is derived is computed anew. What the dead owner left half done is undone, or done where it cannot be undone.
+        Killed or failed anywhere, it is done again from the beginning."""
         cdef jlog_page *page = self.buffer.page
         cdef jlog_slot *slot = jlog_open_slot(page)
         cdef const uint8_t *body = jlog_body(&self.buffer, slot.generation)
         cdef jlog_walk walk
         cdef char name[JLOG_NAME_BYTES]
-        cdef int error
+        cdef int error, status
         if jlog_walk_records(body + JLOG_BASE_BYTES, jlog_word_raw(slot.word), jlog_load64(body), &walk) != 0:
             call.what = b"the open block is no sequence of records"
             return DAMAGED
-        page.counters.takeovers += 1
         if jlog_is_unwritten(page, page.generation):  # noted for a switch that did not come
             page.unwritten = 0
-        page.reserved_end = slot.offset  # a roll may have noted the next segment's: what is allocated costs nothing again
+        if page.rolling == page.generation - 1:
+            page.sealed_bytes = page.next_sealed_bytes
+        jlog_store_release(&page.rolling, 0)
+        if page.period_us != 0 and page.period_us != jlog_period_length(page):
+            jlog_begin_period(page, jlog_clock_us(CLOCK_REALTIME))  # its option was about to change
+        # It may be another segment's, before or behind a roll. To allocate what is allocated already costs nothing.
+        page.reserved_end = jlog_least_reserved(slot)
         page.next_sequence = slot.first_sequence + walk.record_count
         page.clamp_us = max(page.clamp_us, walk.clock_max_us)
         page.explicit_count = walk.explicit_count
         page.explicit_max_us = walk.explicit_max_us
         JLOG_FAILPOINT(b"repair.derived")
-        self.finish_replacing()
+        status = self.finish_replacing(call)
+        if status != DONE:
+            return status
         slot = jlog_open_slot(page)
         if page.next_sequence != slot.segment:
             # A roll that was killed may have left a file under the name that the next one needs. Synced even where there
             # is none: another takeover may have been killed between the two, and the file would come back.
             jlog_segment_name(name, page.next_sequence)
             error = jlog_unlink_at(self.directory, name)
-            JLOG_FAILPOINT(b"repair.unlinked")
-            if error == 0 or error == ENOENT:
-                error = jlog_sync_directory(self.directory)
-            if error != 0:
+            if error != 0 and error != ENOENT:
                 return failed(call, error, b"removing the file of a killed roll")
+            JLOG_FAILPOINT(b"repair.unlinked")
+            error = jlog_sync_directory(self.directory)
+            if error != 0:
+                page.sync_error = error  # a later sync that succeeds would not tell whether this one's loss was made good
+                return failed(call, error, b"syncing the directory without the file of a killed roll")
         return self.complete_direct(call)
 
-    cdef void finish_replacing(self) noexcept nogil:
+    cdef int finish_replacing(self, Call *call) noexcept nogil:
         """Another file may have been about to take the open segment's name. If it has, the switch to it was missing; both
         hold the same state."""
         cdef jlog_page *page = self.buffer.page
         cdef jlog_slot *slot = jlog_open_slot(page)
         cdef char name[JLOG_NAME_BYTES]
+        cdef uint64_t inode = 0
+        cdef int error
         if not page.incarnation & 1:
-            return
+            return DONE
         jlog_segment_name(name, slot.segment)
-        if jlog_inode_at(self.directory, name) == page.new_inode and slot.offset != page.new_end:
-            page.reserved_end = page.new_end
+        error = jlog_inode_at(self.directory, name, &inode)
+        if error != 0:
+            return failed(call, error, b"looking which file has the newest segment's name")
+        if inode == page.new_inode and slot.offset != page.new_end:
             JLOG_FAILPOINT(b"repair.replaced")
             jlog_switch(page, slot.segment, page.new_end, slot.first_sequence, 0, jlog_block_capacity(page, page.new_end))
+            page.reserved_end = page.new_end
         jlog_store_release(&page.incarnation, page.incarnation + 1)
+        return DONE
 
     cdef int complete_direct(self, Call *call) noexcept nogil:
         """A whole direct block that its writer could not publish is published by the switch that was missing: its numbers
@@ -301,8 +325,6 @@ cdef class Member:
         cdef jlog_page *page = self.buffer.page
         cdef jlog_slot *slot = jlog_open_slot(page)
         cdef jlog_block_header header
-        cdef uint8_t *body = NULL
-        cdef size_t room = 0
         cdef int fd, status, error = 0
         cdef uint64_t end
         if page.direct != page.generation or jlog_word_used(slot.word) != 0:
@@ -310,15 +332,14 @@ cdef class Member:
         fd = self.descriptor(slot.segment)
         if fd < 0:
             return failed(call, -fd, b"opening the newest segment")
-        status = check_block(fd, self.precommit.uuid, slot.segment, slot.offset, &header, &body, &room, &error)
-        free(body)
+        status = check_block_in_place(fd, self.precommit.uuid, slot.segment, slot.offset, &header, &error)
         if status == BLOCK_UNREADABLE:
             return failed(call, error, b"reading a block whose writer was killed")
         if status == BLOCK_VALID and header.first_sequence == slot.first_sequence:
             end = slot.offset + sizeof(header) + header.stored_bytes
+            page.clamp_us = max(page.clamp_us, header.base_time_us)
             jlog_switch(page, slot.segment, end, slot.first_sequence + header.record_count, slot.offset,
                         jlog_block_capacity(page, end))
-            page.clamp_us = max(page.clamp_us, header.base_time_us)
         return DONE
 
     cdef void release(self, uint32_t *word) noexcept nogil:

@@ -78,13 +78,14 @@ struct jlog_page {
 
     /* Under the append lock. Derived but for the notes, which name the generation that they belong to. */
     uint32_t sync_error __attribute__((aligned(64)));    /* errno of a failed fdatasync: sticks until all have closed */
+    uint32_t unrepaired;                                 /* a takeover is not complete: who holds the lock next goes on with it */
     uint64_t next_sequence;
     int64_t clamp_us;                                    /* no clock's timestamp may be earlier */
     uint64_t lease_limit;
     uint64_t closed;                                     /* note: takes no more records */
     int64_t period_begin_us;                             /* the open segment's records come from [begin, begin + period) */
-    uint64_t period_us;                                  /* 0: it has no record yet; UINT64_MAX: whenever */
-    uint64_t reserved_end;                               /* how far the open segment is allocated */
+    uint64_t period_us;                                  /* 0: none has begun; UINT64_MAX: whenever */
+    uint64_t reserved_end;                               /* how far the open segment is allocated: never less than is used */
 
     uint64_t direct __attribute__((aligned(64)));        /* note: a block may stand at its place that nobody published */
     uint64_t state;                                      /* note: the newest generation that carried state */
@@ -114,6 +115,8 @@ struct jlog_page {
 
     int64_t explicit_max_us __attribute__((aligned(64))); /* of the open block */
     uint64_t explicit_count;
+    uint64_t rolling;                                    /* note: a roll away from this generation has begun; */
+    uint64_t next_sealed_bytes;                          /* sealed_bytes, once the next one is open */
 
     struct jlog_counters counters __attribute__((aligned(64)));
 
@@ -226,11 +229,23 @@ static inline uint32_t jlog_block_capacity(const struct jlog_page *page, uint64_
     return (uint32_t)(left + JLOG_BASE_BYTES < page->capacity ? left + JLOG_BASE_BYTES : page->capacity);
 }
 
+/* How far a block may come in its segment. */
+static inline uint64_t jlog_block_limit(const struct jlog_slot *slot)
+{
+    return slot->offset + sizeof(struct jlog_block_header) + slot->capacity - JLOG_BASE_BYTES;
+}
+
 /* Whether the segment is allocated as far as the open block may come: a full disk is met before a record is published,
  * not when the block is written. */
 static inline int jlog_block_reserved(const struct jlog_page *page, const struct jlog_slot *slot)
 {
-    return slot->offset + sizeof(struct jlog_block_header) + slot->capacity <= page->reserved_end + JLOG_BASE_BYTES;
+    return jlog_block_limit(slot) <= page->reserved_end;
+}
+
+/* How far the segment is allocated for certain, going by its open slot alone: a block is reserved before its first record. */
+static inline uint64_t jlog_least_reserved(const struct jlog_slot *slot)
+{
+    return jlog_word_used(slot->word) != 0 ? jlog_block_limit(slot) : slot->offset;
 }
 
 /* Whether the segments with blocks up to `end` in the open one are at their limit. */
@@ -252,10 +267,11 @@ static inline uint32_t jlog_block_room(const struct jlog_page *page, const struc
     return page->closed != slot->generation && start + bytes <= slot->capacity ? start : 0;
 }
 
-/* Whether appending `count` records may go on at all: no sync has failed, and their numbers are leased. */
+/* Whether appending `count` records may go on at all: no sync has failed, no takeover is half done, and their numbers are
+ * leased. */
 static inline int jlog_may_append(const struct jlog_page *page, uint64_t count)
 {
-    return page->sync_error == 0 && page->next_sequence + count <= page->lease_limit;
+    return (page->sync_error | page->unrepaired) == 0 && page->next_sequence + count <= page->lease_limit;
 }
 
 /* --- Rolling by time: periods of UTC, a week begins on Monday --- */
@@ -269,20 +285,24 @@ static inline int jlog_period_is_over(const struct jlog_page *page, int64_t now_
     return (uint64_t)now_us - (uint64_t)page->period_begin_us >= page->period_us;
 }
 
-/* The open segment's first record comes now. 1970 began on a Thursday: four days later is a Monday, and 0:00. Who reads
- * a time shortly before the beginning has not left the period, or two processes would roll in turns there. */
+/* How long a period that begins now is. A time shortly before its beginning has not left it, or two processes would roll
+ * in turns there. */
+static inline uint64_t jlog_period_length(const struct jlog_page *page)
+{
+    return page->roll_us != 0 ? page->roll_us + JLOG_CLOCKS_APART_US : UINT64_MAX;
+}
+
+/* The open segment's first record comes now. 1970 began on a Thursday: four days later is a Monday, and 0:00. The length is
+ * stored last: where it is not that of the option, whoever began this was killed. */
 static inline void jlog_begin_period(struct jlog_page *page, int64_t now_us)
 {
     const int64_t monday_us = 4 * (int64_t)JLOG_DAY_US, length_us = (int64_t)page->roll_us;
-    int64_t since_us;
+    const int64_t since_us = length_us != 0 ? (now_us - monday_us) % length_us : 0;
 
-    page->period_us = UINT64_MAX;
     page->period_begin_us = 0;
-    if (length_us == 0)
-        return;
-    since_us = (now_us - monday_us) % length_us;
-    page->period_begin_us = now_us - (since_us < 0 ? since_us + length_us : since_us) - JLOG_CLOCKS_APART_US;
-    page->period_us = page->roll_us + JLOG_CLOCKS_APART_US;
+    if (length_us != 0)
+        page->period_begin_us = now_us - (since_us < 0 ? since_us + length_us : since_us) - JLOG_CLOCKS_APART_US;
+    jlog_store_release(&page->period_us, jlog_period_length(page));
 }
 
 /* A record's time: the clock's, but never before another one of the clock's. */
@@ -385,7 +405,7 @@ static inline int64_t jlog_put_record(struct jlog_buffer *buffer, uint8_t *recor
 
 /* --- The switch ------------------------------------------------------------------------------------------------
  * To the next generation, whose block begins at this place. Its body is that of the one before the last, which is in the
- * segment. */
+ * segment. What is allocated reaches there: below that nothing may be allocated by writing zeros, at no moment. */
 static inline void jlog_switch(struct jlog_page *page, uint64_t segment, uint64_t offset, uint64_t first_sequence,
                                uint64_t previous_offset, uint32_t capacity)
 {
@@ -396,6 +416,8 @@ static inline void jlog_switch(struct jlog_page *page, uint64_t segment, uint64_
                              .capacity = capacity};
 
     next.crc = jlog_slot_crc(&next, page->uuid);
+    if (page->reserved_end < offset)
+        page->reserved_end = offset;
     (void)JLOG_FAILPOINT("switch.before");
     /* The word first: a power loss may catch the page between any two stores. */
     __atomic_store_n(&slot->word, 0, __ATOMIC_RELAXED);

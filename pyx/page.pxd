@@ -110,6 +110,7 @@ cdef extern from "page.h" nogil:
         uint32_t sync_mode
         uint32_t append_lock
         uint32_t sync_error
+        uint32_t unrepaired
         uint64_t next_sequence
         int64_t clamp_us
         uint64_t lease_limit
@@ -141,6 +142,8 @@ cdef extern from "page.h" nogil:
         jlog_slot slots[2]
         int64_t explicit_max_us
         uint64_t explicit_count
+        uint64_t rolling
+        uint64_t next_sealed_bytes
         jlog_counters counters
         jlog_block_header closing
 
@@ -163,10 +166,13 @@ cdef extern from "page.h" nogil:
     jlog_slot *jlog_unwritten_slot(jlog_page *page)
     jlog_slot jlog_first_unwritten(const jlog_page *page)
     uint32_t jlog_block_capacity(const jlog_page *page, uint64_t offset)
+    uint64_t jlog_block_limit(const jlog_slot *slot)
     bint jlog_block_reserved(const jlog_page *page, const jlog_slot *slot)
+    uint64_t jlog_least_reserved(const jlog_slot *slot)
     uint32_t jlog_block_room(const jlog_page *page, const jlog_slot *slot, uint64_t bytes)
     bint jlog_is_full(const jlog_page *page, uint64_t end)
     bint jlog_period_is_over(const jlog_page *page, int64_t now_us)
+    uint64_t jlog_period_length(const jlog_page *page)
     void jlog_begin_period(jlog_page *page, int64_t now_us)
     bint jlog_may_append(const jlog_page *page, uint64_t count)
     int64_t jlog_clamped_now_us(jlog_buffer *buffer)

@@ -124,11 +124,12 @@ cdef class Precommit:
         """Makes room for two bodies at least this large. The file is written, not only allocated: a mapping of a sparse file
         faults on a full disk."""
         cdef int64_t size = jlog_file_bytes(self.fd)
+        cdef uint64_t reached = 0
         cdef int error
         wanted = JLOG_PAGE_BYTES + 2 * capacity
         if size < <int64_t> wanted:
             zeros = bytes(wanted - size)
-            error = jlog_allocate(self.fd, size, wanted)
+            error = jlog_allocate(self.fd, size, wanted, wanted, &reached)
             if error == 0:
                 error = jlog_write_at(self.fd, <const uint8_t *> zeros, len(zeros), size)
             if error != 0:

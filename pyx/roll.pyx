@@ -132,33 +132,43 @@ cdef int open_prepared(Member member, Call *call, uint64_t offset, uint64_t end,
         return failed(call, error, b"giving the next segment its name")
     error = JLOG_FAILPOINT(b"roll.renamed")
     if error != 0:
-        # It must not come back after a power loss under numbers given out again.
-        if jlog_unlink_at(member.directory, name) != 0 or jlog_sync_directory(member.directory) != 0:
-            page.sync_error = error
+        # It must not come back after a power loss under numbers given out again: it is removed as if this one had been
+        # killed, if not now then by the next to hold the lock.
+        member.repair(call)
         close(prepared.fd)
         prepared.fd = -1
         return failed(call, error, b"rolling")
     call.sealed_segment = slot.segment
     call.sealed_end = slot.offset
     call.rolled = True
-    page.reserved_end = prepared.reserved_end
-    page.sealed_bytes += slot.offset
-    page.period_us = 0
+    note_sealed(page, slot.offset)
     page.counters.rolls += 1
     if prepared.has_block:
         if call.has_state:
             page.state = page.generation
-        # Adopted records may have been completed in the period before: whoever appends next rolls.
+        publish_direct(member, call, first, end, offset, now_us)
+        # Only now, or the segment before would go on into this period if this one is killed; if it is killed here, the new
+        # one ends with its first block. Adopted records may have been completed in the period before: whoever appends next
+        # rolls.
         began_us = jlog_now_us(&member.buffer.clock)
         jlog_begin_period(page, min(began_us, call.clock_us) if call.operation == ADOPT else began_us)
-        publish_direct(member, call, first, end, offset, now_us)
     else:
         jlog_switch(page, first, end, first, 0, jlog_block_capacity(page, end))
         call.switched = True
+    page.sealed_bytes = page.next_sealed_bytes
+    page.reserved_end = prepared.reserved_end
     member.adopt_descriptor(first, prepared.fd, prepared.opened)
     prepared.fd = -1
     call.adopted = call.operation == ADOPT
     return DONE
+
+
+cdef void note_sealed(jlog_page *page, uint64_t end) noexcept nogil:
+    """What the sealed segments will hold once the open one, whose blocks end here, is one of them. A takeover finds the
+    note of a roll that came as far as the switch; until the new one is whole there is none."""
+    jlog_store_release(&page.rolling, 0)
+    jlog_store_release(&page.next_sealed_bytes, page.sealed_bytes + end)
+    jlog_store_release(&page.rolling, page.generation)
 
 
 cdef int replace(Member member, Call *call) noexcept nogil:
@@ -183,9 +193,9 @@ cdef int replace(Member member, Call *call) noexcept nogil:
         prepared.spoiled = True
         return failed(call, error, b"giving the next file the open segment's name")
     JLOG_FAILPOINT(b"replace.renamed")
-    page.reserved_end = prepared.reserved_end
     jlog_switch(page, segment, prepared.start_bytes, slot.first_sequence, 0,
                 jlog_block_capacity(page, prepared.start_bytes))
+    page.reserved_end = prepared.reserved_end
     JLOG_FAILPOINT(b"replace.switched")
     jlog_store_release(&page.incarnation, page.incarnation + 1)
     call.switched = True

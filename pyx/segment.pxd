@@ -14,6 +14,8 @@ cdef int read_block_header(int fd, const uint8_t *uuid, uint64_t segment, uint64
                            int *error) noexcept nogil
 cdef int check_block(int fd, const uint8_t *uuid, uint64_t segment, uint64_t offset, jlog_block_header *header,
                      uint8_t **body, size_t *room, int *error) noexcept nogil
+cdef int check_block_in_place(int fd, const uint8_t *uuid, uint64_t segment, uint64_t offset, jlog_block_header *header,
+                              int *error) noexcept nogil
 cdef int fill_segment_header(jlog_segment_header *header, const uint8_t *uuid, uint64_t epoch, uint64_t first_sequence,
                              uint64_t previous_segment, uint64_t previous_end_offset,
                              uint64_t previous_end_sequence, uint64_t replacements) noexcept nogil

@@ -183,6 +183,36 @@ def test_two_clocks_that_differ_by_less_than_a_second_end_a_segment_once(path, c
     assert segments(path) == [0, 5, 9, 13]
 
 
+@pytest.mark.parametrize(
+    "call",
+    [("roll", "w"), ("append", "w", 1, 600_000)],
+    ids=["roll", "what is written to a segment of its own"],
+)
+@pytest.mark.parametrize("point", ["switch.before", "switch.turned"])
+def test_a_roll_that_is_killed_leaves_no_segment_in_two_periods(path, spawn, call, point):
+    """Just when the hour is over."""
+    victim, other = spawn(step_to(MONDAY)), spawn(step_to(MONDAY))
+    victim.call("open_writer", "w", str(path), {"roll": "hourly", "segment_bytes": 1 << 20})
+    victim.call("append", "w", 5)
+    other.call("open_writer", "other", str(path), {})
+    victim.call("flush", "w")
+    hour = step_to(MONDAY + HOUR)
+    victim.call("arm", f"{hour},{point}=kill@1")
+    victim.dies(*call)
+    killed = segments(path)
+    for _ in range(2):
+        other.call("arm", step_to(MONDAY + HOUR + HOUR // 2))
+        other.call("append", "other", 2)
+    found = segments(path)
+    begin = datetime.fromtimestamp(MONDAY + HOUR, timezone.utc)
+    assert jlog.Journal(path).find(begin) == 5
+    assert 5 in found, "records of the hour before are not in one segment with those of this one"
+    assert len(found) <= len(killed) + 1, "and it ends once"
+    other.call("arm", step_to(MONDAY + 2 * HOUR))
+    other.call("append", "other", 1)
+    assert len(segments(path)) == len(found) + 1
+
+
 # --- Its option --------------------------------------------------------------------------------------------------
 
 

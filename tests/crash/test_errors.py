@@ -143,6 +143,17 @@ def test_an_open_that_failed_leaves_the_journal_as_it_was(child, spawn, tmp_path
     check_units(path, child.acknowledged + opener.acknowledged)
 
 
+@pytest.mark.parametrize("error", [errno.EINTR, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_where_space_cannot_be_reserved_zeros_are_written_and_nothing_waits(spawn, tmp_path, error):
+    """Signals that come again and again keep nobody at it."""
+    path, child = tmp_path / "j", spawn(f"file.fallocate={error}@0")
+    child.call("open_writer", "w", str(path), OPTIONS)
+    child.call("open_writer", "direct", str(path), {"precommit": 0})
+    child.call("work", "w", 12, "direct")
+    check_units(path, child.acknowledged)
+    assert len(jlog.Journal(path).segments()) > 1
+
+
 # --- fdatasync ---------------------------------------------------------------------------------------------------
 
 

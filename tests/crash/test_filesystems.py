@@ -11,7 +11,7 @@ OPTIONS = {"precommit": 4 << 10, "segment_bytes": 32 << 10}
 KILLED_AT = ["append.published", "close.written", "switch.turned", "direct.written", "roll.renamed"]
 
 
-@pytest.fixture(params=["tmpfs", "ext4"])
+@pytest.fixture(params=["tmpfs", "ext2", "ext3", "ext4"])
 def path(request, mount):
     return mount(request.param, 8) / "j"
 

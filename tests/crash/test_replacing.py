@@ -1,5 +1,6 @@
 """A segment that holds state alone is replaced under its name, and whoever does it is killed at every step."""
 
+import errno
 import os
 import shutil
 
@@ -92,17 +93,36 @@ def test_a_writer_killed_alone_loses_nothing_and_the_next_goes_on_where_it_stopp
     assert not jlog.Journal(path).holes()
 
 
-@pytest.mark.parametrize("point", [point for point in POINTS if point != "switch.turned"])
-def test_who_makes_it_good_is_killed_too(victim, spawn, tmp_path, point):
+@pytest.mark.parametrize(
+    ("point", "second"),
+    [
+        *((point, "repair.derived") for point in POINTS if point != "switch.turned"),
+        ("replace.renamed", "file.stat"),
+    ],
+)
+def test_who_makes_it_good_is_killed_too(victim, spawn, tmp_path, point, second):
     path, opener, third = tmp_path / "j", spawn(), spawn()
     is_killed_at(victim, "victim", point)
-    opener.call("arm", "repair.derived=kill@1")
+    opener.call("arm", f"{second}=kill@1")
     opener.dies("open_writer", "opener", str(path), {})
     check_state(path, victim=victim)
     third.call("open_writer", "third", str(path), {})
     third.call("store", "third", 100)
     third.call("work", "third", 3)
     check_state(path, victim=victim)
+    check_units(path, victim.acknowledged + third.acknowledged)
+
+
+def test_who_cannot_tell_whose_name_it_is_leaves_that_to_the_next(victim, spawn, tmp_path, raised_by):
+    path, taker, third = tmp_path / "j", spawn(), spawn()
+    for child, name in ((taker, "taker"), (third, "third")):
+        child.call("open_writer", name, str(path), {})
+    is_killed_at(victim, "victim", "replace.renamed")
+    taker.call("arm", "file.stat=12@1")
+    assert raised_by(taker, "append", "taker").errno == errno.ENOMEM
+    third.call("store", "third", 2)
+    third.call("work", "third", 3)
+    check_state(path, victim=victim, third=third)
     check_units(path, victim.acknowledged + third.acknowledged)
 
 

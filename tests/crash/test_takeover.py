@@ -1,8 +1,14 @@
 """Who takes a dead owner's lock over is killed too: the next one finds both and goes on."""
 
+import errno
+import struct
+
 import pytest
 
 import jlog
+from jlog._core.calls import sealed_bytes
+from jlog._core.precommit import read_counters
+from jlog.meta import read_meta
 from processes.units import check_units
 
 pytestmark = pytest.mark.usefixtures("failpoints")
@@ -32,7 +38,12 @@ SOME_TAKEOVERS = [
     ("roll.renamed", "file.unlink"),
     ("roll.renamed", "file.sync_directory"),
 ]
-CHAINS = [(first, second) for first in FIRST for second in EVERY_TAKEOVER] + SOME_TAKEOVERS
+CHAINS = [(first, second, "") for first in FIRST for second in EVERY_TAKEOVER]
+CHAINS += [(first, second, "") for first, second in SOME_TAKEOVERS]
+# On a file system that cannot reserve space.
+REFUSED = "file.fallocate=95@0"
+CHAINS += [(first, "repair.derived", REFUSED) for first in FIRST]
+SEALED_BYTES = 272  # where that lies in the control page
 
 
 @pytest.fixture
@@ -49,14 +60,14 @@ def is_killed_at(child, name, point):
     child.dies("work", name, 10, "direct")
 
 
-@pytest.mark.parametrize(("first", "second"), CHAINS)
-def test_a_taker_over_that_is_killed_is_taken_over_from(victim, spawn, tmp_path, first, second):
-    path, taker, third = tmp_path / "j", spawn(), spawn()
+@pytest.mark.parametrize(("first", "second", "failing"), CHAINS)
+def test_a_taker_over_that_is_killed_is_taken_over_from(victim, spawn, tmp_path, first, second, failing):
+    path, taker, third = tmp_path / "j", spawn(), spawn(failing)
     for child, name in ((taker, "taker"), (third, "third")):
         child.call("open_writer", name, str(path), {})
         child.call("open_writer", "direct", str(path), {"precommit": 0})
     is_killed_at(victim, "victim", first)
-    taker.call("arm", f"{second}=kill@1")
+    taker.call("arm", f"{second}=kill@1,{failing}")
     taker.dies("append", "taker")
     check_units(path, victim.acknowledged + taker.acknowledged)
     third.call("work", "third", 4, "direct")
@@ -109,3 +120,97 @@ def test_a_taker_over_of_the_sync_word_that_is_killed_is_taken_over_from(victim,
     third.call("append", "third")
     third.call("sync", "third")
     check_units(path, victim.acknowledged + taker.acknowledged + third.acknowledged)
+
+
+# --- A takeover that cannot be completed -------------------------------------------------------------------------
+
+# What the owner was killed at, and the system call that fails for whoever takes over.
+FAILING = {
+    "no descriptor is left": ("direct.written", "file.open", errno.EMFILE),
+    "no memory is left": ("direct.written", "file.read", errno.ENOMEM),
+    "the block cannot be read": ("direct.written", "file.read", errno.EIO),
+    "the file cannot be removed": ("roll.renamed", "file.unlink", errno.EINTR),
+}
+
+
+@pytest.mark.parametrize(("first", "point", "error"), FAILING.values(), ids=FAILING)
+def test_what_keeps_one_process_from_taking_over_keeps_no_other(
+    victim, spawn, tmp_path, raised_by, first, point, error
+):
+    path, taker, third = tmp_path / "j", spawn(), spawn()
+    for child, name in ((taker, "taker"), (third, "third")):
+        child.call("open_writer", name, str(path), {})
+        child.call("open_writer", "direct", str(path), {"precommit": 0})
+    is_killed_at(victim, "victim", first)
+    taker.call("arm", f"{point}={error}@0")
+    for _ in range(2):
+        assert raised_by(taker, "append", "failing", 1, 0, "taker").errno == error
+        check_units(path, victim.acknowledged)
+    third.call("work", "third", 4, "direct")
+    taker.call("arm", "")
+    taker.call("work", "taker", 4, "direct")
+    check_units(path, victim.acknowledged + third.acknowledged + taker.acknowledged)
+    assert read_counters(str(path), read_meta(path).uuid)["takeovers"] == 1
+
+
+@pytest.mark.parametrize(("first", "point", "error"), FAILING.values(), ids=FAILING)
+def test_whoever_takes_over_goes_on_once_what_it_lacked_is_there(
+    victim, spawn, tmp_path, raised_by, first, point, error
+):
+    """Nobody else appends meanwhile."""
+    path, taker = tmp_path / "j", spawn()
+    taker.call("open_writer", "taker", str(path), {})
+    is_killed_at(victim, "victim", first)
+    taker.call("arm", f"{point}={error}@1")
+    assert raised_by(taker, "append", "failing", 1, 0, "taker").errno == error
+    taker.call("work", "taker", 4)
+    check_units(path, victim.acknowledged + taker.acknowledged)
+
+
+def test_a_newcomer_that_cannot_complete_the_takeover_of_its_slot_holds_nobody_up(
+    victim, spawn, tmp_path, raised_by
+):
+    path, idle, newcomer = tmp_path / "j", spawn(), spawn()
+    idle.call("open_writer", "idle", str(path), {})
+    is_killed_at(victim, "victim", "direct.written")
+    newcomer.call("arm", f"file.open={errno.EMFILE}@1")
+    assert raised_by(newcomer, "open_writer", "newcomer", str(path), {}).errno == errno.EMFILE
+    idle.call("work", "idle", 4)
+    newcomer.call("open_writer", "newcomer", str(path), {})
+    newcomer.call("work", "newcomer", 4)
+    check_units(path, victim.acknowledged + idle.acknowledged + newcomer.acknowledged)
+
+
+# --- What is derived ---------------------------------------------------------------------------------------------
+
+
+def check_sealed_bytes(path):
+    """The page's count is exact."""
+    (counted,) = struct.unpack_from("<Q", (path / "precommit").read_bytes(), SEALED_BYTES)
+    newest = max(int(file.stem) for file in path.glob("*.seg"))
+    assert counted == sealed_bytes(str(path), read_meta(path).uuid, newest)
+
+
+@pytest.mark.parametrize(
+    "call", [("roll", "victim"), ("append", "victim", 1, 6000)], ids=["roll", "own file"]
+)
+@pytest.mark.parametrize("point", ["roll.renamed", "switch.before", "switch.turned"])
+def test_a_segment_that_a_killed_writer_rolled_away_from_is_counted_once(
+    victim, spawn, tmp_path, point, call
+):
+    """Towards limit_bytes."""
+    path, taker = tmp_path / "j", spawn()
+    taker.call("open_writer", "taker", str(path), {})
+    jlog.Writer(path, retention=jlog.Retention(limit_bytes=1 << 30)).close()
+    check_sealed_bytes(path)
+    victim.call("flush", "victim")
+    victim.call("arm", f"{point}=kill@1")
+    victim.dies(*call)
+    taker.call("append", "taker", 1)
+    check_sealed_bytes(path)
+    for _ in range(2):
+        taker.call("roll", "taker")
+        check_sealed_bytes(path)
+        taker.call("append", "taker", 1, 6000)
+        check_sealed_bytes(path)
+    check_units(path, victim.acknowledged + taker.acknowledged)

@@ -11,6 +11,7 @@ import sys
 
 import adopting
 import cleaning
+import derived
 import failing
 import forking
 import leases
@@ -21,7 +22,7 @@ import scenarios
 import waiting
 from explore import explore
 
-MODELS = (scenarios, leases, recovery, replacing, cleaning, adopting, failing, living, forking, waiting)
+MODELS = (scenarios, leases, recovery, replacing, cleaning, adopting, derived, failing, living, forking, waiting)
 SCENARIOS = [scenario for model in MODELS for scenario in model.SCENARIOS]
 MISTAKES = [mistake for model in MODELS for mistake in model.MISTAKES]
 
