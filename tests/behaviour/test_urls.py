@@ -20,7 +20,6 @@ SAME = {
     "orders:v1/x": "orders:v1/x",
     "100%": "100%",
     "c?d#e": "c?d#e",
-    "": "",
     "file:/var/lib/orders": "/var/lib/orders",
     "file:///var/lib/orders": "/var/lib/orders",
     "file://localhost/var/lib/orders": "/var/lib/orders",
