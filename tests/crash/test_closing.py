@@ -6,6 +6,7 @@ import pytest
 
 import jlog
 import oracle
+from crash.copies import check_killed
 from crash.tampering import another_boot, copy, copy_of_killed, flip
 from processes.children import lock_word
 from processes.units import check_units, read_all
@@ -143,7 +144,7 @@ def test_with_nobody_left_the_next_to_open_writes_it(spawn, path, point, larger)
         child.call("open_writer", "w", str(path), SMALL)
         child.call("arm", f"{point}=kill@{visit}")
         child.dies("append", "w", 100, 100)
-        before = everything(path, child)
+        before = check_killed(path, child.acknowledged)
         with jlog.Writer(path, precommit=larger) as writer:
             assert writer.precommit == larger
             assert writer.append(b"w 1000 0 1 plain ") == len(before)

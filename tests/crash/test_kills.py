@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import jlog
+from crash.copies import check_killed
 from processes.units import check_units, read_all, values_of
 
 pytestmark = pytest.mark.usefixtures("failpoints")
@@ -153,7 +154,7 @@ def test_a_writer_killed_alone_loses_nothing_and_the_next_goes_on_where_it_stopp
     reader.wait_for("following")
     victim.call("arm", f"{point}=kill@{visit},{failing}")
     victim.dies("work", "victim", 30, "direct")
-    before = check_units(path, victim.acknowledged)
+    before = check_killed(path, victim.acknowledged)
     successor.call("open_writer", "successor", str(path), {})
     successor.call("work", "successor", 6)
     successor.call("close", "successor")

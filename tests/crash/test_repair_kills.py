@@ -23,6 +23,10 @@ def in_the_middle_of_a_segment(path):
     flip(path / "00000000000000000008.seg", blocks_of(path, 8)[2].offset + 80, 3)
 
 
+def in_the_first_segment(path):
+    flip(path / "00000000000000000000.seg", 400, 0)
+
+
 def where_segments_begin(path):
     """A header, and the state of another segment."""
     flip(path / "00000000000000000000.seg", 50, 3)
@@ -54,7 +58,8 @@ RUINS = {
     "the middle of a segment, synced": (closed, copy, in_the_middle_of_a_segment),
     "beginnings of segments": (closed, copy_of_killed, where_segments_begin),
     "a missing segment, bounds and a position": (closed, copy, a_segment_and_both_copies_of_all),
-    "with records in the buffer": (left_open, copy_of_killed, lambda path: flip(path / "00000000000000000000.seg", 400, 0)),
+    "with records in the buffer": (left_open, copy_of_killed, in_the_first_segment),
+    "with records in the buffer, after a power loss": (left_open, copy, in_the_first_segment),
     "the last segment and journal.meta": (left_open, copy_of_killed, the_end_and_whose_it_is),
 }  # fmt: skip
 

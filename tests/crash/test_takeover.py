@@ -6,6 +6,7 @@ import struct
 import pytest
 
 import jlog
+from crash.copies import check_killed
 from jlog._core.calls import sealed_bytes
 from jlog._core.precommit import read_counters
 from jlog.meta import read_meta
@@ -83,7 +84,7 @@ def test_an_opener_killed_while_it_makes_good_a_dead_one_is_followed_by_the_next
     is_killed_at(victim, "victim", first)
     opener.call("arm", f"{second}=kill@1")
     opener.dies("open_writer", "opener", str(path), {})
-    check_units(path, victim.acknowledged)
+    check_killed(path, victim.acknowledged)
     third.call("open_writer", "third", str(path), {})
     third.call("work", "third", 4)
     check_units(path, victim.acknowledged + third.acknowledged)

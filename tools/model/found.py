@@ -8,14 +8,16 @@ from operator import attrgetter
 from world import State, Violation
 
 STRIDE = 10  # numbers in a lease
+SHORTER = "the longer body does not count"
 FIRST_LIFE = tuple((number, 0) for number in range(4))  # 0 is synced, 3 was in the open block
+BLOCKS = tuple((record,) for record in FIRST_LIFE)  # the same, each a block
 
 
 class Recovery(State):
     FIELDS = (
-        "status",  # of the page: "old boot" | "at work" | "valid"
-        "open",  # of the page: (segment, blocks before the open one, its records)
-        "files",  # ((segment, (the end its header states of its predecessor, blocks)), ...) in the page cache
+        "status",  # of the page: "old boot" | "at work" | "valid" | "valid elsewhere": its maker was told another boot id
+        "open",  # of the page: (segment, blocks before the first body, the bodies: of the closing block, of the open one)
+        "files",  # ((segment, (the end its header states of its predecessor, blocks)), ...) in the page cache; torn: None
         "disk",  # ((segment, every such content that may be there after a power loss), ...)
         "entries",  # segments that are in the directory after it for certain, and those that may be
         "bounds",  # (mark, lease)
@@ -77,25 +79,51 @@ def scan(m, until=None):
             break
         end, last = name, (name, 0)
         for index, block in enumerate(content[1]):
-            if (name, index) == until or not block or block[0] != end:
+            if (name, index) == until or not block or block[0][0] != end:
                 break
-            records, end, last = (*records, block), end + 1, (name, index + 1)
+            records, end, last = records + block, end + len(block), (name, index + 1)
     return *last, records, end
 
 
+def stored(m, bodies, found):
+    """What the buffer adds to what a scan has found: (blocks before it in that segment, bodies). They begin at the end; or
+    where the last block does, if that has the first records of a longer body."""
+    segment, index, _, end = found
+    for k, body in enumerate(bodies):
+        if body and body[0][0] == end:
+            return index, followed(bodies[k:])
+    last = dict(m.files)[segment][1][index - 1] if index else None
+    for k, body in enumerate(bodies):
+        if last and len(body) > len(last) and body[: len(last)] == last and m.model.wrong != SHORTER:
+            return index - 1, followed(bodies[k:])
+    return index, ()
+
+
+def followed(bodies):
+    """The first, and the other if it begins where that ends."""
+    follows = len(bodies) > 1 and bodies[1] and bodies[1][0][0] == bodies[0][-1][0] + 1
+    return bodies if follows else bodies[:1]
+
+
 def of_files(m):
-    """What whoever finds no valid page computes: the prefix, and the body if it begins exactly there."""
-    _, _, records, end = scan(m)
-    body = m.open[2]
-    return records + body if body and body[0][0] == end else records
+    """What whoever finds no valid page computes: the prefix, and what the buffer adds to it."""
+    return with_bodies(m, m.open[2], scan(m))
+
+
+def with_bodies(m, bodies, found):
+    segment, index, records, _ = found
+    begin, added = stored(m, bodies, found)
+    if begin < index:
+        records = records[: -len(dict(m.files)[segment][1][begin])]
+    return sum(added, records)
 
 
 def of_page(m):
-    segment, index, body = m.open
+    segment, index, bodies = m.open
     *last, records, end = scan(m, until=(segment, index))
-    if tuple(last) != (segment, index) or (body and body[0][0] != end):
+    if tuple(last) != (segment, index) or (sum(bodies, ()) and sum(bodies, ())[0][0] != end):
         raise Violation(f"the page says that the open block is at {segment, index}, and blocks end at {last}")
-    return records + body
+    return sum(bodies, records)
 
 
 def check(m, found):
@@ -111,7 +139,7 @@ def check(m, found):
 
 
 def outcomes(m):
-    """What may be there after a power loss: names, their contents, bounds, and the body as it is or not at
+    """What may be there after a power loss: names, their contents, bounds, and each body as it is, as it was, or not at
     all."""
     certain, possible = m.entries
     loose, disk = sorted(possible - certain), dict(m.disk)
@@ -119,15 +147,15 @@ def outcomes(m):
         names = sorted(certain | {name for name, there in zip(loose, kept) if there})
         for contents in product(*(sorted(disk[name], key=repr) for name in names)):
             for bounds in sorted(m.bounds_disk):
-                for body in {m.open[2], ()}:
-                    yield tuple(zip(names, contents)), bounds, body
+                for bodies in product(*({body, body[:1], ()} for body in m.open[2])):
+                    yield tuple(zip(names, contents)), bounds, bodies
 
 
 def lose_power(chosen, m, _):
-    files, bounds, body = chosen
+    files, bounds, bodies = chosen
     m.losses -= 1
     m.life += 1
-    m.status, m.open = "old boot", (*m.open[:2], body)
+    m.status, m.open = "old boot", (*m.open[:2], bodies)
     m.files, m.disk = files, tuple((name, frozenset([content])) for name, content in files)
     m.entries = (frozenset(dict(files)),) * 2
     m.bounds, m.bounds_disk, m.seen = bounds, frozenset([bounds]), frozenset()

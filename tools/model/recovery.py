@@ -1,19 +1,35 @@
 """Recovery after a power loss: steps that may be killed half way, are repeated by the next to open, and are
 watched by a reader that changes nothing. A second power loss may come between any two of them.
 
-A small model of its own: every block has one record, appending is one step, and each number has the value
-(number, life), where a life is all between two power losses. The first power loss has left any mixture of
-whole and torn blocks behind the mark, and any image of the body.
+A small model of its own: appending is one step, and each number has the value (number, life), where a life is all
+between two power losses. The first power loss has left any mixture of whole and torn blocks behind the mark, and any image
+of the body. Or only processes have died, and whoever opens was told another boot id; a write-out may have been killed or
+have failed behind its pwrite, and the open block has taken more records since.
 """
 
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
-from found import FIRST_LIFE, STRIDE, Recovery, check, lose_power, of_files, of_page, outcomes, scan
+from found import (
+    BLOCKS,
+    FIRST_LIFE,
+    SHORTER,
+    STRIDE,
+    Recovery,
+    check,
+    lose_power,
+    of_files,
+    of_page,
+    outcomes,
+    scan,
+    stored,
+    with_bodies,
+)
 from world import Violation, put
 
 OVER = {"done", "gone"}
+VALID = ("valid", "valid elsewhere")
 
 STEPS = {}
 
@@ -73,6 +89,7 @@ class RecoveryModel:
     reader: bool = True
     wrong: str = ""
     quick: bool = True
+    elsewhere: frozenset = frozenset()  # processes that are told another boot id
 
     def start(self):
         return None
@@ -87,6 +104,12 @@ class RecoveryModel:
                         partial(self.power_loss, whole, body),
                     )
             yield "the page is lost, all else is there and little of it synced", True, self.page_lost
+            for shorter, closing in product((True, False), repeat=2):
+                yield (
+                    f"only processes died: shorter block {shorter}, closing block {closing}",
+                    True,
+                    partial(self.only_processes_died, shorter, closing),
+                )
             return
         m = Recovery(self, state)
         for pid, (pc, _, _) in enumerate(m.processes):
@@ -106,23 +129,31 @@ class RecoveryModel:
 
     def power_loss(self, whole, body):
         """0 was synced; the page in the file is of the old boot, where 3 was in the open block."""
-        blocks = (FIRST_LIFE[0], *(block if there else None for block, there in zip(FIRST_LIFE[1:3], whole)))
-        page = "old boot", (0, 3, FIRST_LIFE[body : body + 1])
+        blocks = (BLOCKS[0], *(block if there else None for block, there in zip(BLOCKS[1:3], whole)))
+        page = "old boot", (0, 3, BLOCKS[body : body + 1])
         files, disk = ((0, (0, blocks)),), ((0, frozenset([(0, blocks)])),)
         return self.opened(page, files, disk, (frozenset([0]),) * 2, frozenset())
 
     def page_lost(self):
         """A container with a boot id of its own, or damage: the page is not believed, and the page cache is
         dirty."""
-        first, second = (0, FIRST_LIFE[:2]), (2, FIRST_LIFE[2:3])
+        first, second = (0, BLOCKS[:2]), (2, BLOCKS[2:3])
         disk = (
-            frozenset([first, (0, FIRST_LIFE[:1]), (0, (FIRST_LIFE[0], None))]),
+            frozenset([first, (0, BLOCKS[:1]), (0, (BLOCKS[0], None))]),
             frozenset([second, (2, ()), None]),
         )
         files, entries = ((0, first), (2, second)), (frozenset([0]), frozenset([0, 2]))
         return self.opened(
-            ("old boot", (2, 1, FIRST_LIFE[3:])), files, tuple(zip((0, 2), disk)), entries, FIRST_LIFE
+            ("old boot", (2, 1, BLOCKS[3:])), files, tuple(zip((0, 2), disk)), entries, FIRST_LIFE
         )
+
+    def only_processes_died(self, shorter, closing):
+        """Whoever opens was told another boot id. A block of one record stands in the place of a longer body, or none."""
+        bodies = (FIRST_LIFE[1:3], FIRST_LIFE[3:]) if closing else (FIRST_LIFE[1:],)
+        content = 0, BLOCKS[: 1 + shorter]
+        disk = frozenset([content, (0, BLOCKS[:1]), (0, (BLOCKS[0], None))])
+        page = "old boot", (0, 1, bodies)
+        return self.opened(page, ((0, content),), ((0, disk),), (frozenset([0]),) * 2, FIRST_LIFE)
 
     def opened(self, page, files, disk, entries, seen):
         bounds, start = (0, STRIDE), (("start", 0, ()),) * len(self.programs)
@@ -143,8 +174,10 @@ class RecoveryModel:
         if state is None:
             return
         m = Recovery(self, state)
-        found = of_page(m) if m.status == "valid" else of_files(m)
-        check(m, found)
+        if m.status in VALID:
+            check(m, of_page(m))
+        if m.status not in VALID or (self.elsewhere and not m.slots):
+            check(m, of_files(m))
 
     def stuck(self, state):
         return any(pc not in OVER and pc != "start" for pc, _, _ in Recovery(self, state).processes)
@@ -196,7 +229,7 @@ def enter(m, pid):
 def look(m, pid):
     """While any slot is held the page is the truth; alone, a page of this boot says that only processes
     died."""
-    if m.slots or m.status == "valid":
+    if m.slots or m.status == VALID[pid in m.model.elsewhere]:
         return go(m, pid, "join")
     order = {**ORDERS, **OTHER_ORDERS}.get(m.model.wrong or m.model.name, RIGHT)
     go(m, pid, order[0])
@@ -204,7 +237,7 @@ def look(m, pid):
 
 @step("join")
 def join(m, pid):
-    if m.status != "valid":
+    if m.status not in VALID:
         raise Violation(f"a slot is held, and the page that should be the truth is {m.status!r}")
     m.slots |= {pid}
     go(m, pid, "let in")
@@ -222,8 +255,8 @@ def let_in(m, pid):
 def plan(m):
     """What a scan says; nobody but us changes the files, so that it is the same at every step, but for what
     we add."""
-    segment, index, _, end = scan(m)
-    return segment, index, end
+    segment, _, _, end = found = scan(m)
+    return segment, *stored(m, m.open[2], found), end
 
 
 @step("at work")
@@ -234,18 +267,20 @@ def say_at_work(m, pid):
 
 @step("add")
 def add_body(m, pid):
-    segment, index, end = plan(m)
-    body = m.open[2]
-    if body and body[0][0] == end:
-        stated, blocks = dict(m.files)[segment]
-        m.set_file(segment, (stated, blocks[:index] + body + blocks[index + 1 :]))
-    next_step(m, pid, "add")
+    """One body. A longer one is written over its block: killed in between, no whole block is there."""
+    segment, index, bodies, _ = plan(m)
+    if not bodies:
+        return next_step(m, pid, "add")
+    stated, blocks = dict(m.files)[segment]
+    torn = (None,) if m.processes[pid][2] != "torn" else bodies[:1]
+    m.set_file(segment, (stated, blocks[:index] + torn + blocks[index + 1 :]))
+    go(m, pid, "add", "torn" if torn == (None,) else ())
 
 
 @step("cut")
 def cut(m, pid):
     """What follows the end has gone to quarantine; files behind it too."""
-    segment, index, _ = plan(m)
+    segment, index, *_ = plan(m)
     stated, blocks = dict(m.files)[segment]
     m.set_file(segment, (stated, blocks[:index]))
     m.files = tuple(f for f in m.files if f[0] <= segment)
@@ -300,13 +335,13 @@ def sync_bounds(m, pid):
 def fill_page(m, pid):
     """Generation, slots and words in several stores: nobody looks at them while the page says that we are at
     work."""
-    m.open = m.files[-1][0], len(m.files[-1][1][1]), ()
+    m.open = m.files[-1][0], len(m.files[-1][1][1]), ((),)
     next_step(m, pid, "page")
 
 
 @step("valid")
 def page_is_valid(m, pid):
-    m.status = "valid"
+    m.status = VALID[pid in m.model.elsewhere]
     next_step(m, pid, "valid")
 
 
@@ -321,31 +356,51 @@ def take_slot(m, pid):
 
 @step("append")
 def append(m, pid):
-    """One record, into the open block. In this model a block has one: an older one is written out first."""
-    segment, index, body = m.open
-    if body:
+    """One record, as a block of its own: an older one is written out first."""
+    if sum(m.open[2], ()):
         write_out(m)
-        segment, index, body = m.open
-    number = segment + index
-    if number in {n for n, _ in m.given}:
-        raise Violation(f"number {number} is given out again")
-    m.open = segment, index, ((number, m.life),)
-    m.given |= {(number, m.life)}
-    m.seen |= {(number, m.life)}
+    publish(m)
     next_call(m, pid, done=1)
 
 
-def write_out(m):
-    segment, index, body = m.open
+@step("more")
+def append_more(m, pid):
+    """The same, into the open block as it is."""
+    publish(m)
+    next_call(m, pid, done=1)
+
+
+@step("leave")
+def leave_block(m, pid):
+    """A write-out that fails behind its pwrite: the block stays open."""
+    segment, index, (body,) = m.open
     stated, blocks = dict(m.files)[segment]
-    m.set_file(segment, (stated, blocks[:index] + body))
-    m.open = segment, index + 1, ()
+    if body:
+        m.set_file(segment, (stated, blocks[:index] + (body,)))
+    next_call(m, pid, done=1)
+
+
+def publish(m):
+    segment, index, (body,) = m.open
+    number = segment + sum(map(len, dict(m.files)[segment][1][:index])) + len(body)
+    if number in {n for n, _ in m.given}:
+        raise Violation(f"number {number} is given out again")
+    m.open = segment, index, ((*body, (number, m.life)),)
+    m.given |= {(number, m.life)}
+    m.seen |= {(number, m.life)}
+
+
+def write_out(m):
+    segment, index, bodies = m.open
+    stated, blocks = dict(m.files)[segment]
+    m.set_file(segment, (stated, blocks[:index] + bodies))
+    m.open = segment, index + len(bodies), ((),)
 
 
 @step("sync")
 def sync(m, pid):
     """Every segment from the mark on; the directory where one of them is behind it."""
-    if m.open[2]:
+    if sum(m.open[2], ()):
         write_out(m)
     mark, newest = m.bounds[0], m.open[0]
     for name, _ in m.files:
@@ -366,17 +421,23 @@ def read(m, _):
     if pc == "look for slots":
         m.reader = "look at the page", bool(m.slots), ()
     elif pc == "look at the page":
-        trusts = m.status == "valid" or (held and m.status != "at work")
-        m.reader = "trust it" if trusts else "scan", False, ()
+        trusts = m.status == "valid" or (
+            held and m.status != "at work"
+        )  # "valid elsewhere" needs a slot that is held
+        m.reader = ("trust it", False, m.status) if trusts else ("scan", False, ())
     elif pc == "trust it":
-        take(m, of_page(m))
+        if m.status == found:
+            take(m, of_page(m))
+        else:  # nobody held a slot, and somebody of another boot id recovers: the generation has changed
+            m.reader = "look for slots", False, ()
     elif pc == "scan":
-        _, _, records, end = scan(m)
-        m.reader = "body", False, (records, end)
+        m.reader = "body", False, (scan(m), m.files)
     elif pc == "body":
-        records, end = found
-        body = m.open[2]
-        take(m, records + body if body and body[0][0] == end else records)
+        scanned, files = found
+        now, m.files = m.files, files  # what it keeps of the last block it has from there
+        records = with_bodies(m, m.open[2], scanned)
+        m.files = now
+        take(m, records)
 
 
 def take(m, found):
@@ -390,6 +451,7 @@ NOT_SYNCED = (
     "the new segment is not synced before it gets its name",
 )
 A, S = "append", "sync"
+SHORT = ("append", "leave", "more")
 
 SCENARIOS = [
     RecoveryModel("recovery: killed anywhere, repeated", ((A,), (A, S)), losses=0),
@@ -399,9 +461,27 @@ SCENARIOS = [
     RecoveryModel("recovery: a second power loss", ((A, S), (A, S), (A,)), reader=False),
     RecoveryModel("recovery: power losses and kills, a reader", ((A,), (A, S), (A,)), kills=2, quick=False),
     RecoveryModel("recovery: three power losses", ((A, S), (A,), (A,)), losses=2, reader=False, quick=False),
+    RecoveryModel("recovery: another boot id", (SHORT, (A, S)), 2, 0, elsewhere=frozenset({1})),
+    RecoveryModel(
+        "recovery: another boot id, three openers",
+        (SHORT, SHORT, (A,)),
+        2,
+        0,
+        quick=False,
+        elsewhere=frozenset({1}),
+    ),
+    RecoveryModel(
+        "recovery: another boot id, and a power loss",
+        (SHORT, SHORT),
+        reader=False,
+        elsewhere=frozenset({1}),
+        quick=False,
+    ),
     *(RecoveryModel(name, ((A,), (A, S)), quick=False) for name in OTHER_ORDERS),
 ]
 MISTAKES = [
     *(RecoveryModel("", ((A,), (A,), (A,)), wrong=name, reader="slot" in name) for name in ORDERS),
     *(RecoveryModel("", ((A,), (A, S), (A,)), wrong=name, reader=False) for name in NOT_SYNCED),
+    RecoveryModel("", ((A,), (A, S)), wrong=SHORTER),
+    RecoveryModel("", (SHORT, (A,)), wrong=SHORTER, losses=0, elsewhere=frozenset({1})),
 ]

@@ -1,0 +1,47 @@
+"""What a journal that was killed is to others, before anybody opens it again: copied, seen under another boot id, repaired."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import jlog
+from crash.tampering import another_boot, copy, copy_of_killed, flip
+from processes.units import Unit, check_units, values_of
+
+
+def under_another_boot_id(journal: Path, target: Path) -> Path:
+    """As a container that is told another one sees it."""
+    another_boot(copy_of_killed(journal, target))
+    return target
+
+
+def repaired(journal: Path, target: Path) -> Path:
+    """A copy whose oldest segment's header is damaged, which costs no record."""
+    flip(min(copy(journal, target).glob("*.seg")), 80, 3)
+    report = jlog.Journal.repair_at(target)
+    assert report.ok, report
+    assert report.lost == [], report
+    return target
+
+
+WAYS: tuple[Callable[[Path, Path], Path], ...] = (copy, under_another_boot_id, repaired)
+
+
+def check_killed(path: Path, acknowledged: Iterable[Unit]) -> list[tuple[int, bytes]]:
+    """check_units, of the journal and of what each of the ways makes of it: nothing acknowledged is missing, and who appends
+    there gets a number that no record had."""
+    acknowledged = list(acknowledged)
+    records = check_units(path, acknowledged)
+    for way in WAYS:
+        found = way(path, path.with_name(f"{path.name} {way.__name__}"))
+        before = check_units(found, acknowledged)
+        assert before[: len(records)] == records, way
+        with jlog.Writer(found) as writer:
+            sequence = writer.append(values_of("after", 0)[0])
+        assert all(sequence > number for number, _ in before), way
+        after = check_units(found, acknowledged)
+        assert after[: len(before)] == before, way
+        shutil.rmtree(found)
+    return records
