@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 from jlog._core.arrow import ArrowIterator
 from jlog._core.cursor import Cursor
-from jlog._core.follow import Deadline, Following, wait
+from jlog._core.follow import Following, wait
 from jlog._core.iterate import RecordIterator, ValueIterator
+from jlog._core.lock import Deadline
 from jlog._core.record import Record, RecordBatch
 from jlog.archive import Archive, archive_of
 from jlog.archive.cursor import Across, ArchiveCursor, AsyncAcross
@@ -20,6 +21,7 @@ from jlog.filesystem import is_url, journal_path
 from jlog.holes import Holes
 from jlog.meta import Meta, read_meta
 from jlog.names import Start, timestamp_us_of
+from jlog.options import check_lock_timeout
 from jlog.pace import Pace
 from jlog.places import find_start, find_time
 from jlog.reader import Reader, check_limits
@@ -46,11 +48,13 @@ class ArchiveReader(Reader):
         create: bool = True,  # noqa: ARG002
         durable_only: bool = False,
         archive: bool | str = False,
+        lock_timeout: float | None = None,
     ) -> None:
         if name is not None:
             raise JournalError(
                 f"{os.fspath(path)}: what is archived has no subscribers; read it without a name, and keep reader.position"
             )
+        self._lock_timeout = check_lock_timeout(lock_timeout)
         self._name = self._file = self._lost = None
         self._waiters: set[Waiter] = set()
         self._live: Cursor | None = None

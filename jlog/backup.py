@@ -12,6 +12,7 @@ from typing import BinaryIO
 from jlog import positions
 from jlog._core.copies import BoundsFile, both_copies
 from jlog._core.index import segment_end
+from jlog._core.lock import NEVER, Deadline
 from jlog._core.rebuild import COPIES_AT, Body, read_buffer
 from jlog._core.recovery import encode_block, sync_directory
 from jlog._core.segment import index_name, list_segments, segment_name
@@ -28,8 +29,9 @@ POSITION_BYTES = 64
 Progress = Callable[[int], object]  # called with each number of bytes that was copied
 
 
-def backup(path: str, target: str, progress: Progress = lambda _: None) -> None:
-    """Raises JournalExists where `target` is anything but an empty directory, or nothing."""
+def backup(path: str, target: str, progress: Progress = lambda _: None, deadline: Deadline = NEVER) -> None:
+    """Raises JournalExists where `target` is anything but an empty directory, or nothing; JournalLocked where segments are
+    being removed until the deadline."""
     meta = read_meta(path)
     _check_target(target)
     made = _make_directories(path, target)
@@ -38,7 +40,7 @@ def backup(path: str, target: str, progress: Progress = lambda _: None) -> None:
     except FileExistsError:
         raise JournalExists(_unfinished(target), target) from None
     try:
-        with being_copied(path):
+        with being_copied(path, deadline):
             _copy(path, meta, target, progress)
         _finish(path, target)
         for directory in [target, *made]:

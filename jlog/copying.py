@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from jlog._core.lock import RANGES, LockFile
+from jlog._core.lock import NEVER, RANGES, Deadline, LockFile
 from jlog.errors import JournalLocked
 from jlog.files import write_whole
 
@@ -53,12 +53,17 @@ def _copy_here(source: int, start: int, size: int, target: int, at: int) -> int:
 
 
 @contextmanager
-def being_copied(path: str) -> Iterator[None]:
+def being_copied(path: str, deadline: Deadline = NEVER) -> Iterator[None]:
     """While the files of the journal at `path` are copied none of them is removed. Waits for a removal or a repair that is at
-    work. Needs no write access; the kernel lets go of it when this process dies."""
+    work; JournalLocked where that is so until the deadline. Needs no write access; the kernel lets go of it when this
+    process dies."""
     lock_file = LockFile(os.path.join(path, "lock"), writable=False)
     try:
-        lock_file.acquire(RANGES["copy"], shared=True)
+        if not lock_file.acquire(RANGES["copy"], shared=True, timeout=deadline.left()):
+            raise JournalLocked(
+                f"{path}: another process was removing segments or repairing it for the whole lock_timeout; try again; it "
+                "may be stopped: continue or end it"
+            )
         yield
     finally:
         lock_file.close()

@@ -11,7 +11,7 @@ from typing import Any
 
 from jlog import positions
 from jlog._core.cursor import Cursor
-from jlog._core.lock import OWNERS, RANGES, LockFile
+from jlog._core.lock import OWNERS, RANGES, Deadline, LockFile
 from jlog._core.segment import Block, SegmentFile
 from jlog.backup import backup
 from jlog.damage import Damage, walk_segment
@@ -24,6 +24,7 @@ from jlog.options import (
     DEFAULTS,
     PRECOMMIT_DEFAULT,
     Retention,
+    check_lock_timeout,
     check_options,
     check_precommit,
     retention_fields,
@@ -54,10 +55,14 @@ class Options:
 class Journal:
     """Looks at the journal at `path`, and keeps its subscribers and checkpoints. Needs no writer lock and holds nothing.
 
+    lock_timeout: seconds that one call waits for what other processes and threads do, before JournalLocked; None: for ever.
+        What only looks waits for nobody.
+
     Raises JournalNotFound, CorruptJournal or UnsupportedFormat where it cannot be opened.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, lock_timeout: float | None = None) -> None:
+        self._lock_timeout = check_lock_timeout(lock_timeout)
         self._path = journal_path(path)
         self._meta = read_meta(self._path)
         self._holes = Holes(self._path, self._meta.uuid)
@@ -70,9 +75,11 @@ class Journal:
         *,
         precommit: int = PRECOMMIT_DEFAULT,
         exist_ok: bool = False,
+        lock_timeout: float | None = None,
         **options: Any,
     ) -> Journal:
         """Makes an empty journal, with the options of a Writer. JournalExists where one is there, unless `exist_ok`."""
+        deadline = Deadline(check_lock_timeout(lock_timeout))
         unknown = sorted(set(options) - set(DEFAULTS))
         if unknown:
             raise TypeError(
@@ -83,17 +90,21 @@ class Journal:
             journal_path(path),
             {**DEFAULTS, **check_options(options), "precommit": capacity},
             exist_ok=exist_ok,
+            deadline=deadline,
         )
-        return cls(path)
+        return cls(path, lock_timeout=lock_timeout)
 
     @staticmethod
-    def delete(path: str | os.PathLike[str]) -> None:
+    def delete(path: str | os.PathLike[str], *, lock_timeout: float | None = None) -> None:
         """Removes the journal with all its records. JournalLocked or SubscriberBusy while anybody writes or subscribes."""
+        deadline = Deadline(check_lock_timeout(lock_timeout))
         path = journal_path(path)
         meta = read_meta(path)
         lock_file = LockFile(os.path.join(path, "lock"))
         try:
-            with lock_file.held(RANGES["open"]):
+            with lock_file.held(
+                RANGES["open"], deadline=deadline, what="was opening, changing or closing it"
+            ):
                 if lock_file.is_held(*OWNERS):
                     raise JournalLocked(f"{path} is open for writing; close its writers before deleting it")
                 if lock_file.is_held(RANGES["copy"]):
@@ -107,6 +118,10 @@ class Journal:
 
     def __repr__(self) -> str:
         return f"<jlog.Journal {self._path!r}>"
+
+    def _deadline(self) -> Deadline:
+        """Of a call that begins now."""
+        return Deadline(self._lock_timeout)
 
     @property
     def path(self) -> str:
@@ -238,7 +253,7 @@ class Journal:
     def add_subscriber(self, name: str, start: Start = "begin", *, copy_of: str | None = None) -> None:
         """A new subscriber, at `start` or where another one stands. SubscriberExists where the name is taken."""
         check_name(name, SUBSCRIBER)
-        with positions.table_locked(self._path):
+        with positions.table_locked(self._path, self._deadline()):
             if positions.exists(self._path, SUBSCRIBER, name):
                 raise SubscriberExists(
                     f"{self._path} has a subscriber {name!r} already; remove it, or choose another name"
@@ -250,7 +265,7 @@ class Journal:
 
     def remove_subscriber(self, name: str) -> None:
         """SubscriberBusy while it is read."""
-        with positions.table_locked(self._path):
+        with positions.table_locked(self._path, self._deadline()):
             file = positions.hold(self._path, self._meta, name)
             try:
                 positions.remove(self._path, SUBSCRIBER, name)
@@ -260,7 +275,7 @@ class Journal:
 
     def set_subscriber(self, name: str, position: Start) -> None:
         """Moves a subscriber that nobody reads, durably."""
-        with positions.table_locked(self._path):
+        with positions.table_locked(self._path, self._deadline()):
             file = positions.hold(self._path, self._meta, name)
             try:
                 file.write(self._kept(self._find(position)))
@@ -270,7 +285,7 @@ class Journal:
 
     def rewind(self, name: str, checkpoint: str) -> None:
         """A subscriber that nobody reads goes back to a checkpoint, durably."""
-        with positions.table_locked(self._path):
+        with positions.table_locked(self._path, self._deadline()):
             file = positions.hold(self._path, self._meta, name)
             try:
                 file.write(self._kept(self._stands_at(CHECKPOINT, checkpoint)))
@@ -281,11 +296,11 @@ class Journal:
     def set_checkpoint(self, name: str, position: Start) -> None:
         """Makes a checkpoint, or moves it, durably."""
         check_name(name, CHECKPOINT)
-        with positions.table_locked(self._path):
+        with positions.table_locked(self._path, self._deadline()):
             positions.put(self._path, self._meta, CHECKPOINT, name, self._kept(self._find(position)))
 
     def remove_checkpoint(self, name: str) -> None:
-        with positions.table_locked(self._path):
+        with positions.table_locked(self._path, self._deadline()):
             positions.remove(self._path, CHECKPOINT, name)
         clean_if_free(self._path)
 
@@ -312,9 +327,10 @@ class Journal:
         A segment whose period is over, where the journal rolls by time, is sealed first.
         dry_run: changes nothing, and needs no write access. progress: called with each number of bytes archived.
         """
+        deadline = self._deadline()
         if not dry_run:
-            roll_if_due(self._path)
-        return clean(self._path, dry_run=dry_run, progress=progress)
+            roll_if_due(self._path, deadline)
+        return clean(self._path, dry_run=dry_run, deadline=deadline, progress=progress)
 
     def verify(self, *, progress: Progress = lambda _: None) -> Report:
         """Reads and checks every byte that is kept. Changes nothing, and needs no lock. `progress` is called with each number
@@ -333,7 +349,7 @@ class Journal:
         then what was copied is removed again.
         """
         target = journal_path(target)
-        backup(self._path, target, progress)
+        backup(self._path, target, progress, self._deadline())
         return Journal(target)
 
     def repair(self, *, dry_run: bool = False, progress: Progress = lambda _: None) -> RepairReport:
@@ -348,15 +364,20 @@ class Journal:
         Raises JournalLocked while anybody writes to the journal or copies it, SubscriberBusy while a subscriber is read.
         Anonymous readers have to be opened anew.
         """
-        return repair(self._path, dry_run=dry_run, progress=progress)
+        return repair(self._path, dry_run=dry_run, progress=progress, deadline=self._deadline())
 
     @staticmethod
     def repair_at(
-        path: str | os.PathLike[str], *, dry_run: bool = False, progress: Progress = lambda _: None
+        path: str | os.PathLike[str],
+        *,
+        dry_run: bool = False,
+        progress: Progress = lambda _: None,
+        lock_timeout: float | None = None,
     ) -> RepairReport:
         """The same for a journal that cannot be opened, since `journal.meta` is lost or damaged. It is made anew under a new
         epoch, with the options of a new journal, but that nothing is removed for having been read."""
-        return repair(journal_path(path), dry_run=dry_run, progress=progress)
+        deadline = Deadline(check_lock_timeout(lock_timeout))
+        return repair(journal_path(path), dry_run=dry_run, progress=progress, deadline=deadline)
 
     def stats(self) -> Stats:
         """What all processes have done, and how the journal and its subscribers stand now. Made to be asked each second of

@@ -11,7 +11,7 @@ from typing import Any
 
 from jlog._core.checksum import crc32c
 from jlog._core.copies import BoundsFile, birth_us
-from jlog._core.lock import RANGES, LockFile
+from jlog._core.lock import NEVER, RANGES, Deadline, LockFile
 from jlog._core.recovery import create_segment, segment_start, sync_directory
 from jlog.errors import CorruptJournal, JournalExists, JournalNotFound, UnsupportedFormat
 from jlog.files import Directory, open_file, share, write_whole
@@ -105,8 +105,9 @@ def write_meta(path: str, meta: Meta) -> None:
     sync_directory(path)
 
 
-def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool) -> bool:
-    """Makes an empty journal; False where one is there already and may be. A creation that was killed is done again."""
+def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool, deadline: Deadline = NEVER) -> bool:
+    """Makes an empty journal; False where one is there already and may be. A creation that was killed is done again.
+    JournalLocked where another process is at it until the deadline."""
     if os.path.lexists(path) and not os.path.isdir(path):
         raise JournalExists(f"{path} is a file; choose another path for the journal, or remove it", path)
     os.makedirs(path, exist_ok=True)
@@ -118,7 +119,7 @@ def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool) -> boo
         raise JournalExists(message, path)
     lock_file = LockFile(os.path.join(path, "lock"), create=True)
     try:
-        with lock_file.held(RANGES["open"]):
+        with lock_file.held(RANGES["open"], deadline=deadline, what="was making or opening it"):
             if os.path.exists(os.path.join(path, NAME)):
                 if not exist_ok:
                     message = f"{path} is a journal already; open it, or choose another path"

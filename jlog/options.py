@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from typing import Any
 
+from jlog._core.lock import Deadline
 from jlog.errors import JournalError, UnsupportedFormat
 from jlog.meta import create_journal
 
@@ -134,6 +135,14 @@ def check_precommit(precommit: int) -> int:
     return precommit
 
 
+def check_lock_timeout(lock_timeout: float | None) -> float | None:
+    if lock_timeout is not None and not lock_timeout >= 0:
+        raise ValueError(
+            f"lock_timeout is seconds, at least 0, or None to wait for ever, not {lock_timeout!r}"
+        )
+    return lock_timeout
+
+
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
@@ -200,7 +209,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def writer_options(
-    path: str, precommit: int, given: dict[str, Any], create: bool
+    path: str, precommit: int, given: dict[str, Any], create: bool, deadline: Deadline
 ) -> tuple[int, dict[str, Any]]:
     """Makes the journal if there is none and it may be made. Returns the buffer capacity to open it with, 0 for a writer
     that bypasses the buffer; and the options that were given."""
@@ -208,6 +217,9 @@ def writer_options(
     options = check_options(given)
     if create and not os.path.exists(os.path.join(path, "journal.meta")):
         create_journal(
-            path, {**DEFAULTS, **options, "precommit": capacity or PRECOMMIT_DEFAULT}, exist_ok=True
+            path,
+            {**DEFAULTS, **options, "precommit": capacity or PRECOMMIT_DEFAULT},
+            exist_ok=True,
+            deadline=deadline,
         )
     return capacity, options

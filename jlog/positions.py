@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from jlog._core import copies
-from jlog._core.lock import RANGES, LockFile
+from jlog._core.lock import NEVER, RANGES, Deadline, LockFile
 from jlog._core.recovery import sync_directory
 from jlog.errors import CheckpointNotFound, CorruptJournal, JournalLocked, SubscriberBusy, SubscriberNotFound
 from jlog.files import Directory, naming
@@ -22,14 +22,15 @@ CHECKPOINT = "checkpoint"
 
 
 @contextmanager
-def table_locked(path: str, timeout: float | None = None) -> Iterator[None]:
-    """While a position is made, removed or moved backward, and while segments are removed. JournalLocked when it was
-    held for `timeout` seconds."""
+def table_locked(path: str, deadline: Deadline = NEVER) -> Iterator[None]:
+    """While a position is made, removed or moved backward, and while segments are removed. JournalLocked where another
+    process does one of these until the deadline."""
     lock_file = LockFile(os.path.join(path, "lock"))
     try:
-        if not lock_file.acquire(RANGES["table"], timeout=timeout):
+        if not lock_file.acquire(RANGES["table"], timeout=deadline.left()):
             raise JournalLocked(
-                f"{path}: its table of subscribers is being changed by another process; try again"
+                f"{path}: its table of subscribers was being changed, or its segments removed, by another process for the "
+                "whole lock_timeout; try again; that one may be stopped: continue or end it"
             )
         yield
     finally:
@@ -129,15 +130,14 @@ class PositionFile:
         return self.read_all().sequence
 
     def read_all(self) -> copies.Position:
-        return copies.read_position(self._file.fileno(), self._meta.uuid, self.path)
+        return copies.read_position(self._file, self._meta.uuid, self.path)
 
     def write(self, sequence: int) -> None:
         """Survives the death of the process; a power loss only after sync()."""
-        copies.write_position(self._file.fileno(), self._meta.uuid, self._meta.epoch, sequence, self.path)
+        copies.write_position(self._file, self._meta.uuid, self._meta.epoch, sequence, self.path)
 
     def sync(self) -> None:
-        with naming(self.path):
-            os.fdatasync(self._file.fileno())
+        self._file.sync()
 
     def close(self) -> None:
         self._file.close()

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from jlog import positions
 from jlog._core.arrow import ArrowIterator
 from jlog._core.cursor import Cursor
-from jlog._core.follow import Deadline, Following, wait
+from jlog._core.follow import Following, wait
 from jlog._core.iterate import RecordIterator, ValueIterator
+from jlog._core.lock import NEVER, Deadline
 from jlog._core.record import Record, RecordBatch
 from jlog.damage import Damage, skip_damage
 from jlog.errors import JournalClosed, JournalError, PositionLost
@@ -20,6 +21,7 @@ from jlog.filesystem import is_url, journal_path
 from jlog.holes import Holes
 from jlog.meta import read_meta
 from jlog.names import Start, check_name
+from jlog.options import check_lock_timeout
 from jlog.pace import Pace
 from jlog.places import find_start, outlives_its_records
 from jlog.positions import CHECKPOINT, SUBSCRIBER, PositionFile
@@ -51,6 +53,8 @@ class Reader:
         record at or after it) or a checkpoint's name.
     create: False raises SubscriberNotFound instead of making the subscriber.
     durable_only: hand out only what has been synced.
+    lock_timeout: seconds that one call waits for what other processes and threads do, before JournalLocked; None: for ever.
+        Reading and a plain commit wait for nobody.
     archive: True, for a reader without a name, begins in the journal's archive and goes on in the journal, with no gap and
         nothing twice; a URL, where that is not what the journal's retention says. The journal need not be there any more
         for `jlog.Reader("s3://bucket/prefix")`, which reads the archive alone.
@@ -79,7 +83,9 @@ class Reader:
         create: bool = True,
         durable_only: bool = False,
         archive: bool | str = False,  # noqa: ARG002
+        lock_timeout: float | None = None,
     ) -> None:
+        self._lock_timeout = check_lock_timeout(lock_timeout)
         self._path = journal_path(path)
         self._meta = read_meta(self._path)
         self._name = None if name is None else check_name(name, SUBSCRIBER)
@@ -98,7 +104,7 @@ class Reader:
         if not positions.exists(self._path, SUBSCRIBER, name):
             if not create:
                 raise positions.not_found(self._path, SUBSCRIBER, name)
-            with positions.table_locked(self._path):
+            with positions.table_locked(self._path, self._deadline()):
                 if not positions.exists(self._path, SUBSCRIBER, name):
                     sequence = find_start(self._path, self._meta, self._cursor, start)
                     self._cursor.kept(sequence)
@@ -109,6 +115,10 @@ class Reader:
         except BaseException:
             self._file.close()
             raise
+
+    def _deadline(self) -> Deadline:
+        """Of a call that begins now."""
+        return NEVER if self._lock_timeout is None else Deadline(self._lock_timeout)
 
     def _resume(self, sequence: int) -> None:
         """To a committed position. What retention has removed is told when it is read, so that a late subscriber can
@@ -291,14 +301,15 @@ class Reader:
             raise TypeError(f"a commit takes a sequence, not {sequence!r}")
         elif sequence < 0:
             raise ValueError(f"a sequence is 0 or more, not {sequence}")
+        deadline = self._deadline()
         if durable:
-            self._sync_journal(sequence)
+            self._sync_journal(sequence, deadline)
         if sequence >= file.read():
             if sequence > self._cursor.position and sequence > self._cursor.next_sequence:
                 raise ValueError(f"{self._path} ends before sequence {sequence}; commit what has been read")
             file.write(sequence)
         else:
-            with positions.table_locked(self._path):
+            with positions.table_locked(self._path, deadline):
                 self._cursor.kept(sequence)
                 file.write(sequence)
         if durable:
@@ -308,18 +319,18 @@ class Reader:
     def sync(self) -> None:
         """What has been read survives a power loss when this returns: the journal is synced up to the position. For whoever
         tells the outside how far it has come. Needs to write to the journal; a durable_only reader has no need of it."""
-        self._sync_journal(self.position)
+        self._sync_journal(self.position, self._deadline())
 
-    def _sync_journal(self, sequence: int) -> None:
+    def _sync_journal(self, sequence: int, deadline: Deadline) -> None:
         """What is told to the outside is on the disk first."""
         from jlog._core.attachment import attach, detach
 
-        attachment = attach(self._path)
+        attachment = attach(self._path, deadline=deadline)
         try:
             if attachment.durable_end < sequence:
-                attachment.sync()
+                attachment.sync(deadline)
         finally:
-            detach(attachment)
+            detach(attachment, deadline=deadline)
 
     def _clean(self, sequence: int) -> None:
         """Once for each segment that this subscriber leaves behind; the slowest one's turn removes it."""
@@ -333,7 +344,7 @@ class Reader:
         """Makes the checkpoint `name`, or moves it, to the position; durably. It holds back records as a subscriber does."""
         check_name(name, CHECKPOINT)
         self._cursor.check_open()
-        with positions.table_locked(self._path):
+        with positions.table_locked(self._path, self._deadline()):
             position = self.position
             self._cursor.kept(position)
             positions.put(self._path, self._meta, CHECKPOINT, name, position)
@@ -341,7 +352,7 @@ class Reader:
     def rewind(self, name: str) -> None:
         """Position and committed go back to the checkpoint `name`, durably."""
         file = self._named_file()
-        with positions.table_locked(self._path):
+        with positions.table_locked(self._path, self._deadline()):
             checkpoint = PositionFile(self._path, self._meta, CHECKPOINT, name)
             try:
                 sequence = checkpoint.read()

@@ -17,7 +17,7 @@ from jlog import positions
 from jlog._core.attachment import attach, detach
 from jlog._core.buffered import only_processes_died
 from jlog._core.copies import Bounds, BoundsFile
-from jlog._core.lock import OWNERS, RANGES, LockFile
+from jlog._core.lock import NEVER, OWNERS, RANGES, Deadline, LockFile
 from jlog._core.precommit import Precommit
 from jlog._core.rebuild import Page, invalidate_page, look_at_page
 from jlog._core.recovery import sync_directory, sync_segments
@@ -61,20 +61,26 @@ class RepairReport(Report):
         return self.sound
 
 
-def repair(path: str, *, dry_run: bool = False, progress: Progress = lambda _: None) -> RepairReport:
-    """Raises JournalLocked while anybody writes or copies, SubscriberBusy while a subscriber reads; JournalNotFound where
-    nothing is left of a journal."""
+def repair(
+    path: str,
+    *,
+    dry_run: bool = False,
+    progress: Progress = lambda _: None,
+    deadline: Deadline = NEVER,
+) -> RepairReport:
+    """Raises JournalLocked while anybody writes or copies, or where it is being opened or cleaned until the deadline;
+    SubscriberBusy while a subscriber reads; JournalNotFound where nothing is left of a journal."""
     while True:
-        with _alone(path, dry_run) as lock_file:
+        with _alone(path, dry_run, deadline) as lock_file:
             work = _Repair(path, lock_file, dry_run, progress)
             if dry_run or not work.has_unwritten_records():
                 return work.run(progress)
         # What the buffer holds is written to its segment by who does so every day; so is what a failed sync has left.
-        detach(attach(path))
+        detach(attach(path, deadline=deadline), deadline=deadline)
 
 
 @contextmanager
-def _alone(path: str, dry_run: bool) -> Iterator[LockFile | None]:
+def _alone(path: str, dry_run: bool, deadline: Deadline) -> Iterator[LockFile | None]:
     """While nobody writes, opens, cleans or copies; nor can anybody begin to."""
     left = os.path.isdir(path) and (list_segments(path) or {META, "bounds"} & set(os.listdir(path)))
     if not left:
@@ -87,17 +93,25 @@ def _alone(path: str, dry_run: bool) -> Iterator[LockFile | None]:
         return
     lock_file = LockFile(name, create=not dry_run, writable=not dry_run)
     try:
-        lock_file.acquire(RANGES["open"], shared=dry_run)
+        _take(path, lock_file, "open", deadline, shared=dry_run)
         if lock_file.is_held(*OWNERS):
             raise JournalLocked(
                 f"{path} is open for writing; close its writers before repairing it (`jlogtool verify` needs no such thing)"
             )
         with nullcontext() if dry_run else nobody_copies(path):
             if not dry_run:
-                lock_file.acquire(RANGES["table"])
+                _take(path, lock_file, "table", deadline)
             yield lock_file
     finally:
         lock_file.close()
+
+
+def _take(path: str, lock_file: LockFile, name: str, deadline: Deadline, *, shared: bool = False) -> None:
+    if not lock_file.acquire(RANGES[name], shared=shared, timeout=deadline.left()):
+        raise JournalLocked(
+            f"{path}: another process was opening, closing or cleaning it for the whole lock_timeout; it may be stopped: "
+            "continue or end it"
+        )
 
 
 class _Repair:

@@ -15,6 +15,7 @@ from jlog._core import copies
 from jlog._core.attachment import Attachment, attach, detach
 from jlog._core.cursor import Cursor
 from jlog._core.iterate import RecordIterator
+from jlog._core.lock import AT_ONCE, NEVER, Deadline
 from jlog._core.recovery import sync_directory, sync_segments
 from jlog._core.segment import SegmentFile, first_block_offset, index_name, list_segments, segment_name
 from jlog.archive import Archive
@@ -160,7 +161,7 @@ def clean(
     path: str,
     *,
     dry_run: bool = False,
-    timeout: float | None = None,
+    deadline: Deadline = NEVER,
     progress: Callable[[int], None] | None = None,
 ) -> list[Segment]:
     """Removes what may go, and returns it; with an archive, once it is there. What allows it is durable first: the
@@ -173,17 +174,17 @@ def clean(
     found = _removable_now(path, meta, retention)
     if dry_run or not found:
         return found
-    attachment = attach(path)
+    attachment = attach(path, deadline=deadline)
     try:
         if retention.archive is not None:
-            return _archive_and_remove(path, attachment, retention, found, timeout, progress)
-        with positions.table_locked(path, timeout):
+            return _archive_and_remove(path, attachment, retention, found, deadline, progress)
+        with positions.table_locked(path, deadline):
             found = removable(path, meta, retention, attachment.written_place, attachment.buffered_bytes)
             if found:
-                remove(path, attachment, found)
+                remove(path, attachment, found, deadline)
             return found
     finally:
-        detach(attachment)
+        detach(attachment, deadline=deadline)
 
 
 def _archive_and_remove(
@@ -191,7 +192,7 @@ def _archive_and_remove(
     attachment: Attachment,
     retention: Retention,
     found: list[Segment],
-    timeout: float | None,
+    deadline: Deadline,
     progress: Callable[[int], None] | None,
 ) -> list[Segment]:
     """One after the other, so that what is interrupted has freed what was copied. Nobody waits for the archive: the table
@@ -206,25 +207,26 @@ def _archive_and_remove(
             archive.store(segment, progress)
         except FileNotFoundError:
             continue  # another process has archived and removed it
-        with positions.table_locked(path, timeout):
+        with positions.table_locked(path, deadline):
             oldest = removable(
                 path, attachment.meta, retention, attachment.written_place, attachment.buffered_bytes
             )[:1]
             if oldest == [segment]:
-                remove(path, attachment, oldest)
+                remove(path, attachment, oldest, deadline)
                 removed += oldest
         if not oldest:
             break
     return removed
 
 
-def remove(path: str, attachment: Attachment, segments: list[Segment]) -> None:
-    """Under the table's lock. JournalLocked, and nothing is removed, while a backup copies the journal."""
+def remove(path: str, attachment: Attachment, segments: list[Segment], deadline: Deadline = NEVER) -> None:
+    """Under the table's lock. JournalLocked, and nothing is removed, while a backup copies the journal, or where `bounds` is
+    being written until the deadline."""
     with nobody_copies(path):
-        _remove(path, attachment, segments)
+        _remove(path, attachment, segments, deadline)
 
 
-def _remove(path: str, attachment: Attachment, segments: list[Segment]) -> None:
+def _remove(path: str, attachment: Attachment, segments: list[Segment], deadline: Deadline) -> None:
     positions.sync_all(path, attachment.meta)
     # The state stands at the beginning of each segment: that of the first one kept must not be lost with the others.
     sync_segments(path, segments[-1].next_segment, segments[-1].next_segment)
@@ -233,7 +235,9 @@ def _remove(path: str, attachment: Attachment, segments: list[Segment]) -> None:
     file = SegmentFile(path, first, attachment.uuid)
     offset = first_block_offset(file)
     file.close()
-    attachment.bounds_file.update(first_sequence=first, mark=(first, offset, first), durable=True)
+    attachment.bounds_file.update(
+        first_sequence=first, mark=(first, offset, first), durable=True, deadline=deadline
+    )
     for segment in segments:
         for name in (index_name(segment.first_sequence), segment_name(segment.first_sequence)):
             try:
@@ -247,20 +251,20 @@ def clean_if_free(path: str) -> None:
     clean() where the segments are archived."""
     try:
         if retention_of(read_meta(path).options).archive is None:
-            clean(path, timeout=0)
+            clean(path, deadline=AT_ONCE)
     except JournalLocked:
         return
     except (JournalError, OSError) as error:
         logging.getLogger("jlog").warning("%s: nothing was cleaned: %s", path, error)
 
 
-def make_room(path: str) -> bool:
+def make_room(path: str, deadline: Deadline) -> bool:
     """For an append that has met limit_bytes, once all that stands in the open segment has been sealed: removes what may
     go, and says whether anything did. What an archive is to have is left to clean()."""
     try:
         if retention_of(read_meta(path).options).archive is not None:
             return False
-        return bool(clean(path, timeout=LOCK_SECONDS))
+        return bool(clean(path, deadline=deadline.at_most(LOCK_SECONDS)))
     except JournalLocked:
         return False
     except (JournalError, OSError) as error:
@@ -268,11 +272,11 @@ def make_room(path: str) -> bool:
         return False
 
 
-def roll_if_due(path: str) -> None:
+def roll_if_due(path: str, deadline: Deadline = NEVER) -> None:
     """Where the journal rolls by time, and no append has come since the period of the open segment ended. OSError for who
     may not write, whether it is due or not."""
-    attachment = attach(path)
+    attachment = attach(path, deadline=deadline)
     try:
-        attachment.roll_if_due()
+        attachment.roll_if_due(deadline)
     finally:
-        detach(attachment)
+        detach(attachment, deadline=deadline)

@@ -47,11 +47,12 @@ def open_reader(url: str | os.PathLike[str], subscriber: str | None = None, **op
         return open_topic(url, subscriber, **options)  # type: ignore[no-any-return]
 
 
-def open_journal(url: str | os.PathLike[str]) -> Journal:
-    """The Journal at `url`; of a topic, what has the same methods for looking at it and for its positions."""
+def open_journal(url: str | os.PathLike[str], *, lock_timeout: float | None = None) -> Journal:
+    """The Journal at `url`, with its lock_timeout; of a topic, what has the same methods for looking at it and for its
+    positions."""
     path = path_of(url)
     if path is not None:
-        return Journal(path)
+        return Journal(path, lock_timeout=lock_timeout)
     with _kafka("open_journal") as open_topic:
         return open_topic(url)  # type: ignore[no-any-return]
 

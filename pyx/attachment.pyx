@@ -3,7 +3,6 @@
 import os
 import secrets
 import threading
-from contextlib import contextmanager
 
 from libc.errno cimport EAGAIN
 from libc.stdint cimport uint8_t, uint64_t
@@ -12,8 +11,8 @@ from libc.string cimport memset
 from jlog._core.append cimport apply_options, has_options, step
 from jlog._core.closing cimport write_out_for
 from jlog._core.format cimport JLOG_CODEC_LZ4, JLOG_CODEC_NONE, JLOG_NONE
-from jlog._core.lock cimport OPEN_BYTE, OWNERS_BYTE, WRITERS_BYTE, LockFile
-from jlog._core.member cimport FLUSH, OPTIONS, Call, Options
+from jlog._core.lock cimport OPEN_BYTE, OWNERS_BYTE, WRITERS_BYTE, Deadline, LockFile, process_token
+from jlog._core.member cimport CLOSED, CLOSING, FLUSH, OPEN, OPENING, OPTIONS, Call, Options
 from jlog._core.page cimport (
     JLOG_CAPACITY_DEFAULT,
     JLOG_CAPACITY_MAX,
@@ -40,12 +39,16 @@ from jlog._core.sync cimport Syncer
 from jlog import filesystem
 from jlog._core.buffered import only_processes_died
 from jlog._core.copies import BoundsFile
+from jlog._core.lock import NEVER
 from jlog._core.recovery import copy_unsynced, recover_after_power_loss
 from jlog._core.segment import SEGMENT_HEADER_BYTES, segment_name
 from jlog.errors import JournalError, JournalLocked
 from jlog.files import open_directory, share
 from jlog.meta import is_a_copy, read_meta, write_meta
 
+
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident()
 
 cdef extern from "<fcntl.h>" nogil:
     enum:
@@ -54,81 +57,137 @@ cdef extern from "<fcntl.h>" nogil:
 
 PERIODS_US = {"never": 0, "minutely": 60_000_000, "hourly": 3_600_000_000, "daily": JLOG_DAY_US, "weekly": 7 * JLOG_DAY_US}
 SYNC_MODES = {"none": JLOG_SYNC_NONE, "interval": JLOG_SYNC_INTERVAL, "append": JLOG_SYNC_APPEND}
-_registry = {}
-_registry_lock = threading.RLock()  # the collector may close a forgotten Writer while it is held
-_registry_process = 0
+_registry = {}  # key of a journal: its Attachment, from before it is opened until it begins to close
+_registry_process = 0  # whose that is: not a child's
 
 
-def attach(path, *, capacity=0, timeout=None) -> Attachment:
+def attach(path, *, uint64_t capacity=0, Deadline deadline not None=NEVER) -> Attachment:
     """This process's Attachment to the journal at `path`, which must exist; opened if it is the first. Each attach()
-    wants a detach()."""
-    global _registry, _registry_lock, _registry_process
-    from jlog._core.lock import current_process_token
-
-    if _registry_process != current_process_token():  # in a child: what stands here is the parent's
-        _registry, _registry_lock, _registry_process = {}, threading.RLock(), current_process_token()
+    wants a detach(). Only calls for the same journal wait for each other."""
+    cdef Attachment mine = None, found
     path = os.path.abspath(os.fspath(path))
-    meta = read_meta(path)
-    with _registry_lock:
-        found = os.stat(path)
-        key = found.st_dev, found.st_ino
-        attachment = _registry.get(key)
-        if attachment is not None and attachment.uuid != meta.uuid:
+    while True:
+        meta = read_meta(path)
+        place = os.stat(path)
+        key = place.st_dev, place.st_ino
+        registry = registry_of_this_process()
+        found = registry.get(key)
+        if found is None:
+            mine = Attachment(path, meta)
+            mine.key = key
+            found = registry.setdefault(key, mine)  # another thread may have been first
+        if found is mine:
+            mine.enter(capacity, deadline)
+            break
+        if found.uuid != meta.uuid:
             raise JournalError(f"{path} was removed and made again while this process has a Writer of the old journal open; "
                                "close that one first")
-        if attachment is None:
-            attachment = Attachment(path, meta)
-            attachment.open(capacity, timeout)
-            _registry[key] = attachment
-        attachment.use(1)
+        if found.join(deadline):
+            break
     try:
-        attachment.begin()
+        found.begin(deadline)
     except BaseException:
-        detach(attachment)
+        found.leave(True, deadline)
         raise
-    return attachment
+    return found
 
 
-def detach(attachment not None, wait=True) -> None:
+def detach(Attachment attachment not None, *, bint wait=True, Deadline deadline not None=NEVER) -> None:
     """Gives it back; the last one closes it. The journal's last writer cuts the preallocated end off. `wait`: not for its
     thread, which may want what the caller holds, where the collector calls."""
-    # Without the lock, which its thread may want: whoever handles what it logs may have a Writer.
-    stopped = attachment.is_last() and attachment.stop_upkeep(wait)
-    with _registry_lock:
-        if attachment.use(-1) != 0:
-            if stopped:
-                attachment.start_upkeep()
-        else:
-            for key, value in list(_registry.items()):
-                if value is attachment:
-                    del _registry[key]
-            attachment.close_unless_pinned()
+    attachment.leave(wait, deadline)
+
+
+cdef dict registry_of_this_process():
+    global _registry, _registry_process
+    token = process_token()[0]
+    if _registry_process != token:
+        _registry, _registry_process = {}, token
+    return _registry
 
 
 cdef class Attachment(Syncer):
+    """Its life is OPENING, OPEN, CLOSING, CLOSED. While it is OPEN calls may begin, of threads that use it and of the one that
+    keeps it up. The last of its users and calls to go makes it CLOSING, and is the only one that closes it: nothing else is
+    under way then, and what would begin is refused. A child of a fork has none of it."""
+
     def __init__(self, str path not None, meta not None):
         self.path = path
         self.meta = meta
         self.uuid = meta.uuid
         self.epoch = meta.epoch
+        self.worker = PyThread_get_thread_ident()
+        self.closing_deadline = NEVER
+        self.opened, self.opening_mutex = threading.Lock(), threading.Lock()
+        self.opened.acquire()
 
-    def is_last(self) -> bool:
-        """Whether its only user is about to go."""
-        return self.users == 1
+    # --- Who uses it --------------------------------------------------------------------------------------------
 
-    def use(self, int change) -> int:
-        self.users += change
-        return self.users
+    cdef enter(self, uint64_t capacity, Deadline deadline):
+        """Opens it, as its first user, for all that wait for that."""
+        try:
+            self.take_part(capacity, deadline)
+            self.users += 1
+            self.life = OPEN
+        except BaseException:
+            self.unregister()
+            self.life = CLOSED
+            self.let_go()
+            raise
+        finally:
+            self.opened.release()
+
+    cdef bint join(self, Deadline deadline) except -1:
+        """As one more user; False where that is too late. Waits while another thread opens it."""
+        if self.life == OPEN:
+            self.users += 1
+            return True
+        if self.life == OPENING:
+            left = deadline.left()
+            if self.worker == PyThread_get_thread_ident() or not self.opened.acquire(timeout=-1 if left is None else left):
+                raise JournalLocked(f"{self.path}: another thread of this process was opening it for the whole lock_timeout; "
+                                    "it waits for another process, which may be stopped: continue or end that")
+            self.opened.release()
+        return False
+
+    cdef leave(self, bint wait, Deadline deadline):
+        """As a user. The last one stops the thread that keeps it up, and closes it where no call is under way."""
+        self.users -= 1
+        if self.users != 0:
+            return
+        upkeep, self.upkeep, self.closing_deadline = self.upkeep, None, deadline
+        self.pins += 1  # so that it is closed here, and not by the thread that is waited for
+        try:
+            if upkeep is not None:
+                upkeep.stop(wait, deadline)
+        finally:
+            self.pins -= 1
+            if self.pins == 0 and self.users == 0 and self.life == OPEN:
+                self.finish(deadline)
+
+    cdef finish(self, Deadline deadline):
+        """Nobody uses it, and no call is under way."""
+        self.life, self.worker = CLOSING, PyThread_get_thread_ident()
+        self.unregister()
+        try:
+            self.close(deadline)
+        finally:
+            self.life = CLOSED
+            self.let_go()
+
+    cdef void unregister(self):
+        if _registry.get(self.key) is self:
+            del _registry[self.key]
 
     # --- Opening ------------------------------------------------------------------------------------------------
 
-    def open(self, uint64_t capacity, timeout=None) -> None:
+    cdef take_part(self, uint64_t capacity, Deadline deadline):
         """Takes a slot. Alone, it makes the journal whole first."""
         filesystem.check_local(self.path)
         lock_file = LockFile(os.path.join(self.path, "lock"))
         self.lock_file = lock_file
         self.directory = open_directory(self.path)
-        with self.opening(timeout):
+        with self.opening(deadline):
             self.meta = read_meta(self.path)
             self.bounds_file = BoundsFile(os.path.join(self.path, "bounds"), self.uuid, lock_file)
             alone = not lock_file.is_held(OWNERS_BYTE, JLOG_OWNERS_MAX)
@@ -141,7 +200,7 @@ cdef class Attachment(Syncer):
                     self.precommit.grow(wanted)
             self.map_buffer()
             if alone:
-                self.recover()
+                self.recover(deadline)
                 self.enlarge(wanted)
             elif self.precommit.identify_beside_writers() != PAGE_VALID:
                 raise JournalError(f"{self.precommit.path} is not the page that the journal's writers share; close them "
@@ -149,32 +208,22 @@ cdef class Attachment(Syncer):
             if alone:
                 self.change_meta(wanted)
             self.take_slot()
-            self.attached = True
             self.first = alone
 
-    @contextmanager
-    def opening(self, timeout):
-        """Holds what one process at a time may: opening, changing options, closing as the last."""
-        try:
-            held = self.lock_file.held(OPEN_BYTE, timeout=timeout)
-            held.__enter__()
-        except TimeoutError:
-            raise JournalLocked(f"{self.path}: another process was opening, changing or closing it for the whole lock_timeout; "
-                                "it may be stopped: continue or end it") from None
-        try:
-            yield
-        finally:
-            held.__exit__()
+    def opening(self, Deadline deadline not None):
+        """Holds what one at a time may: opening, changing options, closing as the last."""
+        return self.lock_file.held(OPEN_BYTE, deadline=deadline, what="was opening, changing or closing it",
+                                   mutex=self.opening_mutex)
 
-    def begin(self) -> None:
+    def begin(self, Deadline deadline not None=NEVER) -> None:
         """What the first process does then, by calls like any others."""
         if not self.first:
             return
         self.first = False
         if self.mended:
-            self.roll()
+            self.roll(deadline)
         if self.buffer.page.limit_bytes != 0:
-            self.count_sealed()
+            self.count_sealed(deadline)
 
     cdef change_meta(self, capacity):
         """In one write: a copy is told from its original by the file itself, and any write ends that."""
@@ -187,7 +236,7 @@ cdef class Attachment(Syncer):
             write_meta(self.path, self.meta)
             self.epoch = self.meta.epoch
 
-    cdef recover(self):
+    cdef recover(self, Deadline deadline):
         """Nobody else is there, and nobody comes while the open lock is held."""
         cdef jlog_page *page = self.buffer.page
         cdef jlog_slot *slot
@@ -214,7 +263,7 @@ cdef class Attachment(Syncer):
                                 jlog_least_reserved(slot))
         # Synced whatever stands there: who came before may have been killed between writing it and its fdatasync, and a
         # note of a closed end that a power loss brings back would let numbers be given out twice.
-        self.lease(0)
+        self.lease(0, deadline)
 
     cdef forget_derived(self, bounds):
         """What generation, slot and word do not say is had from elsewhere: nobody has looked at the page meanwhile, and
@@ -304,16 +353,16 @@ cdef class Attachment(Syncer):
     def give_writers(self, bint exclusive) -> None:
         """When the last exclusive Writer of the process closes, others may come."""
         self.exclusive_writers -= exclusive
-        if exclusive and self.exclusive_writers == 0 and self.usable():
+        if exclusive and self.exclusive_writers == 0 and self.may_call():
             self.lock_file.try_lock(F_RDLCK, WRITERS_BYTE, 1)
 
-    def change_options(self, options, timeout=None) -> None:
+    def change_options(self, options, Deadline deadline not None=NEVER) -> None:
         """For what is written from now on, by every process."""
         cdef Options changed
         cdef Call call
         if not options:
             return
-        with _registry_lock, self.opening(timeout):
+        with self.opening(deadline):
             self.meta = read_meta(self.path)
             if any(self.meta.options.get(name) != value for name, value in options.items()):
                 self.meta.options.update(options)
@@ -324,58 +373,58 @@ cdef class Attachment(Syncer):
             memset(&call, 0, sizeof(call))
             call.operation = OPTIONS
             call.options = &changed
-            self.run(&call, timeout)
+            self.run(&call, deadline)
             if changed.limit_bytes != 0:
-                self.count_sealed()
+                self.count_sealed(deadline)
             changed = page_options(read_meta(self.path).options)
 
     # --- Closing ------------------------------------------------------------------------------------------------
 
-    def close_unless_pinned(self) -> None:
-        if self.pins == 0:
-            self.close()
-
-    cdef close(self):
+    cdef close(self, Deadline deadline):
         """The last of all processes flushes, cuts the preallocated end off and notes where the journal ends. What others
-        have open needs no flush: it is published."""
-        if not self.usable():
-            self.attached = False
+        have open needs no flush: it is published. Where others hold what that takes until the deadline, it is left undone, as
+        by a process that was killed: the next to open alone makes up for it."""
+        if not self.lock_file.is_open():  # in a child
             return
         try:
-            with self.lock_file.held(OPEN_BYTE):
+            with self.opening(deadline):
                 try:
                     if self.buffer.page.sync_error == 0 and not self.lock_file.is_held(OWNERS_BYTE, JLOG_OWNERS_MAX):
-                        self.note_end()
+                        self.note_end(deadline)
                 finally:
                     self.drop(self.spare)
                     self.spare = NULL
-                    self.attached = False
                     self.lock_file.unlock(OWNERS_BYTE + self.slot, 1)
-        finally:
-            self.attached = False
-            self.lock_file.close()
-            self.bounds_file.close()
-            self.precommit.close()
-            self.buffer.page = NULL
+        except JournalLocked:
+            pass
 
-    cdef note_end(self):
+    cdef let_go(self):
+        """Everything that it has open, whatever of that there is. What it has locked is free then."""
+        self.drop(self.spare)
+        self.spare = NULL
+        if self.lock_file is not None:
+            self.lock_file.close()
+        if self.bounds_file is not None:
+            self.bounds_file.close()
+        if self.precommit is not None:
+            self.precommit.close()
+        self.buffer.page = NULL
+        self.close_descriptors()
+
+    cdef note_end(self, Deadline deadline):
         cdef jlog_page *page = self.buffer.page
         cdef jlog_slot *slot
-        self.users += 1  # a call like any other, and it must not close as the last one
-        try:
-            if page.sync_mode == JLOG_SYNC_NONE:
-                self.flush()
-            else:
-                self.sync()
-        finally:
-            self.users -= 1
+        if page.sync_mode == JLOG_SYNC_NONE:
+            self.flush(deadline)
+        else:
+            self.sync(deadline)
         slot = jlog_open_slot(page)
         fd = self.descriptor(slot.segment)
         if fd < 0:
             raise OSError(-fd, os.strerror(-fd), os.path.join(self.path, segment_name(slot.segment)))
         os.ftruncate(fd, slot.offset)
         page.reserved_end = slot.offset
-        self.bounds_file.update(closed=(slot.segment, slot.offset, slot.first_sequence))
+        self.bounds_file.update(closed=(slot.segment, slot.offset, slot.first_sequence), deadline=deadline)
 
 
 cdef Options page_options(options):

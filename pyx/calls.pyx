@@ -15,6 +15,7 @@ from jlog._core.encode cimport Body, pack
 from jlog._core.end cimport block_bytes
 from jlog._core.file cimport jlog_allocate, jlog_create_at, jlog_start_writeback, jlog_sync_data, jlog_write_at
 from jlog._core.format cimport JLOG_LEASE_STRIDE, JLOG_NONE, JLOG_STATE_BYTES_MAX, jlog_block_header, jlog_crc32c
+from jlog._core.lock cimport Deadline
 from jlog._core.member cimport (
     APPEND,
     COUNT,
@@ -29,6 +30,7 @@ from jlog._core.member cimport (
     NEEDS_SEGMENT,
     NEEDS_STATE,
     NEEDS_WRITE_OUT,
+    OPEN,
     ROLL,
     SIGNALS,
     SYNC_FAILED,
@@ -59,6 +61,7 @@ from jlog._core.roll cimport has_records
 from jlog._core.segment cimport SegmentFile
 
 from jlog._core.index import segment_end, write_index
+from jlog._core.lock import AT_ONCE, NEVER
 from jlog._core.recovery import segment_start
 from jlog._core.segment import SEGMENT_HEADER_BYTES, list_segments, segment_name
 from jlog.errors import CorruptJournal, JournalClosed, JournalFull, JournalLocked, RecordTooLarge
@@ -82,7 +85,7 @@ _hooks = {"after_roll": None, "make_room": None}
 
 def set_hooks(after_roll, make_room) -> None:
     """What lies above this layer: both are called with the journal's path and without locks. `after_roll` when this process
-    has rolled; `make_room` when the journal is at its limit."""
+    has rolled: it waits for nothing. `make_room`, with a deadline too, when the journal is at its limit."""
     _hooks.update(after_roll=after_roll, make_room=make_room)
 
 
@@ -90,17 +93,13 @@ cdef class Caller(Member):
     def __dealloc__(self):
         self.drop(self.spare)
 
-    cdef uint64_t run(self, Call *call, timeout) except? 0xFFFFFFFFFFFFFFFF:
+    cdef uint64_t run(self, Call *call, Deadline deadline) except? 0xFFFFFFFFFFFFFFFF:
         """Carries the call through. Returns its first sequence, for an append. Raises with nothing of it published."""
         cdef jlog_page *page
         cdef int status
-        if not self.usable():
-            raise closed_error(self.path)
+        self.pin()
         page = self.buffer.page
-        call.deadline_us = -1
-        if timeout is not None:
-            call.deadline_us = jlog_clock_us(CLOCK_MONOTONIC) + <int64_t> (timeout * 1e6)
-        self.pins += 1
+        call.deadline_us = deadline.until_us
         kept = []  # what the call points into
         try:
             while True:
@@ -128,31 +127,33 @@ cdef class Caller(Member):
                 elif status == NEEDS_PACKING:
                     kept.append(self.pack_open_block(call))
                 else:
-                    self.serve(status, call)
+                    self.serve(status, call, deadline)
         finally:
             try:
                 self.tidy_up(call)
             finally:
                 self.unpin()
 
-    cdef int serve(self, int status, Call *call) except -1:
+    cdef int serve(self, int status, Call *call, Deadline deadline) except -1:
         if status == SIGNALS:
             PyErr_CheckSignals()
+            if not self.may_call():  # the signal's handler has forked, and this is the child
+                raise closed_error(self.path)
         elif status == NEEDS_SEGMENT:
             if call.rolled:  # for the second time
                 self.seal(call.sealed_segment, call.sealed_end)
                 call.rolled = False
             self.prepare(call)
         elif status == NEEDS_LEASE:
-            self.lease(call.count)
+            self.lease(call.count, deadline)
         elif status == NEEDS_PATIENCE:
             self.wait_for_generation(call)
         elif status == NEEDS_STATE:
             self.check_state(call)
         elif status == NEEDS_ROOM:
-            self.make_room(call)
+            self.make_room(call, deadline)
         elif status == NEEDS_WRITE_OUT:
-            self.finish_closing(call)
+            self.finish_closing(call, deadline)
         else:
             self.raise_unless_done(status, call)
         return 0
@@ -200,14 +201,14 @@ cdef class Caller(Member):
 
     # --- The closing block --------------------------------------------------------------------------------------
 
-    cdef int finish_closing(self, Call *call) except -1:
+    cdef int finish_closing(self, Call *call, Deadline deadline) except -1:
         """Waits until the closing block is written; if its writer could not, or died, it is written here."""
         cdef int status
         with nogil:
             status = self.acquire(&self.buffer.page.write_lock, call)
             if status == DONE:
                 status = write_out_for(self, call)
-        return 0 if status == DONE else self.serve(status, call)
+        return 0 if status == DONE else self.serve(status, call, deadline)
 
     # --- What may refuse it -------------------------------------------------------------------------------------
 
@@ -223,7 +224,7 @@ cdef class Caller(Member):
                                  "live; delete keys by storing None")
         return 0
 
-    cdef int make_room(self, Call *call) except -1:
+    cdef int make_room(self, Call *call, Deadline deadline) except -1:
         """Others may have cleaned: first it counts anew. Then it cleans, the open segment too if all of it is read.
         JournalFull where that is not enough."""
         limit = self.buffer.page.limit_bytes
@@ -233,13 +234,13 @@ cdef class Caller(Member):
         call.made_room += 1
         if call.made_room == 2:
             if has_records(self.buffer.page):
-                self.roll()
+                self.roll(deadline)
             if _hooks["make_room"] is not None:
-                _hooks["make_room"](self.path)
-        self.count_sealed()
+                _hooks["make_room"](self.path, deadline)
+        self.count_sealed(deadline)
         return 0
 
-    def count_sealed(self) -> None:
+    def count_sealed(self, Deadline deadline not None=NEVER) -> None:
         """Tells the page how much the sealed segments hold: for limit_bytes."""
         cdef Call call
         while True:
@@ -250,7 +251,7 @@ cdef class Caller(Member):
                 call.sealed_bytes = sealed_bytes(self.path, self.uuid, call.segment)
             except FileNotFoundError:
                 continue  # cleaned in this moment
-            self.run(&call, None)
+            self.run(&call, deadline)
             if call.count:
                 return
 
@@ -269,10 +270,10 @@ cdef class Caller(Member):
         left = "nothing of this call is readable" if call.operation == APPEND else "what was appended before is readable"
         raise OSError(call.error, f"{os.strerror(call.error)}, {what}; {left}, and it can be made again", self.path)
 
-    cdef lease(self, uint64_t count):
+    cdef lease(self, uint64_t count, Deadline deadline):
         """Makes more numbers usable: durably in `bounds` before the page says so."""
         limit = self.buffer.page.next_sequence + count + JLOG_LEASE_STRIDE
-        self.bounds_file.update(lease_limit=limit, closed=None, durable=True)
+        self.bounds_file.update(lease_limit=limit, closed=None, durable=True, deadline=deadline)
         # To what this fdatasync has made durable, not to what another process may have written since.
         jlog_raise_to(&self.buffer.page.lease_limit, limit)
 
@@ -288,43 +289,55 @@ cdef class Caller(Member):
                 if _hooks["after_roll"] is not None:
                     _hooks["after_roll"](self.path)
             if call.switched and page.lease_limit < page.next_sequence + JLOG_LEASE_STRIDE // 2:
-                self.lease(0)
+                self.lease(0, AT_ONCE)
+        except JournalLocked:
+            pass  # another process writes `bounds`: the next call leases, there are numbers left
         except Exception as error:  # noqa: BLE001
             # Another process does it, or the next roll, or the append that cannot do without a lease: then it raises.
             logging.getLogger("jlog").warning("%s: left for later: %s", self.path, error)
         return 0
 
-    cdef unpin(self):
-        """The mapping stays while any call is under way; the last one closes what was given back meanwhile."""
-        self.pins -= 1
-        if self.pins == 0 and self.users == 0 and self.attached:
-            self.close()
+    cdef int pin(self) except -1:
+        """The mapping and the descriptors stay until unpin(). Raises JournalClosed where it is closed, or about to be."""
+        if not self.may_call():
+            raise closed_error(self.path)
+        self.pins += 1
+        return 0
 
-    cdef close(self):
+    cdef unpin(self):
+        """The last call to end closes what was given back meanwhile; what fails in that is not the call's failure."""
+        self.pins -= 1
+        if self.pins == 0 and self.users == 0 and self.life == OPEN:
+            try:
+                self.finish(self.closing_deadline)
+            except Exception as error:  # noqa: BLE001
+                logging.getLogger("jlog").warning("%s: closing it: %s", self.path, error)
+
+    cdef finish(self, Deadline deadline):
         raise AssertionError("an Attachment knows how")
 
-    def flush(self, timeout=None) -> None:
+    def flush(self, Deadline deadline not None=NEVER) -> None:
         """Every record appended before is in its segment file when this returns."""
         cdef Call call
         memset(&call, 0, sizeof(call))
         call.operation = FLUSH
-        self.run(&call, timeout)  # it counts itself: whoever closes meanwhile takes the mapping along
+        self.run(&call, deadline)
 
-    def roll(self, timeout=None) -> None:
+    def roll(self, Deadline deadline not None=NEVER) -> None:
         """Closes the open segment, if it has a record, and opens the next."""
         cdef Call call
         memset(&call, 0, sizeof(call))
         call.operation = ROLL
-        self.run(&call, timeout)
+        self.run(&call, deadline)
 
-    def roll_if_due(self, timeout=None) -> None:
+    def roll_if_due(self, Deadline deadline not None=NEVER) -> None:
         """Rolls where the period is over that the open segment's records come from: if nobody appends, nobody else does."""
         cdef jlog_page *page = self.buffer.page
         cdef Call call
         if page.period_us != 0 and jlog_period_is_over(page, jlog_clock_us(CLOCK_REALTIME)):
             memset(&call, 0, sizeof(call))
             call.operation = TURN
-            self.run(&call, timeout)
+            self.run(&call, deadline)
 
     @property
     def written_place(self) -> tuple:
@@ -422,7 +435,7 @@ cdef class Caller(Member):
         """A file that was prepared and not needed serves the next roll, unless it holds this call's records."""
         if call.prepared == NULL:
             return 0
-        if self.spare == NULL and call.prepared.fd >= 0 and self.usable() and not (
+        if self.spare == NULL and call.prepared.fd >= 0 and self.may_call() and not (
                 call.prepared.has_block or call.prepared.spoiled or call.prepared.replaces != JLOG_NONE):
             self.spare = call.prepared
         else:

@@ -23,10 +23,11 @@ from jlog._core.format cimport (
     jlog_position,
     jlog_structure_crc,
 )
-from jlog._core.lock cimport BOUNDS_BYTE
+from jlog._core.lock cimport BOUNDS_BYTE, Deadline
 from jlog._core.page cimport jlog_clock_us
 
-from jlog.errors import CorruptJournal, UnsupportedFormat
+from jlog._core.lock import NEVER
+from jlog.errors import CorruptJournal, JournalClosed, UnsupportedFormat
 from jlog.files import Directory, open_file
 
 cdef extern from "<fcntl.h>" nogil:
@@ -175,14 +176,16 @@ cdef class BoundsFile:
         return Bounds(bounds.first_sequence, bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence,
                       bounds.lease_limit, closed)
 
-    def update(self, *, first_sequence=0, mark=None, lease_limit=0, closed=..., bint durable=False):
+    def update(self, *, first_sequence=0, mark=None, lease_limit=0, closed=..., bint durable=False,
+               Deadline deadline not None=NEVER):
         """Raises what is given to at least this; `closed` is set as given, None takes it away. Returns the result.
+        JournalLocked, with nothing changed, where others write it until the deadline.
 
         `durable`: it has survived a power loss when this returns, otherwise perhaps.
         """
         cdef jlog_bounds bounds
         cdef int error
-        with self._mutex, self._lock_file.held(BOUNDS_BYTE):
+        with self._lock_file.held(BOUNDS_BYTE, deadline=deadline, what=f"was writing {self.path}", mutex=self._mutex):
             if not self.read_into(&bounds):
                 self.read()
             bounds.first_sequence = max(bounds.first_sequence, first_sequence)
@@ -236,18 +239,29 @@ def birth_us(int fd) -> int:
     return jlog_birth_us(fd)
 
 
-def read_position(int fd, bytes uuid not None, str path not None):
+cdef int descriptor_of(file, path) except -1:
+    """Of a LockFile, which another thread may close: good until the GIL is let go. Or the descriptor that `file` is."""
+    if not isinstance(file, LockFile):
+        return file
+    if not (<LockFile> file).is_open():
+        raise JournalClosed(f"{path}: the reader that had it open is closed; open a new one")
+    return (<LockFile> file).fd
+
+
+def read_position(file, bytes uuid not None, str path not None):
     """Where the position file stands. CorruptJournal where both copies are damaged: it then holds everything back."""
     cdef jlog_position position
+    cdef int fd = descriptor_of(file, path)
     if not read_copies(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path):
         raise CorruptJournal(path, 0, "neither copy of the position is valid; set it again with `jlogtool subscriber set` "
                                       "or `jlogtool checkpoint set`, until then every record is kept")
     return Position(position.sequence, position.epoch, position.moved_us)
 
 
-def write_position(int fd, bytes uuid not None, uint64_t epoch, uint64_t sequence, str path not None):
+def write_position(file, bytes uuid not None, uint64_t epoch, uint64_t sequence, str path not None):
     """Moves it. It survives the death of the process; a power loss only once the file is synced."""
     cdef jlog_position position
+    cdef int fd = descriptor_of(file, path)
     if not read_copies(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path):
         memset(&position, 0, sizeof(position))
     position.epoch = epoch

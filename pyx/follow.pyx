@@ -6,31 +6,15 @@ from libc.stdint cimport int64_t, uint32_t
 from jlog._core.cursor cimport Cursor, give, take
 from jlog._core.format cimport jlog_record
 from jlog._core.iterate cimport next_record, to_next_record
-from jlog._core.page cimport jlog_clock_us, jlog_futex_wait
+from jlog._core.lock cimport Deadline
+from jlog._core.page cimport jlog_futex_wait
 from jlog._core.wake cimport WakeWord
 
 cdef enum:
-    CLOCK_MONOTONIC = 1
     SPIN_TURNS = 20  # some 10 us: a busy writer's next record comes sooner than a sleep would end
     SLICE_US = 1_000_000  # a writer may die between publishing and waking
     POLL_MIN_US = 1_000
     POLL_MAX_US = 50_000
-
-
-cdef class Deadline:
-    """So many seconds from now; None: never."""
-
-    cdef int64_t until_us  # -1: never
-
-    def __init__(self, timeout):
-        self.until_us = -1
-        if timeout is not None and timeout < 1e9:  # some 30 years, and what is to be an int below
-            self.until_us = jlog_clock_us(CLOCK_MONOTONIC) + <int64_t> (max(timeout, 0) * 1e6)
-
-    cdef int64_t left_us(self, int64_t at_most) noexcept:
-        if self.until_us < 0:
-            return at_most
-        return max(0, min(at_most, self.until_us - jlog_clock_us(CLOCK_MONOTONIC)))
 
 
 def wait(Cursor cursor not None, Deadline deadline not None) -> bool:

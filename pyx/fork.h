@@ -4,11 +4,16 @@
 #ifndef JLOG_FORK_H
 #define JLOG_FORK_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #ifndef MADV_WIPEONFORK
@@ -56,36 +61,61 @@ static const uint64_t *jlog_process_token(void)
     return jlog_process.token;
 }
 
-/* Returns 0 or ENOMEM. */
-static int jlog_close_in_child(int fd)
+/* Makes room to note one descriptor more. Under the mutex. Returns 0 or ENOMEM. */
+static int jlog_make_room(void)
 {
-    int error = 0;
+    const size_t room = jlog_process.room * 2 + 16;
+    int *larger;
+
+    if (jlog_process.count < jlog_process.room)
+        return 0;
+    larger = realloc(jlog_process.descriptors, room * sizeof *larger);
+    if (larger == NULL)
+        return ENOMEM;
+    jlog_process.descriptors = larger;
+    jlog_process.room = room;
+    return 0;
+}
+
+/* Opens a file that is no symbolic link, and notes the descriptor for closing in a child: one step for a fork, which waits
+ * for the mutex. So no child ever has the descriptor, and what it locks is free once this process dies. Called without
+ * the GIL: a thread that forks keeps the GIL while it waits. Returns the descriptor, which is above those of standard input,
+ * output and error; or -errno. */
+static int jlog_open_for_locks(const char *path, int flags, unsigned mode)
+{
+    int fd = -1, low, error;
 
     pthread_mutex_lock(&jlog_process.mutex);
-    if (jlog_process.count == jlog_process.room) {
-        const size_t room = jlog_process.room * 2 + 16;
-        int *larger = realloc(jlog_process.descriptors, room * sizeof *larger);
-
-        if (larger == NULL)
-            error = ENOMEM;
-        else
-            jlog_process.descriptors = larger, jlog_process.room = room;
+    error = jlog_make_room();
+    while (error == 0 && (fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, (mode_t)mode)) < 0 && errno == EINTR)
+        ;
+    if (error == 0 && fd < 0)
+        error = errno;
+    if (fd >= 0 && fd <= STDERR_FILENO) {
+        low = fd;
+        fd = fcntl(low, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        error = fd < 0 ? errno : 0;
+        close(low);
     }
     if (error == 0)
         jlog_process.descriptors[jlog_process.count++] = fd;
     pthread_mutex_unlock(&jlog_process.mutex);
-    return error;
+    return error == 0 ? fd : -error;
 }
 
-/* Closes it here and takes it off the list, in one step for a fork. */
+/* Closes it here and takes it off the list, in one step for a fork. What it has locked is let go of first: a child that was
+ * forked a moment ago may not have closed its own yet, and until then the locks would stay. */
 static void jlog_close_now(int fd)
 {
+    struct flock all = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+
     pthread_mutex_lock(&jlog_process.mutex);
     for (size_t i = 0; i < jlog_process.count; i++)
         if (jlog_process.descriptors[i] == fd) {
             jlog_process.descriptors[i] = jlog_process.descriptors[--jlog_process.count];
             break;
         }
+    fcntl(fd, F_OFD_SETLK, &all);
     close(fd);
     pthread_mutex_unlock(&jlog_process.mutex);
 }

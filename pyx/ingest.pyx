@@ -168,13 +168,13 @@ cdef object spoiled(path, offset, reason):
     return JournalError(f"{path}: at byte {offset}: {reason}; the file is to be written anew")
 
 
-cdef object adopt(Caller caller, str path, pieces, dict state, timeout):
+cdef object adopt(Caller caller, str path, pieces, dict state, Deadline deadline):
     """Makes the file the newest segment. Returns its first sequence; None, with nothing done, where that cannot be."""
     cdef Call call
     cdef jlog_page *page = caller.buffer.page
     end = end_of(pieces)
     for _ in range(TRIES):
-        caller.flush(timeout)
+        caller.flush(deadline)
         place = empty_place(caller)
         if place is None:
             continue
@@ -201,7 +201,7 @@ cdef object adopt(Caller caller, str path, pieces, dict state, timeout):
         call.last_offset, call.end = pieces[-1].offset, end
         if not prepare(caller, &call, path, pieces, state, (segment, offset, sequence)):
             return None
-        caller.run(&call, timeout)
+        caller.run(&call, deadline)
         if call.adopted:
             return call.sequence
     return None

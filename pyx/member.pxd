@@ -45,6 +45,13 @@ cdef struct Packed:
     uint32_t size
     uint32_t crc
 
+# The life of an attachment, in this order. It is changed with the GIL held.
+cdef enum:
+    OPENING = 0
+    OPEN = 1
+    CLOSING = 2
+    CLOSED = 3
+
 cdef enum:
     RETAINED_MAX = 32  # twice what the mark may stay behind
 
@@ -131,14 +138,16 @@ cdef class Member:
     cdef readonly object bounds_file
     cdef jlog_buffer buffer
     cdef readonly int slot
-    cdef bint attached
+    cdef int life
+    cdef unsigned long worker  # the thread that opens or closes it
     # Descriptors of segments that this process writes to: the open one, and older ones that are not synced yet. Changed
     # under the append lock and the leaf mutex.
     cdef Descriptor open
     cdef Descriptor retained[RETAINED_MAX]
     cdef int retained_count
 
-    cdef bint usable(self) noexcept nogil
+    cdef bint may_call(self) noexcept
+    cdef void close_descriptors(self) noexcept nogil
     cdef int descriptor(self, uint64_t segment) noexcept nogil
     cdef void adopt_descriptor(self, uint64_t segment, int fd, uint64_t opened) noexcept nogil
     cdef int borrow_descriptor(self, uint64_t segment, uint64_t *opened) noexcept nogil

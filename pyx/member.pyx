@@ -55,6 +55,9 @@ from jlog._core.page cimport (
 from jlog._core.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, check_block_in_place
 
 
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident()
+
 cdef extern from "<fcntl.h>" nogil:
     int fcntl(int fd, int command, ...)
     enum:
@@ -112,17 +115,21 @@ cdef class Member:
         self.open.segment = JLOG_NONE
 
     def __dealloc__(self):
-        cdef int i
-        if self.open.fd >= 0:
-            close(self.open.fd)
-        for i in range(self.retained_count):
-            close(self.retained[i].fd)
+        self.close_descriptors()
+
+    cdef void close_descriptors(self) noexcept nogil:
+        """All that it has, once. Nobody is in a call."""
+        self.forget_descriptors(JLOG_NONE)
         if self.directory >= 0:
             close(self.directory)
+            self.directory = -1
 
-    cdef bint usable(self) noexcept nogil:
-        """False in a child of the process that made it, and once it is closed."""
-        return self.attached and self.lock_file.is_open()
+    cdef bint may_call(self) noexcept:
+        """Whether a call of this thread may begin: not before it is open, not once it is about to close, but for what the
+        closing itself does, and never in a child of the process that made it."""
+        if self.life == OPEN or (self.life == CLOSING and self.worker == PyThread_get_thread_ident()):
+            return self.lock_file.is_open()
+        return False
 
     cdef int descriptor(self, uint64_t segment) noexcept nogil:
         """Of the open segment, or -errno. Under the append lock."""

@@ -101,6 +101,7 @@ struct jlog_page {
     uint32_t sync_arrivals;                              /* calls that wanted it, ever */
     uint32_t sync_served;                                /* of these, when the last fdatasync began */
     uint32_t sync_group;                                 /* so many came for the last one and during it */
+    uint32_t sync_leads;                                 /* how often the sync word was taken to lead */
     uint64_t syncing;                                    /* the number of a sync that may have failed unheard; 0: none */
     uint64_t durable_generation;                         /* the blocks of all generations before it are synced */
     uint64_t durable_end;
@@ -109,6 +110,7 @@ struct jlog_page {
 
     uint32_t wake_counter __attribute__((aligned(64)));  /* futex of waiting readers */
     uint32_t wake_flag;
+    uint32_t sync_stuck;                                 /* the lead that somebody has waited for in vain */
 
     uint64_t generation __attribute__((aligned(64)));
     struct jlog_slot slots[2];

@@ -131,6 +131,7 @@ cdef extern from "page.h" nogil:
         uint32_t sync_arrivals
         uint32_t sync_served
         uint32_t sync_group
+        uint32_t sync_leads
         uint64_t syncing
         uint64_t durable_generation
         uint64_t durable_end
@@ -138,6 +139,7 @@ cdef extern from "page.h" nogil:
         uint64_t sync_number
         uint32_t wake_counter
         uint32_t wake_flag
+        uint32_t sync_stuck
         uint64_t generation
         jlog_slot slots[2]
         int64_t explicit_max_us

@@ -2,6 +2,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from jlog._core.calls cimport Caller
 from jlog._core.copies cimport Mark
+from jlog._core.lock cimport Deadline
 
 cdef class Syncer(Caller):
     cdef uint64_t synced_incarnation  # whose name is in the directory for certain
@@ -10,12 +11,14 @@ cdef class Syncer(Caller):
     cdef object upkeep
     cdef int64_t kept_up_us
 
-    cdef int make_durable(self, timeout) except -1
+    cdef int make_durable(self, Deadline deadline) except -1
     cdef bint take_sync_lock(self) noexcept
-    cdef int wait_durable(self, uint64_t wanted, timeout) except -1
+    cdef bint is_stuck(self) noexcept
+    cdef bint take_sync_lock_from_dead(self) noexcept
+    cdef int wait_durable(self, uint64_t wanted, Deadline deadline) except -1
     cdef int64_t gather_us(self, uint32_t arrival) noexcept
-    cdef int lead(self, uint64_t wanted, timeout) except -1
-    cdef int sync_alone(self, timeout) except -1
+    cdef int lead(self, uint64_t wanted, Deadline deadline) except -1
+    cdef int sync_alone(self, Deadline deadline) except -1
     cdef int tell(self, const Mark *mark, bint has_word) except -1
     cdef int sync_written(self, Mark *mark, bint alone) except -1
     cdef int sync_segment(self, uint64_t segment, uint64_t end, uint64_t number) except -1

@@ -14,10 +14,13 @@ from libc.string cimport memset
 from jlog._core.copies cimport BoundsFile, Mark
 from jlog._core.file cimport jlog_sync_data, jlog_sync_directory
 from jlog._core.format cimport JLOG_NONE
+from jlog._core.lock cimport Deadline
 from jlog._core.member cimport DONE, Call
 from jlog._core.page cimport (
     JLOG_FAILPOINT,
+    JLOG_OWNERS_MAX,
     JLOG_SYNC_INTERVAL,
+    JLOG_WAITERS,
     jlog_add32,
     jlog_add64,
     jlog_clock_us,
@@ -35,7 +38,7 @@ from jlog._core.page cimport (
     jlog_wake,
 )
 
-from jlog._core.calls import closed_error
+from jlog._core.lock import NEVER
 from jlog._core.recovery import write_again
 from jlog._core.segment import list_segments, segment_name
 from jlog.errors import JournalError
@@ -60,7 +63,7 @@ cdef enum:
     UPKEEP_BYTES = 1 << 30
     UPKEEP_PAUSE_US = 1_000_000
 
-UPKEEP_TIMEOUT = 0.2  # seconds for the append lock: whoever has it may be stopped, and a close waits for the thread
+UPKEEP_TIMEOUT = 1.0  # seconds for all locks: whoever has one may be stopped, and a close waits for the thread
 STOP_SECONDS = 10  # for an fdatasync that takes so long; then it ends when it ends
 
 
@@ -84,18 +87,16 @@ cdef void leave_turn() noexcept nogil:
 
 
 cdef class Syncer(Caller):
-    def sync(self, timeout=None) -> int:
+    def sync(self, Deadline deadline not None=NEVER) -> int:
         """Every record appended before survives a power loss when this returns. Returns the durable end."""
-        if not self.usable():
-            raise closed_error(self.path)
-        self.pins += 1
+        self.pin()
         try:
-            self.make_durable(timeout)
+            self.make_durable(deadline)
             return self.durable_end
         finally:
             self.unpin()
 
-    cdef int make_durable(self, timeout) except -1:
+    cdef int make_durable(self, Deadline deadline) except -1:
         """All that is published now. Pinned."""
         cdef jlog_page *page = self.buffer.page
         cdef uint64_t generation
@@ -106,17 +107,19 @@ cdef class Syncer(Caller):
             empty = jlog_load_acquire(&page.slots[generation & 1].word) == 0
             if jlog_load_acquire(&page.generation) == generation:
                 break
-        return self.wait_durable(generation if empty else generation + 1, timeout)
+        return self.wait_durable(generation if empty else generation + 1, deadline)
 
-    cdef int wait_durable(self, uint64_t wanted, timeout) except -1:
-        """Until the blocks of all generations before `wanted` are synced, by this one or another that has the sync word."""
+    cdef int wait_durable(self, uint64_t wanted, Deadline deadline) except -1:
+        """Until the blocks of all generations before `wanted` are synced, by this one or another that has the sync word. Once
+        the deadline has passed, or the one that has the word seems to be stopped, this one syncs beside it."""
         cdef jlog_page *page = self.buffer.page
-        cdef uint32_t counter, last, arrival
+        cdef uint32_t counter, last, arrival, leads, last_leads
         cdef int64_t began_us, pause_us
         if jlog_load_acquire(&page.durable_generation) >= wanted:
             return 0
         arrival = jlog_add32(&page.sync_arrivals, 1)
-        last, began_us = jlog_load32_acquire(&page.sync_counter), jlog_clock_us(CLOCK_MONOTONIC)
+        last, last_leads = jlog_load32_acquire(&page.sync_counter), jlog_load32_acquire(&page.sync_leads)
+        began_us = jlog_clock_us(CLOCK_MONOTONIC)
         while True:
             counter = jlog_load32_acquire(&page.sync_counter)
             if jlog_load_acquire(&page.durable_generation) >= wanted:
@@ -125,12 +128,16 @@ cdef class Syncer(Caller):
             pause_us = self.gather_us(arrival)
             if pause_us == 0:
                 if jlog_try_lock(&page.sync_lock, self.buffer.owner):
-                    return self.lead(wanted, timeout)
+                    return self.lead(wanted, deadline)
                 pause_us = SLICE_US
             if page.sync_error != 0:
                 self.fail_sync(page.sync_error)
-            if counter != last:
-                last, began_us = counter, jlog_clock_us(CLOCK_MONOTONIC)
+            leads = jlog_load32_acquire(&page.sync_leads)
+            if self.is_stuck():
+                return self.lead(wanted, deadline) if self.take_sync_lock_from_dead() else self.sync_alone(deadline)
+            if counter != last or leads != last_leads:
+                last, last_leads, began_us = counter, leads, jlog_clock_us(CLOCK_MONOTONIC)
+            pause_us = deadline.left_us(pause_us)
             with nogil:
                 leave_turn()
                 jlog_futex_wait(&page.sync_counter, counter, pause_us)
@@ -139,9 +146,12 @@ cdef class Syncer(Caller):
                 continue
             PyErr_CheckSignals()
             if self.take_sync_lock():
-                return self.lead(wanted, timeout)
+                return self.lead(wanted, deadline)
             if jlog_clock_us(CLOCK_MONOTONIC) - began_us > ALONE_AFTER_US:
-                return self.sync_alone(timeout)
+                page.sync_stuck = leads  # for all that come after, until that lead ends
+                return self.sync_alone(deadline)
+            if deadline.left_us(1) == 0:
+                return self.sync_alone(deadline)
 
     cdef int64_t gather_us(self, uint32_t arrival) noexcept:
         """How long this one waits for others to come; 0 if it is to lead. Those that the last sync served are about to come
@@ -168,27 +178,39 @@ cdef class Syncer(Caller):
             status = self.acquire(&self.buffer.page.sync_lock, &call)
         return status == DONE
 
-    cdef int lead(self, uint64_t wanted, timeout) except -1:
+    cdef bint is_stuck(self) noexcept:
+        """Whether somebody has waited in vain for the one that has the sync word now."""
+        cdef jlog_page *page = self.buffer.page
+        return jlog_load32_acquire(&page.sync_lock) != 0 and page.sync_leads == page.sync_stuck
+
+    cdef bint take_sync_lock_from_dead(self) noexcept:
+        """Without waiting for an owner that lives."""
+        cdef uint32_t *word = &self.buffer.page.sync_lock
+        cdef uint32_t owner = jlog_load32_acquire(word) & ~JLOG_WAITERS
+        return 0 < owner <= JLOG_OWNERS_MAX and owner != self.buffer.owner and self.take_over(word, owner) == DONE
+
+    cdef int lead(self, uint64_t wanted, Deadline deadline) except -1:
         """With the sync word: writes out the open block, and syncs for all who wait."""
         cdef jlog_page *page = self.buffer.page
         cdef uint32_t served = page.sync_served
         cdef Mark mark
         mark.segment = JLOG_NONE
+        page.sync_leads += 1
         leave_turn()
         try:
             if jlog_load_acquire(&page.durable_generation) < wanted:
                 page.sync_served = jlog_load32_acquire(&page.sync_arrivals)
-                self.flush(timeout)
+                self.flush(deadline)
                 self.sync_written(&mark, False)
                 page.sync_group = jlog_load32_acquire(&page.sync_arrivals) - served
         finally:
             self.tell(&mark, True)
         return 0
 
-    cdef int sync_alone(self, timeout) except -1:
+    cdef int sync_alone(self, Deadline deadline) except -1:
         """Beside whoever has the word, which may be stopped and know of a failure."""
         cdef Mark mark
-        self.flush(timeout)
+        self.flush(deadline)
         self.sync_written(&mark, True)
         return self.tell(&mark, False)
 
@@ -299,20 +321,20 @@ cdef class Syncer(Caller):
 
     def start_upkeep(self) -> None:
         # At the end of the interpreter no thread can be started any more, and nothing is written from time to time.
-        if self.upkeep is None and threading.main_thread().is_alive():
-            self.upkeep = Upkeep(self)
-
-    def stop_upkeep(self, wait=True) -> bool:
-        """False where there was none. What the thread is at is pinned, and done before the mapping goes. `wait`: it is
-        over when this returns, unless it hangs."""
-        upkeep, self.upkeep = self.upkeep, None
-        if upkeep is not None:
-            upkeep.stop(wait)
-        return upkeep is not None
+        if not threading.main_thread().is_alive():
+            return
+        upkeep = Upkeep(self)
+        if self.upkeep is None:  # no other thread has made one meanwhile
+            self.upkeep = upkeep
+            try:
+                upkeep.start()
+            except BaseException:
+                self.upkeep = None
+                raise
 
     def upkeep_pause(self):
         """Seconds until keep_up() is called next, None once it is closed."""
-        if not self.usable():
+        if not self.may_call():
             return None
         return max(min(UPKEEP_PAUSE_US, self.sync_pause_us()), 1000) / 1e6
 
@@ -324,9 +346,9 @@ cdef class Syncer(Caller):
     def keep_up(self) -> None:
         """Syncs by interval; and what is written, from time to time, so that a recovery has little to read. Lets go of
         segments that others have synced or cleaned."""
-        if not self.usable():
+        if not self.may_call():
             return
-        self.pins += 1
+        self.pin()
         try:
             self.forget_descriptors(self.buffer.page.durable_segment)
             self.forget_cleaned()
@@ -341,8 +363,9 @@ cdef class Syncer(Caller):
         if page.sync_mode == JLOG_SYNC_INTERVAL:
             if now_us - self.kept_up_us >= self.sync_pause_us() - UPKEEP_PAUSE_US // 2:
                 self.kept_up_us = now_us
-                self.make_durable(UPKEEP_TIMEOUT)
+                self.make_durable(Deadline(UPKEEP_TIMEOUT))
         elif self.is_due(now_us) and self.take_sync_lock():
+            page.sync_leads += 1
             self.kept_up_us = now_us
             mark.segment = JLOG_NONE
             try:
@@ -374,8 +397,14 @@ class Upkeep:
         self._process = os.getpid()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"jlog {syncer.path}", daemon=True)
-        self._thread.start()
+
+    def start(self):
         _running.add(self)
+        try:
+            self._thread.start()
+        except BaseException:
+            _running.discard(self)
+            raise
 
     def _run(self):
         told = None
@@ -390,12 +419,12 @@ class Upkeep:
                 told = str(error)
         _running.discard(self)
 
-    def stop(self, wait=True):
+    def stop(self, wait=True, deadline=NEVER):
         if os.getpid() != self._process:
             return  # in a child the thread does not exist, and its locks may be taken for ever
         self._stop.set()
         if wait and self._thread is not threading.current_thread():
-            self._thread.join(STOP_SECONDS)
+            self._thread.join(deadline.at_most(STOP_SECONDS).left())
 
 
 def _stop_all():

@@ -11,6 +11,7 @@ from jlog._core.attachment cimport Attachment
 from jlog._core.encode cimport Body, as_bytes
 from jlog._core.format cimport JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
 from jlog._core.ingest cimport adopt
+from jlog._core.lock cimport Deadline
 
 from jlog._core.member cimport APPEND, Call
 from jlog._core.page cimport (
@@ -30,10 +31,10 @@ from jlog._core.rows cimport body_of_arrow
 
 from jlog._core.attachment import attach, detach
 from jlog._core.calls import closed_error
-from jlog._core.lock import when_nothing_is_held
+from jlog._core.lock import NEVER, when_nothing_is_held
 from jlog.errors import JournalLocked, RecordTooLarge
 from jlog.filesystem import journal_path
-from jlog.options import writer_options
+from jlog.options import check_lock_timeout, writer_options
 
 cdef enum:
     QUICK_TURNS = 200  # what may be spun away with the GIL held
@@ -65,8 +66,9 @@ cdef class Writer:
     sync: "none", "interval" (each sync_interval seconds, default 1.0) or "append": an append returns after an fdatasync,
         which all who append at that time share.
     exclusive: the only writing process; JournalLocked while another one writes, and for others as long as this lives.
-    lock_timeout: seconds to wait for what another process does, its append or its opening, before JournalLocked; None: for
-        ever. Ctrl-C gets through.
+    lock_timeout: seconds that one call waits in all for what other processes and threads do, at whichever locks it meets,
+        before JournalLocked; None: for ever. Ctrl-C gets through. A close that meets its limit closes all the same, and the
+        next to open makes up for what is left.
     create: False raises JournalNotFound instead of making the journal.
     """
 
@@ -90,26 +92,25 @@ cdef class Writer:
         self.given = dict(precommit=precommit, compression=compression, segment_bytes=segment_bytes, roll=roll, sync=sync,
                           sync_interval=sync_interval, retention=retention, exclusive=exclusive, lock_timeout=lock_timeout,
                           create=create)
-        if lock_timeout is not None and not lock_timeout >= 0:
-            raise ValueError(f"lock_timeout is seconds, at least 0, or None to wait for ever, not {lock_timeout!r}")
+        self.lock_timeout = check_lock_timeout(lock_timeout)
+        deadline = self.deadline()
         capacity, options = writer_options(self.path, precommit, dict(
             compression=compression, segment_bytes=segment_bytes, roll=roll, sync=sync, sync_interval=sync_interval,
-            retention=retention), create)
-        self.attachment = attach(self.path, capacity=capacity, timeout=lock_timeout)
+            retention=retention), create, deadline)
+        self.attachment = attach(self.path, capacity=capacity, deadline=deadline)
         self.buffered = capacity != 0
         self.exclusive = exclusive
-        self.lock_timeout = lock_timeout
         try:
             self.attachment.take_writers(exclusive)
             try:
-                self.attachment.change_options(options, lock_timeout)
+                self.attachment.change_options(options, deadline)
                 self.attachment.start_upkeep()
             except BaseException:
                 self.attachment.give_writers(exclusive)
                 raise
         except BaseException:
             attachment, self.attachment = self.attachment, None
-            detach(attachment)
+            detach(attachment, deadline=deadline)
             raise
         self.buffer = &self.attachment.buffer
         self.process = self.attachment.lock_file.process
@@ -121,6 +122,10 @@ cdef class Writer:
     def __repr__(self):
         state = "closed" if self.token == CLOSED else f"next_sequence={self.next_sequence}"
         return f"<jlog.Writer {self.path!r} {state}>"
+
+    cdef Deadline deadline(self):
+        """Of a call that begins now."""
+        return NEVER if self.lock_timeout is None else Deadline(self.lock_timeout)
 
     cdef int raise_if_closed(self) except -1:
         if self.token == CLOSED or self.process[0] != self.token:
@@ -155,13 +160,15 @@ cdef class Writer:
                 jlog_unlock(&page.append_lock)
                 jlog_wake(page)
                 if sequence >= 0:
-                    return sequence if page.sync_mode != JLOG_SYNC_APPEND else self.durable(self.attachment, sequence)
+                    if page.sync_mode != JLOG_SYNC_APPEND:
+                        return sequence
+                    return self.durable(self.attachment, sequence, self.deadline())
         return self.append_slowly(value, key, headers, timestamp_us)
 
-    cdef object durable(self, Attachment attachment, sequence):
+    cdef object durable(self, Attachment attachment, sequence, Deadline deadline):
         """With sync="append" a call returns when its records survive a power loss."""
         try:
-            attachment.sync(self.lock_timeout)
+            attachment.sync(deadline)
         except JournalLocked as error:
             raise JournalLocked(f"{self.path}: what this call has appended from sequence {sequence} on can be read and is not "
                                 "durable yet: another process held the append lock, or was writing a block, for the whole "
@@ -189,7 +196,9 @@ cdef class Writer:
                 jlog_unlock(&page.append_lock)
                 jlog_wake(page)
                 if sequence >= 0:
-                    return sequence if page.sync_mode != JLOG_SYNC_APPEND else self.durable(self.attachment, sequence)
+                    if page.sync_mode != JLOG_SYNC_APPEND:
+                        return sequence
+                    return self.durable(self.attachment, sequence, self.deadline())
         return self.extend_body(body, None)
 
     def extend(self, values, /, keys=None, headers=None, timestamps_us=None, state=None):
@@ -245,15 +254,16 @@ cdef class Writer:
         extend does; ValueError for pieces that are not the builder's; JournalError where the file was cut off.
         """
         cdef Attachment attachment = self.attachment
+        cdef Deadline deadline = self.deadline()
         self.raise_if_closed()
         entries = {as_bytes(key): None if value is None else as_bytes(value) for key, value in (state or {}).items()}
         self.raise_if_closed()
-        attachment.pins += 1
+        attachment.pin()
         try:
-            sequence = adopt(attachment, os.fspath(path), pieces, entries, self.lock_timeout)
+            sequence = adopt(attachment, os.fspath(path), pieces, entries, deadline)
             if sequence is None or attachment.buffer.page.sync_mode != JLOG_SYNC_APPEND:
                 return sequence
-            return self.durable(attachment, sequence)
+            return self.durable(attachment, sequence, deadline)
         finally:
             attachment.unpin()
 
@@ -286,15 +296,18 @@ cdef class Writer:
         call.count = len(items)
         call.explicit_max_us = INT64_MIN
         # Pinned: what follows lets other threads run, and one of them may close this writer.
-        attachment.pins += 1
+        attachment.pin()
         try:
             return self.carry_through(attachment, &call)
         finally:
             attachment.unpin()
 
     cdef object carry_through(self, Attachment attachment, Call *call):
-        cdef uint64_t sequence = attachment.run(call, self.lock_timeout)
-        return sequence if attachment.buffer.page.sync_mode != JLOG_SYNC_APPEND else self.durable(attachment, sequence)
+        cdef Deadline deadline = self.deadline()
+        cdef uint64_t sequence = attachment.run(call, deadline)
+        if attachment.buffer.page.sync_mode != JLOG_SYNC_APPEND:
+            return sequence
+        return self.durable(attachment, sequence, deadline)
 
     def extend_body(self, Body body not None, state=None):
         """extend with what a body holds: all of it or none. Returns the sequence of the first. A body is appended once."""
@@ -304,7 +317,7 @@ cdef class Writer:
         if not state and body.count == 0:
             return self.next_sequence
         # Pinned: what follows lets other threads run, and one of them may close this writer.
-        attachment.pins += 1
+        attachment.pin()
         try:
             return self.extend_pinned(attachment, body, state)
         finally:
@@ -331,18 +344,18 @@ cdef class Writer:
         """Hands the pre-commit buffer to the segment file. No record needs it: readers see them, and they survive the
         death of any process, without."""
         self.raise_if_closed()
-        self.attachment.flush(self.lock_timeout)
+        self.attachment.flush(self.deadline())
 
     def sync(self):
         """Returns when every record appended before survives a power loss: flush, then an fdatasync that concurrent
         callers share. OSError where it failed: then every writer raises until all have closed and one opens anew."""
         self.raise_if_closed()
-        self.attachment.sync(self.lock_timeout)
+        self.attachment.sync(self.deadline())
 
     def roll(self):
         """Closes the newest segment and opens the next; nothing where it has no record yet."""
         self.raise_if_closed()
-        self.attachment.roll(self.lock_timeout)
+        self.attachment.roll(self.deadline())
 
     def close(self):
         """Flushes, and gives the journal back; the last writer of all processes cuts the preallocated end off. A second
@@ -354,14 +367,15 @@ cdef class Writer:
         in_child = self.process[0] != self.token
         self.token = CLOSED
         attachment, self.attachment = self.attachment, None
+        deadline = self.deadline()
         if in_child:
             return
         try:
             if attachment.buffer.page.sync_error == 0:
-                attachment.flush(self.lock_timeout)
+                attachment.flush(deadline)
         finally:
             attachment.give_writers(self.exclusive)
-            detach(attachment)
+            detach(attachment, deadline=deadline)
 
     def __enter__(self):
         self.raise_if_closed()
@@ -377,7 +391,7 @@ cdef class Writer:
             self.token = CLOSED
             if not in_child:
                 attachment.give_writers(self.exclusive)
-                when_nothing_is_held(partial(detach, attachment, wait=False))
+                when_nothing_is_held(partial(detach, attachment, wait=False, deadline=self.deadline()))
 
     @property
     def next_sequence(self):

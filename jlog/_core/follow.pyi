@@ -3,14 +3,11 @@ from typing import Protocol
 from typing_extensions import Self, disjoint_base
 
 from jlog._core.cursor import Cursor
+from jlog._core.lock import Deadline
 from jlog._core.record import Record
 
 class _Pace(Protocol):
     def delay(self, timestamp_us: int) -> float: ...
-
-@disjoint_base
-class Deadline:
-    def __init__(self, timeout: float | None) -> None: ...
 
 def wait(cursor: Cursor, deadline: Deadline) -> bool: ...
 

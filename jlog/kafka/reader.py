@@ -34,7 +34,7 @@ class TopicReader:
     the group are not kept away. Retention heeds no subscriber: PositionLost where it was faster.
 
     start, create: as of jlog.Reader. durable_only changes nothing: what can be read was acknowledged by the brokers that
-    must. config, config_file: settings of librdkafka's.
+    must. lock_timeout means nothing. config, config_file: settings of librdkafka's.
 
     A TopicReader is used by one thread at a time. After a fork the child's raises JournalClosed. It cannot be pickled.
     """
@@ -47,6 +47,7 @@ class TopicReader:
         start: Start = "begin",
         create: bool = True,
         durable_only: bool = False,  # noqa: ARG002
+        lock_timeout: float | None = None,  # noqa: ARG002
         config: Config = None,
         config_file: str | os.PathLike[str] | None = None,
     ) -> None:

@@ -51,6 +51,7 @@ class Child:
         self.acknowledged: list[Unit] = []
         self.records: list[tuple[int, bytes]] = []
         self.told: dict[str, list[Any]] = {}
+        self.outcomes: dict[str, str] = {}
         self._rest = b""
 
     @property
@@ -93,6 +94,8 @@ class Child:
             self.acknowledged.append(Unit(*content))
         elif kind == "record":
             self.records.append((content[0], content[1].encode()))
+        elif kind == "called":
+            self.outcomes[content[0]] = content[1]
         else:
             self.told[kind] = content
         return message

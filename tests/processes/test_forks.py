@@ -6,6 +6,7 @@ import signal
 import pytest
 
 import jlog
+from behaviour.elsewhere import run
 from processes.units import check_units, read_all
 
 RAISES = {
@@ -92,3 +93,79 @@ def test_a_fork_leaves_no_file_of_the_parent_removed(parent, tmp_path):
     parent.call("close", "w")
     assert read_all(tmp_path / "j")
     check_units(tmp_path / "j", parent.acknowledged)
+
+
+def test_a_child_has_no_descriptor_that_its_parent_locks_by_however_the_fork_falls(tmp_path):
+    """Threads open and close journals, readers and lock files while another one forks; children look at once."""
+    path = tmp_path / "j"
+    run(
+        f"""
+import threading
+from jlog._core.lock import LockFile
+sys.setswitchinterval(1e-6)
+path = {str(path)!r}
+jlog.Writer(path).close()
+jlog.Reader(path, "billing").close()
+done = threading.Event()
+opened = []
+
+def until_done(call):
+    def go_on():
+        try:
+            while not done.is_set():
+                call()
+                opened.append(call)
+        except BaseException as error:
+            opened.append(error)
+            raise
+    return threading.Thread(target=go_on)
+
+threads = [
+    until_done(lambda: LockFile(path + "/lock").close()),
+    until_done(lambda: jlog.Reader(path, "billing").close()),
+    until_done(lambda: jlog.Writer(path).close()),
+]
+for thread in threads:
+    thread.start()
+
+def kept():
+    names = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            names.append(os.readlink("/proc/self/fd/" + fd))
+        except FileNotFoundError:
+            pass
+    return [name for name in names if name.endswith("/lock") or "/subscribers/" in name]
+
+try:
+    for _ in range(400):
+        pid = os.fork()
+        if pid == 0:
+            os._exit(len(kept()))
+        assert os.waitpid(pid, 0)[1] == 0, "the child has the parent's locks"
+finally:
+    done.set()
+    for thread in threads:
+        thread.join()
+assert not [error for error in opened if isinstance(error, BaseException)]
+""",
+        timeout=110,
+    )
+
+
+def test_a_parent_that_dies_with_the_append_lock_is_seen_as_dead_while_its_children_live(spawn, tmp_path):
+    path, parent, other = tmp_path / "j", spawn(), spawn()
+    parent.call("open_writer", "w", str(path), {"precommit": 4 << 10})
+    parent.call("append", "w", 2)
+    parent.call("fork_beside_opening", str(path), 20)
+    children = parent.told["children"][0]
+    try:
+        other.call("open_writer", "x", str(path), {})
+        parent.call("arm", "append.encoded=kill@1")
+        parent.dies("append", "w", 1)
+        other.call("append", "x", 3)
+        assert other.call("subscribe", "r", str(path)) == 0
+        check_units(path, parent.acknowledged + other.acknowledged)
+    finally:
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)

@@ -15,6 +15,7 @@ import threading
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
+import calling
 from units import Unit, values_of
 
 import jlog
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 writers: dict[str, jlog.Writer] = {}
 readers: dict[str, jlog.Reader] = {}
 units: dict[str, Any] = {}
+threads: list[threading.Thread] = []
 built: dict[str, tuple[int, int, SegmentBuilder]] = {}
 LONG: dict[str, Any] = {"key": b"key", "headers": [("name", b"value")]}
 
@@ -44,6 +46,32 @@ def open_writer(name: str, path: str, options: dict[str, Any]) -> None:
 
 def unpickle_writer(name: str, pickled: str) -> None:
     writers[name] = pickle.loads(bytes.fromhex(pickled))
+
+
+def open_in_a_thread(name: str, path: str) -> None:
+    """Returns once the thread is at it: it waits for another process, and only join() waits for it."""
+    opening = threading.Event()
+
+    def open_it() -> None:
+        opening.set()
+        open_writer(name, path, {})
+
+    threads.append(threading.Thread(target=open_it))
+    threads[-1].start()
+    opening.wait()
+
+
+def join() -> None:
+    while threads:
+        threads.pop().join()
+
+
+def fails_to_open(path: str, lock_timeout: float) -> str:
+    try:
+        jlog.Writer(path, lock_timeout=lock_timeout)
+    except jlog.JournalError as error:
+        return f"{type(error).__name__}: {error}"
+    return "it was opened"
 
 
 def append(name: str, times: int = 1, size: int = 0, writer: str | None = None) -> None:
@@ -397,6 +425,25 @@ def dying(name: str, call: Callable[..., Any], left: Iterator[int]) -> Callable[
     return step
 
 
+# --- Calling everything, beside one that is stopped ---------------------------------------------------------------
+
+calls: dict[str, calling.Calls] = {}
+
+
+def prepare_calls(path: str, target: str, lock_timeout: float) -> None:
+    calls["all"] = calling.Calls(path, target, lock_timeout)
+    calls["all"].before()
+
+
+def make_calls() -> None:
+    calling.make(tell, calls["all"].of_objects_from_before(tell))
+
+
+def make_calls_of_a_stranger(path: str, target: str, lock_timeout: float) -> None:
+    stranger = calling.Calls(path, target, lock_timeout)
+    calling.make(tell, stranger.of_new_objects(tell))
+
+
 # --- Forking -----------------------------------------------------------------------------------------------------
 
 
@@ -485,6 +532,31 @@ def fork_beside_threads(name: str, path: str, forks: int) -> None:
         done.set()
         for thread in threads:
             thread.join()
+
+
+def fork_beside_opening(path: str, forks: int) -> None:
+    """Children that live on, forked while threads open and close; told are their numbers."""
+    sys.setswitchinterval(1e-6)
+    done = threading.Event()
+    children = []
+
+    def go_on(name: str) -> None:
+        while not done.is_set():
+            jlog.Reader(path, name).close()
+
+    threads = [threading.Thread(target=go_on, args=(name,)) for name in ("r", "s")]
+    for thread in threads:
+        thread.start()
+    for _ in range(forks):
+        pid = os.fork()
+        if pid == 0:
+            os.close(1)  # of which the test waits for the end
+            signal.pause()
+        children.append(pid)
+    done.set()
+    for thread in threads:
+        thread.join()
+    tell("children", children)
 
 
 def main() -> None:

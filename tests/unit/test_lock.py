@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from jlog._core.lock import LockFile, current_process_token
+import jlog
+from jlog._core.lock import Deadline, LockFile, current_process_token
 
 
 @pytest.fixture
@@ -93,13 +94,34 @@ def test_held_is_a_context_that_frees_also_when_it_raises(one, other):
     assert not other.is_held(2)
 
 
-def test_held_with_a_timeout_raises_with_errno_and_path(one, other, path):
+def test_held_raises_at_its_deadline_and_says_what_others_do(one, other, tmp_path):
     one.acquire(2)
-    with pytest.raises(TimeoutError) as caught:
-        with other.held(2, timeout=0):
+    with pytest.raises(
+        jlog.JournalLocked, match=f"{tmp_path}: another process was at it .* continue or end it"
+    ):
+        with other.held(2, deadline=Deadline(0), what="was at it"):
             pass
-    assert caught.value.filename == path
-    assert caught.value.errno is not None
+    one.release(2)
+    with other.held(2, deadline=Deadline(0)):
+        pass
+
+
+def test_held_excludes_threads_that_share_the_object_by_their_mutex(one):
+    mutex = threading.Lock()
+    with one.held(2, mutex=mutex):
+        with pytest.raises(jlog.JournalLocked, match="another thread of this process"):
+            with one.held(2, deadline=Deadline(0.01), mutex=mutex):
+                pass
+    assert not mutex.locked()
+
+
+def test_a_deadline_is_that_of_the_whole_call():
+    assert Deadline(None).left() is None
+    assert Deadline(-1).left() == Deadline(0).left() == 0
+    assert 0 < Deadline(1000).left() <= 1000
+    assert Deadline(None).at_most(0).left() == Deadline(1000).at_most(0).left() == 0
+    assert 0 < Deadline(1000).at_most(None).left() <= 1000
+    assert 0 < Deadline(1000).at_most(2000).left() <= 1000
 
 
 def test_a_forked_child_frees_nothing_of_its_parent(one, other):
