@@ -13,7 +13,7 @@ from jlog._core import copies
 from jlog._core.lock import NEVER, RANGES, Deadline, LockFile
 from jlog._core.recovery import sync_directory
 from jlog.errors import CheckpointNotFound, CorruptJournal, JournalLocked, SubscriberBusy, SubscriberNotFound
-from jlog.files import Directory, naming
+from jlog.files import Directory
 from jlog.meta import Meta
 from jlog.names import check_name
 

@@ -17,10 +17,16 @@ numbers = count()
 
 
 def append_unit(tell: Tell, append: Callable[[bytes], int]) -> None:
-    """What was appended and could not be synced in time counts: the message says so."""
-    unit = next(numbers)
-    (value,) = values_of("calls", unit)
-    tell("unit", *Unit("calls", unit, 1, append(value)))
+    unit, name = next(numbers), f"calls{os.getpid()}"
+    (value,) = values_of(name, unit)
+    tell("unit", *Unit(name, unit, 1, append(value)))
+
+
+def extend_with_state(tell: Tell, writer: jlog.Writer) -> None:
+    unit, name = next(numbers), f"calls{os.getpid()}"
+    values = values_of(name, unit, has_state=True)
+    sequence = writer.extend(values, state={name.encode(): b"%d" % unit})
+    tell("unit", *Unit(name, unit, 1, sequence))
 
 
 class Calls:
@@ -37,17 +43,14 @@ class Calls:
         self.reader = jlog.Reader(self.path, "calls", **self.options)
         self.reader.read(1)
         self.reader.commit()
-        jlog.Journal(self.path).set_checkpoint("begin", "begin")
+        jlog.Journal(self.path).set_checkpoint("first", "begin")
 
     def of_objects_from_before(self, tell: Tell) -> Iterator[tuple[str, Callable[[], object]]]:
         writer, reader = self.writer, self.reader
         yield "append", lambda: append_unit(tell, writer.append)
         yield "append with a key", lambda: append_unit(tell, lambda value: writer.append(value, key=b"k"))
         yield "extend", lambda: append_unit(tell, lambda value: writer.extend([value]))
-        yield (
-            "extend with state",
-            lambda: append_unit(tell, lambda value: writer.extend([value], state={b"k": b"v"})),
-        )
+        yield "extend with state", lambda: extend_with_state(tell, writer)
         yield "flush", writer.flush
         yield "sync", writer.sync
         yield "sync again", writer.sync
@@ -56,12 +59,12 @@ class Calls:
         yield "commit", reader.commit
         yield "commit durable", lambda: reader.commit(durable=True)
         yield "checkpoint", lambda: reader.checkpoint("here")
-        yield "rewind", lambda: reader.rewind("begin")
+        yield "rewind", lambda: reader.rewind("first")
         yield "commit backward", lambda: reader.commit(0)
         yield from self.of_new_objects(tell)
         yield (
             "remove a checkpoint",
-            lambda: jlog.Journal(self.path, **self.options).remove_checkpoint("begin"),
+            lambda: jlog.Journal(self.path, **self.options).remove_checkpoint("first"),
         )
         yield "seek", lambda: reader.seek("end")
         yield "commit and clean", reader.commit

@@ -97,6 +97,7 @@ class Child:
         elif kind == "called":
             self.outcomes[content[0]] = content[1]
         else:
+            self.told.pop(kind, None)
             self.told[kind] = content
         return message
 
@@ -106,7 +107,10 @@ class Child:
             ready, _, _ = select.select([self.process.stdout], [], [], HUNG_SECONDS)
             if not ready:
                 self.kill()
-                raise TimeoutError(f"child {self.pid} has said nothing for {HUNG_SECONDS} s")
+                at = "".join(
+                    f", since it said {kind} {content}" for kind, content in [*self.told.items()][-1:]
+                )
+                raise TimeoutError(f"child {self.pid} has said nothing for {HUNG_SECONDS} s{at}")
             found = os.read(self.process.stdout.fileno(), 1 << 16)
             if not found:
                 raise Died(f"child {self.pid} ended with {self.process.wait()}")
@@ -170,6 +174,23 @@ class Child:
 
     def continues(self) -> None:
         self.process.send_signal(signal.SIGCONT)
+
+    def goes_on(self) -> Any:
+        """From its failpoint, until it has answered: it may stop again, for each place in the code counts its own visits."""
+        assert self.process.stdout is not None
+        guard = time.monotonic() + HUNG_SECONDS
+        while True:
+            self.continues()
+            while os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                if b"\n" not in self._rest and not select.select([self.process.stdout], [], [], 0.01)[0]:
+                    assert time.monotonic() < guard, "it goes on without an end"
+                    continue
+                guard = time.monotonic() + HUNG_SECONDS
+                kind, *content = self._message()
+                if kind == "done":
+                    return content[0]
+                if kind == "raised":
+                    raise Raised(*content)
 
     def interrupt(self) -> None:
         self.process.send_signal(signal.SIGINT)

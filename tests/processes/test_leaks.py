@@ -1,0 +1,159 @@
+"""Descriptors, mappings and memory stay flat, whatever is done over and over.
+
+`JLOG_TURNS=10000 pytest tests/processes/test_leaks.py` does each ten thousand times.
+"""
+
+import os
+
+import pytest
+
+from behaviour.elsewhere import run
+
+TURNS = int(os.environ.get("JLOG_TURNS", "150"))
+GROWTH = 2 << 20  # bytes of memory, however many turns: what the allocator keeps for itself
+PRELUDE = """
+import gc
+path = {path!r}
+OPTIONS = dict(precommit=4096, segment_bytes=8192)
+
+def raises(kind, call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except kind:
+        return
+    raise AssertionError(f"no {{kind.__name__}}")
+
+def held():
+    gc.collect()
+    with open("/proc/self/maps") as maps:
+        mapped = sum(path in line for line in maps)
+    with open("/proc/self/statm") as statm:
+        resident = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return len(os.listdir("/proc/self/fd")), mapped, resident
+"""
+LOOP = """
+def turns(count):
+    for turn in range(count):
+        again(turn)
+
+turns({warm})
+before = held()
+turns({turns})
+after = held()
+assert after[:2] == before[:2], f"descriptors and mappings were {{before[:2]}} and are {{after[:2]}}"
+assert after[2] - before[2] < {growth}, f"{{after[2] - before[2]}} bytes more in {turns} turns"
+"""
+THINGS = {
+    "rolls": """
+writer = jlog.Writer(path, **OPTIONS)
+reader = jlog.Reader(path, "billing")
+def again(turn):
+    writer.append(b"v" * 100)
+    writer.roll()
+    reader.read(10)
+    reader.commit()
+""",
+    "opens": """
+def again(turn):
+    with jlog.Writer(path, **OPTIONS) as writer:
+        writer.append(b"v")
+    with jlog.Reader(path, "billing") as reader:
+        reader.read(10)
+        reader.commit(durable=turn % 10 == 0)
+    journal = jlog.Journal(path)
+    journal.stats(), journal.segments()
+""",
+    "drops": """
+def again(turn):
+    writer = jlog.Writer(path, sync="interval", sync_interval=0.001, **OPTIONS)
+    writer.append(b"v")
+    reader = jlog.Reader(path, "billing")
+    next(iter(reader))
+""",
+    "opens that fail": """
+holder = jlog.Writer(path, exclusive=True, **OPTIONS)
+from jlog._core.lock import RANGES, LockFile
+other = jlog.Writer(path + "-other", **OPTIONS)
+other.close()
+opening = LockFile(path + "-other/lock")
+assert opening.acquire(RANGES["open"], timeout=0)
+reading = jlog.Reader(path, "billing")
+def again(turn):
+    raises(jlog.JournalLocked, jlog.Writer, path + "-other", lock_timeout=0)
+    raises(jlog.JournalNotFound, jlog.Writer, path + "-missing", create=False)
+    raises(jlog.SubscriberBusy, jlog.Reader, path, "billing")
+    raises(jlog.SubscriberNotFound, jlog.Reader, path, "missing", create=False)
+    raises(ValueError, jlog.Writer, path, lock_timeout=-1)
+""",
+    "errors": """
+writer = jlog.Writer(path, **OPTIONS)
+writer.append(b"v")
+reader = jlog.Reader(path, "billing")
+def again(turn):
+    raises(TypeError, writer.append, "text")
+    raises(TypeError, writer.extend, [b"v", 1])
+    raises(ValueError, writer.extend, [b"v"], keys=[])
+    raises(jlog.RecordTooLarge, writer.extend, [], state={b"k": bytes(70_000)})
+    raises(ValueError, reader.commit, 1000)
+    raises(jlog.CheckpointNotFound, reader.rewind, "missing")
+    raises(jlog.JournalError, jlog.Reader(path).commit)
+""",
+    "failing system calls": """
+writer = jlog.Writer(path, **OPTIONS)
+def again(turn):
+    for point in ("file.allocate", "file.write_block", "file.rename"):
+        os.environ["JLOG_FAILPOINTS"] = f"{point}=28@0"
+        try:
+            writer.extend([b"v" * 1000] * 4)
+            writer.roll()
+        except OSError:
+            pass
+        finally:
+            del os.environ["JLOG_FAILPOINTS"]
+        writer.roll()
+""",
+    "forks": """
+writer = jlog.Writer(path, **OPTIONS)
+reader = jlog.Reader(path, "billing")
+def again(turn):
+    writer.append(b"v")
+    if turn % 10:
+        return
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            raises(jlog.JournalClosed, writer.append, b"v")
+            count = held()[0]
+            with jlog.Writer(path) as mine:
+                mine.append(b"child")
+            status = held()[0] != count
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert reader.read(20)
+""",
+    "checkpoints and cleaning": """
+writer = jlog.Writer(path, **OPTIONS)
+reader = jlog.Reader(path, "billing")
+journal = jlog.Journal(path)
+def again(turn):
+    writer.extend([b"v" * 100] * 5)
+    reader.read(4)
+    reader.checkpoint("here")
+    reader.rewind("here")
+    reader.commit()
+    journal.set_checkpoint("there", "end")
+    journal.clean(), journal.subscribers(), journal.info()
+    if turn % 10 == 0:
+        writer.roll(), journal.verify()
+""",
+}
+
+
+@pytest.mark.usefixtures("failpoints")
+@pytest.mark.timeout(max(120, TURNS))
+@pytest.mark.parametrize("things", THINGS.values(), ids=THINGS.keys())
+def test_nothing_is_left_of(tmp_path, things):
+    code = PRELUDE.format(path=str(tmp_path / "j")) + things
+    run(code + LOOP.format(warm=50, turns=TURNS, growth=GROWTH), timeout=max(120, TURNS))

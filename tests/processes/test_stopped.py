@@ -1,0 +1,221 @@
+"""One process is stopped, anywhere, or holds a lock and does not let go of it: every public call of the others ends within
+its lock_timeout, with a result or JournalLocked. Once the stopped one goes on all that was acknowledged is there.
+
+The quick ones are a choice. `JLOG_EVERY_STOP=1 pytest tests/processes/test_stopped.py` stops at every failpoint.
+"""
+
+import os
+
+import pytest
+
+import jlog
+from crash.test_kills import COMPRESSING, WRITING
+from jlog._core.lock import RANGES, LockFile
+from processes.children import word_of
+from processes.units import check_units
+
+pytestmark = pytest.mark.usefixtures("failpoints")
+
+EVERY_STOP = bool(int(os.environ.get("JLOG_EVERY_STOP", "0")))
+LIMIT = 0.02  # seconds for each call: what none of them waits for is waited for as long as Child waits for an answer
+SYNC_LEADS, SYNC_STUCK = 340, 392  # where they lie in the control page
+OPTIONS = {"precommit": 4 << 10, "segment_bytes": 8 << 10}
+# What takes no lock that a stopped process could have, or leaves it to the next.
+WAITS_FOR_NOBODY = {
+    "read",
+    "commit",
+    "commit and clean",
+    "open a reader",
+    "stats",
+    "segments",
+    "verify",
+    "info",
+    "close again",
+}
+QUICK = [
+    ("none", "append.encoded"),
+    ("none", "close.before_write"),
+    ("none", "roll.renamed"),
+    ("none", "file.sync"),
+    ("lz4", "pack.copied"),
+]
+ALL = [("none", point) for point in WRITING] + [("lz4", point) for point in COMPRESSING]
+REPLACING = ["replace.noted", "replace.renamed", "replace.switched"]
+ADOPTING = ["adopt.linked", "adopt.completed", "roll.completed", "roll.renamed"]
+TAKING_OVER = ["takeover.proved", "takeover.taken", "repair.derived"]
+
+
+def few(points, count=1):
+    return list(points) if EVERY_STOP else list(points)[:count]
+
+
+@pytest.fixture
+def victim(spawn, tmp_path):
+    """The one that is going to be stopped."""
+    child = spawn()
+    child.call("open_writer", "victim", str(tmp_path / "j"), OPTIONS)
+    child.call("open_writer", "direct", str(tmp_path / "j"), {"precommit": 0})
+    child.call("append", "victim", 3)
+    return child
+
+
+@pytest.fixture
+def all_calls_end(spawn, tmp_path, victim):
+    """Of one that has the journal open already, and of one that comes. Returns what they have acknowledged."""
+    places = str(tmp_path / "j"), str(tmp_path / "backup"), LIMIT
+    known, stranger = spawn(), spawn()
+    known.call("prepare_calls", *places)
+
+    def make():
+        known.call("make_calls")
+        stranger.call("make_calls_of_a_stranger", *places)
+        for child in (known, stranger):
+            wrong = {
+                name: outcome
+                for name, outcome in child.outcomes.items()
+                if outcome != "done"
+                and (name in WAITS_FOR_NOBODY or not outcome.startswith("JournalLocked: "))
+            }
+            assert not wrong
+        return known.acknowledged + stranger.acknowledged
+
+    return make
+
+
+def is_stopped(child, point, *call):
+    child.call("arm", f"{point}=stop@1")
+    child.start(*call)
+    child.is_stopped()
+
+
+def all_is_there(path, *acknowledged):
+    first = jlog.Journal(path).first_sequence
+    check_units(path, [unit for units in acknowledged for unit in units], first_sequence=first)
+    assert jlog.Journal(path).verify().ok
+
+
+@pytest.mark.parametrize(("compression", "point"), ALL if EVERY_STOP else QUICK)
+def test_a_writer_that_is_stopped_at_its_work_holds_nobody_up_beyond_the_limit(
+    victim, all_calls_end, tmp_path, compression, point
+):
+    victim.call("open_writer", "changing", str(tmp_path / "j"), {"compression": compression})
+    is_stopped(victim, point, "work", "victim", 30, "direct")
+    acknowledged = all_calls_end()
+    victim.goes_on()
+    all_is_there(tmp_path / "j", victim.acknowledged, acknowledged)
+
+
+@pytest.mark.parametrize("point", few(REPLACING))
+def test_one_that_is_stopped_while_another_file_takes_a_name_holds_nobody_up_beyond_the_limit(
+    victim, all_calls_end, tmp_path, point
+):
+    victim.call("roll", "victim")
+    is_stopped(victim, point, "store", "victim", 300)
+    acknowledged = all_calls_end()
+    victim.goes_on()
+    all_is_there(tmp_path / "j", victim.acknowledged, acknowledged)
+
+
+@pytest.mark.parametrize("point", few(ADOPTING))
+def test_one_that_is_stopped_while_a_file_becomes_a_segment_holds_nobody_up_beyond_the_limit(
+    spawn, victim, all_calls_end, tmp_path, point
+):
+    adopting = spawn()
+    adopting.call("open_writer", "adopting", str(tmp_path / "j"), {"segment_bytes": 256 << 10})
+    adopting.call("append", "adopting", 2)
+    adopting.call("build", "adopting")
+    is_stopped(adopting, point, "adopt", "adopting")
+    acknowledged = all_calls_end()
+    try:
+        adopting.goes_on()
+    except Exception as error:
+        if "AssertionError" not in str(error):  # the others appended meanwhile: nothing was adopted
+            raise
+    all_is_there(tmp_path / "j", victim.acknowledged, adopting.acknowledged, acknowledged)
+
+
+@pytest.mark.parametrize("point", few(TAKING_OVER))
+def test_one_that_is_stopped_while_it_takes_over_holds_nobody_up_beyond_the_limit(
+    spawn, victim, all_calls_end, tmp_path, point
+):
+    taker = spawn()
+    taker.call("open_writer", "taker", str(tmp_path / "j"), {})
+    victim.call("arm", "roll.renamed=kill@1")
+    victim.dies("work", "victim", 10, "direct")
+    is_stopped(taker, point, "append", "taker")
+    acknowledged = all_calls_end()
+    taker.goes_on()
+    all_is_there(tmp_path / "j", victim.acknowledged, taker.acknowledged, acknowledged)
+
+
+@pytest.mark.parametrize(
+    "point", few(["file.write", "file.sync", "file.allocate", "file.sync_directory", "file.read"])
+)
+def test_one_that_is_stopped_while_it_opens_or_closes_holds_nobody_up_beyond_the_limit(
+    spawn, victim, tmp_path, point
+):
+    """Alone: nobody has the journal open, and nobody can open it. Another journal of the same process is another matter."""
+    path, opening, other = tmp_path / "j", spawn(), spawn()
+    victim.kill()
+    is_stopped(opening, point, "come_and_go", "opening", str(path), 1)
+    other.call("make_calls_of_a_stranger", str(path), str(tmp_path / "backup"), LIMIT)
+    wrong = {
+        name: outcome
+        for name, outcome in other.outcomes.items()
+        if outcome != "done" and not outcome.startswith("JournalLocked: ")
+    }
+    assert not wrong
+    opening.goes_on()
+    all_is_there(path, victim.acknowledged, opening.acknowledged, other.acknowledged)
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_a_lock_that_is_held_for_ever_holds_nobody_up_beyond_the_limit(victim, all_calls_end, tmp_path, name):
+    holder = LockFile(str(tmp_path / "j" / "lock"))
+    if name == "writers":
+        holder.acquire(RANGES[name], shared=True)
+    else:
+        assert holder.acquire(RANGES[name], timeout=0)
+    acknowledged = all_calls_end()
+    holder.close()
+    victim.call("work", "victim", 6, "direct")
+    all_is_there(tmp_path / "j", victim.acknowledged, acknowledged)
+
+
+def test_a_journal_that_cannot_be_opened_holds_up_no_other_journal_of_the_process(victim, spawn, tmp_path):
+    path, child = tmp_path / "j", spawn()
+    victim.kill()
+    holder = LockFile(str(path / "lock"))
+    assert holder.acquire(RANGES["open"], timeout=0)
+    child.call("open_in_a_thread", "waiting", str(path))
+    child.call("come_and_go", "other", str(tmp_path / "other"), 2)
+    assert "JournalLocked" in child.call("fails_to_open", str(path), 0.01)
+    holder.close()
+    child.call("join")
+    child.call("append", "waiting", 2)
+    check_units(
+        path, [*victim.acknowledged, *[unit for unit in child.acknowledged if unit.writer == "waiting"]]
+    )
+
+
+def test_while_one_is_stopped_in_its_fdatasync_only_the_first_sync_of_all_others_waits_for_it(
+    victim, spawn, tmp_path
+):
+    """The one that has waited in vain says so in the page, for as long as that lead lasts."""
+    path, others = tmp_path / "j", [spawn(), spawn()]
+    for i, other in enumerate(others):
+        other.call("open_writer", f"o{i}", str(path), {})
+    is_stopped(victim, "file.sync", "sync", "victim")
+    leads = word_of(path, SYNC_LEADS)
+    assert word_of(path, SYNC_STUCK) != leads
+    others[0].call("append", "o0")
+    others[0].call("sync", "o0")
+    for i, other in enumerate(others):
+        other.call("append", f"o{i}", 3)
+        other.call("sync", f"o{i}")
+        assert word_of(path, SYNC_STUCK) == leads == word_of(path, SYNC_LEADS), "they sync beside it at once"
+    victim.goes_on()
+    others[0].call("append", "o0")
+    others[0].call("sync", "o0")
+    assert word_of(path, SYNC_LEADS) == leads + 1, "the note is void, and the next one leads"
+    check_units(path, victim.acknowledged + others[0].acknowledged + others[1].acknowledged)
