@@ -22,7 +22,19 @@ import scenarios
 import waiting
 from explore import explore
 
-MODELS = (scenarios, leases, recovery, replacing, cleaning, adopting, derived, failing, living, forking, waiting)
+MODELS = (
+    scenarios,
+    leases,
+    recovery,
+    replacing,
+    cleaning,
+    adopting,
+    derived,
+    failing,
+    living,
+    forking,
+    waiting,
+)
 SCENARIOS = [scenario for model in MODELS for scenario in model.SCENARIOS]
 MISTAKES = [mistake for model in MODELS for mistake in model.MISTAKES]
 

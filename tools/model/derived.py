@@ -62,7 +62,9 @@ class Page(Small):
 
     def records_in(self, segment):
         blocks = self.file(segment)[1]
-        mine = tuple(record for offset, records in blocks if (segment, offset) < self.place for record in records)
+        mine = tuple(
+            record for offset, records in blocks if (segment, offset) < self.place for record in records
+        )
         return mine + (self.word if self.place[0] == segment else ())
 
     def has_records(self):
@@ -263,7 +265,7 @@ def name_file(m, pid):
 @steps("take note")
 def take_note(m, pid):
     """While the bytes of the note change there is none."""
-    call, hour, records = m.memory(pid)
+    _, hour, records = m.memory(pid)
     if m.wrong("a roll forgets the period before its switch"):
         m.period = None
     if m.wrong("a roll with records begins the period before its switch") and records:
@@ -370,7 +372,10 @@ SCENARIOS = [
     Derived("derived: direct blocks, files of their own", ((A, O, R), (D, A))),
     Derived("derived: the taker is killed too", ((A, R), (O,), (A,)), kills=2),
     Derived(
-        "derived: many calls, the taker is killed too", ((A, A, A, R), (A, R, A, C), (A, A)), kills=2, quick=False
+        "derived: many calls, the taker is killed too",
+        ((A, A, A, R), (A, R, A, C), (A, A)),
+        kills=2,
+        quick=False,
     ),
 ]
 
