@@ -248,6 +248,7 @@ cdef class Blocks:
                 continue  # cleaned in this moment
             break
         if found is None:
+            self.raise_if_lost()  # all that were listed have been cleaned meanwhile
             raise self.damage("no block stands here, and no segment follows")
         if (found.previous_segment, found.previous_end_offset, found.previous_end_sequence) != (
                 self.file.segment, self.offset, self.sequence):

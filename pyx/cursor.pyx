@@ -210,8 +210,8 @@ cdef class Cursor(Blocks):
         at = max((s for s in segments if s <= sequence), default=segments[0])
         file = self.segment_file(at)
         if at > sequence:
-            self.kept(sequence)  # once more: it may have been cleaned before it was listed
-            self.move_to(file, SEGMENT_HEADER_BYTES, sequence)
+            # Once more: it may have been cleaned before it was listed.
+            self.move_to(file, SEGMENT_HEADER_BYTES, self.kept(sequence))
             return False
         if at == open_segment and sequence >= self.stop.now.slot.first_sequence:
             self.move_to(file, self.stop.now.slot.offset, self.stop.now.slot.first_sequence)

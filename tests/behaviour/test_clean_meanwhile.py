@@ -7,10 +7,12 @@ from datetime import datetime, timezone
 import pytest
 
 import jlog
+import jlog._core.blocks
 import jlog._core.cursor
 import jlog.places
 import jlog.reader
 from behaviour.journals import SMALL, fill, read_away, sequences
+from crash.tampering import lose_unsynced
 from jlog.archive import Archive
 from jlog.archive.cursor import ArchiveCursor
 from jlog.archive.target import Target
@@ -98,6 +100,53 @@ def test_what_is_gone_before_it_is_listed_is_no_damage(path, monkeypatch):
             reader.seek(5)
         assert caught.value.first_sequence == 30
         assert sequences(reader) == [25, 26, 27, 28, 29, 30]  # it has stayed where it was
+
+
+def test_a_reader_that_finds_all_of_what_it_has_listed_gone_has_lost_its_position(path, monkeypatch):
+    """It lists what follows, and is stopped; all of that is rolled away from and cleaned before it goes on."""
+    journal = make(path)
+    listed = jlog._core.blocks.list_segments
+
+    def list_segments(directory):
+        monkeypatch.undo()
+        found = listed(directory)
+        with jlog.Writer(path) as writer:
+            writer.roll()
+            fill(writer, 1)
+        read_away(path, "billing")
+        journal.clean()
+        return found
+
+    with jlog.Reader(path, start=20) as reader:
+        assert [record.sequence for record in reader.read(10)] == list(range(20, 30))
+        monkeypatch.setattr(jlog._core.blocks, "list_segments", list_segments)
+        with pytest.raises(jlog.PositionLost, match="from 30 to 30") as caught:
+            reader.read(1)
+        assert caught.value.first_sequence == 31
+        assert not set(listed(str(path))) & {0, 10, 20, 30}
+
+
+def test_the_number_of_a_hole_before_what_is_left_is_no_damage(path, tmp_path, monkeypatch):
+    """What lies before the hole is cleaned between the look at `bounds` and the look at the files."""
+    make(path)
+    with jlog.Writer(path):
+        journal = jlog.Journal(lose_unsynced(path, tmp_path / "left"))
+    with jlog.Writer(journal.path) as writer:
+        fill(writer, 1)
+    ((first, after),) = journal.holes()
+    listed = jlog._core.cursor.list_segments
+
+    def list_segments(directory):
+        monkeypatch.undo()
+        read_away(journal.path, "billing")
+        journal.clean()
+        return listed(directory)
+
+    with jlog.Reader(journal.path, start="end") as reader:
+        monkeypatch.setattr(jlog._core.cursor, "list_segments", list_segments)
+        reader.seek(first)
+        assert journal.first_sequence == after
+        assert sequences(reader) == [after]
 
 
 def test_the_blocks_of_what_is_left_are_listed(path):
