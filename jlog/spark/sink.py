@@ -23,7 +23,7 @@ from jlog.filesystem import journal_path, path_of_file
 from jlog.ingest import read_piece
 from jlog.spark.beside import beside
 from jlog.spark.ledger import BATCH, STREAM, Ledger, queries
-from jlog.spark.staging import AT_ONCE_BYTES, Staged, Staging
+from jlog.spark.staging import AT_ONCE_BYTES, NAMELESS, Staged, Staging
 
 if TYPE_CHECKING:
     import pyarrow
@@ -98,14 +98,14 @@ class Sink:
             writer.sync()  # Spark forgets the batch now
             staging.remove()
             unfinished = {name for name, known in queries(self.path).items() if known.manifest is not None}
-            staging.remove_stale(unfinished)
+            staging.remove_left_over(unfinished)
 
     def abort(self, query: str) -> None:
-        """What is in the journal stays, and what a commit needs that is to be resumed."""
+        """What is in the journal stays, and what a commit needs that can be resumed."""
         staging = self.staging(query)
         with staging.held():
             entry = queries(self.path).get(query)
-            if entry is None or entry.manifest is None:
+            if staging.is_nameless or entry is None or entry.manifest is None:
                 staging.remove()
 
 
@@ -119,17 +119,17 @@ class BatchSink(DataSourceArrowWriter):
             raise ValueError(
                 f"a transaction's name has 1 to 100 letters, digits, dots, colons, hyphens and underscores, not {name!r}"
             )
-        self._query = name or str(uuid.uuid4())
+        self.query = name or f"{NAMELESS}{uuid.uuid4()}"
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         partition = _context().partitionId()
-        return self._sink.staging(self._query).write(iterator, self._sink.columns, 0, partition)
+        return self._sink.staging(self.query).write(iterator, self._sink.columns, 0, partition)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self._sink.commit(BATCH, self._query, 0, _staged(messages))
+        self._sink.commit(BATCH, self.query, 0, _staged(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
-        self._sink.abort(self._query)
+        self._sink.abort(self.query)
 
 
 class StreamSink(DataSourceStreamArrowWriter):

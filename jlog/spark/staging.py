@@ -27,6 +27,8 @@ from jlog.ingest import Piece, SegmentBuilder
 
 DIRECTORY = "spark"
 STALE_SECONDS = 24 * 3600
+NAMELESS = "_"  # begins the id of a write that nobody can name again; no transaction and no query begins so
+BEGUN = "begun"  # file in a nameless write's directory: its commit has begun, and holds the lock as long as it lives
 AT_ONCE_BYTES = 8 << 20  # a batch up to this size is appended at once: readers see all of it or nothing
 PIECE_BYTES = 2 << 20  # what a larger one is appended in: more at once falls out of the processor's cache
 FIRST_FILE_BYTES = 8 << 20  # of a task's first file, which is copied: small batches have no other
@@ -160,6 +162,9 @@ class Staging:
             with Directory(self.journal, DIRECTORY, self.query, make=True) as home:
                 portalocker.lock(home.fd, portalocker.LOCK_EX)
                 if _is_at(home.fd, self._home):
+                    if self.is_nameless:
+                        with suppress(FileExistsError):
+                            os.close(home.create(BEGUN))
                     yield
                     return
 
@@ -206,13 +211,36 @@ class Staging:
             shutil.rmtree(path, ignore_errors=True)  # a task that nobody waits for any more may write there
             _remove_if_empty(os.path.dirname(path))
 
-    def remove_stale(self, unfinished: set[str]) -> None:
-        """What other queries have left that have done nothing for a day, but for commits that can still be resumed."""
-        for root in {os.path.dirname(self._home), os.path.dirname(self._files)}:
-            for name in os.listdir(root) if os.path.isdir(root) else ():
-                path = os.path.join(root, name)
-                if name != self.query and name not in unfinished and _age(path) > STALE_SECONDS:
-                    shutil.rmtree(path, ignore_errors=True)
+    @property
+    def is_nameless(self) -> bool:
+        """Whether nobody can come back for what a commit has begun."""
+        return self.query.startswith(NAMELESS)
+
+    def remove_left_over(self, unfinished: set[str]) -> None:
+        """What other queries have left: nameless writes that died in their commit, and whoever has done nothing for a day, but
+        for commits that can still be resumed. Nothing of a commit that is at work."""
+        homes, files = os.path.dirname(self._home), os.path.dirname(self._files)
+        for name in {name for root in (homes, files) if os.path.isdir(root) for name in os.listdir(root)}:
+            if name == self.query or (name in unfinished and not name.startswith(NAMELESS)):
+                continue
+            home, others = os.path.join(homes, name), os.path.join(files, name)
+            died = name.startswith(NAMELESS) and os.path.exists(os.path.join(home, BEGUN))
+            if died or max(_newest(home), _newest(others)) < time.time() - STALE_SECONDS:
+                self._remove_unless_held(name, home, others)
+        for root in (homes, files):
+            _remove_if_empty(root)
+
+    def _remove_unless_held(self, name: str, home: str, files: str) -> None:
+        """home: the directory that a commit of that query locks."""
+        with suppress(FileNotFoundError), Directory(self.journal, DIRECTORY, name) as held:
+            try:
+                portalocker.lock(held.fd, portalocker.LOCK_EX | portalocker.LOCK_NB)
+            except portalocker.LockException:
+                return
+            if not _is_at(held.fd, home):
+                return  # another commit of that query has made it anew
+            shutil.rmtree(home, ignore_errors=True)
+        shutil.rmtree(files, ignore_errors=True)
 
 
 def _in_pieces(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
@@ -277,8 +305,8 @@ def _remove_if_empty(path: str) -> None:
         return  # another query stages there
 
 
-def _age(path: str) -> float:
-    """Seconds since anything was done below it."""
+def _newest(path: str) -> float:
+    """When something was last done below it; 0 where there is nothing."""
     newest = 0.0
     for folder, _, names in os.walk(path):
         for name in ("", *names):
@@ -286,4 +314,4 @@ def _age(path: str) -> float:
                 newest = max(newest, os.stat(os.path.join(folder, name)).st_mtime)
             except FileNotFoundError:
                 continue
-    return time.time() - newest
+    return newest

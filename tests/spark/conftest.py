@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,8 +36,15 @@ def _java() -> None:
 
 @pytest.fixture(scope="session")
 def _spark_environment(_java: None) -> Iterator[None]:
-    """Spark starts its Python workers with `python3`, and they must find jlog in a checkout too."""
-    with pytest.MonkeyPatch.context() as patch:
+    """Spark starts its Python workers with `python3`, and they must find jlog in a checkout too. Sockets, which killed
+    processes of Spark's leave behind, are in a directory that goes with the tests; a socket's path is short."""
+    with (
+        tempfile.TemporaryDirectory(prefix="spark-", ignore_cleanup_errors=True) as temporary,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        defaults = f"spark.python.unix.domain.socket.dir {temporary}\n"
+        Path(temporary, "spark-defaults.conf").write_text(defaults)
+        patch.setenv("SPARK_CONF_DIR", temporary)
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
         yield

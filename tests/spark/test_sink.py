@@ -25,8 +25,8 @@ from behaviour.journals import records, values
 from jlog.spark import forget, queries
 from jlog.spark.beside import beside
 from jlog.spark.ledger import BATCH, KEPT, STREAM, Ledger
-from jlog.spark.sink import Sink
-from jlog.spark.staging import AT_ONCE_BYTES, STALE_SECONDS, Staged
+from jlog.spark.sink import BatchSink, Sink
+from jlog.spark.staging import AT_ONCE_BYTES, NAMELESS, STALE_SECONDS, Staged
 
 VALUE = StructType().add("value", "binary")
 
@@ -317,11 +317,11 @@ def test_a_commit_that_is_repeated_adds_nothing(sink: Sink, parts: list[list[byt
     assert values(sink.path) == [value for part in parts for value in part]
 
 
-def cut_short(sink: Sink, staged: list[Staged], appended: int) -> None:
+def cut_short(sink: Sink, staged: list[Staged], appended: int, query: str = "q") -> None:
     """Leaves what a driver leaves that is killed when so many records of batch 0 are in."""
-    staging = sink.staging("q")
+    staging = sink.staging(query)
     with jlog.Writer(sink.path) as writer:
-        ledger = Ledger(sink.path, "q", STREAM)
+        ledger = Ledger(sink.path, query, STREAM)
         note = ledger.note(0, appended, staging.keep(staged))
         writer.extend(ALL[:appended], state=note)
 
@@ -494,6 +494,71 @@ def test_what_others_have_left_is_removed_after_a_day(sink: Sink) -> None:
     backdate(Path(sink.path, "spark", "dead"))
     sink.commit(STREAM, "q", 0, stage(sink, "q", 0, [[b"c"]]))
     assert os.listdir(os.path.join(sink.path, "spark")) == ["slow"]
+
+
+@pytest.fixture
+def nameless_commit(tmp_path: Path, sink: Sink) -> Callable[[str], subprocess.Popen[bytes]]:
+    """Starts a driver of a batch write without a name, with these failpoints; in its commit it meets them."""
+
+    def start(failpoints: str) -> subprocess.Popen[bytes]:
+        (tmp_path / "commit").write_bytes(pickle.dumps((sink, stage(sink, NAMELESS + "1", 0, LARGE))))
+        program = (
+            "import pickle, sys, jlog.spark.sink\n"
+            "sink, staged = pickle.load(open(sys.argv[1], 'rb'))\n"
+            f"sink.commit('batch', '{NAMELESS}1', 0, staged)"
+        )
+        return subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path / "commit")],
+            env={**os.environ, "JLOG_FAILPOINTS": failpoints},
+        )
+
+    return start
+
+
+@pytest.mark.usefixtures("failpoints")
+def test_what_a_nameless_write_that_died_in_its_commit_had_staged_goes_with_the_next_commit(
+    sink: Sink, nameless_commit: Callable[[str], subprocess.Popen[bytes]]
+) -> None:
+    assert nameless_commit("direct.written=kill@2").wait() == -signal.SIGKILL
+    assert os.listdir(os.path.join(sink.path, "spark")) == [NAMELESS + "1"]
+    sink.commit(STREAM, "q", 0, stage(sink, "q", 0, [[b"a"]]))
+    assert "spark" not in os.listdir(sink.path)
+
+
+@pytest.mark.usefixtures("failpoints")
+def test_what_a_nameless_write_has_staged_that_is_in_its_commit_stays(
+    sink: Sink, nameless_commit: Callable[[str], subprocess.Popen[bytes]]
+) -> None:
+    committing = nameless_commit("direct.written=stop@2")
+    os.waitid(os.P_PID, committing.pid, os.WSTOPPED | os.WNOWAIT)
+    staging = sink.staging("q")
+    stage(sink, "q", 0, [[b"a"]])
+    backdate(Path(sink.path, "spark", NAMELESS + "1"))
+    staging.remove_left_over(set())
+    committing.send_signal(signal.SIGCONT)
+    assert committing.wait() == 0
+    assert values(sink.path) == ALL
+
+
+def test_what_a_nameless_write_has_staged_that_has_not_begun_its_commit_stays(sink: Sink) -> None:
+    staged = stage(sink, NAMELESS + "1", 0, [[b"a"]])
+    sink.commit(STREAM, "q", 0, stage(sink, "q", 0, [[b"b"]]))
+    sink.commit(BATCH, NAMELESS + "1", 0, staged)
+    assert values(sink.path) == [b"b", b"a"]
+
+
+def test_the_abort_of_a_nameless_write_removes_what_its_commit_had_begun_with(sink: Sink) -> None:
+    staged = stage(sink, NAMELESS + "1", 0, LARGE)
+    cut_short(sink, staged, ends(staged)[0], NAMELESS + "1")
+    sink.abort(NAMELESS + "1")
+    assert "spark" not in os.listdir(sink.path)
+
+
+def test_a_batch_write_without_a_transaction_has_an_id_that_no_transaction_has(sink: Sink) -> None:
+    write = BatchSink(VALUE, {"path": sink.path}, False)
+    assert write.query.startswith(NAMELESS)
+    with pytest.raises(ValueError, match="a transaction's name"):
+        BatchSink(VALUE, {"path": sink.path, "transaction": write.query}, False)
 
 
 def test_the_queries_that_came_last_are_remembered(sink: Sink) -> None:
