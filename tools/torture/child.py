@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from torture.gate import Gate
 from torture.keeper import keep
+from torture.mirror import mirror
 from torture.producer import Producer
 from torture.subscriber import subscribe
 
@@ -53,7 +54,7 @@ def threads_of(spec: dict[str, Any], gate: Gate) -> list[Callable[[], None]]:
             for name in spec["writers"]
         ]
     log = Log(f"{spec['logs']}/{spec['name']}.seen")
-    play = keep if spec["role"] == "keeper" else subscribe
+    play = {"keeper": keep, "mirror": mirror, "subscriber": subscribe}[spec["role"]]
     return [lambda: play(spec, gate, log)]
 
 
@@ -98,13 +99,15 @@ def play(spec: dict[str, Any]) -> None:
         os.write(1, json.dumps(answer).encode() + b"\n")
 
 
-def begin(spec: dict[str, Any], standard: tuple[int, int, int]) -> NoReturn:
-    """In a process that was just forked: nothing of the parent's is kept but the code."""
+def begin(spec: dict[str, Any], standard: tuple[int, int, int], parents: set[int]) -> NoReturn:
+    """In a process that was just forked. parents: the parent's ends of pipes. Other descriptors may belong to objects that
+    are not collected yet, which will close them."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         for number, fd in enumerate(standard):
             os.dup2(fd, number)
-        os.closerange(3, 1 << 16)
+        for fd in {*standard, *parents}:
+            os.close(fd)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         os.environ["JLOG_FAILPOINTS"] = spec["failpoints"]

@@ -10,7 +10,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torture.child import begin
 from torture.records import Wrong
@@ -29,6 +29,8 @@ class Process:
     """A fork of this one, which has the library loaded already: a child costs a few milliseconds. This process has no thread
     and nothing open of the library's when it forks."""
 
+    _ours: ClassVar[set[int]] = set()  # this side's ends of all pipes
+
     def __init__(self, spec: dict[str, Any], errors: Path) -> None:
         theirs_in, self.stdin = os.pipe2(os.O_CLOEXEC)
         self.stdout, theirs_out = os.pipe2(os.O_CLOEXEC)
@@ -38,7 +40,8 @@ class Process:
         sys.stderr.flush()
         self.pid = os.fork()
         if self.pid == 0:
-            begin(spec, (theirs_in, theirs_out, theirs_errors))
+            begin(spec, (theirs_in, theirs_out, theirs_errors), {*self._ours, self.stdin, self.stdout})
+        self._ours.update((self.stdin, self.stdout))
         for fd in (theirs_in, theirs_out, theirs_errors):
             os.close(fd)
 
@@ -59,8 +62,9 @@ class Process:
         return self.returncode
 
     def close(self) -> None:
-        os.close(self.stdin)
-        os.close(self.stdout)
+        for fd in (self.stdin, self.stdout):
+            self._ours.remove(fd)
+            os.close(fd)
 
 
 class Child:
@@ -191,7 +195,8 @@ class Counts:
 class Crew:
     """All children of a life."""
 
-    def __init__(self, plan: Plan, directory: Path, counts: Counts) -> None:
+    def __init__(self, plan: Plan, directory: Path, counts: Counts, url: str) -> None:
+        self._url = url
         self._plan, self._directory, self._counts = plan, directory, counts
         self._incarnations: dict[str, int] = {}
         self.alive: dict[str, Child] = {}
@@ -213,6 +218,7 @@ class Crew:
             "archive": str(self._directory / "archive") if place.journal == "archived" else "",
             "logs": str(self._directory),
             "scratch": str(self._directory / "scratch"),
+            "url": self._url,
         }
         if spec.get("retentions") and spec["archive"]:
             archive = f"file://{spec['archive']}"

@@ -6,14 +6,19 @@ import argparse
 import errno
 import os
 import random
+import shutil
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafka_broker import Broker, Missing, fetch
+
+from filesystems import IMAGES, CannotMount, mounted
 from torture.plan import Size
-from torture.run import SMALL_BYTES, die_quietly, run
+from torture.run import SMALL_BYTES, Run, die_quietly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +39,17 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--life", type=int, default=0, help="the first one (default: 0)")
     parser.add_argument("--path", type=Path, help="where the journals lie (default: a temporary directory)")
+    parser.add_argument(
+        "--filesystem",
+        choices=("tmpfs", *IMAGES),
+        help="a small one for the journals alone, which is filled at times; needs root",
+    )
+    parser.add_argument("--megabytes", type=float, default=64, help="of that file system: %(default)s")
+    parser.add_argument(
+        "--kafka",
+        action="store_true",
+        help="one journal is mirrored to a topic; starts a broker, with Java and Maven",
+    )
     parser.add_argument("--journals", type=int, default=Size.journals, help="of each life: %(default)s")
     parser.add_argument("--producers", type=int, default=Size.producers, help="of each journal: %(default)s")
     parser.add_argument(
@@ -55,10 +71,27 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
 
 def main(given: Sequence[str]) -> int:
     options = arguments_of(given)
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 31)
     path = options.path or Path(tempfile.mkdtemp(prefix="torture-"))
     path.mkdir(parents=True, exist_ok=True)
-    found = os.statvfs(path)
+    die_quietly()
+    with ExitStack() as stack:
+        try:
+            is_right = _run(options, path, stack)
+        except CannotMount as error:
+            print(f"--filesystem {options.filesystem}: {error}", file=sys.stderr)
+            return 2
+    if is_right and options.path is None:
+        path.rmdir()
+    return 0 if is_right else 1
+
+
+def _run(options: argparse.Namespace, path: Path, stack: ExitStack) -> bool:
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 31)
+    broker = _broker(path, stack) if options.kafka else None
+    root = path
+    if options.filesystem:
+        root = stack.enter_context(mounted(options.filesystem, options.megabytes))
+    found = os.statvfs(root)
     size = Size(
         journals=options.journals,
         producers=options.producers,
@@ -66,20 +99,31 @@ def main(given: Sequence[str]) -> int:
         rounds=options.rounds,
         round_seconds=options.round_seconds,
         faults_a_second=options.faults,
+        mirrored=broker is not None,
         may_fill=found.f_frsize * found.f_blocks < SMALL_BYTES,
         without=frozenset(options.without),
     )
-    die_quietly()
     print(
-        f"seed {seed}, journals at {path}, {'which is filled at times' if size.may_fill else 'never filled'}"
+        f"seed {seed}, journals at {root}, {'which is filled at times' if size.may_fill else 'never filled'}"
     )
     began = time.monotonic()
     minutes = options.minutes if options.minutes or options.lives else 1.0
-    counts, is_right = run(path, seed, options.life, options.lives, minutes, size)
-    _summary(counts, time.monotonic() - began, options.life)
-    if is_right and options.path is None:
-        path.rmdir()
-    return 0 if is_right else 1
+    run = Run(root, path, seed, size, broker)
+    is_right = run.run(options.life, options.lives, minutes)
+    _summary(run.counts, time.monotonic() - began, options.life)
+    return is_right
+
+
+def _broker(path: Path, stack: ExitStack) -> str | None:
+    """The address of one that ends with the run; None, and a line that says why, where this machine has none."""
+    try:
+        fetch()
+        broker = Broker(path / "broker")
+        stack.callback(shutil.rmtree, broker.directory, ignore_errors=True)
+        return stack.enter_context(broker).address
+    except Missing as missing:
+        print(f"--kafka is left out: {missing}")
+        return None
 
 
 def _summary(counts: Counts, seconds: float, first_life: int) -> None:

@@ -60,6 +60,8 @@ ERRORS = (
 )
 REFUSED = f"file.allocate={errno.EOPNOTSUPP}@0"  # a file system that has no fallocate
 FALLOCATE_MAY_BE_REFUSED = False
+TIMES_US = (-(1 << 40), 1 << 51)  # of records with times of their own
+TOPIC_TIMES_US = (0, 1 << 50)  # a topic refuses what lies before 1970, and after now
 LIMIT_BYTES = 3 << 20
 KINDS = ("named", "named", "durable", "tail", "named", "archive", "durable-tail")
 
@@ -104,6 +106,7 @@ class Size:
     rounds: int = 16
     round_seconds: float = 3.0
     faults_a_second: float = 3.0
+    mirrored: bool = False  # the first journal to a topic
     may_fill: bool = False  # the journals have a small file system of their own
     without: frozenset[str] = frozenset()  # names of what is left out: actions, faults and errors
 
@@ -116,7 +119,8 @@ class Plan:
         self.size = size
         chance = Random(f"plan {self.seed}")
         kinds = ("archived", "kept" if chance.random() < 0.5 else "lossy", "kept", "lossy")
-        self.journals = kinds[: size.journals] if size.journals > 1 else (chance.choice(kinds),)
+        alone = "archived" if size.mirrored else chance.choice(kinds)
+        self.journals = kinds[: size.journals] if size.journals > 1 else (alone,)
         self.refuses_fallocate = chance.random() < 0.25 and FALLOCATE_MAY_BE_REFUSED
         self.places = [place for journal in self.journals for place in self._crew(journal)]
         self._calm = chance.random() < 0.3  # the steady ones live as long as the journals
@@ -139,6 +143,8 @@ class Plan:
             spec["may_lose"] = journal == "lossy" or (not named and kind != "archive")
             places.append(Place(f"{journal}-s{i}", "subscriber", journal, i == 0, spec))
         places.append(Place(f"{journal}-k0", "keeper", journal, False, {}))
+        if self.size.mirrored and journal == self.journals[0]:
+            places.append(Place(f"{journal}-m0", "mirror", journal, False, {}))
         return places
 
     def retentions(self, journal: str) -> list[dict[str, Any]]:
@@ -160,6 +166,7 @@ class Plan:
             **place.spec,
             "role": place.role,
             "without": sorted(self.size.without),
+            "times_us": TOPIC_TIMES_US if self.size.mirrored else TIMES_US,
             "name": name,
             "seed": self.seed,
             "threads": 1,

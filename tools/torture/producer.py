@@ -10,13 +10,14 @@ import errno
 import os
 import pickle
 import re
+import threading
 import time
 from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import jlog
-from torture.records import Content, content_of
+from torture.records import Content, contents_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,17 +46,25 @@ class Producer:
         self._spec = spec
         self._gate = gate
         self._shared: list[jlog.Writer | None] = [None] * spec["objects"]
+        self._opening = threading.Lock()  # so that nobody's writer is replaced unseen
 
     def run(self, name: str, log: Log) -> None:
-        thread = Thread(self._spec, name, log, self._shared)
+        thread = Thread(self._spec, name, log, self._shared, self._opening)
         while self._gate.is_open():
             thread.step()
         thread.leave()
 
 
 class Thread:
-    def __init__(self, spec: dict[str, Any], name: str, log: Log, shared: list[jlog.Writer | None]) -> None:
-        self._spec, self._name, self._log, self._shared = spec, name, log, shared
+    def __init__(
+        self,
+        spec: dict[str, Any],
+        name: str,
+        log: Log,
+        shared: list[jlog.Writer | None],
+        opening: threading.Lock,
+    ) -> None:
+        self._spec, self._name, self._log, self._shared, self._opening = spec, name, log, shared, opening
         self._chance = Random(f"{spec['seed']} {name}")
         self._mine = self._chance.randrange(len(shared))
         self._unit = 0
@@ -121,10 +130,11 @@ class Thread:
     # --- Writers -------------------------------------------------------------------------------------------------
 
     def _writer(self) -> jlog.Writer:
-        writer = self._shared[self._mine]
-        if writer is None:
-            writer = self._shared[self._mine] = jlog.Writer(self._spec["path"], **self._options())
-        return writer
+        with self._opening:
+            writer = self._shared[self._mine]
+            if writer is None:
+                writer = self._shared[self._mine] = jlog.Writer(self._spec["path"], **self._options())
+            return writer
 
     def _options(self) -> dict[str, Any]:
         chance = self._chance
@@ -150,7 +160,11 @@ class Thread:
         self._shared[self._mine] = None
 
     def _pickle(self, writer: jlog.Writer) -> None:
-        self._shared[self._mine] = pickle.loads(pickle.dumps(writer))
+        pickled = pickle.dumps(writer)
+        self._close(writer)
+        with self._opening:
+            if self._shared[self._mine] is None:
+                self._shared[self._mine] = pickle.loads(pickled)
 
     def _fork(self, writer: jlog.Writer) -> None:
         """The child's writer is closed. It may outlive us."""
@@ -179,12 +193,10 @@ class Thread:
 
     def _contents(self, parts: int, *, has_state: bool = False, plain: bool = False) -> list[Content]:
         size = self._chance.choice((0, 60, 100, 100, 300, 300, 300, 1000, 1000, 9000))
-        return [
-            content_of(
-                self._chance, self._name, self._unit, part, parts, size, has_state=has_state, plain=plain
-            )
-            for part in range(parts)
-        ]
+        times_us = None if plain else tuple(self._spec["times_us"])
+        return contents_of(
+            self._chance, self._name, self._unit, parts, size=size, has_state=has_state, times_us=times_us
+        )
 
     def _acknowledged(self, contents: list[Content], has_state: bool, call: Callable[[], int | None]) -> None:
         """One call, and a line on what came of it."""

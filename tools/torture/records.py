@@ -32,16 +32,29 @@ class Content(NamedTuple):
     digest: int
 
 
-def content_of(
-    chance: Random, writer: str, unit: int, part: int, parts: int, size: int, *, has_state: bool, plain: bool
+def contents_of(
+    chance: Random,
+    writer: str,
+    unit: int,
+    parts: int,
+    *,
+    size: int,
+    has_state: bool,
+    times_us: tuple[int, int] | None,
+) -> list[Content]:
+    """The records of a unit. times_us: the range of times of their own; None: values alone, with no key, headers or time."""
+    heads = values_of(writer, unit, parts, has_state=has_state)
+    return [_content_of(chance, writer, part, head, size, times_us) for part, head in enumerate(heads)]
+
+
+def _content_of(
+    chance: Random, writer: str, part: int, head: bytes, size: int, times_us: tuple[int, int] | None
 ) -> Content:
-    """One part of a unit. `plain`: a value alone, with no key, headers or time of its own."""
     key = headers = timestamp_us = None
-    if not plain:
+    if times_us is not None:
         key = chance.choice((None, b"", writer.encode()))
         headers = chance.choice((None, [("part", b"%d" % part), ("none", None)]))
-        timestamp_us = chance.choice((None, chance.randrange(-(1 << 40), 1 << 51)))
-    head = values_of(writer, unit, parts, has_state=has_state)[part]
+        timestamp_us = chance.choice((None, chance.randrange(*times_us)))
     body = head + str("-" if timestamp_us is None else timestamp_us).encode() + b" "
     if chance.random() < 0.5:
         body = body.ljust(size, b".")

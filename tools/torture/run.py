@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jlog
+import oracle
 from torture.accounts import Accounts
 from torture.crew import Child, Counts, Crew
 from torture.judge import Judge
 from torture.plan import Plan, Round, Size
 from torture.producer import retention_of
 from torture.records import Wrong
+from torture.topic import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +34,9 @@ SMALL_BYTES = 1 << 30  # a file system above this is never filled
 class Life:
     """Fresh journals, and the rounds on them."""
 
-    def __init__(self, plan: Plan, directory: Path, counts: Counts, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, plan: Plan, directory: Path, counts: Counts, say: Callable[[str], None], topic: Topic | None
+    ) -> None:
         self.plan, self.directory, self._counts, self._say = plan, directory, counts, say
         self._began = time.monotonic()
         self._accounts: dict[str, Accounts] = {}
@@ -42,7 +46,8 @@ class Life:
         (directory / "scratch").mkdir()
         for journal in plan.journals:
             self._make(journal)
-        self.crew = Crew(plan, directory, counts)
+        self._topic = topic
+        self.crew = Crew(plan, directory, counts, topic.url if topic is not None else "")
 
     def _make(self, journal: str) -> None:
         archive = self.directory / "archive" if journal == "archived" else None
@@ -62,6 +67,8 @@ class Life:
                 self._round(round_)
             for judge in self._judges:
                 judge.judge_all_of_the_archive()
+            if self._topic is not None:
+                self._topic.check(self._judges[0].path, self._judges[0].accounts)
         finally:
             self.crew.discard()
             self._faults.close()
@@ -200,40 +207,47 @@ class Ballast:
         return True
 
 
-def run(
-    path: Path, seed: int, first_life: int, lives: int | None, minutes: float | None, size: Size
-) -> tuple[Counts, bool]:
-    """(what was done, whether all was right). What is wrong is told, and its directory kept."""
-    counts, began = Counts(), time.monotonic()
-    faulthandler.enable()
-    number = first_life
+class Run:
+    """Lives, one after the other. root: where the journals lie; what is wrong is kept in `kept`."""
 
-    def say(line: str) -> None:
-        seconds = int(time.monotonic() - began)
-        print(f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}  {line}", flush=True)
+    def __init__(self, root: Path, kept: Path, seed: int, size: Size, broker: str | None) -> None:
+        self._root, self._kept, self._seed, self._size, self._broker = root, kept, seed, size, broker
+        self._began = time.monotonic()
+        self.counts = Counts()
 
-    def over() -> bool:
-        if lives is not None:
-            return number >= first_life + lives
-        return minutes is None or time.monotonic() - began >= minutes * 60
+    def run(self, first_life: int, lives: int | None, minutes: float | None) -> bool:
+        """Whether all was right. What is wrong is told."""
+        faulthandler.enable()
+        number = first_life
+        while self._life(number):
+            number += 1
+            is_over = minutes is not None and time.monotonic() - self._began >= minutes * 60
+            if number - first_life == lives or (lives is None and is_over):
+                return True
+        return False
 
-    while True:
-        directory = path / f"life-{seed}-{number}"
+    def _life(self, number: int) -> bool:
+        directory = self._root / f"life-{self._seed}-{number}"
         directory.mkdir(parents=True)
-        counts.lives = number
-        life = Life(Plan(seed, number, size), directory, counts, say)
+        self.counts.lives = number
+        topic = Topic(self._broker, f"torture-{self._seed}-{number}") if self._broker else None
+        life = Life(Plan(self._seed, number, self._size), directory, self.counts, self._say, topic)
         try:
             life.run()
-        except (Wrong, AssertionError, jlog.JournalError, OSError) as error:
-            _report(error, life, seed, number, directory)
-            return counts, False
+        except (Wrong, AssertionError, jlog.JournalError, oracle.OracleError, OSError) as error:
+            if self._root != self._kept:
+                directory = Path(shutil.copytree(directory, self._kept / directory.name, symlinks=True))
+            _report(error, life, self._seed, number, directory)
+            return False
         finally:
             for what, times in life.raised().items():
-                counts.raised[what] = counts.raised.get(what, 0) + times
+                self.counts.raised[what] = self.counts.raised.get(what, 0) + times
         shutil.rmtree(directory)
-        number += 1
-        if over():
-            return counts, True
+        return True
+
+    def _say(self, line: str) -> None:
+        seconds = int(time.monotonic() - self._began)
+        print(f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}  {line}", flush=True)
 
 
 def _report(error: Exception, life: Life, seed: int, number: int, directory: Path) -> None:

@@ -56,7 +56,7 @@ def subscribe(spec: dict[str, Any], gate: Gate, log: Log) -> None:
             time.sleep(WAIT_SECONDS)
             continue
         except (OSError, jlog.JournalLocked) as error:
-            _expected(error, log)
+            expected(error, log)
             continue
         with reader:
             _read(reader, spec, gate, log, chance)
@@ -72,7 +72,7 @@ def _open(spec: dict[str, Any], chance: Random) -> jlog.Reader:
     return jlog.Reader(spec["path"], start=start, durable_only=spec["kind"] == "durable")
 
 
-def _expected(error: Exception, log: Log) -> None:
+def expected(error: Exception, log: Log) -> None:
     if isinstance(error, jlog.JournalError) and not isinstance(error, jlog.JournalLocked):
         raise error
     if isinstance(error, OSError):
@@ -97,7 +97,7 @@ def _read(reader: jlog.Reader, spec: dict[str, Any], gate: Gate, log: Log, chanc
                 raise
             _go_on(reader, log)
         except (OSError, jlog.JournalLocked) as error:
-            _expected(error, log)
+            expected(error, log)
 
 
 def _go_on(reader: jlog.Reader, log: Log) -> None:
