@@ -195,9 +195,8 @@ class Counts:
 class Crew:
     """All children of a life."""
 
-    def __init__(self, plan: Plan, directory: Path, counts: Counts, url: str) -> None:
-        self._url = url
-        self._plan, self._directory, self._counts = plan, directory, counts
+    def __init__(self, plan: Plan, directory: Path, logs: Path, counts: Counts, url: str) -> None:
+        self._plan, self._directory, self._logs, self._counts, self._url = plan, directory, logs, counts, url
         self._incarnations: dict[str, int] = {}
         self.alive: dict[str, Child] = {}
         self.dead: list[Child] = []  # whose files have not been read to their end
@@ -215,15 +214,15 @@ class Crew:
         spec = {
             **self._plan.child(place, number),
             "path": str(self._directory / place.journal),
-            "archive": str(self._directory / "archive") if place.journal == "archived" else "",
-            "logs": str(self._directory),
+            "archive": str(self._logs / "archive") if place.journal == "archived" else "",
+            "logs": str(self._logs),
             "scratch": str(self._directory / "scratch"),
             "url": self._url,
         }
         if spec.get("retentions") and spec["archive"]:
             archive = f"file://{spec['archive']}"
             spec["retentions"] = [{**retention, "archive": archive} for retention in spec["retentions"]]
-        self.alive[place.name] = Child(place, spec, self._directory)
+        self.alive[place.name] = Child(place, spec, self._logs)
         self._counts.children += 1
 
     def look(self) -> None:

@@ -32,25 +32,33 @@ SMALL_BYTES = 1 << 30  # a file system above this is never filled
 
 
 class Life:
-    """Fresh journals, and the rounds on them."""
+    """Fresh journals, and the rounds on them. logs: where what children write down lies, and the archive: never full."""
 
     def __init__(
-        self, plan: Plan, directory: Path, counts: Counts, say: Callable[[str], None], topic: Topic | None
+        self,
+        plan: Plan,
+        directory: Path,
+        logs: Path,
+        counts: Counts,
+        say: Callable[[str], None],
+        topic: Topic | None,
     ) -> None:
-        self.plan, self.directory, self._counts, self._say = plan, directory, counts, say
+        self.plan, self.directory, self.logs, self._counts, self._say = plan, directory, logs, counts, say
         self._began = time.monotonic()
         self._accounts: dict[str, Accounts] = {}
         self._judges: list[Judge] = []
         self._known = 0
-        self._faults = open(directory / "faults.jsonl", "a", buffering=1)  # noqa: SIM115 - closed by run()
+        self._faults = open(logs / "faults.jsonl", "a", buffering=1)  # noqa: SIM115 - closed by run()
         (directory / "scratch").mkdir()
         for journal in plan.journals:
             self._make(journal)
         self._topic = topic
-        self.crew = Crew(plan, directory, counts, topic.url if topic is not None else "")
+        if topic is not None:  # nothing goes before the first mirror comes
+            jlog.Journal(self._judges[0].path).add_subscriber(topic.subscriber)
+        self.crew = Crew(plan, directory, logs, counts, topic.url if topic is not None else "")
 
     def _make(self, journal: str) -> None:
-        archive = self.directory / "archive" if journal == "archived" else None
+        archive = self.logs / "archive" if journal == "archived" else None
         fields = dict(self.plan.retentions(journal)[0])
         if archive is not None:
             fields["archive"] = archive.as_uri()
@@ -174,7 +182,7 @@ class Life:
         )
 
     def last_faults(self) -> str:
-        lines = (self.directory / "faults.jsonl").read_text().splitlines()
+        lines = (self.logs / "faults.jsonl").read_text().splitlines()
         return "\n".join(lines[-12:])
 
     def raised(self) -> dict[int, int]:
@@ -227,22 +235,24 @@ class Run:
         return False
 
     def _life(self, number: int) -> bool:
-        directory = self._root / f"life-{self._seed}-{number}"
+        directory, logs = (root / f"life-{self._seed}-{number}" for root in (self._root, self._kept))
         directory.mkdir(parents=True)
+        logs.mkdir(parents=True, exist_ok=True)
         self.counts.lives = number
         topic = Topic(self._broker, f"torture-{self._seed}-{number}") if self._broker else None
-        life = Life(Plan(self._seed, number, self._size), directory, self.counts, self._say, topic)
+        life = Life(Plan(self._seed, number, self._size), directory, logs, self.counts, self._say, topic)
         try:
             life.run()
         except (Wrong, AssertionError, jlog.JournalError, oracle.OracleError, OSError) as error:
-            if self._root != self._kept:
-                directory = Path(shutil.copytree(directory, self._kept / directory.name, symlinks=True))
-            _report(error, life, self._seed, number, directory)
+            if directory != logs:  # it goes with the run
+                shutil.copytree(directory, logs, symlinks=True, dirs_exist_ok=True)
+            _report(error, life, self._seed, number)
             return False
         finally:
             for what, times in life.raised().items():
                 self.counts.raised[what] = self.counts.raised.get(what, 0) + times
-        shutil.rmtree(directory)
+        for path in {directory, logs}:
+            shutil.rmtree(path)
         return True
 
     def _say(self, line: str) -> None:
@@ -250,15 +260,15 @@ class Run:
         print(f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}  {line}", flush=True)
 
 
-def _report(error: Exception, life: Life, seed: int, number: int, directory: Path) -> None:
+def _report(error: Exception, life: Life, seed: int, number: int) -> None:
     import traceback
 
     print(file=sys.stderr)
     traceback.print_exception(error)
     print(
         f"\nWRONG: {type(error).__name__}: {error}\n\n"
-        f"seed {seed}, life {number}; the journals, what was acknowledged and what was seen: {directory}\n"
-        f"the last faults, of {directory / 'faults.jsonl'}:\n{life.last_faults()}\n\n"
+        f"seed {seed}, life {number}; the journals, what was acknowledged and what was seen: {life.logs}\n"
+        f"the last faults, of {life.logs / 'faults.jsonl'}:\n{life.last_faults()}\n\n"
         f"once more, with the same plan (how the kernel mixes the processes is never the same twice):\n"
         f"    tools/torture.py --seed {seed} --life {number} --lives 1",
         file=sys.stderr,

@@ -24,6 +24,7 @@ class Topic:
     def __init__(self, address: str, name: str) -> None:
         self._address, self._name = address, name
         self.url = f"kafka://{address}/{name}"
+        self.subscriber = f"kafka:{name}"  # a mirror's own
         self._ask("make")
 
     def _ask(self, verb: str) -> list[str]:
