@@ -58,8 +58,7 @@ ERRORS = (
     ("file.write_block", errno.EIO),
     ("file.rename", errno.ENOSPC),
 )
-REFUSED = f"file.allocate={errno.EOPNOTSUPP}@0"  # a file system that has no fallocate
-FALLOCATE_MAY_BE_REFUSED = False
+REFUSED = f"file.fallocate={errno.EOPNOTSUPP}@0"  # a file system that has no fallocate
 TIMES_US = (-(1 << 40), 1 << 51)  # of records with times of their own
 TOPIC_TIMES_US = (0, 1 << 50)  # a topic refuses what lies before 1970, and after now
 LIMIT_BYTES = 3 << 20
@@ -121,7 +120,7 @@ class Plan:
         kinds = ("archived", "kept" if chance.random() < 0.5 else "lossy", "kept", "lossy")
         alone = "archived" if size.mirrored else chance.choice(kinds)
         self.journals = kinds[: size.journals] if size.journals > 1 else (alone,)
-        self.refuses_fallocate = chance.random() < 0.25 and FALLOCATE_MAY_BE_REFUSED
+        self.refuses_fallocate = chance.random() < 0.25
         self.places = [place for journal in self.journals for place in self._crew(journal)]
         self._calm = chance.random() < 0.3  # the steady ones live as long as the journals
         self.rounds = [self._round(number, chance) for number in range(size.rounds)]
