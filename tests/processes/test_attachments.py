@@ -30,6 +30,12 @@ def in_threads(*calls):
     if wrong:
         raise wrong[0]
 
+def settle():  # what was dropped while its thread was at work is closed by that thread
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(30)
+
 def descriptors():
     gc.collect()
     return len(os.listdir("/proc/self/fd"))
@@ -55,12 +61,14 @@ def drop():
     for turn in range(150):
         writer = jlog.Writer(path, **OPTIONS)
         writer.append(b"dropped")
-        if turn % 3 == 0:
-            writer.sync()
+        with jlog.Reader(path, start="end", durable_only=True) as reader:
+            while reader.position < writer.next_sequence - turn % 2:  # the thread is about to sync, or has done it
+                reader.seek("end")
         del writer
 
 before = descriptors()
 in_threads(drop, drop)
+settle()
 assert mappings(path) == 0
 jlog.Writer(path).close()
 assert descriptors() == before, (descriptors(), before)
@@ -77,7 +85,10 @@ done = threading.Event()
 def drop():
     try:
         for _ in range(150):
-            jlog.Writer(path, **OPTIONS).append(b"dropped")
+            writer = jlog.Writer(path, **OPTIONS)
+            writer.append(b"dropped")
+            threading.Event().wait(0.001)  # as long as its thread does
+            del writer
     finally:
         done.set()
 
@@ -302,10 +313,7 @@ for path in paths:
 before = descriptors()
 in_threads(*[lambda n=n: steps({seed} * 10 + n) for n in range(4)])
 shared.clear()
-gc.collect()
-for thread in threading.enumerate():
-    if thread is not threading.current_thread():
-        thread.join(30)
+settle()
 assert descriptors() == before, (descriptors(), before)
 for path in paths:
     assert mappings(path) == 0

@@ -36,11 +36,17 @@ def turns(count):
     for turn in range(count):
         again(turn)
 
+def synced():  # a writer keeps the descriptors of segments that are not synced, a reader that of the one it is at
+    if "writer" in globals():
+        writer.sync()
+    return held()
+
 turns({warm})
-before = held()
+before = synced()
 turns({turns})
-after = held()
-assert after[:2] == before[:2], f"descriptors and mappings were {{before[:2]}} and are {{after[:2]}}"
+after = synced()
+assert after[0] <= before[0] + 1, f"{{before[0]}} descriptors were open, and {{after[0]}} are"
+assert after[1] <= before[1], f"{{before[1]}} mappings were there, and {{after[1]}} are"
 assert after[2] - before[2] < {growth}, f"{{after[2] - before[2]}} bytes more in {turns} turns"
 """
 THINGS = {
