@@ -24,14 +24,12 @@ SMALL = [
     "--subscribers",
     "4",
 ]
-# What the library does not stand yet.
-KNOWN = [f"--without={name}" for name in ("drop", "close", "pickle", "EIO")]
 
 
 @pytest.mark.usefixtures("failpoints")
 def test_everything_at_once_keeps_what_was_acknowledged(tmp_path):
     done = subprocess.run(
-        [sys.executable, str(TORTURE), *SMALL, *KNOWN, "--path", str(tmp_path)],
+        [sys.executable, str(TORTURE), *SMALL, "--path", str(tmp_path)],
         capture_output=True,
         text=True,
     )
