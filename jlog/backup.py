@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from jlog import positions
 from jlog._core.copies import BoundsFile, both_copies
-from jlog._core.index import segment_end
+from jlog._core.index import read_index, segment_end
 from jlog._core.lock import NEVER, Deadline
 from jlog._core.rebuild import COPIES_AT, Body, read_buffer
 from jlog._core.recovery import encode_block, sync_directory
@@ -104,7 +104,8 @@ def _copy(path: str, meta: Meta, target: str, progress: Progress) -> None:
                 end, _, stated = segment_end(path, segment, following, meta.uuid)
                 with open(os.path.join(path, segment_name(segment)), "rb", opener=open_file) as source:
                     _copy_segment(source, target, end if stated else None, progress)
-                _copy_file(path, target, index_name(segment))
+                if read_index(path, segment, meta.uuid) is not None:  # else whoever needs it builds it anew
+                    _copy_file(path, target, index_name(segment))
         place = _copy_open_segment(newest, meta, target, bodies, progress)
     lease = max(bounds.lease_limit, place[2] + LEASE_STRIDE)
     file = os.path.join(target, "bounds")

@@ -14,14 +14,25 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from jlog.errors import JournalError
+from jlog.errors import CorruptJournal, JournalError
 
+NO_FILE = "it is no regular file"
 LOWEST_DESCRIPTOR = 3  # what others print goes to those below, even where they were closed at the start
 
 
 def open_file(path: str, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of a file that is there, also as the opener of open(). JournalError where it is a symbolic link."""
+    """A descriptor of a file that is there, also as the opener of open(). JournalError where it is a symbolic link, and
+    CorruptJournal where it is no regular file."""
     return _open(path, flags, None, path)
+
+
+def read_small(path: str, most: int) -> bytes:
+    """The content of a file, which is held in memory: CorruptJournal where it has more than `most` bytes."""
+    with open(path, "rb", opener=open_file) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise CorruptJournal(path, most, f"it has more than {most} bytes, which no such file has")
+    return content
 
 
 def open_segment(path: str) -> int:
@@ -29,11 +40,13 @@ def open_segment(path: str) -> int:
     that an archive is read through, and is followed."""
     try:
         return open_file(path)
+    except CorruptJournal:
+        raise
     except JournalError:
         directory = os.stat(os.path.dirname(path))
         if directory.st_uid != os.geteuid() or directory.st_mode & 0o022:
             raise
-        return _above_standard(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return _regular(_above_standard(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)), path)
 
 
 def open_or_create(path: str) -> int:
@@ -180,13 +193,25 @@ class Directory:
 
 
 def _open(name: str, flags: int, directory: int | None, path: str) -> int:
+    # Opening a pipe, or a device, must not wait for anything.
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
     try:
-        return _above_standard(os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666, dir_fd=directory))
+        fd = _above_standard(os.open(name, flags, 0o666, dir_fd=directory))
+        return fd if flags & os.O_DIRECTORY else _regular(fd, path)
     except OSError as error:
+        if error.errno in (errno.EISDIR, errno.ENXIO, errno.ENODEV):
+            raise CorruptJournal(path, 0, NO_FILE) from None
         if error.errno not in (errno.ELOOP, errno.ENOTDIR):
             error.filename = path
             raise
         raise open_error(error.errno or 0, path) from None
+
+
+def _regular(fd: int, path: str) -> int:
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise CorruptJournal(path, 0, NO_FILE)
 
 
 def open_error(number: int, path: str) -> Exception:

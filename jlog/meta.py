@@ -14,13 +14,17 @@ from jlog._core.copies import BoundsFile, birth_us
 from jlog._core.lock import NEVER, RANGES, Deadline, LockFile
 from jlog._core.recovery import create_segment, segment_start, sync_directory
 from jlog.errors import CorruptJournal, JournalExists, JournalNotFound, UnsupportedFormat
-from jlog.files import Directory, open_file, share, write_whole
+from jlog.files import Directory, open_file, read_small, share, write_whole
+from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, check_options, check_precommit, stored_options
 
 FORMAT_VERSION = 1
 NAME = "journal.meta"
 LEASE_STRIDE = 1 << 24
 NEW_SEGMENT_BYTES_MAX = 512  # its header, and a block without state
 DIRECTORIES = ("subscribers", "checkpoints")
+BYTES_MAX = 4 << 20  # what is larger is no journal.meta: it is read as a whole
+NUMBER_MAX = 1 << 62  # the greatest sequence
+_UUID = re.compile(r"[0-9a-f]{32}")
 _FIRST_LINE = re.compile(rb"jlog (\d{1,9}) crc32c=([0-9a-f]{8})\n")
 
 
@@ -43,8 +47,7 @@ def read_meta(path: str) -> Meta:
     """Raises JournalNotFound where `path` is no journal, CorruptJournal or UnsupportedFormat where it cannot be read."""
     name = os.path.join(path, NAME)
     try:
-        with open(name, "rb", opener=open_file) as file:
-            text = file.read()
+        text = read_small(name, BYTES_MAX)
     except FileNotFoundError:
         what = "does not exist" if not os.path.lexists(path) else f"has no {NAME}"
         message = f"{path} {what}: no journal is there; `jlogtool create` or jlog.Writer makes one"
@@ -70,13 +73,60 @@ def parse_meta(text: bytes, name: str) -> Meta:
     if crc32c(body) != int(first[2], 16):
         raise CorruptJournal(name, first.end(), "its checksum does not match")
     try:
-        fields = json.loads(body)
-        epochs = [(epoch["epoch"], epoch["first_sequence"]) for epoch in fields["epochs"]]
-        return Meta(
-            bytes.fromhex(fields["uuid"]), epochs, fields["options"], fields["inode"], fields["birth_us"]
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptJournal(name, first.end(), f"it lacks what a journal has: {error!r}") from None
+        return _meta_of(parse_json(body))
+    except (ValueError, TypeError) as error:
+        raise CorruptJournal(name, first.end(), f"it is not what a journal says of itself: {error}") from None
+
+
+def parse_json(text: bytes) -> dict[str, Any]:
+    """A JSON object from a file that anybody may have written. ValueError for whatever else it is."""
+    try:
+        found = json.loads(text, object_pairs_hook=_without_doubles, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(found, dict):
+        raise ValueError("it is no JSON object")
+    return found
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("it says a key twice")
+    return found
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def whole_number(fields: dict[str, Any], name: str, low: int, high: int) -> int:
+    """ValueError where the field is missing, no integer, or outside of these two."""
+    found = fields.get(name)
+    if type(found) is not int or not low <= found <= high:
+        raise ValueError(f"{name} is no integer from {low} to {high}")
+    return found
+
+
+def _meta_of(fields: dict[str, Any]) -> Meta:
+    uuid, epochs, options = (fields.get(name) for name in ("uuid", "epochs", "options"))
+    if not isinstance(uuid, str) or not _UUID.fullmatch(uuid):
+        raise ValueError("uuid is not 32 lower-case hex digits")
+    if not isinstance(epochs, list) or not epochs or not all(isinstance(epoch, dict) for epoch in epochs):
+        raise ValueError("epochs is no list of objects, of one at least")
+    if not isinstance(options, dict):
+        raise ValueError("options is no object")
+    begun = [
+        (whole_number(epoch, "epoch", 0, (1 << 64) - 1), whole_number(epoch, "first_sequence", 0, NUMBER_MAX))
+        for epoch in epochs
+    ]
+    return Meta(
+        bytes.fromhex(uuid),
+        begun,
+        stored_options(options),
+        whole_number(fields, "inode", 0, (1 << 64) - 1),
+        whole_number(fields, "birth_us", -(1 << 63), (1 << 63) - 1),
+    )
 
 
 def is_a_copy(path: str, meta: Meta) -> bool:
@@ -103,6 +153,23 @@ def write_meta(path: str, meta: Meta) -> None:
         body = json.dumps(fields, indent=1, sort_keys=True).encode() + b"\n"
         write_whole(fd, b"jlog %d crc32c=%08x\n" % (FORMAT_VERSION, crc32c(body)) + body, 0)
     sync_directory(path)
+
+
+def writer_options(
+    path: str, precommit: int, given: dict[str, Any], create: bool, deadline: Deadline
+) -> tuple[int, dict[str, Any]]:
+    """Makes the journal if there is none and it may be made. Returns the buffer capacity to open it with, 0 for a writer
+    that bypasses the buffer; and the options that were given."""
+    capacity = check_precommit(precommit)
+    options = check_options(given)
+    if create and not os.path.exists(os.path.join(path, NAME)):
+        create_journal(
+            path,
+            {**DEFAULTS, **options, "precommit": capacity or PRECOMMIT_DEFAULT},
+            exist_ok=True,
+            deadline=deadline,
+        )
+    return capacity, options
 
 
 def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool, deadline: Deadline = NEVER) -> bool:

@@ -13,6 +13,11 @@ _LIKE_A_SEQUENCE = re.compile(r"[+-]?\d+\Z")
 _LIKE_A_TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?\Z")
 
 
+def is_name(name: str) -> bool:
+    """Whether a subscriber or a checkpoint may have this name."""
+    return not _broken_rule(name)
+
+
 def check_name(name: str, what: str) -> str:
     """`what` is "subscriber" or "checkpoint". ValueError says which rule the name breaks."""
     if not isinstance(name, str):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from typing import Any
 
-from jlog._core.lock import Deadline
 from jlog.errors import JournalError, UnsupportedFormat
-from jlog.meta import create_journal
 
 PRECOMMIT_DEFAULT = 128 << 10
 PRECOMMIT_MIN = 4 << 10
@@ -18,6 +15,7 @@ PRECOMMIT_MAX = 1 << 30
 SEGMENT_BYTES_MIN = 4 << 10
 SEGMENT_BYTES_MAX = 1 << 40
 SYNC_INTERVAL_MAX = 86400 * 366
+BYTES_MAX = (1 << 63) - 1  # more than any disk has
 COMPRESSIONS = ("none", "lz4")
 ROLLS = ("never", "minutely", "hourly", "daily", "weekly")
 SYNCS = ("none", "interval", "append")
@@ -84,6 +82,8 @@ def _check_bytes(name: str, size: Any) -> None:
         raise TypeError(f"{name} is a number of bytes or None, not {size!r}")
     if size < 1:
         raise ValueError(f"{name} is at least 1 byte, or None for no limit, not {size}")
+    if size > BYTES_MAX:
+        raise ValueError(f"{name} is at most {BYTES_MAX} bytes, or None for no limit, not {size}")
 
 
 def _check_age(name: str, age: Any) -> None:
@@ -148,6 +148,15 @@ def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
 
 
+def _check_interval(seconds: Any) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"sync_interval is seconds, not {seconds!r}")
+    if not 0 < seconds <= SYNC_INTERVAL_MAX:
+        raise ValueError(
+            f"sync_interval is seconds, above 0 and at most {SYNC_INTERVAL_MAX}, not {seconds!r}"
+        )
+
+
 def check_options(given: dict[str, Any]) -> dict[str, Any]:
     """Those that were given (are not None), as journal.meta holds them."""
     found: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -162,10 +171,8 @@ def check_options(given: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(
                 f"segment_bytes is {SEGMENT_BYTES_MIN} (4 KiB) to {SEGMENT_BYTES_MAX} (1 TiB), not {size}"
             )
-    if "sync_interval" in found and not 0 < found["sync_interval"] <= SYNC_INTERVAL_MAX:
-        raise ValueError(
-            f"sync_interval is seconds, above 0 and at most {SYNC_INTERVAL_MAX}, not {found['sync_interval']!r}"
-        )
+    if "sync_interval" in found:
+        _check_interval(found["sync_interval"])
     if "retention" in found:
         found["retention"] = retention_fields(found["retention"])
         if found["retention"]["archive"] is not None:
@@ -185,17 +192,28 @@ def retention_fields(retention: Retention) -> dict[str, Any]:
 def retention_of(options: dict[str, Any]) -> Retention:
     """From journal.meta's options. UnsupportedFormat for a field that a newer jlog has written: it may keep something."""
     stored = options["retention"]
+    if not isinstance(stored, dict):
+        raise TypeError(f"retention is an object, not {stored!r}")
     unknown = sorted(set(stored) - {field.name for field in fields(Retention)})
     if unknown:
         raise UnsupportedFormat(
             f"the journal's retention has {', '.join(unknown)}, which this jlog does not know: upgrade pyjlog"
         )
     ages = {
-        name: timedelta(seconds=stored[name])
+        name: _age_of(name, stored[name])
         for name in ("max_age", "subscriber_max_age")
         if stored.get(name) is not None
     }
     return Retention(**{**stored, **ages})
+
+
+def _age_of(name: str, seconds: Any) -> timedelta:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"{name} is seconds, not {seconds!r}")
+    try:
+        return timedelta(seconds=seconds)
+    except OverflowError:
+        raise ValueError(f"{name} is more seconds than a timedelta holds") from None
 
 
 DEFAULTS: dict[str, Any] = {
@@ -208,18 +226,23 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def writer_options(
-    path: str, precommit: int, given: dict[str, Any], create: bool, deadline: Deadline
-) -> tuple[int, dict[str, Any]]:
-    """Makes the journal if there is none and it may be made. Returns the buffer capacity to open it with, 0 for a writer
-    that bypasses the buffer; and the options that were given."""
-    capacity = check_precommit(precommit)
-    options = check_options(given)
-    if create and not os.path.exists(os.path.join(path, "journal.meta")):
-        create_journal(
-            path,
-            {**DEFAULTS, **options, "precommit": capacity or PRECOMMIT_DEFAULT},
-            exist_ok=True,
-            deadline=deadline,
+def stored_options(stored: dict[str, Any]) -> dict[str, Any]:
+    """All options of a journal, from what its journal.meta says: checked as if a caller had given them, for anybody may have
+    written the file. TypeError or ValueError for what cannot be, UnsupportedFormat for an option of a newer jlog.
+
+    What is missing there has its default; but then nothing is removed for having been read, as nobody has asked for it.
+    """
+    unknown = sorted(set(stored) - set(DEFAULTS) - {"precommit"})
+    if unknown:
+        raise UnsupportedFormat(
+            f"the journal has the option {', '.join(unknown)}, which this jlog does not know: upgrade pyjlog"
         )
-    return capacity, options
+    if None in stored.values():
+        raise TypeError("an option is null")
+    kept = retention_fields(Retention(delete_read=False))
+    found = {**DEFAULTS, "precommit": PRECOMMIT_DEFAULT, "retention": kept, **stored}
+    check_options({name: value for name, value in found.items() if name != "retention"})
+    if check_precommit(found["precommit"]) == 0:
+        raise ValueError("precommit is 0, and a journal has a buffer")
+    retention_of(found)
+    return found

@@ -9,7 +9,7 @@ from jlog._core.cursor import Cursor
 from jlog._core.end import JournalEnd
 from jlog._core.index import build_index, load_index, points_at_block
 from jlog._core.segment import list_segments
-from jlog.errors import PositionLost
+from jlog.errors import JournalError, PositionLost
 from jlog.meta import Meta
 from jlog.names import Start, timestamp_us_of
 from jlog.positions import CHECKPOINT, PositionFile
@@ -33,7 +33,7 @@ def find_start(path: str, meta: Meta, cursor: Cursor, start: Start, *, checkpoin
                              "a checkpoint")  # fmt: skip
         file = PositionFile(path, meta, CHECKPOINT, start)
         try:
-            return file.read()
+            return _before_end(path, cursor, f"checkpoint {start!r}", file.read())
         finally:
             file.close()
     if start < 0:
@@ -51,6 +51,15 @@ def outlives_its_records(path: str, meta: Meta, sequence: int) -> bool:
     end.refresh()
     bounds = end.bounds_file.read()
     return not end.live and bounds.closed is None and sequence <= bounds.lease_limit
+
+
+def _before_end(path: str, cursor: Cursor, what: str, sequence: int) -> int:
+    if sequence > cursor.next_sequence:
+        raise JournalError(
+            f"{path}: {what} stands at {sequence}, behind the journal's end: the journal was replaced by an older one; "
+            "`jlogtool checkpoint set` moves it"
+        )
+    return sequence
 
 
 def find_time(path: str, meta: Meta, timestamp_us: int, durable_only: bool = False) -> int:

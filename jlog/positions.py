@@ -15,7 +15,7 @@ from jlog._core.recovery import sync_directory
 from jlog.errors import CheckpointNotFound, CorruptJournal, JournalLocked, SubscriberBusy, SubscriberNotFound
 from jlog.files import Directory
 from jlog.meta import Meta
-from jlog.names import check_name
+from jlog.names import check_name, is_name
 
 SUBSCRIBER = "subscriber"
 CHECKPOINT = "checkpoint"
@@ -160,7 +160,7 @@ def names(path: str, kind: str) -> list[str]:
             found = directory.names()
     except FileNotFoundError:
         return []
-    return sorted(name for name in found if not name.startswith("."))
+    return sorted(name for name in found if is_name(name))
 
 
 def exists(path: str, kind: str, name: str) -> bool:
@@ -219,6 +219,9 @@ def standing(path: str, meta: Meta, kind: str) -> list[tuple[str, copies.Positio
             file = PositionFile(path, meta, kind, name)
         except LookupError:
             continue  # removed in this moment
+        except CorruptJournal:
+            found.append((name, None))
+            continue
         try:
             found.append((name, file.read_all()))
         except CorruptJournal:
@@ -232,7 +235,7 @@ def is_held(path: str, meta: Meta, name: str) -> bool:
     """Whether a Reader has the subscriber's name."""
     try:
         file = PositionFile(path, meta, SUBSCRIBER, name)
-    except LookupError:
+    except (LookupError, CorruptJournal):
         return False
     try:
         return file.is_held_elsewhere

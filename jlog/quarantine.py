@@ -6,6 +6,7 @@ import os
 import time
 
 from jlog._core.recovery import sync_directory
+from jlog._core.segment import end_of_content
 from jlog.copying import BUFFER_BYTES
 from jlog.files import Directory, open_file, write_whole
 
@@ -21,16 +22,20 @@ class Quarantine:
 
     def would_keep(self, file: str, start: int = 0, end: int | None = None) -> bool:
         """Whether there are bytes other than zeros."""
+        if not os.path.isfile(file):
+            return False
         with open(file, "rb", opener=open_file) as source:
             size = os.fstat(source.fileno()).st_size
-            return _end_of_content(source.fileno(), start, size if end is None else min(end, size)) > start
+            return end_of_content(source.fileno(), start, size if end is None else min(end, size)) > start
 
     def keep(self, file: str, start: int = 0, end: int | None = None) -> None:
-        """Copies bytes of a file, but for the zeros at their end; nothing where there are only zeros. The file is left as it
-        is."""
+        """Copies bytes of a file, but for the zeros at their end; nothing where there are only zeros, or where it is no regular
+        file. The file is left as it is."""
+        if not os.path.isfile(file):
+            return
         with open(file, "rb", opener=open_file) as source:
             size = os.fstat(source.fileno()).st_size
-            end = _end_of_content(source.fileno(), start, size if end is None else min(end, size))
+            end = end_of_content(source.fileno(), start, size if end is None else min(end, size))
             if end <= start:
                 return
             name = f"{os.path.basename(file)}.{start}" if start else os.path.basename(file)
@@ -54,14 +59,3 @@ class Quarantine:
         if not is_there:
             sync_directory(self._path)
         return folder
-
-
-def _end_of_content(fd: int, start: int, end: int) -> int:
-    """Where the zeros begin that fill the rest."""
-    while end > start:
-        size = min(BUFFER_BYTES, end - start)
-        piece = os.pread(fd, size, end - size).rstrip(b"\0")
-        if piece:
-            return end - size + len(piece)
-        end -= size
-    return start

@@ -17,7 +17,7 @@ from jlog._core.segment import (
     segment_name,
 )
 from jlog.damage import Gap, open_segment, walk_segment
-from jlog.errors import CorruptJournal
+from jlog.errors import CorruptJournal, JournalError
 from jlog.files import open_file
 from jlog.verify import Progress
 
@@ -186,11 +186,13 @@ def _signatures(path: str) -> list[Signature]:
     found = []
     for name, at in places:
         try:
-            with open(os.path.join(path, name), "rb", opener=open_file) as file:
-                file.seek(at)
-                signature = whose(file.read(SIGNATURE_BYTES))
-        except (FileNotFoundError, IsADirectoryError):
+            fd = open_file(os.path.join(path, name))
+        except (FileNotFoundError, JournalError):
             continue
+        try:
+            signature = whose(os.pread(fd, SIGNATURE_BYTES, at))
+        finally:
+            os.close(fd)
         if signature is not None:
             found.append(signature)
     return found

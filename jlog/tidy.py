@@ -12,6 +12,7 @@ from jlog._core.copies import both_copies
 from jlog._core.index import build_index, read_index, write_index
 from jlog._core.rebuild import COPIES_AT
 from jlog._core.recovery import sync_directory
+from jlog._core.segment import index_name, named
 from jlog.damage import bad_sectors_are_damage
 from jlog.errors import CorruptJournal
 from jlog.files import Directory, naming, open_file, write_whole
@@ -106,10 +107,8 @@ def mend_indexes(actions: Actions, meta: Meta, ends: dict[int, int], written: se
     """`ends`: where the blocks of each sealed segment end; `written`: those that were written anew, their indexes not yet. One
     that is missing elsewhere is no damage: whoever needs it builds it for himself."""
     for entry in sorted(os.listdir(actions.path)):
-        if len(entry) != 24 or not entry.endswith(".idx") or not entry[:20].isdigit():
-            continue
-        segment = int(entry[:20])
-        if segment in written:
+        segment = named(entry, "idx")
+        if segment is None or segment in written:
             continue
         if segment not in ends:
             actions.do(entry, "removed: it is of no sealed segment", os.unlink, actions.file(entry))

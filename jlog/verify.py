@@ -84,6 +84,9 @@ def damage_of_small_files(path: str, meta: Meta) -> list[Damage]:
                 file = PositionFile(path, meta, kind, name)
             except LookupError:
                 continue  # removed in this moment
+            except CorruptJournal as error:
+                found.append(Damage(error.path, error.offset, error.reason, 0, 0))
+                continue
             try:
                 with bad_sectors_are_damage():
                     file.read()

@@ -209,12 +209,12 @@ cdef bint encode(Member member, Call *call, jlog_slot *slot, uint32_t start) noe
     cdef uint8_t *records = jlog_body(&member.buffer, slot.generation) + start
     cdef uint8_t *at = records
     cdef int64_t now_us = jlog_clamped_now_us(&member.buffer)
-    cdef int64_t delta_us = now_us - jlog_block_base(&member.buffer, slot, now_us)
+    cdef uint64_t delta_us = <uint64_t> now_us - <uint64_t> jlog_block_base(&member.buffer, slot, now_us)  # any base may stand there
     cdef PyObject *value
     cdef size_t size
     cdef uint64_t i
     cdef uint32_t crc
-    if <uint64_t> delta_us > UINT32_MAX:
+    if delta_us > UINT32_MAX:
         return False
     if call.items != NULL:
         for i in range(call.count):

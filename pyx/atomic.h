@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <linux/futex.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -13,6 +14,16 @@ static inline uint64_t jlog_load_acquire(const uint64_t *at) { return __atomic_l
 static inline void jlog_store_release(uint64_t *at, uint64_t value) { __atomic_store_n(at, value, __ATOMIC_RELEASE); }
 static inline uint32_t jlog_load32_acquire(const uint32_t *at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
 static inline void jlog_full_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+/* Copies words that others store or read meanwhile: each of them whole, in no order. */
+typedef uint64_t __attribute__((may_alias)) jlog_shared_word;
+
+static inline void jlog_copy_words(void *target, const void *source, size_t bytes)
+{
+    for (size_t i = 0; i < bytes / sizeof(jlog_shared_word); i++)
+        __atomic_store_n((jlog_shared_word *)target + i, __atomic_load_n((const jlog_shared_word *)source + i, __ATOMIC_RELAXED),
+                         __ATOMIC_RELAXED);
+}
 
 static inline void jlog_raise_to(uint64_t *at, uint64_t value)
 {

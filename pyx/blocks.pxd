@@ -23,6 +23,7 @@ cdef class Blocks:
     cdef const uint8_t *end  # as far as may be handed out now
     cdef const uint8_t *block_end
     cdef uint64_t sequence
+    cdef uint64_t end_sequence  # behind the closed block's last record, as its header says
     # What its records are kept in.
     cdef Window window
     cdef OpenBlock open_block

@@ -16,6 +16,7 @@ from jlog._core.format cimport (
     jlog_block_header,
     jlog_crc32c,
     jlog_decode_record,
+    jlog_headers_valid,
     jlog_load64,
     jlog_record,
 )
@@ -45,7 +46,7 @@ cdef class Blocks:
     @property
     def first_sequence(self) -> int:
         """Of the first record that is kept."""
-        return self.stop.bounds_file.read().first_sequence
+        return self.stop.first_kept()
 
     def check_open(self) -> None:
         """JournalClosed where it is closed, or the parent's."""
@@ -114,6 +115,9 @@ cdef class Blocks:
             elif self.size == 0:  # the open block when it was read; it stands in the segment now
                 self.load_closed(consumed)
             else:
+                if self.sequence != self.end_sequence:
+                    raise self.damage(f"the block's records end with sequence {self.sequence}, its header says "
+                                      f"{self.end_sequence}")
                 self.offset += self.size
                 self.forget_block()
             self.clip()
@@ -145,6 +149,9 @@ cdef class Blocks:
             self.at = self.end = self.block_end = self.records + consumed
         if not self.open_block.read(self.stop, slot):
             return False
+        if not inside and self.sequence != slot.first_sequence:
+            raise self.damage(f"the blocks end with sequence {self.sequence}, and the open one begins with "
+                              f"{slot.first_sequence}")
         self.base_time_us = jlog_load64(self.open_block.body)
         self.records = self.open_block.body + JLOG_BASE_BYTES
         self.at = self.end = self.records + consumed
@@ -208,6 +215,7 @@ cdef class Blocks:
             self.decompress_body(stored, header)
             stored = <const uint8_t *> PyBytes_AS_STRING(self.raw)
         self.base_time_us = header.base_time_us
+        self.end_sequence = header.first_sequence + header.record_count
         self.records = stored
         self.at = self.end = self.records + consumed
         self.block_end = self.records + header.raw_bytes
@@ -275,4 +283,6 @@ cdef class Blocks:
         cdef size_t size = jlog_decode_record(self.at, self.end - self.at, self.base_time_us, record)
         if size == 0:
             raise self.damage("a record of the block does not fit into it")
+        if record.headers_bytes != 0 and not jlog_headers_valid(record.headers, record.headers_bytes):
+            raise self.damage("the headers of a record do not fill their bytes")
         return size

@@ -21,7 +21,7 @@ from jlog._core.page cimport (
     jlog_open_slot,
     jlog_page,
     jlog_slot,
-    jlog_slot_crc,
+    jlog_slot_valid,
     jlog_unwritten_slot,
     jlog_word_crc,
     jlog_word_raw,
@@ -55,7 +55,7 @@ cdef bint closing_is_whole(Precommit precommit) noexcept:
     cdef jlog_slot *slot = jlog_unwritten_slot(page)
     cdef jlog_slot *following = jlog_open_slot(page)
     cdef uint32_t used = jlog_word_used(slot.word)
-    if slot.generation != page.generation - 1 or slot.crc != jlog_slot_crc(slot, precommit.uuid):
+    if slot.generation != page.generation - 1 or not jlog_slot_valid(slot, precommit.uuid):
         return False
     if used <= JLOG_BASE_BYTES or not body_is_whole(precommit, slot):
         return False
@@ -92,7 +92,9 @@ cdef bint agrees(directory, bytes uuid, Precommit precommit, bounds) except -1:
     cdef uint64_t offset, previous
     cdef SegmentFile file
     slot = jlog_open_slot(page)
-    if slot.generation != page.generation or slot.crc != jlog_slot_crc(slot, precommit.uuid):
+    if slot.generation != page.generation or not jlog_slot_valid(slot, precommit.uuid):
+        return False
+    if slot.capacity > page.capacity:  # records would be written behind the body
         return False
     if not body_is_whole(precommit, slot):
         return False
@@ -177,7 +179,7 @@ cdef object body_at(Precommit precommit, const jlog_page *page, segment, place):
     for parity in range(2):
         slot = <jlog_slot *> &page.slots[parity]
         used = jlog_word_used(slot.word)
-        if slot.crc != jlog_slot_crc(slot, precommit.uuid) or used <= JLOG_BASE_BYTES:
+        if not jlog_slot_valid(slot, precommit.uuid) or used == 0:
             continue
         if (slot.segment, slot.offset, slot.first_sequence) != (segment, offset, sequence):
             continue

@@ -20,14 +20,16 @@ from jlog._core.format cimport (
     JLOG_NONE,
     JLOG_POSITION_MAGIC,
     jlog_bounds,
+    jlog_bounds_valid,
     jlog_position,
+    jlog_position_valid,
     jlog_structure_crc,
 )
 from jlog._core.lock cimport BOUNDS_BYTE, Deadline
 from jlog._core.page cimport jlog_clock_us
 
 from jlog._core.lock import NEVER
-from jlog.errors import CorruptJournal, JournalClosed, UnsupportedFormat
+from jlog.errors import CorruptJournal, JournalClosed, JournalError, UnsupportedFormat
 from jlog.files import Directory, open_file
 
 cdef extern from "<fcntl.h>" nogil:
@@ -58,6 +60,13 @@ cdef bint is_structure(const uint8_t *copy, size_t size, const char *magic) noex
     return memcmp(head.magic, magic, 8) == 0 and head.crc == jlog_structure_crc(copy, size, 12)
 
 
+cdef bint makes_sense(const uint8_t *copy, size_t size) noexcept nogil:
+    """Whether what it states can be so. Of this version alone: a newer one may mean something else."""
+    if size == sizeof(jlog_bounds):
+        return jlog_bounds_valid(<const jlog_bounds *> copy)
+    return jlog_position_valid(<const jlog_position *> copy)
+
+
 cdef int find_copy(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid) noexcept nogil:
     """The newer valid copy into `target`. 1; 0 where neither is valid; -EPROTO where one is of a later version, which is in
     `target` then; or the -errno of a failed read."""
@@ -74,7 +83,7 @@ cdef int find_copy(int fd, void *target, size_t size, const char *magic, const u
         if head.version > JLOG_FORMAT_VERSION:
             memcpy(target, copy, size)
             return -EPROTO
-        if memcmp(head.uuid, uuid, 16) == 0 and (not found or head.generation > (<Head *> target).generation):
+        if memcmp(head.uuid, uuid, 16) == 0 and makes_sense(copy, size) and (not found or head.generation > (<Head *> target).generation):
             memcpy(target, copy, size)
             found = 1
     return found
@@ -98,7 +107,8 @@ def both_copies(int fd, bytes uuid not None, *, bint bounds=False) -> list:
     found = []
     for offset in (0, JLOG_COPY_BYTES):
         copy = os.pread(fd, size, offset)
-        valid = <size_t> len(copy) == size and is_structure(copy, size, magic) and copy[24:40] == uuid
+        valid = <size_t> len(copy) == size and is_structure(copy, size, magic) and copy[24:40] == uuid \
+            and makes_sense(copy, size)
         found.append(copy if valid else None)
     return found
 
@@ -119,7 +129,11 @@ cdef int put_copies(int fd, void *source, size_t size, const char *magic, const 
 
 
 cdef int write_copies(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path) except -1:
-    cdef int error = put_copies(fd, source, size, magic, uuid)
+    cdef int error
+    if not makes_sense(<const uint8_t *> source, size):
+        raise JournalError(f"{path}: the numbers of the journal are used up, or another program has damaged what it holds of "
+                           "them; `jlogtool verify` tells which")
+    error = put_copies(fd, source, size, magic, uuid)
     if error != 0:
         raise OSError(error, os.strerror(error), path)
     return 0

@@ -1,5 +1,8 @@
 """A reader's position: seeking, and reading on in batches."""
 
+import os
+
+from libc.errno cimport ENOENT
 from libc.stdint cimport INT32_MAX, uint8_t, uint64_t
 
 from jlog._core.blocks cimport Blocks
@@ -12,7 +15,7 @@ from jlog._core.segment cimport SegmentFile
 from jlog._core.wake cimport jlog_wake_all
 
 from jlog._core.index import build_index, locate, segment_end
-from jlog._core.segment import SEGMENT_HEADER_BYTES, list_segments
+from jlog._core.segment import SEGMENT_HEADER_BYTES, list_segments, segment_name
 from jlog.errors import CorruptJournal, JournalError, PositionLost
 
 
@@ -221,6 +224,10 @@ cdef class Cursor(Blocks):
             return True
         if at == open_segment:
             first, offset, _ = build_index(self.path, at, self.uuid, self.stop.written().offset).locate(sequence)
+        elif at == segments[-1]:
+            if self.first_sequence > open_segment:
+                raise FileNotFoundError(ENOENT, "cleaned in this moment", file.path)
+            raise CorruptJournal(os.path.join(self.path, segment_name(open_segment)), 0, "the segment file is missing")
         else:
             following = segments[segments.index(at) + 1]
             end_offset, end_sequence, stated = segment_end(self.path, at, following, self.uuid)

@@ -21,6 +21,7 @@ from jlog._core.copies import BoundsFile
 from jlog._core.buffered import stored_bodies
 from jlog._core.recovery import scan
 from jlog._core.segment import list_segments, segment_name, walk_body
+from jlog.errors import CorruptJournal
 
 
 cdef uint64_t block_bytes(const jlog_slot *slot) noexcept nogil:
@@ -68,6 +69,18 @@ cdef class JournalEnd:
     cdef uint64_t body_offset(self, const jlog_slot *slot) noexcept:
         """Of this slot's body, in the buffer."""
         return JLOG_PAGE_BYTES + (slot.generation & 1) * self.now.capacity
+
+    cdef uint64_t first_kept(self) except? -1:
+        """Sequence of the first record that is kept. CorruptJournal where it lies behind the journal's end."""
+        cdef JournalEnd now
+        cdef uint64_t first = self.bounds_file.read().first_sequence
+        if first > self.now.slot.first_sequence:
+            now = self.another()
+            now.note()
+            if first > now.now.slot.first_sequence:
+                raise CorruptJournal(self.bounds_file.path, 0, f"it says that the records before {first} were removed, and the "
+                                                               f"open block begins with {now.now.slot.first_sequence}")
+        return first
 
     @property
     def written_place(self) -> tuple:

@@ -17,11 +17,15 @@
 
 #define JLOG_FORMAT_VERSION 1u
 #define JLOG_NONE UINT64_MAX /* no sequence, no segment, no offset */
+#define JLOG_NUMBER_MAX (1ull << 62) /* the greatest sequence, end and offset: sums of what files say cannot wrap */
 
 #define JLOG_VALUE_BYTES_MAX (1u << 30)                  /* 1 GiB, a value */
 #define JLOG_RAW_BYTES_MAX 1610612736u                   /* 1.5 GiB, a block's body: LZ4's limit and one pwrite's are near */
 #define JLOG_STATE_BYTES_MAX (64u << 10)                 /* the live state with its keys */
 #define JLOG_EXPANSION_MAX 255u                          /* raw bytes for each stored byte: no LZ4 block holds more */
+#define JLOG_TIME_US_MAX 253402300799999999              /* of a clock: the end of the year 9999 */
+#define JLOG_INDEX_EVERY_BYTES (64u << 10)               /* between the blocks that an index names */
+#define JLOG_SHORT_BYTES 8u                              /* of a record at least: of one in the short form, without value */
 #define JLOG_HEADERS_MAX 65535u                          /* headers of one record */
 #define JLOG_PACKED_BYTES_MIN 128u                       /* of a body: a smaller one is not worth compressing */
 #define JLOG_COPY_BYTES 4096u                            /* between the two copies of a bounds or position record */
@@ -120,6 +124,8 @@ _Static_assert(sizeof(struct jlog_position) == 64, "position");
 _Static_assert(sizeof(struct jlog_index_header) == 48, "index header");
 _Static_assert(sizeof(struct jlog_index_entry) == 24, "index entry");
 
+#define JLOG_FIRST_BLOCK sizeof(struct jlog_segment_header) /* offset of the block with the state */
+
 #define JLOG_NAME_BYTES 32u
 
 /* A segment is named by its first sequence, so that the names in order are the records in order. */
@@ -144,6 +150,68 @@ static inline uint32_t jlog_structure_crc(const void *structure, size_t bytes, s
     crc = jlog_crc32c(crc, &zero, sizeof zero);
     return jlog_crc32c(crc, at + crc_offset + sizeof zero, bytes - crc_offset - sizeof zero);
 }
+
+/* --- Numbers that a file may state. A right CRC says who wrote them, not that they make sense --------------------- */
+
+/* Whether this is a place of a journal: a segment, an offset in it and the sequence there. */
+static inline int jlog_place_valid(uint64_t segment, uint64_t offset, uint64_t sequence)
+{
+    return segment <= sequence && sequence <= JLOG_NUMBER_MAX && offset <= JLOG_NUMBER_MAX;
+}
+
+/* Whether the segment before lies before this one: so no chain of segments leads in a circle. */
+static inline int jlog_segment_header_valid(const struct jlog_segment_header *header)
+{
+    if (header->first_sequence > JLOG_NUMBER_MAX)
+        return 0;
+    if (header->previous_segment == JLOG_NONE)
+        return header->previous_end_sequence == 0;
+    return jlog_place_valid(header->previous_segment, header->previous_end_offset, header->previous_end_sequence) &&
+           header->previous_segment < header->first_sequence && header->previous_end_sequence <= header->first_sequence &&
+           header->previous_end_offset >= JLOG_FIRST_BLOCK;
+}
+
+static inline int jlog_bounds_valid(const struct jlog_bounds *bounds)
+{
+    if (!jlog_place_valid(bounds->mark_segment, bounds->mark_offset, bounds->mark_sequence))
+        return 0;
+    if (bounds->first_sequence > bounds->mark_sequence || bounds->lease_limit > JLOG_NUMBER_MAX)
+        return 0;
+    return bounds->closed_sequence == JLOG_NONE ||
+           jlog_place_valid(bounds->closed_segment, bounds->closed_offset, bounds->closed_sequence);
+}
+
+static inline int jlog_position_valid(const struct jlog_position *position)
+{
+    return position->sequence <= JLOG_NUMBER_MAX && position->moved_us >= 0 && position->moved_us <= JLOG_TIME_US_MAX;
+}
+
+/* How many entries an index has that is of this segment and could be right; else 0. The CRC is the caller's. */
+static inline uint64_t jlog_index_entries(const uint8_t *index, size_t bytes, const uint8_t uuid[16], uint64_t segment)
+{
+    struct jlog_index_header header;
+    struct jlog_index_entry entry, before = {.first_sequence = segment, .offset = 0};
+    const size_t left = bytes - sizeof header;
+
+    if (bytes < sizeof header)
+        return 0;
+    memcpy(&header, index, sizeof header);
+    if (header.segment != segment || memcmp(header.uuid, uuid, sizeof header.uuid) != 0)
+        return 0;
+    if (left % sizeof entry != 0 || header.entry_count != left / sizeof entry || header.entry_count < 2)
+        return 0;
+    for (uint64_t i = 0; i < header.entry_count; i++, before = entry) {
+        const uint64_t apart = i == 0 ? JLOG_FIRST_BLOCK : i == header.entry_count - 1 ? 0 : JLOG_INDEX_EVERY_BYTES;
+
+        memcpy(&entry, index + sizeof header + i * sizeof entry, sizeof entry);
+        if (entry.first_sequence < before.first_sequence || entry.first_sequence > JLOG_NUMBER_MAX ||
+            entry.offset > JLOG_NUMBER_MAX || entry.offset < before.offset + apart)
+            return 0;
+    }
+    return header.entry_count;
+}
+
+/* --- Blocks ------------------------------------------------------------------------------------------------------ */
 
 static inline void jlog_fill_block_header(struct jlog_block_header *header, int kind, int has_state,
                                           uint64_t record_count, uint64_t raw_bytes, uint64_t first_sequence)
@@ -174,20 +242,32 @@ static inline uint32_t jlog_block_header_crc(const struct jlog_block_header *hea
     return jlog_crc32c(0, image, sizeof image);
 }
 
+/* Whether a block at this offset may have such numbers. */
+static inline int jlog_block_numbers_valid(const struct jlog_block_header *header, uint64_t offset)
+{
+    if (header->raw_bytes > JLOG_RAW_BYTES_MAX || header->record_count > header->raw_bytes / JLOG_SHORT_BYTES)
+        return 0;
+    if (header->first_sequence > JLOG_NUMBER_MAX - header->record_count || offset > JLOG_NUMBER_MAX)
+        return 0;
+    if (header->durable_end > header->first_sequence)
+        return 0;
+    if (header->codec == JLOG_CODEC_NONE)
+        return header->stored_bytes == header->raw_bytes && header->stored_crc == header->raw_crc;
+    return header->codec == JLOG_CODEC_LZ4 && header->stored_bytes < header->raw_bytes &&
+           header->raw_bytes / JLOG_EXPANSION_MAX <= header->stored_bytes;
+}
+
 /* Whether this is the header of a block at that place. It says nothing about the body yet. */
 static inline int jlog_block_header_valid(const struct jlog_block_header *header, const uint8_t uuid[16],
                                           uint64_t segment, uint64_t offset)
 {
-    if (header->magic != JLOG_BLOCK_MAGIC || header->raw_bytes > JLOG_RAW_BYTES_MAX)
+    if (header->magic != JLOG_BLOCK_MAGIC || header->flags & ~JLOG_BLOCK_HAS_STATE)
         return 0;
-    if (header->kind != JLOG_KIND_RECORDS && header->kind != JLOG_KIND_STATE)
+    if (header->kind != (offset == JLOG_FIRST_BLOCK ? JLOG_KIND_STATE : JLOG_KIND_RECORDS))
         return 0;
-    if (header->flags & ~JLOG_BLOCK_HAS_STATE)
+    if (header->kind == JLOG_KIND_STATE ? header->record_count != 0 : header->raw_bytes == 0)
         return 0;
-    if (header->codec == JLOG_CODEC_NONE ? header->stored_bytes != header->raw_bytes ||
-                                               header->stored_crc != header->raw_crc
-                                         : header->codec != JLOG_CODEC_LZ4 ||
-                                               header->raw_bytes / JLOG_EXPANSION_MAX > header->stored_bytes)
+    if (!jlog_block_numbers_valid(header, offset))
         return 0;
     return header->header_crc == jlog_block_header_crc(header, uuid, segment, offset);
 }
@@ -204,7 +284,6 @@ static inline int jlog_block_header_valid(const struct jlog_block_header *header
 #define JLOG_TAG_ABSOLUTE 0x04000000u                    /* long form: the timestamp is stored whole */
 #define JLOG_TAG_RESERVED 0x03FFFFFFu                    /* long form: must be 0 */
 #define JLOG_SHORT_VALUE_MAX 0x3FFFFFFFu
-#define JLOG_SHORT_BYTES 8u
 #define JLOG_LONG_BYTES 20u                              /* tag, time, bytes of value, key, headers; + 8 when ABSOLUTE */
 #define JLOG_NULL_BYTES UINT32_MAX                       /* a header's value that is null */
 
@@ -284,11 +363,18 @@ static inline size_t jlog_record_bytes(const uint8_t *at, size_t left)
     return bytes <= left ? bytes : 0;
 }
 
-/* What a long record may not say: a length of what is absent, state without a key. */
+/* What a long record may not say: a length of what is absent or above 1 GiB, state without a key, or with what state has
+ * not. */
 static inline int jlog_long_record_valid(uint32_t tag, const uint8_t *at)
 {
-    return !(tag & JLOG_TAG_NULL && jlog_load32(at + 8) != 0) && !(!(tag & JLOG_TAG_KEY) && jlog_load32(at + 12) != 0) &&
-           !(tag & JLOG_TAG_STATE && !(tag & JLOG_TAG_KEY));
+    const uint32_t value_bytes = jlog_load32(at + 8), key_bytes = jlog_load32(at + 12), headers_bytes = jlog_load32(at + 16);
+
+    if (value_bytes > JLOG_VALUE_BYTES_MAX || key_bytes > JLOG_VALUE_BYTES_MAX || headers_bytes > JLOG_VALUE_BYTES_MAX)
+        return 0;
+    if ((tag & JLOG_TAG_NULL && value_bytes != 0) || (!(tag & JLOG_TAG_KEY) && key_bytes != 0))
+        return 0;
+    return !(tag & JLOG_TAG_STATE) ||
+           (tag & JLOG_TAG_KEY && !(tag & (JLOG_TAG_EXPLICIT | JLOG_TAG_ABSOLUTE)) && headers_bytes == 0);
 }
 
 /* Decodes it; returns its bytes, or 0 where that is no record. Pointers are into `at`; a null key is NULL. */
@@ -344,6 +430,23 @@ static inline size_t jlog_decode_header(const uint8_t *at, size_t left, const ui
     return bytes;
 }
 
+/* Whether the headers fill their bytes exactly, and are not too many. */
+static inline int jlog_headers_valid(const uint8_t *at, size_t left)
+{
+    const uint8_t *name, *value;
+    uint32_t name_bytes, value_bytes, count = 0;
+
+    while (left != 0) {
+        const size_t bytes = jlog_decode_header(at, left, &name, &name_bytes, &value, &value_bytes);
+
+        if (bytes == 0 || ++count > JLOG_HEADERS_MAX)
+            return 0;
+        at += bytes;
+        left -= bytes;
+    }
+    return 1;
+}
+
 /* What a walk over the records of a body finds. */
 struct jlog_walk {
     uint64_t record_count;                               /* state records not counted */
@@ -364,7 +467,7 @@ static inline int jlog_walk_records(const uint8_t *records, size_t bytes, int64_
     while (at < bytes) {
         const size_t size = jlog_decode_record(records + at, bytes - at, base_time_us, &record);
 
-        if (size == 0)
+        if (size == 0 || !jlog_headers_valid(record.headers, record.headers_bytes))
             return -1;
         at += size;
         if (record.tag & JLOG_TAG_LONG && record.tag & JLOG_TAG_STATE) {

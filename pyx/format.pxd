@@ -23,7 +23,10 @@ cdef extern from "format.h" nogil:
         JLOG_SHORT_BYTES
         JLOG_LONG_BYTES
         JLOG_NAME_BYTES
+        JLOG_INDEX_EVERY_BYTES
+        JLOG_FIRST_BLOCK
     const uint64_t JLOG_NONE
+    const uint64_t JLOG_NUMBER_MAX
     const uint64_t JLOG_LEASE_STRIDE
     const uint32_t JLOG_VALUE_BYTES_MAX
     const uint32_t JLOG_RAW_BYTES_MAX
@@ -129,6 +132,10 @@ cdef extern from "format.h" nogil:
 
     void jlog_segment_name(char *name, uint64_t first_sequence)
     uint32_t jlog_structure_crc(const void *structure, size_t bytes, size_t crc_offset)
+    bint jlog_segment_header_valid(const jlog_segment_header *header)
+    bint jlog_bounds_valid(const jlog_bounds *bounds)
+    bint jlog_position_valid(const jlog_position *position)
+    uint64_t jlog_index_entries(const uint8_t *index, size_t bytes, const uint8_t *uuid, uint64_t segment)
     void jlog_fill_block_header(jlog_block_header *header, int kind, int has_state, uint64_t record_count,
                                 uint64_t raw_bytes, uint64_t first_sequence)
     uint32_t jlog_block_header_crc(const jlog_block_header *header, const uint8_t *uuid, uint64_t segment, uint64_t offset)
@@ -146,4 +153,5 @@ cdef extern from "format.h" nogil:
     size_t jlog_decode_record(const uint8_t *at, size_t left, int64_t base_time_us, jlog_record *record)
     size_t jlog_decode_header(const uint8_t *at, size_t left, const uint8_t **name, uint32_t *name_bytes,
                               const uint8_t **value, uint32_t *value_bytes)
+    bint jlog_headers_valid(const uint8_t *at, size_t left)
     int jlog_walk_records(const uint8_t *records, size_t bytes, int64_t base_time_us, jlog_walk *walk)

@@ -10,9 +10,11 @@ from libc.string cimport memcmp, memcpy, memset
 
 from jlog._core.format cimport (
     JLOG_FORMAT_VERSION,
+    JLOG_INDEX_EVERY_BYTES,
     JLOG_INDEX_MAGIC,
     JLOG_KIND_RECORDS,
     jlog_block_header,
+    jlog_index_entries,
     jlog_index_entry,
     jlog_index_header,
     jlog_segment_header,
@@ -20,12 +22,9 @@ from jlog._core.format cimport (
 )
 from jlog._core.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, SegmentFile, read_block_header
 
-from jlog._core.segment import index_name
+from jlog._core.segment import index_name, segment_name
 from jlog.errors import CorruptJournal, JournalError, UnsupportedFormat
-from jlog.files import Directory, open_file, write_whole
-
-cdef enum:
-    ENTRY_EVERY_BYTES = 64 << 10
+from jlog.files import Directory, read_small, write_whole
 
 NO_TIME = INT64_MIN
 
@@ -80,7 +79,7 @@ def build_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_o
                     if not append_entry(&entries, &count, &room, sequence, offset, latest_us):
                         error = 12
                     break
-                if header.kind == JLOG_KIND_RECORDS and (count == 0 or offset - last >= ENTRY_EVERY_BYTES):
+                if header.kind == JLOG_KIND_RECORDS and (count == 0 or offset - last >= JLOG_INDEX_EVERY_BYTES):
                     if not append_entry(&entries, &count, &room, sequence, offset, latest_us):
                         error = 12
                         break
@@ -144,9 +143,12 @@ def read_index(directory, uint64_t segment, bytes uuid not None):
     cdef jlog_index_header *header
     cdef jlog_index_entry *entries
     cdef bytes content
+    cdef uint64_t count
     try:
-        with open(os.path.join(directory, index_name(segment)), "rb", opener=open_file) as file:
-            content = file.read()
+        # An entry for each 64 KiB, the first one and that of the end: no index of this segment is larger.
+        most = os.stat(os.path.join(directory, segment_name(segment))).st_size // JLOG_INDEX_EVERY_BYTES + 2
+        content = read_small(os.path.join(directory, index_name(segment)),
+                             sizeof(jlog_index_header) + most * sizeof(jlog_index_entry))
     except (OSError, JournalError):
         return None
     if len(content) < <Py_ssize_t> sizeof(jlog_index_header):
@@ -159,15 +161,12 @@ def read_index(directory, uint64_t segment, bytes uuid not None):
     if header.version > JLOG_FORMAT_VERSION:
         raise UnsupportedFormat(f"{index_name(segment)} has format version {header.version}, this jlog reads up to "
                                 f"{JLOG_FORMAT_VERSION}: upgrade pyjlog")
-    if header.segment != segment:
-        return None
-    if memcmp(header.uuid, <const uint8_t *> uuid, 16) != 0 or header.entry_count < 2:
-        return None
-    if <uint64_t> len(content) != sizeof(jlog_index_header) + header.entry_count * sizeof(jlog_index_entry):
+    count = jlog_index_entries(<const uint8_t *> content, len(content), uuid, segment)
+    if count == 0:
         return None
     entries = <jlog_index_entry *> (header + 1)
     return SparseIndex([(entries[i].first_sequence, entries[i].offset, entries[i].max_timestamp_us)
-                        for i in range(header.entry_count)])
+                        for i in range(count)])
 
 
 def load_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset) -> SparseIndex:

@@ -159,6 +159,20 @@ static inline uint32_t jlog_word_raw(uint64_t word)     /* of its records alone 
 static inline uint32_t jlog_word_crc(uint64_t word) { return (uint32_t)(word >> 32); }
 static inline uint64_t jlog_word(uint32_t used, uint32_t crc) { return (uint64_t)crc << 32 | used; }
 
+/* Whether the slot is whole: what its CRC covers could be a block's place, and its word counts no more than fits. */
+static inline int jlog_slot_valid(const struct jlog_slot *slot, const uint8_t uuid[16])
+{
+    const uint32_t used = jlog_word_used(slot->word);
+
+    if (slot->crc != jlog_slot_crc(slot, uuid) || slot->generation > JLOG_NUMBER_MAX)
+        return 0;
+    if (!jlog_place_valid(slot->segment, slot->offset, slot->first_sequence) || slot->capacity > JLOG_CAPACITY_MAX)
+        return 0;
+    if (slot->offset < JLOG_FIRST_BLOCK + sizeof(struct jlog_block_header)) /* where the block with the state lies */
+        return 0;
+    return used == 0 || (used > JLOG_BASE_BYTES && used <= slot->capacity);
+}
+
 /* Wakes readers that wait for a record. The exchange in jlog_unlock is the full fence that must stand between the
  * publishing store and this load: without one, 1 wake-up in 110 was lost in a trial. */
 static inline void jlog_wake(struct jlog_page *page)
@@ -215,7 +229,7 @@ static inline struct jlog_slot jlog_first_unwritten(const struct jlog_page *page
     do {
         generation = jlog_load_acquire(&page->generation);
         closing = jlog_is_unwritten(page, generation - 1);
-        slot = page->slots[(generation - (closing ? 1 : 0)) & 1];
+        jlog_copy_words(&slot, &page->slots[(generation - (closing ? 1 : 0)) & 1], sizeof slot);
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
     } while (jlog_load_acquire(&page->generation) != generation ||
              (closing && !jlog_is_unwritten(page, generation - 1)));
@@ -358,15 +372,14 @@ static inline int64_t jlog_put_value(struct jlog_buffer *buffer, const uint8_t *
     struct jlog_page *page = buffer->page;
     struct jlog_slot *slot = jlog_open_slot(page);
     const uint32_t start = jlog_block_room(page, slot, (uint64_t)bytes + JLOG_SHORT_BYTES);
-    int64_t delta_us;
-    uint64_t head;
+    uint64_t delta_us, head;
     uint32_t crc;
 
     if (start == 0 || !jlog_may_append(page, 1) || jlog_period_is_over(page, now_us))
         return -1;
     now_us = jlog_clamp_us(page, now_us);
-    delta_us = now_us - jlog_block_base(buffer, slot, now_us);
-    if ((uint64_t)delta_us > UINT32_MAX)
+    delta_us = (uint64_t)now_us - (uint64_t)jlog_block_base(buffer, slot, now_us); /* any base may stand in a body */
+    if (delta_us > UINT32_MAX)
         return -1;
     head = jlog_short_head((uint32_t)delta_us, bytes);
     jlog_encode_short(jlog_body(buffer, slot->generation) + start, head, value, bytes);
@@ -383,13 +396,14 @@ static inline int64_t jlog_put_record(struct jlog_buffer *buffer, uint8_t *recor
     struct jlog_page *page = buffer->page;
     struct jlog_slot *slot = jlog_open_slot(page);
     const uint32_t start = jlog_block_room(page, slot, bytes);
-    int64_t delta_us, explicit_us;
+    int64_t explicit_us;
+    uint64_t delta_us;
 
     if (start == 0 || !jlog_may_append(page, 1) || jlog_period_is_over(page, now_us))
         return -1;
     now_us = jlog_clamp_us(page, now_us);
-    delta_us = now_us - jlog_block_base(buffer, slot, now_us);
-    if ((uint64_t)delta_us > UINT32_MAX)
+    delta_us = (uint64_t)now_us - (uint64_t)jlog_block_base(buffer, slot, now_us); /* any base may stand in a body */
+    if (delta_us > UINT32_MAX)
         return -1;
     if (jlog_load32(record) & JLOG_TAG_EXPLICIT) {
         explicit_us = jlog_load64(record + JLOG_LONG_BYTES);
@@ -425,7 +439,7 @@ static inline void jlog_switch(struct jlog_page *page, uint64_t segment, uint64_
     __atomic_store_n(&slot->word, 0, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_RELEASE);
     (void)JLOG_FAILPOINT("switch.emptied");
-    memcpy(slot, &next, offsetof(struct jlog_slot, word));
+    jlog_copy_words(slot, &next, offsetof(struct jlog_slot, word));
     (void)JLOG_FAILPOINT("switch.filled");
     jlog_store_release(&page->generation, generation);
     jlog_full_fence(); /* only now is the body used anew */

@@ -155,6 +155,7 @@ cdef extern from "page.h" nogil:
         uint32_t owner
         jlog_clock clock
 
+    bint jlog_slot_valid(const jlog_slot *slot, const uint8_t *uuid)
     uint32_t jlog_slot_crc(const jlog_slot *slot, const uint8_t *uuid)
     uint32_t jlog_word_used(uint64_t word)
     uint32_t jlog_word_raw(uint64_t word)

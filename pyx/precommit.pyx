@@ -14,7 +14,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
 from jlog._core.file cimport jlog_allocate, jlog_file_bytes, jlog_read_at, jlog_write_at
-from jlog._core.format cimport jlog_block_header
+from jlog._core.format cimport JLOG_NUMBER_MAX, jlog_block_header
 from jlog._core.page cimport (
     JLOG_BASE_BYTES,
     JLOG_BOOT_ID_OFFSET,
@@ -32,7 +32,7 @@ from jlog._core.page cimport (
     jlog_page,
     jlog_pause,
     jlog_slot,
-    jlog_slot_crc,
+    jlog_slot_valid,
     jlog_word_used,
 )
 
@@ -242,7 +242,7 @@ cdef class Precommit:
             found.slot, found.closing = slot[0], before[0]
             found.capacity = page.capacity if page.capacity <= JLOG_CAPACITY_MAX else self.room()
             found.durable_end = page.durable_end
-            found.new_inode = page.new_inode if page.incarnation & 1 else 0
+            found.new_inode = page.new_inode if page.incarnation & 1 and page.new_end <= JLOG_NUMBER_MAX else 0
             found.new_end = page.new_end
             return PAGE_VALID
         return PAGE_INVALID
@@ -275,7 +275,7 @@ cdef bint is_before(const jlog_slot *slot, const jlog_slot *following, const uin
 
 
 cdef bint is_slot_of(const jlog_slot *slot, uint64_t generation, const uint8_t *uuid) noexcept nogil:
-    return slot.generation == generation and slot.crc == jlog_slot_crc(slot, uuid)
+    return slot.generation == generation and jlog_slot_valid(slot, uuid)
 
 
 def read_counters(path, bytes uuid not None) -> dict:

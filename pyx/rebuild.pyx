@@ -35,7 +35,7 @@ from jlog._core.page cimport (
     jlog_is_closing,
     jlog_open_slot,
     jlog_slot,
-    jlog_slot_crc,
+    jlog_slot_valid,
     jlog_unwritten_slot,
     jlog_word_used,
 )
@@ -45,7 +45,6 @@ from jlog._core.segment cimport fill_segment_header
 
 from jlog._core.copies import NONE
 from jlog.errors import CorruptJournal
-from jlog.files import open_file
 
 SIGNATURE_BYTES = max(sizeof(jlog_segment_header), sizeof(jlog_position), sizeof(jlog_bounds))
 COPIES_AT = 0, JLOG_COPY_BYTES
@@ -129,14 +128,13 @@ def look_at_page(directory, bytes uuid not None):
         precommit = Precommit(directory, uuid, writable=False)
     except FileNotFoundError:
         return None
-    with open(precommit.path, "rb", opener=open_file) as file:
-        content = file.read()
+    content = os.pread(precommit.fd, JLOG_PAGE_BYTES, 0)
     content = content.ljust(JLOG_PAGE_BYTES, b"\0")
     page = <const jlog_page *> <const uint8_t *> content
     bodies = []
     for parity in range(2):
         slot = <jlog_slot *> &page.slots[parity]
-        if slot.crc != jlog_slot_crc(slot, precommit.uuid) or jlog_word_used(slot.word) <= JLOG_BASE_BYTES:
+        if not jlog_slot_valid(slot, precommit.uuid) or slot.word == 0:
             continue
         body = stored_body(precommit.fd, page, slot)
         found = make_body(slot, body) if body is not None else None
@@ -144,7 +142,7 @@ def look_at_page(directory, bytes uuid not None):
             bodies.append(found)
     slot = jlog_open_slot(<jlog_page *> page)
     ready = precommit.identify(page) == PAGE_VALID
-    current = ready and slot.generation == page.generation and slot.crc == jlog_slot_crc(slot, precommit.uuid)
+    current = ready and slot.generation == page.generation and jlog_slot_valid(slot, precommit.uuid)
     empty = slot.word == 0
     open_first, whole = slot.first_sequence, empty or is_among(bodies, slot)
     if current and jlog_is_closing(page):

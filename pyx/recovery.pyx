@@ -15,6 +15,7 @@ from jlog._core.format cimport (
     JLOG_KIND_RECORDS,
     JLOG_KIND_STATE,
     JLOG_LEASE_STRIDE,
+    JLOG_NUMBER_MAX,
     JLOG_TAG_KEY,
     JLOG_TAG_LONG,
     JLOG_TAG_NULL,
@@ -45,7 +46,15 @@ from jlog._core.segment cimport BLOCK_VALID, SegmentFile, block_problem, fill_se
 
 from jlog._core.buffered import stored_bodies
 from jlog._core.copies import NONE
-from jlog._core.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES, index_name, list_segments, segment_name, walk_body
+from jlog._core.segment import (
+    BLOCK_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    end_of_content,
+    index_name,
+    list_segments,
+    segment_name,
+    walk_body,
+)
 from jlog.errors import CorruptJournal
 from jlog.files import Directory, open_directory, open_file, write_whole
 
@@ -75,11 +84,7 @@ def scan(directory, bytes uuid not None, bounds) -> End:
             bounds.mark_sequence == segment and SegmentFile(directory, segment, uuid).replacements):
         # Where a file holds state alone the mark may be a place in one that had the name before.
         offset, sequence = bounds.mark_offset, bounds.mark_sequence
-        # The clock that was reached: the headers before the mark tell it, and the state block has taken it over.
-        for block in SegmentFile(directory, segment, uuid).blocks():
-            if block.offset >= offset:
-                break
-            clock_us = max(clock_us, block.clock_us)
+        clock_us = _clock_before_mark(SegmentFile(directory, segment, uuid), offset, sequence)
     while True:
         file = SegmentFile(directory, segment, uuid)
         block, reason = file.block_at(offset)
@@ -100,6 +105,27 @@ def scan(directory, bytes uuid not None, bounds) -> End:
         damage.append(Damage(file.path, offset, reason or "the sequence jumps", sequence,
                              next_block.first_sequence - sequence))
         segment, offset, sequence, last = next_segment, next_block.offset, next_block.first_sequence, None
+
+
+def _clock_before_mark(SegmentFile file, uint64_t mark_offset, uint64_t mark_sequence):
+    """The clock that was reached: the headers before the mark tell it, and the state block has taken it over. Damage among them
+    is passed over here, for reading meets it. CorruptJournal where the mark cannot be one of this file: to write there would
+    cut off, or skip, what nobody has looked at."""
+    cdef uint64_t reached = SEGMENT_HEADER_BYTES, sequence = file.segment
+    cdef int64_t clock_us = INT64_MIN
+    for block in file.blocks():
+        if block.offset >= mark_offset:
+            break
+        clock_us = max(clock_us, block.clock_us)
+        reached = block.offset + BLOCK_HEADER_BYTES + block.stored_bytes
+        sequence = block.first_sequence + block.records
+    if <uint64_t> file.file_bytes < mark_offset:
+        raise CorruptJournal(file.path, file.file_bytes, f"the file was synced up to byte {mark_offset}, and ends before it; "
+                                                         "restore it from a backup")
+    if reached > mark_offset or (reached == mark_offset and sequence != mark_sequence):
+        raise CorruptJournal(file.path, reached, f"the synced mark, byte {mark_offset} with sequence {mark_sequence}, is not "
+                                                 "between two blocks of it")
+    return clock_us
 
 
 def _successor(directory, uuid, segments, segment, offset, sequence):
@@ -256,7 +282,7 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
     # The note that the journal is closed here makes it all repeatable: nothing was given out since.
     bounds_file.update(mark=(*place, first), lease_limit=first + JLOG_LEASE_STRIDE, closed=(*place, first), durable=True)
     _visit(b"recovery.marked")
-    generation = max(page.generation if page.generation < 1 << 63 else 0, <uint64_t> jlog_clock_us(0)) + 2
+    generation = max(page.generation if page.generation < JLOG_NUMBER_MAX >> 1 else 0, <uint64_t> jlog_clock_us(0)) + 2
     make_page(precommit, generation, segment_bytes, place[0], place[1], first, end.clock_us)
     return end.damage
 
@@ -292,11 +318,7 @@ def quarantine_what_follows(directory, uint64_t segment, uint64_t offset) -> Non
         if later >= segment and os.path.exists(os.path.join(directory, index_name(later))):
             os.unlink(os.path.join(directory, index_name(later)))  # it speaks of blocks that are gone
     with open(path, "rb", opener=open_file) as file:
-        file.seek(offset)
-        end = offset  # of what is not zero
-        while piece := file.read(1 << 20):
-            if piece.strip(b"\0"):
-                end = file.tell() - len(piece) + len(piece.rstrip(b"\0"))
+        end = end_of_content(file.fileno(), offset, os.fstat(file.fileno()).st_size)
         if end == offset:
             return
         with Directory(directory, "quarantine", make=True) as target:

@@ -1,9 +1,10 @@
 """One segment file: its header, and its blocks one after the other."""
 
 import os
+import re
 from collections import namedtuple
 
-from libc.errno cimport ENOMEM
+from libc.errno cimport ENOMEM, ENXIO
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
@@ -16,6 +17,7 @@ from jlog._core.format cimport (
     JLOG_FORMAT_VERSION,
     JLOG_KIND_STATE,
     JLOG_NONE,
+    JLOG_NUMBER_MAX,
     JLOG_SEGMENT_MAGIC,
     JLOG_TAG_LONG,
     JLOG_TAG_STATE,
@@ -25,6 +27,7 @@ from jlog._core.format cimport (
     jlog_decode_record,
     jlog_record,
     jlog_segment_header,
+    jlog_segment_header_valid,
     jlog_structure_crc,
     jlog_walk,
     jlog_walk_records,
@@ -59,11 +62,35 @@ def index_name(uint64_t first_sequence) -> str:
     return f"{first_sequence:020d}.idx"
 
 
+_NAME = re.compile(r"([0-9]{20})\.(seg|idx)")
+
+
+def named(str name not None, str kind not None):
+    """The first sequence that names a segment ("seg") or an index ("idx"); None for any other name."""
+    found = _NAME.fullmatch(name)
+    if found is None or found[2] != kind or int(found[1]) > JLOG_NUMBER_MAX:
+        return None
+    return int(found[1])
+
+
 def list_segments(path) -> list:
-    """First sequences of the segment files in a journal's directory, ascending."""
-    return sorted(
-        int(name[:20]) for name in os.listdir(path) if len(name) == 24 and name.endswith(".seg") and name[:20].isdigit()
-    )
+    """First sequences of the segment files in a journal's directory, ascending. What is no regular file is none: a pipe, a
+    directory, a link to nothing."""
+    found = []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            sequence = named(entry.name, "seg")
+            if sequence is not None and is_file(entry):
+                found.append(sequence)
+    found.sort()
+    return found
+
+
+cdef bint is_file(entry):
+    try:
+        return entry.is_file()
+    except OSError:  # a link that leads in a circle
+        return False
 
 
 cdef const char *block_problem(int status) noexcept nogil:
@@ -206,6 +233,8 @@ cdef class SegmentFile:
         if header.first_sequence != segment:
             raise CorruptJournal(self.path, 0, f"the segment begins with sequence {header.first_sequence}, not with "
                                                "the one that names the file")
+        if not jlog_segment_header_valid(&header):
+            raise CorruptJournal(self.path, 0, "the segment's header names an end of the segment before that cannot be")
         self.epoch = header.epoch
         self.previous_segment = header.previous_segment
         self.previous_end_offset = header.previous_end_offset
@@ -283,6 +312,9 @@ cdef class SegmentFile:
         cdef bytes magic = (<const uint8_t *> &value)[:4], window
         cdef uint64_t at = offset
         while at < end:
+            at = next_data(self.fd, at)
+            if at >= end:
+                return None
             window = os.pread(self.fd, min(1 << 20, end - at), at)
             if not window:
                 return None
@@ -302,7 +334,10 @@ cdef class SegmentFile:
             state = {}
         if block.has_state:
             state = dict(state)
-            change_state(self.raw_body(block.offset), block.base_time_us, state)
+            try:
+                change_state(self.raw_body(block.offset), block.base_time_us, state)
+            except ValueError as error:
+                raise CorruptJournal(self.path, block.offset, str(error)) from None
         return state
 
     def state_before(self, uint64_t end_offset) -> dict:
@@ -326,6 +361,34 @@ cdef class SegmentFile:
             state = self.apply_state(self._block(offset), state)
             offset += sizeof(jlog_block_header) + self.header.stored_bytes
         return state
+
+
+def next_data(int fd, uint64_t offset) -> int:
+    """The first offset at or behind this one where more than a hole of the file may be; its size where there is none. A hole
+    has no blocks, and may be as large as anybody likes."""
+    try:
+        return os.lseek(fd, offset, os.SEEK_DATA)
+    except OSError as error:
+        return max(offset, <uint64_t> jlog_file_bytes(fd)) if error.errno == ENXIO else offset
+
+
+def end_of_content(int fd, start, end) -> int:
+    """Where the zeros begin that fill the rest of these bytes: `start`, where there are only zeros."""
+    found, at = [], next_data(fd, start)
+    while at < end:
+        try:
+            hole = min(os.lseek(fd, at, os.SEEK_HOLE), end)
+        except OSError:
+            hole = end
+        found.append((at, hole))
+        at = next_data(fd, hole)
+    for first, last in reversed(found):
+        while last > first:
+            piece = os.pread(fd, min(1 << 20, last - first), max(first, last - (1 << 20))).rstrip(b"\0")
+            if piece:
+                return max(first, last - (1 << 20)) + len(piece)
+            last = max(first, last - (1 << 20))
+    return start
 
 
 def change_state(bytes raw not None, int64_t base_time_us, dict state) -> None:

@@ -34,7 +34,8 @@ from jlog._core.calls import closed_error
 from jlog._core.lock import NEVER, when_nothing_is_held
 from jlog.errors import JournalLocked, RecordTooLarge
 from jlog.filesystem import journal_path
-from jlog.options import check_lock_timeout, writer_options
+from jlog.meta import writer_options
+from jlog.options import check_lock_timeout
 
 cdef enum:
     QUICK_TURNS = 200  # what may be spun away with the GIL held

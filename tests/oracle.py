@@ -28,7 +28,7 @@ VERSION = 1
 NONE = 2**64 - 1
 NO_TIME = -(2**63)
 NAMES = re.compile(
-    r"journal\.meta|precommit|bounds|lock|subscribers|checkpoints|quarantine|\d{20}\.(seg|idx)"
+    r"journal\.meta|precommit|bounds|lock|subscribers|checkpoints|quarantine|[0-9]{20}\.(seg|idx)"
 )
 COPY_BYTES = 4096
 PAGE_BYTES = 4096

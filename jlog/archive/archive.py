@@ -11,14 +11,21 @@ from itertools import pairwise
 from typing import Any
 
 from jlog._core.segment import segment_name
-from jlog.archive.segment import ArchivedSegment, describe, from_json, is_whole, manifest_name
+from jlog.archive.segment import (
+    MANIFEST_BYTES_MAX,
+    ArchivedSegment,
+    describe,
+    from_json,
+    is_whole,
+    manifest_name,
+)
 from jlog.archive.target import Target
 from jlog.archive.window import Window
 from jlog.damage import Damage
-from jlog.errors import JournalError, JournalNotFound, PositionLost
-from jlog.files import open_file
+from jlog.errors import CorruptJournal, JournalError, JournalNotFound, PositionLost
+from jlog.files import read_small
 from jlog.filesystem import is_url
-from jlog.meta import NAME, Meta, parse_meta, read_meta
+from jlog.meta import BYTES_MAX, NAME, Meta, parse_meta, read_meta
 from jlog.names import timestamp_us_of
 from jlog.places import find_time
 from jlog.segments import Segment
@@ -85,7 +92,7 @@ class Archive:
 
     def meta(self) -> Meta:
         """The journal's, as it was when it archived last."""
-        return parse_meta(self._target.read([META])[0], self._target.url_of(META))
+        return parse_meta(self._target.read([META], BYTES_MAX)[0], self._target.url_of(META))
 
     # --- What it holds ----------------------------------------------------------------------------------------------
 
@@ -102,9 +109,14 @@ class Archive:
         unknown = [number for number in numbers if number not in self._known]
         if unknown:
             names = [manifest_name(number) for number in unknown]
-            for number, name, content in zip(unknown, names, self._target.read(names), strict=True):
+            contents = self._target.read(names, MANIFEST_BYTES_MAX)
+            for number, name, content in zip(unknown, names, contents, strict=True):
                 path = self._target.url_of(segment_name(number))
                 self._known[number] = from_json(content, self._target.url_of(name), path)
+                if self._known[number].first_sequence != number:
+                    raise CorruptJournal(
+                        self._target.url_of(name), 0, "it describes a segment that has another name"
+                    )
         return [self._known[number] for number in numbers]
 
     @property
@@ -264,10 +276,9 @@ class Archive:
         if self._claimed:
             return
         ours = read_meta(self._path)
-        with open(os.path.join(self._path, NAME), "rb", opener=open_file) as file:
-            content = file.read()
+        content = read_small(os.path.join(self._path, NAME), BYTES_MAX)
         if META in self._target.sizes():
-            there = self._target.read([META])[0]
+            there = self._target.read([META], BYTES_MAX)[0]
             if parse_meta(there, self._target.url_of(META)).epochs != ours.epochs:
                 raise JournalError(
                     f"{self.url} is the archive of another copy of this journal: {self._path} was copied, restored or repaired "

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jlog._core.checksum import crc32c
 from jlog._core.segment import (
@@ -19,10 +20,11 @@ from jlog._core.segment import (
     walk_body,
 )
 from jlog.errors import CorruptJournal, UnsupportedFormat
-from jlog.meta import Meta
+from jlog.meta import NUMBER_MAX, Meta, parse_json, whole_number
 from jlog.segments import Segment, time_of
 
 FORMAT = 1
+MANIFEST_BYTES_MAX = 64 << 10
 PIECE_BYTES = 4 << 20
 NONE = (1 << 64) - 1
 
@@ -87,16 +89,39 @@ class ArchivedSegment:
 def from_json(content: bytes, name: str, segment_path: str) -> ArchivedSegment:
     """`name` is where the content came from."""
     try:
-        found = json.loads(content)
-        number = found["format"]
+        if len(content) > MANIFEST_BYTES_MAX:
+            raise ValueError(f"it has more than {MANIFEST_BYTES_MAX} bytes")
+        found = parse_json(content)
+        number = whole_number(found, "format", 1, (1 << 31) - 1)
         if number > FORMAT:
             raise UnsupportedFormat(
                 f"{name} has format version {number}, this jlog reads up to {FORMAT}: upgrade pyjlog"
             )
+        _check_fields(found)
         wanted = [field.name for field in fields(ArchivedSegment) if field.name != "path"]
         return ArchivedSegment(path=segment_path, **{field: found[field] for field in wanted})
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptJournal(name, 0, f"it does not describe an archived segment: {error!r}") from None
+        raise CorruptJournal(name, 0, f"it does not describe an archived segment: {error}") from None
+
+
+def _check_fields(found: dict[str, Any]) -> None:
+    """ValueError for a manifest that no archive has written."""
+    if not isinstance(found["uuid"], str) or not re.fullmatch("[0-9a-f]{32}", found["uuid"]):
+        raise ValueError("uuid is not 32 lower-case hex digits")
+    if not isinstance(found["crc32c"], str) or not re.fullmatch("[0-9a-f]{8}", found["crc32c"]):
+        raise ValueError("crc32c is not 8 lower-case hex digits")
+    if not isinstance(found["sound"], bool):
+        raise ValueError("sound is neither true nor false")
+    first = whole_number(found, "first_sequence", 0, NUMBER_MAX)
+    whole_number(found, "end_sequence", first, NUMBER_MAX)
+    whole_number(found, "size_bytes", 0, NUMBER_MAX)
+    limits = {"epoch": (0, NONE), "previous_segment": (0, first), "previous_end_sequence": (0, first)}
+    times = dict.fromkeys(
+        ("first_timestamp_us", "last_timestamp_us", "max_timestamp_us"), (-(1 << 63), (1 << 63) - 1)
+    )
+    for name, (low, high) in {**limits, **times}.items():
+        if found[name] is not None:
+            whole_number(found, name, low, high)
 
 
 def describe(segment: Segment, meta: Meta, path: str) -> ArchivedSegment:

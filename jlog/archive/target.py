@@ -77,10 +77,11 @@ class Target:
             sizes[name] = None if entry["type"] == "directory" else entry["size"]
         return sizes
 
-    def read(self, names: list[str]) -> list[bytes]:
-        """The content of small files, several at once where the file system can."""
+    def read(self, names: list[str], most: int) -> list[bytes]:
+        """The content of small files, several at once where the file system can: of each no more than a byte above `most`."""
         with self._explained(f"{names[0] if len(names) == 1 else 'its files'} cannot be read"):
-            found = self._fs.cat_ranges([self._path(name) for name in names], None, None, on_error="raise")
+            paths = [self._path(name) for name in names]
+            found = self._fs.cat_ranges(paths, 0, most + 1, on_error="raise")
             return [bytes(content) for content in found]
 
     def size_and_crc(self, name: str) -> tuple[int, int]:

@@ -1,0 +1,221 @@
+"""Files of a journal as an attacker makes them: any number in any field, under a right checksum."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+
+import jlog
+import oracle
+
+# Where the fields lie in each structure.
+SEGMENT_HEADER = {
+    "version": 8, "uuid": 16, "epoch": 32, "first_sequence": 40, "previous_segment": 48, "previous_end_offset": 56,
+    "previous_end_sequence": 64,
+}  # fmt: skip
+BOUNDS = {
+    "generation": 16, "uuid": 24, "first_sequence": 40, "mark_segment": 48, "mark_offset": 56, "mark_sequence": 64,
+    "lease_limit": 72, "closed_segment": 80, "closed_offset": 88, "closed_sequence": 96,
+}  # fmt: skip
+POSITION = {"generation": 16, "uuid": 24, "epoch": 40, "sequence": 48, "moved_us": 56}
+INDEX = {"uuid": 16, "segment": 32, "entry_count": 40}
+SLOT = {"generation": 0, "segment": 8, "offset": 16, "first_sequence": 24, "previous_offset": 32}
+FIRST_BLOCK = oracle.SEGMENT_HEADER.size
+
+
+def crc32c(data: bytes) -> int:
+    return int(google_crc32c.value(data))
+
+
+def write_at(path: Path, offset: int, content: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(content)
+
+
+def seal(path: Path, offset: int, size: int) -> None:
+    """Makes the CRC right of the structure that stands there."""
+    content = path.read_bytes()[offset : offset + size]
+    write_at(path, offset + 12, struct.pack("<I", oracle.structure_crc(content)))
+
+
+def set_fields(path: Path, offset: int, size: int, places: dict[str, int], **fields: int | bytes) -> None:
+    """Changes fields of the structure at `offset`, whose CRC is right again then."""
+    for name, value in fields.items():
+        packed = value if isinstance(value, bytes) else struct.pack("<Q", value & (2**64 - 1))
+        write_at(path, offset + places[name], packed)
+    seal(path, offset, size)
+
+
+def set_segment_header(path: Path, **fields: int | bytes) -> None:
+    set_fields(path, 0, oracle.SEGMENT_HEADER.size, SEGMENT_HEADER, **fields)
+
+
+def set_bounds(journal: Path, **fields: int | bytes) -> None:
+    for at in (0, oracle.COPY_BYTES):
+        set_fields(journal / "bounds", at, oracle.BOUNDS.size, BOUNDS, **fields)
+
+
+def set_position(path: Path, **fields: int | bytes) -> None:
+    for at in (0, oracle.COPY_BYTES):
+        set_fields(path, at, oracle.POSITION.size, POSITION, **fields)
+
+
+def set_index(path: Path, **fields: int | bytes) -> None:
+    set_fields(path, 0, path.stat().st_size, INDEX, **fields)
+
+
+def set_meta(journal: Path, change: Any) -> None:
+    """`change`: the text behind the first line, or what is to be done to its fields."""
+    path = journal / "journal.meta"
+    if isinstance(change, bytes):
+        body = change
+    else:
+        fields = json.loads(path.read_bytes().partition(b"\n")[2])
+        changed = change(fields)
+        body = json.dumps(fields if changed is None else changed).encode()
+    path.write_bytes(b"jlog 1 crc32c=%08x\n" % crc32c(body) + body)
+
+
+def set_slot(
+    journal: Path, parity: int, *, capacity: int | None = None, word: int | None = None, **fields: int
+) -> None:
+    """A slot of the control page, whose CRC is right again then."""
+    path = journal / "precommit"
+    at = oracle.PAGE_SLOTS_AT + 64 * parity
+    for name, value in fields.items():
+        write_at(path, at + SLOT[name], struct.pack("<Q", value & (2**64 - 1)))
+    if capacity is not None:
+        write_at(path, at + 40, struct.pack("<I", capacity))
+    if word is not None:
+        write_at(path, at + 48, struct.pack("<Q", word))
+    content = path.read_bytes()
+    write_at(path, at + 44, struct.pack("<I", crc32c(content[16:32] + content[at : at + 44])))
+
+
+class Block:
+    """A block of a segment file: its header's fields by name, and its stored body."""
+
+    FIELDS = (
+        "magic", "kind", "codec", "flags", "header_crc", "stored_crc", "raw_crc", "record_count", "stored_bytes", "raw_bytes",
+        "first_sequence", "base_time_us", "max_timestamp_us", "clock_us", "durable_end",
+    )  # fmt: skip
+
+    def __init__(self, path: Path, offset: int) -> None:
+        content = path.read_bytes()
+        self.path, self.offset = path, offset
+        self.fields: dict[str, int] = dict(
+            zip(self.FIELDS, oracle.BLOCK_HEADER.unpack_from(content, offset), strict=True)
+        )
+        begin = offset + oracle.BLOCK_HEADER.size
+        self.body = content[begin : begin + self.fields["stored_bytes"]]
+
+    @property
+    def end(self) -> int:
+        return self.offset + oracle.BLOCK_HEADER.size + self.fields["stored_bytes"]
+
+    def encode(self, **fields: int) -> bytes:
+        """Header and body, with all checksums right."""
+        found = {**self.fields, "stored_crc": crc32c(self.body), **fields}
+        if found["codec"] == 0:
+            found["raw_crc"] = found["stored_crc"]
+        found["header_crc"] = 0
+        content = self.path.read_bytes()
+        header = oracle.BLOCK_HEADER.pack(*found.values())
+        place = content[16:32] + struct.pack("<QQ", int(self.path.stem), self.offset)
+        found["header_crc"] = crc32c(place + header)
+        return oracle.BLOCK_HEADER.pack(*found.values()) + self.body
+
+    def put(self, **fields: int) -> None:
+        """Writes it to its place; the file ends behind it if its body has another size."""
+        same = len(self.body) == self.fields["stored_bytes"]
+        if not same:
+            sizes = {"stored_bytes": len(self.body)}
+            fields = {**sizes, **({} if self.fields["codec"] else {"raw_bytes": len(self.body)}), **fields}
+        write_at(self.path, self.offset, self.encode(**fields))
+
+
+def blocks(path: Path) -> Iterator[Block]:
+    offset, size = FIRST_BLOCK, path.stat().st_size
+    while (
+        offset + oracle.BLOCK_HEADER.size <= size
+        and path.read_bytes()[offset : offset + 4] == oracle.BLOCK_MAGIC
+    ):
+        block = Block(path, offset)
+        yield block
+        offset = block.end
+
+
+def segments(journal: Path) -> list[Path]:
+    return sorted(journal.glob("*.seg"))
+
+
+def every_way_in(path: Path, copy_to: Path) -> dict[str, Any]:
+    """What the library's users may call on a journal that somebody sent them, by name; writing comes last."""
+
+    def read(**arguments: Any) -> Any:
+        with jlog.Reader(path, **arguments) as reader:
+            return list(reader)
+
+    def reader_calls(call: Any, **arguments: Any) -> Any:
+        with jlog.Reader(path, **arguments) as reader:
+            return call(reader)
+
+    def read_all(reader: Any) -> int:
+        found = 0
+        while batch := reader.read():
+            found += len(list(batch))
+        return found
+
+    def append() -> None:
+        with jlog.Writer(path, create=False, lock_timeout=10) as writer:
+            writer.append(b"more")
+            writer.extend([b"much"] * 100, state={b"key": b"value"})
+            writer.flush()
+            writer.sync()
+
+    def each_block() -> int:
+        return sum(1 for _ in jlog.Journal(path).blocks())
+
+    def times() -> list[Any]:
+        return [segment.written_us for segment in jlog.Journal(path).segments()]
+
+    return {
+        "iterate": read,
+        "values": lambda: reader_calls(lambda reader: list(reader.values())),
+        "read": lambda: reader_calls(read_all),
+        "read at the end": lambda: reader_calls(lambda reader: reader.read(), start="end"),
+        "read backward": lambda: reader_calls(lambda reader: reader.read_backward(3), start="end"),
+        "arrow": lambda: reader_calls(lambda reader: [len(batch) for batch in reader.record_batches()]),
+        "seek": lambda: reader_calls(lambda reader: reader.seek(3)),
+        "follow": lambda: reader_calls(lambda reader: list(reader.follow(timeout=0))),
+        "durable": lambda: read(durable_only=True),
+        "subscriber": lambda: read(name="billing"),
+        "checkpoint": lambda: read(start="yesterday"),
+        "len": lambda: len(jlog.Journal(path)),
+        "info": lambda: jlog.Journal(path).info(),
+        "stats": lambda: jlog.Journal(path).stats(),
+        "segments": times,
+        "blocks": each_block,
+        "state": lambda: jlog.Journal(path).state(),
+        "holes": lambda: jlog.Journal(path).holes(),
+        "find": lambda: jlog.Journal(path).find(oracle_time()),
+        "verify": lambda: jlog.Journal(path).verify(),
+        "clean": lambda: jlog.Journal(path).clean(dry_run=True),
+        "backup": lambda: jlog.Journal(path).backup(copy_to),
+        "dry repair": lambda: jlog.Journal.repair_at(path, dry_run=True),
+        "append": append,
+        "repair": lambda: jlog.Journal.repair_at(path),
+        "append again": append,
+    }
+
+
+def oracle_time() -> Any:
+    from datetime import datetime, timezone
+
+    return datetime(2024, 1, 1, tzinfo=timezone.utc)
