@@ -26,11 +26,11 @@ install_test = $(call install,$(test)) -C build-dir=build/test -C cmake.define.J
 JAVA := maven default-jre-headless
 as_root := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 
-.PHONY: help demo pyspark kafka test bench lint docs build clean machine java
+.PHONY: help demo pyspark kafka test test-sanitized fuzz bench lint docs build clean machine java
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
-		printf '  make %-6s %s\n' "$$target" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
+		printf '  make %-14s %s\n' "$$target" "$$text"; done
 
 demo: .venv/.installed$(if $(KAFKA),-kafka) pyspark ## shows what jlog does, in a minute; INPUT='FILE…' runs it on files of yours; KAFKA=1 also through a broker
 	@$(if $(KAFKA),tools/kafka-broker sh -c '.venv/bin/jlogtool demo --spark --kafka "$$KAFKA" $(INPUT)',.venv/bin/jlogtool demo --spark $(INPUT))
@@ -44,6 +44,24 @@ kafka: ## a small Kafka broker to try things on, until Ctrl-C; needs Java and Ma
 
 test: .venv-test/.installed java ## runs the tests; ARGS='-k torn' are pytest's arguments
 	$(test) -m pytest -n auto --dist loadgroup $(ARGS)
+
+# Python itself is not built with the sanitizers, so that their libraries have to be there before it, and what it leaks is
+# its own affair.
+SANITIZERS := $(shell $(CC) -print-file-name=libasan.so) $(shell $(CC) -print-file-name=libubsan.so)
+SANITIZED = LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
+	UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 PYTHONMALLOC=malloc
+
+test-sanitized: .venv-sanitized/.installed ## runs the tests under the address and undefined-behaviour sanitizers; ARGS as for test
+	$(SANITIZED) .venv-sanitized/bin/python -m pytest -n auto --dist loadgroup \
+		$(or $(ARGS),--ignore=tests/kafka --ignore=tests/spark)
+
+fuzz: ## feeds hostile bytes to the decoders of the core, until they fail; ARGS='--seconds 3600 --seed 7'
+	@mkdir -p build
+	$(CC) -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fsanitize-coverage=trace-pc -Ipyx \
+		-c tools/fuzz/headers.c -o build/fuzz-headers.o
+	$(CC) -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all \
+		tools/fuzz/standalone.c build/fuzz-headers.o -o build/fuzz-headers
+	build/fuzz-headers $(or $(ARGS),--seconds 600) --failing build/fuzz-failing tests/fuzz/corpus/*
 
 bench: .venv/.installed-bench ## measures; ARGS are those of bench/core.py
 	$(release) bench/core.py $(ARGS)
@@ -65,7 +83,7 @@ docs: .venv/.installed-docs ## builds the documentation into build/docs
 build: .venv-test/.installed ## compiles what has changed, for the tests
 
 clean: ## removes all that these commands have made
-	rm -rf build dist .venv .venv-test .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build dist .venv .venv-test .venv-sanitized .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find jlog tests bench tools -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.installed: .venv/.made $(COMPILED)
@@ -82,7 +100,13 @@ clean: ## removes all that these commands have made
 	$(install_test) -e '.[test,lint]'
 	@touch $@
 
-.venv/.made .venv-test/.made: | machine
+.venv-sanitized/.installed: .venv-sanitized/.made $(COMPILED)
+	.venv-sanitized/bin/python -m pip install --quiet $(BUILD_REQUIREMENTS)
+	$(call install,.venv-sanitized/bin/python) -C build-dir=build/sanitized -C cmake.define.JLOG_FAILPOINTS=ON \
+		-C cmake.define.JLOG_SANITIZE=ON -e '.[test]'
+	@touch $@
+
+.venv/.made .venv-test/.made .venv-sanitized/.made: | machine
 	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade pip
 	@touch $@

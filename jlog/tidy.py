@@ -12,7 +12,7 @@ from jlog._core.copies import both_copies
 from jlog._core.index import build_index, read_index, write_index
 from jlog._core.rebuild import COPIES_AT
 from jlog._core.recovery import sync_directory
-from jlog._core.segment import index_name, named
+from jlog._core.segment import named
 from jlog.damage import bad_sectors_are_damage
 from jlog.errors import CorruptJournal
 from jlog.files import Directory, naming, open_file, write_whole

@@ -209,7 +209,8 @@ cdef bint encode(Member member, Call *call, jlog_slot *slot, uint32_t start) noe
     cdef uint8_t *records = jlog_body(&member.buffer, slot.generation) + start
     cdef uint8_t *at = records
     cdef int64_t now_us = jlog_clamped_now_us(&member.buffer)
-    cdef uint64_t delta_us = <uint64_t> now_us - <uint64_t> jlog_block_base(&member.buffer, slot, now_us)  # any base may stand there
+    # Unsigned, for any base may stand in the body.
+    cdef uint64_t delta_us = <uint64_t> now_us - <uint64_t> jlog_block_base(&member.buffer, slot, now_us)
     cdef PyObject *value
     cdef size_t size
     cdef uint64_t i

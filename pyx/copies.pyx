@@ -83,7 +83,9 @@ cdef int find_copy(int fd, void *target, size_t size, const char *magic, const u
         if head.version > JLOG_FORMAT_VERSION:
             memcpy(target, copy, size)
             return -EPROTO
-        if memcmp(head.uuid, uuid, 16) == 0 and makes_sense(copy, size) and (not found or head.generation > (<Head *> target).generation):
+        if memcmp(head.uuid, uuid, 16) != 0 or not makes_sense(copy, size):
+            continue
+        if not found or head.generation > (<Head *> target).generation:
             memcpy(target, copy, size)
             found = 1
     return found

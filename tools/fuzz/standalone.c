@@ -3,7 +3,8 @@
  * further. The input that is being run stands in a file until it has come back: one that crashes is kept, whatever it crashes with.
  *
  *     headers FILE…                                      runs each file once
- *     headers --seed N --seconds S --failing PATH FILE…  mutates them too; the seconds are the processor's */
+ *     headers --seed N --seconds S --failing PATH FILE…  mutates them too; the seconds are the processor's
+ *     headers --again PATH                               runs the input that failed */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -56,9 +57,22 @@ static int read_input(const char *path, struct input *input)
 
     if (file == NULL)
         return -1;
-    input->data = malloc(INPUT_BYTES_MAX);
-    input->size = fread(input->data, 1, INPUT_BYTES_MAX, file);
+    input->data = malloc(INPUT_BYTES_MAX + 8);
+    input->size = fread(input->data, 1, INPUT_BYTES_MAX + 8, file);
     return fclose(file);
+}
+
+/* What stands in a file of failing_file(): an input behind its size. */
+static int read_failing(const char *path, struct input *input)
+{
+    uint64_t size;
+
+    if (read_input(path, input) != 0 || input->size < sizeof size)
+        return -1;
+    memcpy(&size, input->data, sizeof size);
+    input->size = size < input->size - sizeof size ? size : input->size - sizeof size;
+    memmove(input->data, input->data + sizeof size, input->size);
+    return 0;
 }
 
 /* A number that a length, an offset or a sequence is often wrong by. */
@@ -184,7 +198,10 @@ int main(int argc, char **argv)
             seconds = strtod(argv[++i], NULL);
         } else if (i + 1 < argc && strcmp(argv[i], "--failing") == 0) {
             failing = argv[++i];
-        } else if (read_input(argv[i], &inputs[count]) == 0) {
+        } else if (i + 1 < argc && strcmp(argv[i], "--again") == 0) {
+            if (read_failing(argv[++i], &inputs[count]) == 0)
+                count++;
+        } else if (read_input(argv[i], &inputs[count]) == 0 && inputs[count].size <= INPUT_BYTES_MAX) {
             if (inputs[count].size != 0)
                 count++;
         } else {
