@@ -1,5 +1,5 @@
-"""What the C headers decode: any bytes behind right checksums, under the address and undefined-behaviour sanitizers; and the publish
-protocol with real threads, under ThreadSanitizer. `make fuzz` does the first for as long as one likes."""
+"""What the C headers decode: any bytes behind right checksums, under the address and undefined-behaviour sanitizers; and the
+publish protocol with real threads, under ThreadSanitizer. `make fuzz` does the first for as long as one likes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def test_whatever_stands_behind_right_checksums_is_decoded_without_a_read_past_a
         text=True,
         check=False,
     )
-    assert ran.returncode == 0, f"{ran.stderr}\nthe input: {failing.read_bytes().hex() if failing.exists() else 'of the corpus'}"
+    left = failing.read_bytes().hex() if failing.exists() else "is in the corpus"
+    assert ran.returncode == 0, f"{ran.stderr}\nthe input {left}"
     assert "executions" in ran.stdout
 
 
