@@ -18,7 +18,7 @@ from jlog._core.recovery import encode_block, sync_directory
 from jlog._core.segment import index_name, list_segments, segment_name
 from jlog.copying import being_copied, copy_range
 from jlog.errors import JournalExists
-from jlog.files import Directory, naming, open_file, write_whole
+from jlog.files import Directory, naming, naming_its_path, open_file, read_whole, write_whole
 from jlog.meta import DIRECTORIES, LEASE_STRIDE, Meta, read_meta
 from jlog.meta import NAME as META
 from jlog.positions import CHECKPOINT, SUBSCRIBER
@@ -29,6 +29,7 @@ POSITION_BYTES = 64
 Progress = Callable[[int], object]  # called with each number of bytes that was copied
 
 
+@naming_its_path
 def backup(path: str, target: str, progress: Progress = lambda _: None, deadline: Deadline = NEVER) -> None:
     """Raises JournalExists where `target` is anything but an empty directory, or nothing; JournalLocked where segments are
     being removed until the deadline."""
@@ -131,7 +132,7 @@ def _read_copies(fd: int, meta: Meta) -> list[bytes]:
         whole = [copy for copy in both_copies(fd, meta.uuid) if copy is not None]
         if whole:
             return [max(whole, key=_generation)] * 2
-    return [os.pread(fd, POSITION_BYTES, at) for at in COPIES_AT]
+    return [read_whole(fd, POSITION_BYTES, at) for at in COPIES_AT]
 
 
 def _generation(copy: bytes) -> int:

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import functools
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Concatenate, ParamSpec, TypeVar
 
 from jlog.errors import CorruptJournal, JournalError
 
 NO_FILE = "it is no regular file"
+P = ParamSpec("P")
+T = TypeVar("T")
+
 LOWEST_DESCRIPTOR = 3  # what others print goes to those below, even where they were closed at the start
 
 
@@ -28,7 +33,7 @@ def open_file(path: str, flags: int = os.O_RDONLY) -> int:
 
 def read_small(path: str, most: int) -> bytes:
     """The content of a file, which is held in memory: CorruptJournal where it has more than `most` bytes."""
-    with open(path, "rb", opener=open_file) as file:
+    with naming(path), open(path, "rb", opener=open_file) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise CorruptJournal(path, most, f"it has more than {most} bytes, which no such file has")
@@ -79,6 +84,17 @@ def share(fd: int, directory: int) -> None:
         return  # another user's file: it was shared when it was made
 
 
+def read_whole(fd: int, size: int, at: int) -> bytes:
+    """So many bytes, fewer only where the file ends."""
+    content = os.pread(fd, size, at)
+    while content and len(content) < size:
+        more = os.pread(fd, size - len(content), at + len(content))
+        if not more:
+            break
+        content += more
+    return content
+
+
 def write_whole(fd: int, content: bytes, at: int) -> None:
     """All of it, or OSError: then any part of it may be in the file."""
     left = memoryview(content)
@@ -98,6 +114,17 @@ def naming(path: str) -> Iterator[None]:
         if not isinstance(error.filename, str) or not os.path.isabs(error.filename):
             error.filename = path
         raise
+
+
+def naming_its_path(call: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
+    """Decorates a function whose first argument is a path: where an error of it names no file, it names that path."""
+
+    @functools.wraps(call)
+    def named(path: str, /, *arguments: P.args, **options: P.kwargs) -> T:
+        with naming(path):
+            return call(path, *arguments, **options)
+
+    return named
 
 
 class Directory:

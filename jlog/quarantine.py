@@ -8,7 +8,7 @@ import time
 from jlog._core.recovery import sync_directory
 from jlog._core.segment import end_of_content
 from jlog.copying import BUFFER_BYTES
-from jlog.files import Directory, open_file, write_whole
+from jlog.files import Directory, open_file, read_whole, write_whole
 
 NAME = "quarantine"
 
@@ -42,7 +42,7 @@ class Quarantine:
             with self._opened() as folder:
                 with folder.made(folder.free_name(f"{name}.{self._stamp}")) as target:
                     for at in range(start, end, BUFFER_BYTES):
-                        piece = os.pread(source.fileno(), min(BUFFER_BYTES, end - at), at)
+                        piece = read_whole(source.fileno(), min(BUFFER_BYTES, end - at), at)
                         write_whole(target, piece, at - start)
                 sync_directory(folder.path)
 

@@ -25,7 +25,7 @@ from jlog._core.segment import SEGMENT_HEADER_BYTES, list_segments, segment_name
 from jlog.copying import nobody_copies
 from jlog.damage import Damage, bad_sectors_are_damage
 from jlog.errors import CorruptJournal, JournalLocked, JournalNotFound
-from jlog.files import naming, open_file
+from jlog.files import naming, naming_its_path, open_file
 from jlog.meta import LEASE_STRIDE, Meta, read_meta, write_meta
 from jlog.meta import NAME as META
 from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, Retention, retention_fields
@@ -61,6 +61,7 @@ class RepairReport(Report):
         return self.sound
 
 
+@naming_its_path
 def repair(
     path: str,
     *,

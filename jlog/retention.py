@@ -21,6 +21,7 @@ from jlog._core.segment import SegmentFile, first_block_offset, index_name, list
 from jlog.archive import Archive
 from jlog.copying import nobody_copies
 from jlog.errors import CorruptJournal, JournalError, JournalLocked, PositionLost
+from jlog.files import naming_its_path
 from jlog.meta import Meta, read_meta
 from jlog.options import Retention, retention_of
 from jlog.positions import CHECKPOINT, SUBSCRIBER
@@ -157,6 +158,7 @@ def _removable_now(path: str, meta: Meta, retention: Retention) -> list[Segment]
 # --- Removing them ----------------------------------------------------------------------------------------------------
 
 
+@naming_its_path
 def clean(
     path: str,
     *,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 from jlog._core.rebuild import moved_block, segment_header
@@ -15,7 +14,7 @@ from jlog._core.segment import (
     segment_name,
 )
 from jlog.copying import copy_range
-from jlog.files import Directory, write_whole
+from jlog.files import Directory, read_whole, write_whole
 from jlog.survey import Run
 from jlog.target import Made, Target
 from jlog.tidy import TEMPORARY
@@ -57,7 +56,7 @@ def _copy_run(path: str, uuid: bytes, target: Target, run: Run, fd: int, offset:
         for block in file.blocks(run.start):  # a block's header says where it stands
             if block.offset >= run.end:
                 break
-            content = os.pread(file.fileno(), BLOCK_HEADER_BYTES + block.stored_bytes, block.offset)
+            content = read_whole(file.fileno(), BLOCK_HEADER_BYTES + block.stored_bytes, block.offset)
             at = offset + block.offset - run.start
             write_whole(fd, moved_block(content, uuid, target.first_sequence, at), at)
     finally:

@@ -43,7 +43,7 @@ from jlog._core.lock import NEVER
 from jlog._core.recovery import copy_unsynced, recover_after_power_loss
 from jlog._core.segment import SEGMENT_HEADER_BYTES, segment_name
 from jlog.errors import JournalError, JournalLocked
-from jlog.files import open_directory, share
+from jlog.files import naming, open_directory, share
 from jlog.meta import is_a_copy, read_meta, write_meta
 
 
@@ -126,7 +126,8 @@ cdef class Attachment(Syncer):
     cdef enter(self, uint64_t capacity, Deadline deadline):
         """Opens it, as its first user, for all that wait for that."""
         try:
-            self.take_part(capacity, deadline)
+            with naming(self.path):
+                self.take_part(capacity, deadline)
             self.users += 1
             self.life = OPEN
         except BaseException:
@@ -163,7 +164,8 @@ cdef class Attachment(Syncer):
         finally:
             self.pins -= 1
             if self.pins == 0 and self.users == 0 and self.life == OPEN:
-                self.finish(deadline)
+                with naming(self.path):
+                    self.finish(deadline)
 
     cdef finish(self, Deadline deadline):
         """Nobody uses it, and no call is under way."""

@@ -32,6 +32,7 @@ from jlog._core.segment cimport BLOCK_VALID, SegmentFile
 
 from jlog._core.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from jlog.errors import CorruptJournal
+from jlog.files import read_whole
 
 
 cdef bint body_is_whole(Precommit precommit, const jlog_slot *slot) noexcept:
@@ -151,7 +152,7 @@ def stored_bodies(Precommit precommit not None, end not None) -> tuple:
     They begin at the end; or where the last block does, if its records are the first of a longer body's. A block with fewer
     records than the body of its place was never switched away from, so that nobody was told that it is durable."""
     cdef const jlog_page *page
-    cdef bytes content = os.pread(precommit.fd, JLOG_PAGE_BYTES, 0)
+    cdef bytes content = read_whole(precommit.fd, JLOG_PAGE_BYTES, 0)
     begin = end.offset, end.sequence
     if len(content) < JLOG_PAGE_BYTES:
         return *begin, []
@@ -204,7 +205,7 @@ cdef bytes stored_body(int fd, const jlog_page *page, const jlog_slot *slot):
     size = os.fstat(fd).st_size
     for capacity in (page.capacity, max(0, size - JLOG_PAGE_BYTES) // 2):
         begin = JLOG_PAGE_BYTES + (capacity if slot.generation & 1 and page.layout != 1 else 0)
-        body = os.pread(fd, used, begin) if begin < size else b""
+        body = read_whole(fd, used, begin) if begin < size else b""
         if <uint32_t> len(body) == used and jlog_crc32c(0, <const uint8_t *> body, used) == jlog_word_crc(slot.word):
             return body
     return None

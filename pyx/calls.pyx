@@ -65,7 +65,7 @@ from jlog._core.lock import AT_ONCE, NEVER
 from jlog._core.recovery import segment_start
 from jlog._core.segment import SEGMENT_HEADER_BYTES, list_segments, segment_name
 from jlog.errors import CorruptJournal, JournalClosed, JournalFull, JournalLocked, RecordTooLarge
-from jlog.files import open_error, open_file
+from jlog.files import naming, open_error, open_file
 
 
 cdef extern from "<unistd.h>" nogil:
@@ -143,7 +143,8 @@ cdef class Caller(Member):
             if call.rolled:  # for the second time
                 self.seal(call.sealed_segment, call.sealed_end)
                 call.rolled = False
-            self.prepare(call)
+            with naming(self.path):
+                self.prepare(call)
         elif status == NEEDS_LEASE:
             self.lease(call.count, deadline)
         elif status == NEEDS_PATIENCE:

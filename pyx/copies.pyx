@@ -30,7 +30,7 @@ from jlog._core.page cimport jlog_clock_us
 
 from jlog._core.lock import NEVER
 from jlog.errors import CorruptJournal, JournalClosed, JournalError, UnsupportedFormat
-from jlog.files import Directory, open_file
+from jlog.files import Directory, open_file, read_whole
 
 cdef extern from "<fcntl.h>" nogil:
     enum:
@@ -108,7 +108,7 @@ def both_copies(int fd, bytes uuid not None, *, bint bounds=False) -> list:
     cdef const char *magic = JLOG_BOUNDS_MAGIC if bounds else JLOG_POSITION_MAGIC
     found = []
     for offset in (0, JLOG_COPY_BYTES):
-        copy = os.pread(fd, size, offset)
+        copy = read_whole(fd, size, offset)
         valid = <size_t> len(copy) == size and is_structure(copy, size, magic) and copy[24:40] == uuid \
             and makes_sense(copy, size)
         found.append(copy if valid else None)

@@ -41,7 +41,7 @@ from jlog._core.rows cimport body_of_arrow
 from jlog._core.recovery import encode_block, encode_state, segment_start
 from jlog._core.segment import decompress
 from jlog.errors import JournalError
-from jlog.files import open_file
+from jlog.files import naming, open_file
 
 cdef enum:
     CLOCK_REALTIME = 0
@@ -199,8 +199,9 @@ cdef object adopt(Caller caller, str path, pieces, dict state, Deadline deadline
             call.stored_bytes += <uint64_t> piece.stored_bytes
             call.explicit_count += <uint64_t> piece.explicit_count
         call.last_offset, call.end = pieces[-1].offset, end
-        if not prepare(caller, &call, path, pieces, state, (segment, offset, sequence)):
-            return None
+        with naming(caller.path):
+            if not prepare(caller, &call, path, pieces, state, (segment, offset, sequence)):
+                return None
         caller.run(&call, deadline)
         if call.adopted:
             return call.sequence

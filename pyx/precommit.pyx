@@ -38,7 +38,7 @@ from jlog._core.page cimport (
 
 from jlog._core.lock import OWNERS, LockFile
 from jlog.errors import CorruptJournal, UnsupportedFormat
-from jlog.files import open_file, open_or_create
+from jlog.files import open_file, open_or_create, read_whole
 
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -106,7 +106,7 @@ cdef class Precommit:
 
     cdef int check_layout(self) except -1:
         """UnsupportedFormat for a page of a newer jlog, which would be taken for damage."""
-        head = os.pread(self.fd, 12, 0)
+        head = read_whole(self.fd, 12, 0)
         if len(head) == 12 and head[:8] == <bytes> JLOG_PAGE_MAGIC:
             layout = int.from_bytes(head[8:], "little")
             if layout > JLOG_PAGE_LAYOUT:
@@ -116,7 +116,7 @@ cdef class Precommit:
 
     def has_bodies(self) -> bool:
         """Whether it was made, and with two of them."""
-        head = os.pread(self.fd, 12, 0)
+        head = read_whole(self.fd, 12, 0)
         return (head == <bytes> JLOG_PAGE_MAGIC + int(JLOG_PAGE_LAYOUT).to_bytes(4, "little")
                 and jlog_file_bytes(self.fd) >= JLOG_PAGE_BYTES + 2 * JLOG_CAPACITY_MIN)
 
@@ -179,7 +179,7 @@ cdef class Precommit:
 
     cdef int believe_boot(self) except -1:
         """After a slot was seen to be held: whatever the page says from then on was said in this boot."""
-        cdef bytes found = os.pread(self.fd, 16, JLOG_BOOT_ID_OFFSET)
+        cdef bytes found = read_whole(self.fd, 16, JLOG_BOOT_ID_OFFSET)
         if len(found) == 16:
             memcpy(self.believed_boot, <const uint8_t *> found, 16)
         return 0

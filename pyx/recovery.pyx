@@ -56,7 +56,7 @@ from jlog._core.segment import (
     walk_body,
 )
 from jlog.errors import CorruptJournal
-from jlog.files import Directory, open_directory, open_file, write_whole
+from jlog.files import Directory, open_directory, open_file, read_whole, write_whole
 
 TEMPORARY = "next.recovery"  # under this name a file is no part of a journal
 # `last`: the Block before the end, where it stands in the same file and behind the mark; `durable`: so far it is known to be
@@ -324,7 +324,7 @@ def quarantine_what_follows(directory, uint64_t segment, uint64_t offset) -> Non
         with Directory(directory, "quarantine", make=True) as target:
             with target.made(target.free_name(f"{segment_name(segment)}.{offset}.{stamp}")) as kept:
                 for at in range(offset, end, 1 << 20):
-                    write_whole(kept, os.pread(file.fileno(), min(1 << 20, end - at), at), at - offset)
+                    write_whole(kept, read_whole(file.fileno(), min(1 << 20, end - at), at), at - offset)
             sync_directory(target.path)
 
 
@@ -374,7 +374,7 @@ def write_again(directory, segment, bytes uuid not None, end, fd) -> None:
 def write_blocks(SegmentFile file not None, uint64_t end, int fd) -> None:
     """Its header and its blocks up to `end`, each checked, at the same places of another descriptor."""
     cdef uint64_t offset = SEGMENT_HEADER_BYTES
-    cdef bytes header = os.pread(file.fd, SEGMENT_HEADER_BYTES, 0)
+    cdef bytes header = read_whole(file.fd, SEGMENT_HEADER_BYTES, 0)
     _check(jlog_write_at(fd, <const uint8_t *> header, len(header), 0), file.path)
     while offset < end:
         status = file.read_block(offset, True)

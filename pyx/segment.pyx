@@ -35,7 +35,7 @@ from jlog._core.format cimport (
 from jlog._core.page cimport jlog_clock_us
 
 from jlog.errors import CorruptJournal, UnsupportedFormat
-from jlog.files import open_segment
+from jlog.files import open_segment, read_whole
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
@@ -315,7 +315,7 @@ cdef class SegmentFile:
             at = next_data(self.fd, at)
             if at >= end:
                 return None
-            window = os.pread(self.fd, min(1 << 20, end - at), at)
+            window = read_whole(self.fd, min(1 << 20, end - at), at)
             if not window:
                 return None
             found = window.find(magic)
@@ -384,7 +384,7 @@ def end_of_content(int fd, start, end) -> int:
         at = next_data(fd, hole)
     for first, last in reversed(found):
         while last > first:
-            piece = os.pread(fd, min(1 << 20, last - first), max(first, last - (1 << 20))).rstrip(b"\0")
+            piece = read_whole(fd, min(1 << 20, last - first), max(first, last - (1 << 20))).rstrip(b"\0")
             if piece:
                 return max(first, last - (1 << 20)) + len(piece)
             last = max(first, last - (1 << 20))

@@ -16,7 +16,7 @@ from jlog._core.segment import SegmentFile
 from jlog.archive.archive import Archive
 from jlog.archive.segment import ArchivedSegment, file_size_and_crc, is_whole
 from jlog.errors import CorruptJournal, JournalExists
-from jlog.files import Directory, share
+from jlog.files import Directory, naming, share
 from jlog.filesystem import journal_path
 from jlog.meta import DIRECTORIES, LEASE_STRIDE, Meta, write_meta
 from jlog.options import Retention, retention_fields
@@ -34,6 +34,11 @@ def restore(url: str, path: str | os.PathLike[str], *, progress: Callable[[int],
     where one is not what was archived, JournalNotFound and JournalError as Archive does.
     """
     path = journal_path(path)
+    with naming(path):
+        _restore(url, path, progress)
+
+
+def _restore(url: str, path: str, progress: Callable[[int], None] | None) -> None:
     if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
         raise JournalExists(f"{path} is there already; choose another path for the journal", path)
     archive = Archive(url)

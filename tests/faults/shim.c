@@ -153,7 +153,8 @@ DIR *opendir(const char *name)
 {
     char path[PATH_MAX];
 
-    if (watched_at(AT_FDCWD, name, path) && strike(OPEN, NULL))
+    /* Signals do not interrupt it, and Python does not make it again. */
+    if (watched_at(AT_FDCWD, name, path) && strike(OPEN, NULL) && errno != EINTR)
         return NULL;
     return REAL(opendir)(name);
 }
