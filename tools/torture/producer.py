@@ -29,6 +29,7 @@ NOT_DURABLE = re.compile(r"from sequence (\d+) on can be read")
 # What a full disk, a process without descriptors and a broken disk give.
 EXPECTED = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM}
 AGAIN_SECONDS = 0.02
+ALL_CLOSED_SECONDS = 1.0  # how long a writer stays closed at most behind a failed sync, so that at some time all are
 FORK_SECONDS = 30.0  # guards against a child that hangs
 
 
@@ -125,6 +126,7 @@ class Thread:
                     writer.close()
                 except (OSError, jlog.JournalLocked):
                     self._log("! 0")
+            time.sleep(self._chance.random() * ALL_CLOSED_SECONDS)
         time.sleep(AGAIN_SECONDS)
 
     # --- Writers -------------------------------------------------------------------------------------------------
