@@ -29,7 +29,7 @@ NOT_DURABLE = re.compile(r"from sequence (\d+) on can be read")
 # What a full disk, a process without descriptors and a broken disk give.
 EXPECTED = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM}
 AGAIN_SECONDS = 0.02
-ALL_CLOSED_SECONDS = 1.0  # how long a writer stays closed at most behind a failed sync, so that at some time all are
+ALL_CLOSED_SECONDS = 1.0  # at most, a writer stays closed behind a failed sync: some time all are
 FORK_SECONDS = 30.0  # guards against a child that hangs
 
 
