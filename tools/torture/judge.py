@@ -106,8 +106,8 @@ class Judge:
             if found == value:
                 continue
             writer, _, unit = (found or b"").decode().partition(" ")
-            if self._may_lose and unit and self.accounts.may_exist(writer, int(unit)):
-                continue  # its writer was killed in that call, and retention has taken the records
+            if unit and self.accounts.may_exist(writer, int(unit)):
+                continue  # its writer was killed in that call, and retention has taken the records since
             raise Wrong(
                 f"the state of {key!r} is {found!r}; stored last was {value!r}, with record {sequence}"
             )
