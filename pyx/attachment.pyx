@@ -254,7 +254,7 @@ cdef class Attachment(Syncer):
                 # What the kernel could not write it may have dropped: then it is as after a power loss.
                 self.mended = died = copy_unsynced(self.path, self.uuid, bounds, slot.segment, slot.offset)
                 self.forget_descriptors(JLOG_NONE)  # of a file that has been replaced
-                page.syncing = 0
+                page.syncs_ended = page.syncs_begun
             page.sync_error = 0
         if not died:
             recover_after_power_loss(self.path, self.uuid, self.epoch, self.precommit, self.bounds_file,

@@ -401,7 +401,6 @@ cdef class Caller(Member):
             prepared.fd = jlog_create_at(self.directory, name)
             if prepared.fd < 0:
                 raise open_error(-prepared.fd, os.path.join(self.path, name.decode()))
-            prepared.opened = jlog_load_acquire(&self.buffer.page.sync_number)
             memcpy(prepared.name, <const char *> name, len(name) + 1)
             prepared.start = <uint8_t *> malloc(len(start))
             if prepared.start == NULL:

@@ -256,7 +256,6 @@ cdef bint prepare(Caller caller, Call *call, str path, pieces, dict state, previ
         raise
     prepared.fd = fd
     memcpy(prepared.name, <const char *> <bytes> name, len(name) + 1)
-    prepared.opened = jlog_load_acquire(&caller.buffer.page.sync_number)
     prepared.has_block = True
     prepared.replaces = JLOG_NONE
     prepared.reserved_end = call.end

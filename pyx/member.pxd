@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from jlog._core.lock cimport LockFile
-from jlog._core.page cimport jlog_buffer
+from jlog._core.page cimport jlog_buffer, jlog_page
 from jlog._core.precommit cimport Precommit
 
 cdef enum:
@@ -59,7 +59,7 @@ cdef struct Descriptor:
     uint64_t segment
     uint64_t incarnation  # the page's, when it was opened
     int fd
-    uint64_t opened  # the sync that had begun last then: it tells of every write-back that a later one was told of
+    uint64_t doubtful  # blocks of generations before this one were written before, and may have failed: it does not tell
 
 # A segment file of one's own, about to be renamed to its place.
 cdef struct Prepared:
@@ -69,7 +69,6 @@ cdef struct Prepared:
     size_t start_bytes
     uint64_t state_generation  # the state is that of this generation
     uint64_t reserved_end
-    uint64_t opened
     bint spoiled  # a roll with it failed: it is of no use to the next
     bint has_block  # the call's records stand behind `start` already
     uint64_t replaces  # the open segment, whose name it shall take, complete and synced; or JLOG_NONE
@@ -127,6 +126,7 @@ cdef struct Call:
     const char *what
 
 cdef int failed(Call *call, int error, const char *what) noexcept nogil
+cdef uint64_t doubtful_now(jlog_page *page, uint64_t own) noexcept nogil
 
 cdef class Member:
     cdef readonly str path
@@ -149,8 +149,8 @@ cdef class Member:
     cdef bint may_call(self) noexcept
     cdef void close_descriptors(self) noexcept nogil
     cdef int descriptor(self, uint64_t segment) noexcept nogil
-    cdef void adopt_descriptor(self, uint64_t segment, int fd, uint64_t opened) noexcept nogil
-    cdef int borrow_descriptor(self, uint64_t segment, uint64_t *opened) noexcept nogil
+    cdef void adopt_descriptor(self, uint64_t segment, int fd, uint64_t doubtful) noexcept nogil
+    cdef int borrow_descriptor(self, uint64_t segment, uint64_t *doubtful) noexcept nogil
     cdef void forget_descriptors(self, uint64_t segment) noexcept nogil
     cdef void forget_cleaned(self) noexcept nogil
     cdef int take_over(self, uint32_t *word, uint32_t dead) noexcept nogil

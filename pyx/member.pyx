@@ -109,6 +109,14 @@ cdef int failed(Call *call, int error, const char *what) noexcept nogil:
     return FAILED
 
 
+cdef uint64_t doubtful_now(jlog_page *page, uint64_t own) noexcept nogil:
+    """What a descriptor that has just been opened does not tell: the fate of the blocks of all generations before this one.
+    0 where it tells all. The kernel tells those that are open then of a failed write-back; who opens later learns of it only if
+    nobody was told, or if that one has told. `own`: so many of the syncs that are under way are the caller's."""
+    cdef uint64_t ended = jlog_load_acquire(&page.syncs_ended)
+    return 0 if jlog_load_acquire(&page.syncs_begun) == ended + own else jlog_load_acquire(&page.generation)
+
+
 cdef class Member:
     def __cinit__(self):
         self.directory = self.open.fd = self.slot = -1
@@ -140,14 +148,14 @@ cdef class Member:
         jlog_segment_name(name, segment)
         fd = jlog_open_at(self.directory, name, O_RDWR, 0)
         if fd >= 0:
-            self.adopt_descriptor(segment, fd, jlog_load_acquire(&self.buffer.page.sync_number))
+            self.adopt_descriptor(segment, fd, doubtful_now(self.buffer.page, 0))
         return fd
 
     cdef bint is_current(self, const Descriptor *found) noexcept nogil:
         """False where another file has its name by now, or may have it."""
         return found.incarnation == jlog_load_acquire(&self.buffer.page.incarnation)
 
-    cdef void adopt_descriptor(self, uint64_t segment, int fd, uint64_t opened) noexcept nogil:
+    cdef void adopt_descriptor(self, uint64_t segment, int fd, uint64_t doubtful) noexcept nogil:
         """It is the open segment's. The one before is kept until a sync has passed it: Linux tells of a failed write-back
         through descriptors that were open then."""
         pthread_mutex_lock(&jlog_leaf_mutex)
@@ -160,11 +168,11 @@ cdef class Member:
                 memmove(self.retained, self.retained + 1, self.retained_count * sizeof(Descriptor))
             self.retained[self.retained_count] = self.open
             self.retained_count += 1
-        self.open.segment, self.open.fd, self.open.opened = segment, fd, opened
+        self.open.segment, self.open.fd, self.open.doubtful = segment, fd, doubtful
         self.open.incarnation = self.buffer.page.incarnation
         pthread_mutex_unlock(&jlog_leaf_mutex)
 
-    cdef int borrow_descriptor(self, uint64_t segment, uint64_t *opened) noexcept nogil:
+    cdef int borrow_descriptor(self, uint64_t segment, uint64_t *doubtful) noexcept nogil:
         """A descriptor of one's own that tells what the kept one would tell; -1 where none is kept."""
         cdef Descriptor *found = NULL
         cdef int i, fd = -1
@@ -175,7 +183,7 @@ cdef class Member:
             if self.retained[i].segment == segment:
                 found = &self.retained[i]
         if found != NULL:
-            fd, opened[0] = fcntl(found.fd, F_DUPFD_CLOEXEC, JLOG_LOWEST_DESCRIPTOR), found.opened
+            fd, doubtful[0] = fcntl(found.fd, F_DUPFD_CLOEXEC, JLOG_LOWEST_DESCRIPTOR), found.doubtful
         pthread_mutex_unlock(&jlog_leaf_mutex)
         return fd
 

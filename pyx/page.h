@@ -102,11 +102,11 @@ struct jlog_page {
     uint32_t sync_served;                                /* of these, when the last fdatasync began */
     uint32_t sync_group;                                 /* so many came for the last one and during it */
     uint32_t sync_leads;                                 /* how often the sync word was taken to lead */
-    uint64_t syncing;                                    /* the number of a sync that may have failed unheard; 0: none */
+    uint64_t syncs_ended;                                /* syncs that have told how they ended */
     uint64_t durable_generation;                         /* the blocks of all generations before it are synced */
     uint64_t durable_end;
     uint64_t durable_segment;                            /* files up to this one are in the directory for certain */
-    uint64_t sync_number;                                /* of the sync that began last */
+    uint64_t syncs_begun;                                /* more than have ended: one is under way, or died untold */
 
     uint32_t wake_counter __attribute__((aligned(64)));  /* futex of waiting readers */
     uint32_t wake_flag;

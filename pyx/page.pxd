@@ -132,11 +132,11 @@ cdef extern from "page.h" nogil:
         uint32_t sync_served
         uint32_t sync_group
         uint32_t sync_leads
-        uint64_t syncing
+        uint64_t syncs_ended
         uint64_t durable_generation
         uint64_t durable_end
         uint64_t durable_segment
-        uint64_t sync_number
+        uint64_t syncs_begun
         uint32_t wake_counter
         uint32_t wake_flag
         uint32_t sync_stuck

@@ -362,17 +362,19 @@ def copy_segment(SegmentFile file not None, uint64_t end) -> None:
         write_blocks(file, end, fd)
 
 
-def write_again(directory, segment, bytes uuid not None, end, fd) -> None:
-    """The same bytes through this descriptor, which makes them dirty, and their fate its own. `end`: 0 for a sealed one."""
+def write_again(directory, segment, bytes uuid not None, end, fd, durable_end) -> None:
+    """The same bytes through this descriptor, which makes them dirty, and their fate its own: of what is not durable. `end`: 0
+    for a sealed one."""
     file = SegmentFile(directory, segment, uuid)
     if end == 0:
         following = min(name for name in list_segments(directory) if name > segment)
         end = SegmentFile(directory, following, uuid).previous_end_offset
-    write_blocks(file, end, fd)
+    write_blocks(file, end, fd, durable_end)
 
 
-def write_blocks(SegmentFile file not None, uint64_t end, int fd) -> None:
-    """Its header and its blocks up to `end`, each checked, at the same places of another descriptor."""
+def write_blocks(SegmentFile file not None, uint64_t end, int fd, uint64_t durable_end=0) -> None:
+    """Its header and its blocks up to `end`, each checked, at the same places of another descriptor; of the blocks those that
+    reach behind `durable_end`."""
     cdef uint64_t offset = SEGMENT_HEADER_BYTES
     cdef bytes header = read_whole(file.fd, SEGMENT_HEADER_BYTES, 0)
     _check(jlog_write_at(fd, <const uint8_t *> header, len(header), 0), file.path)
@@ -380,6 +382,8 @@ def write_blocks(SegmentFile file not None, uint64_t end, int fd) -> None:
         status = file.read_block(offset, True)
         if status != BLOCK_VALID:
             raise CorruptJournal(file.path, offset, block_problem(status).decode())
-        _check(jlog_write_at(fd, &file.header, sizeof(file.header), offset), file.path)
-        _check(jlog_write_at(fd, file.body, file.header.stored_bytes, offset + sizeof(file.header)), file.path)
+        # A block that has no record lies behind the end too, if it lies there.
+        if file.header.first_sequence >= durable_end or file.header.first_sequence + file.header.record_count > durable_end:
+            _check(jlog_write_at(fd, &file.header, sizeof(file.header), offset), file.path)
+            _check(jlog_write_at(fd, file.body, file.header.stored_bytes, offset + sizeof(file.header)), file.path)
         offset += sizeof(file.header) + file.header.stored_bytes

@@ -157,7 +157,7 @@ cdef int open_prepared(Member member, Call *call, uint64_t offset, uint64_t end,
         call.switched = True
     page.sealed_bytes = page.next_sealed_bytes
     page.reserved_end = prepared.reserved_end
-    member.adopt_descriptor(first, prepared.fd, prepared.opened)
+    member.adopt_descriptor(first, prepared.fd, 0)
     prepared.fd = -1
     call.adopted = call.operation == ADOPT
     return DONE
@@ -200,7 +200,7 @@ cdef int replace(Member member, Call *call) noexcept nogil:
     jlog_store_release(&page.incarnation, page.incarnation + 1)
     call.switched = True
     call.wants_name = False
-    member.adopt_descriptor(segment, prepared.fd, prepared.opened)
+    member.adopt_descriptor(segment, prepared.fd, 0)
     prepared.fd = -1
     return DONE
 

@@ -6,6 +6,7 @@ from jlog._core.lock cimport Deadline
 
 cdef class Syncer(Caller):
     cdef uint64_t synced_incarnation  # whose name is in the directory for certain
+    cdef int syncs  # of threads of this process, under way
     cdef int64_t sync_us  # how long the last fdatasync took
     cdef int mark_error  # errno where the mark could not be moved last
     cdef object upkeep
@@ -20,8 +21,9 @@ cdef class Syncer(Caller):
     cdef int lead(self, uint64_t wanted, Deadline deadline) except -1
     cdef int sync_alone(self, Deadline deadline) except -1
     cdef int tell(self, const Mark *mark, bint has_word) except -1
-    cdef int sync_written(self, Mark *mark, bint alone) except -1
-    cdef int sync_segment(self, uint64_t segment, uint64_t end, uint64_t number) except -1
+    cdef int sync_written(self, Mark *mark) except -1
+    cdef int sync_files(self, uint64_t segment, uint64_t end) except -1
+    cdef int sync_segment(self, uint64_t segment, uint64_t end) except -1
     cdef int64_t sync_pause_us(self) noexcept
     cdef int keep_up_pinned(self, int64_t now_us) except -1
     cdef bint is_due(self, int64_t now_us) except -1

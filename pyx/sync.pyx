@@ -15,7 +15,7 @@ from jlog._core.copies cimport BoundsFile, Mark
 from jlog._core.file cimport jlog_sync_data, jlog_sync_directory
 from jlog._core.format cimport JLOG_NONE
 from jlog._core.lock cimport Deadline
-from jlog._core.member cimport DONE, Call
+from jlog._core.member cimport DONE, Call, doubtful_now
 from jlog._core.page cimport (
     JLOG_FAILPOINT,
     JLOG_OWNERS_MAX,
@@ -201,7 +201,7 @@ cdef class Syncer(Caller):
             if jlog_load_acquire(&page.durable_generation) < wanted:
                 page.sync_served = jlog_load32_acquire(&page.sync_arrivals)
                 self.flush(deadline)
-                self.sync_written(&mark, False)
+                self.sync_written(&mark)
                 page.sync_group = jlog_load32_acquire(&page.sync_arrivals) - served
         finally:
             self.tell(&mark, True)
@@ -211,7 +211,7 @@ cdef class Syncer(Caller):
         """Beside whoever has the word, which may be stopped and know of a failure."""
         cdef Mark mark
         self.flush(deadline)
-        self.sync_written(&mark, True)
+        self.sync_written(&mark)
         return self.tell(&mark, False)
 
     cdef int tell(self, const Mark *mark, bint has_word) except -1:
@@ -237,25 +237,43 @@ cdef class Syncer(Caller):
                 logging.getLogger("jlog").warning("%s: the synced mark cannot be moved: %s", bounds.path, os.strerror(error))
         return 0
 
-    cdef int sync_written(self, Mark *mark, bint alone) except -1:
+    cdef int sync_written(self, Mark *mark) except -1:
         """Every block that is written now. The end is read before the fdatasync, and becomes the mark."""
         cdef jlog_page *page = self.buffer.page
         cdef jlog_slot slot
-        cdef int error = 0
         cdef int64_t began_us
-        cdef uint64_t number
         if page.sync_error != 0:
             self.fail_sync(page.sync_error)
         slot = jlog_first_unwritten(page)
-        written, segment, offset, end = slot.generation, slot.segment, slot.offset, slot.first_sequence
         began_us = jlog_clock_us(CLOCK_MONOTONIC)
-        # Whoever dies in its fdatasync may have been told of a failure, and have told nobody: its number stays.
-        number = jlog_add64(&page.sync_number, 1)
-        jlog_replace64(&page.syncing, 0, number)
-        JLOG_FAILPOINT(b"sync.begun")
+        # A process that dies in its fdatasync may have been told of a failure, and have told nobody: then these two numbers
+        # stay apart.
+        jlog_add64(&page.syncs_begun, 1)
+        self.syncs += 1
+        try:
+            JLOG_FAILPOINT(b"sync.begun")
+            self.sync_files(slot.segment, slot.offset)
+            JLOG_FAILPOINT(b"sync.done")
+        finally:
+            self.syncs -= 1
+            jlog_add64(&page.syncs_ended, 1)
+        self.sync_us = jlog_clock_us(CLOCK_MONOTONIC) - began_us
+        jlog_add64(&page.counters.syncs, 1)
+        jlog_raise_to(&page.durable_segment, slot.segment)
+        jlog_raise_to(&page.durable_end, slot.first_sequence)
+        jlog_wake(page)  # readers of what is durable
+        jlog_raise_to(&page.durable_generation, slot.generation)
+        self.forget_descriptors(slot.segment)
+        mark.segment, mark.offset, mark.sequence = slot.segment, slot.offset, slot.first_sequence
+        return 0
+
+    cdef int sync_files(self, uint64_t segment, uint64_t end) except -1:
+        """From the durable segment up to this one, which ends at `end`; and their names."""
+        cdef jlog_page *page = self.buffer.page
+        cdef int error = 0
         first = page.durable_segment
         for name in [segment] if first == segment else [s for s in list_segments(self.path) if first <= s <= segment]:
-            self.sync_segment(name, offset if name == segment else 0, number)
+            self.sync_segment(name, end if name == segment else 0)
         # Read behind the fdatasync, which may have been that of a file that another one's name was given to. While it is odd
         # that may be still to come.
         incarnation = jlog_load_acquire(&page.incarnation)
@@ -266,32 +284,24 @@ cdef class Syncer(Caller):
                 self.fail_sync(error)
             if not incarnation & 1:
                 self.synced_incarnation = incarnation
-        JLOG_FAILPOINT(b"sync.done")
-        jlog_replace64(&page.syncing, number if alone else page.syncing, 0)
-        self.sync_us = jlog_clock_us(CLOCK_MONOTONIC) - began_us
-        jlog_add64(&page.counters.syncs, 1)
-        jlog_raise_to(&page.durable_segment, segment)
-        jlog_raise_to(&page.durable_end, end)
-        jlog_wake(page)  # readers of what is durable
-        jlog_raise_to(&page.durable_generation, written)
-        self.forget_descriptors(segment)
-        mark.segment, mark.offset, mark.sequence = segment, offset, end
+        if page.sync_error != 0:  # told meanwhile, and perhaps before a descriptor was opened that does not know
+            self.fail_sync(page.sync_error)
         return 0
 
-    cdef int sync_segment(self, uint64_t segment, uint64_t end, uint64_t number) except -1:
-        """Through the descriptor that was open when the segment was written, if this process has it. One that is younger
-        than a sync which may have failed does not tell: then its blocks are written once more, and are its own."""
+    cdef int sync_segment(self, uint64_t segment, uint64_t end) except -1:
+        """Through the descriptor that was open when the segment was written, if this process has it, and no other thread of it
+        syncs: the kernel tells of a failed write-back once for each. What a descriptor does not tell of is written once more
+        through it, and is its own."""
         cdef jlog_page *page = self.buffer.page
-        cdef uint64_t opened = 0, suspect
+        cdef uint64_t doubtful = 0
         cdef uint64_t incarnation = jlog_load_acquire(&page.incarnation)
-        cdef int error = 0, fd = self.borrow_descriptor(segment, &opened)
+        cdef int error = 0, fd = self.borrow_descriptor(segment, &doubtful) if self.syncs == 1 else -1
         try:
             if fd < 0:
                 fd = open_file(os.path.join(self.path, segment_name(segment)), os.O_RDWR)
-                opened = jlog_load_acquire(&page.sync_number)
-            suspect = jlog_load_acquire(&page.syncing)
-            if suspect not in (0, number) and opened >= suspect:
-                write_again(self.path, segment, self.uuid, end, fd)
+                doubtful = doubtful_now(page, 1)
+            if jlog_load_acquire(&page.durable_generation) < doubtful:
+                write_again(self.path, segment, self.uuid, end, fd, page.durable_end)
             with nogil:
                 error = jlog_sync_data(fd)
         except FileNotFoundError:
@@ -369,7 +379,7 @@ cdef class Syncer(Caller):
             self.kept_up_us = now_us
             mark.segment = JLOG_NONE
             try:
-                self.sync_written(&mark, False)
+                self.sync_written(&mark)
             finally:
                 self.tell(&mark, True)
         return 0

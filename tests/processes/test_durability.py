@@ -269,6 +269,56 @@ def test_who_opens_alone_after_an_unfinished_fdatasync_looks_too(spawn, tmp_path
     check_units(path, first.acknowledged + late.acknowledged)
 
 
+def test_who_dies_in_its_fdatasync_beside_one_that_is_stopped_and_goes_on_may_have_been_told(
+    spawn, tmp_path, raised_by
+):
+    """The one that goes on speaks for itself alone."""
+    path, first, victim, late = tmp_path / "j", spawn(), spawn(), spawn()
+    first.call("open_writer", "w", str(path), SMALL)
+    victim.call("open_writer", "x", str(path), {})
+    first.call("append", "w", 5, 100)
+    first.call("arm", "sync.begun=stop@1")
+    first.start("sync", "w")
+    first.is_stopped()
+    victim.call("append", "x", 5, 100)
+    victim.call("arm", "file.sync=kill@1")
+    victim.dies("sync", "x")
+    first.continues()
+    first.result()
+    assert durable_end(path) == 5
+    late.call("open_writer", "y", str(path), {})
+    late.call("append", "y", 5, 100)
+    last_of_victim = 168 + 72 + (8 + 5 * 108) + 72 + 20
+    flip(newest_segment(path), last_of_victim, 1)
+    assert raised_by(late, "sync", "y").errno == errno.EIO
+    assert durable_end(path) == 5
+    flip(newest_segment(path), last_of_victim, 1)
+    for child in (first, late):
+        child.kill()
+    check_units(path, acknowledged_by([first, victim, late]))
+
+
+def test_nothing_is_promised_behind_a_failure_that_another_one_was_told_of(spawn, tmp_path, raised_by):
+    """Who was stopped before it opened the file is not told by the kernel what others were told before."""
+    path, first, other = tmp_path / "j", spawn(), spawn()
+    for child, name in [(first, "w"), (other, "x")]:
+        child.call("open_writer", name, str(path), SMALL)
+    first.call("append", "w", 5, 100)
+    first.call("arm", "sync.begun=stop@1")
+    first.start("sync", "w")
+    first.is_stopped()
+    assert raised_by_a_failed_sync(other, raised_by) == errno.EIO
+    first.continues()
+    with pytest.raises(Exception, match="Input/output error"):
+        first.result()
+    assert durable_end(path) == 0
+
+
+def raised_by_a_failed_sync(child, raised_by):
+    child.call("arm", "file.sync=5@1")
+    return raised_by(child, "sync", "x").errno
+
+
 # --- A failed fdatasync ------------------------------------------------------------------------------------------
 
 
