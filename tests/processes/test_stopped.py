@@ -148,9 +148,7 @@ def test_one_that_is_stopped_while_it_takes_over_holds_nobody_up_beyond_the_limi
     all_is_there(tmp_path / "j", victim.acknowledged, taker.acknowledged, acknowledged)
 
 
-@pytest.mark.parametrize(
-    "point", few(["file.write", "file.sync", "file.allocate", "file.sync_directory", "file.read"])
-)
+@pytest.mark.parametrize("point", few(["file.write", "file.sync", "file.sync_directory", "file.read"]))
 def test_one_that_is_stopped_while_it_opens_or_closes_holds_nobody_up_beyond_the_limit(
     spawn, victim, tmp_path, point
 ):
