@@ -98,6 +98,7 @@ class Reopening:
             # A direct block that its killed writer could not publish is there once a writer has looked.
             assert found[: len(alone or [])] == (alone or []), f"{alone} became {found} with a writer"
             assert not alone or self.alive or found == alone, f"{alone} became {found} with a writer"
+            self.promises.settle(found, jlog.Journal(self.path).first_sequence)
             self._append(writer, 0, [b""], sync=True)
             self._append(writer, 1, [b""] * 3, sync=False)
             self._commit()
@@ -189,7 +190,9 @@ class Replay:
         self.states += 1
         root = self.folder / "root"
         shim.watch(root)
-        materialise(image, root, new_boot=choice != ALIVE and self.boot == "changed")
+        # Without a boot id each process has one of its own, and the second loss finds the page of this very process.
+        another = self.boot == "changed" or name == "later"
+        materialise(image, root, new_boot=choice != ALIVE and another)
         inodes = {path: os.stat(root / path).st_ino for path in image}
         if log is not None:
             log.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("failpoints")
 
 @pytest.mark.parametrize(
     ("boot", "seed"),
-    [("changed", 1), ("changed", 2)],
+    [("changed", 1), ("absent", 2)],
 )
 def test_what_was_promised_is_there_after_a_power_loss_at_any_moment(boot, seed):
     done = shim.run("faults.replay", "--boot", boot, "--seed", str(seed), "--states", "50")
