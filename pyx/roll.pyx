@@ -64,6 +64,11 @@ cdef bint state_is_newer(jlog_page *page, uint64_t generation) noexcept nogil:
     return generation <= page.state and generation < page.generation
 
 
+cdef bint is_left(const Prepared *prepared) noexcept nogil:
+    """Whether there is a file to roll with: the call's last one may be the open segment already, or the one before."""
+    return prepared != NULL and prepared.fd >= 0
+
+
 cdef int roll(Member member, Call *call) noexcept nogil:
     """The prepared file becomes the open segment. The open block is empty, and the segment before has records."""
     cdef jlog_page *page = member.buffer.page
@@ -75,7 +80,7 @@ cdef int roll(Member member, Call *call) noexcept nogil:
     if status != DONE:
         return status
     call.wants_name = False
-    if prepared == NULL or prepared.has_block != call.wants_block or prepared.replaces != JLOG_NONE:
+    if not is_left(prepared) or prepared.has_block != call.wants_block or prepared.replaces != JLOG_NONE:
         return NEEDS_SEGMENT
     if state_is_newer(page, prepared.state_generation):  # it would be lost to the next segment
         return NEEDS_SEGMENT
@@ -181,7 +186,7 @@ cdef int replace(Member member, Call *call) noexcept nogil:
     cdef char name[JLOG_NAME_BYTES]
     cdef int error
     call.wants_name = True
-    if prepared == NULL or prepared.replaces != segment or state_is_newer(page, prepared.state_generation):
+    if not is_left(prepared) or prepared.replaces != segment or state_is_newer(page, prepared.state_generation):
         return NEEDS_SEGMENT
     page.new_inode, page.new_end = jlog_inode(prepared.fd), prepared.start_bytes
     jlog_store_release(&page.incarnation, page.incarnation + 1)

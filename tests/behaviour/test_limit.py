@@ -5,6 +5,7 @@ import pytest
 import jlog
 import oracle
 from behaviour.journals import fill, read_away, value_of, values
+from jlog._core import calls
 from processes.units import check_units, read_all
 
 LIMIT = 20_000
@@ -133,6 +134,26 @@ def test_it_holds_for_who_opens_a_full_journal_anew(path):
     read_away(path, "billing")
     with jlog.Writer(path) as writer:
         fill(writer, 10)
+
+
+def test_a_call_that_has_rolled_and_must_roll_again_behind_others_does(path, spawn, monkeypatch):
+    """It finds the limit behind its roll; while it makes room, another process fills the new segment."""
+    other, make_room = spawn(), calls._hooks["make_room"]
+    options = {"precommit": 4 << 10, "segment_bytes": 4 << 10, "retention": jlog.Retention(limit_bytes=4000)}
+
+    def make_room_for_others(*arguments):
+        read_away(path, "billing")
+        make_room(*arguments)
+        other.call("extend", "other", 1, 4, 860)
+
+    with jlog.Writer(path, **options) as writer:
+        jlog.Journal(path).add_subscriber("billing")
+        other.call("open_writer", "other", str(path), {})
+        for _ in range(4):
+            writer.append(b"x" * 900)
+        monkeypatch.setitem(calls._hooks, "make_room", make_room_for_others)
+        assert writer.append(b"x" * 900) == 8
+        assert len(list(path.glob("*.seg"))) == 2
 
 
 def test_processes_at_the_limit_go_on_as_a_subscriber_reads(path, spawn):

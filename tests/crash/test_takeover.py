@@ -162,8 +162,9 @@ def test_whoever_takes_over_goes_on_once_what_it_lacked_is_there(
     path, taker = tmp_path / "j", spawn()
     taker.call("open_writer", "taker", str(path), {})
     is_killed_at(victim, "victim", first)
-    taker.call("arm", f"{point}={error}@1")
+    taker.call("arm", f"{point}={error}@0")
     assert raised_by(taker, "append", "failing", 1, 0, "taker").errno == error
+    taker.call("arm", "")
     taker.call("work", "taker", 4)
     check_units(path, victim.acknowledged + taker.acknowledged)
 
@@ -173,9 +174,10 @@ def test_a_newcomer_that_cannot_complete_the_takeover_of_its_slot_holds_nobody_u
 ):
     path, idle, newcomer = tmp_path / "j", spawn(), spawn()
     idle.call("open_writer", "idle", str(path), {})
-    is_killed_at(victim, "victim", "direct.written")
-    newcomer.call("arm", f"file.open={errno.EMFILE}@1")
-    assert raised_by(newcomer, "open_writer", "newcomer", str(path), {}).errno == errno.EMFILE
+    is_killed_at(victim, "victim", "roll.renamed")
+    newcomer.call("arm", f"file.unlink={errno.ENOMEM}@0")
+    assert raised_by(newcomer, "open_writer", "newcomer", str(path), {}).errno == errno.ENOMEM
+    newcomer.call("arm", "")
     idle.call("work", "idle", 4)
     newcomer.call("open_writer", "newcomer", str(path), {})
     newcomer.call("work", "newcomer", 4)
