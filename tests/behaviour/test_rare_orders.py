@@ -110,13 +110,13 @@ def test_an_append_succeeds_though_what_follows_a_roll_fails(path):
     def fail(_path):
         raise RuntimeError("the hook is broken")
 
-    kept = jlog.retention.clean_if_free
-    calls.set_hooks(fail, kept)
+    after_roll, make_room = jlog.retention.clean_if_free, jlog.retention.make_room
+    calls.set_hooks(fail, make_room)
     try:
         with jlog.Writer(path, segment_bytes=4096, precommit=4096) as writer:
             assert [writer.append(b"x" * 500) for _ in range(40)] == list(range(40))
     finally:
-        calls.set_hooks(kept, kept)
+        calls.set_hooks(after_roll, make_room)
     assert len(jlog.Journal(path)) == 40
 
 

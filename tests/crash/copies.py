@@ -26,15 +26,18 @@ def repaired(journal: Path, target: Path) -> Path:
     return target
 
 
-WAYS: tuple[Callable[[Path, Path], Path], ...] = (copy, under_another_boot_id, repaired)
+Way = Callable[[Path, Path], Path]
+WAYS: tuple[Way, ...] = (copy, under_another_boot_id, repaired)
 
 
-def check_killed(path: Path, acknowledged: Iterable[Unit]) -> list[tuple[int, bytes]]:
-    """check_units, of the journal and of what each of the ways makes of it: nothing acknowledged is missing, and who appends
-    there gets a number that no record had."""
+def check_killed(
+    path: Path, acknowledged: Iterable[Unit], ways: Iterable[Way] = WAYS
+) -> list[tuple[int, bytes]]:
+    """Does check_units with the journal and with what each of the ways makes of it. Nothing acknowledged is missing, and an
+    append there gets a number that no record had."""
     acknowledged = list(acknowledged)
     records = check_units(path, acknowledged)
-    for way in WAYS:
+    for way in ways:
         found = way(path, path.with_name(f"{path.name} {way.__name__}"))
         before = check_units(found, acknowledged)
         assert before[: len(records)] == records, way
