@@ -245,6 +245,8 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
     jlog_full_fence()
     _visit(b"recovery.begun")
     bounds = bounds_file.read()
+    write_unsynced_again(directory, uuid, bounds)
+    _visit(b"recovery.written_again")
     end = scan(directory, uuid, bounds)
     offset, sequence, added = stored_bodies(precommit, end)
     path = os.path.join(directory, segment_name(end.segment))
@@ -262,9 +264,9 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
             records, clock_us, _, _, _ = walk_body(raw, base_us)
             end = end._replace(offset=end.offset + len(block), sequence=end.sequence + records,
                                clock_us=max(end.clock_us, clock_us))
+        _check(jlog_sync_data(fd), path)
     finally:
         os.close(fd)
-    sync_segments(directory, bounds.mark_segment, end.segment)
     _visit(b"recovery.cut")
     # The note was taken away by whoever opened the journal next: all that was given out by then is there.
     closed_here = bounds.closed is not None and bounds.closed[2] == end.sequence
@@ -341,6 +343,46 @@ cdef int _visit(const char *failpoint) except -1:
 # --- After a failed fdatasync -----------------------------------------------------------------------------------
 
 
+def write_unsynced_again(directory, bytes uuid not None, bounds) -> None:
+    """Writes each whole block behind the mark once more to its place, and syncs it. What can be read may be in the page cache
+    alone, and the kernel may call it clean: it tells of a failed write once, and perhaps it told a process that has died. So
+    nothing is believed that another descriptor wrote, whether or not a failure is known."""
+    cdef SegmentFile file
+    for segment in [s for s in list_segments(directory) if s >= bounds.mark_segment]:
+        file = SegmentFile(directory, segment, uuid, check_header=False)
+        # The mark may be a place in a file that had the name before, where no record lies before it.
+        marked = segment == bounds.mark_segment and bounds.mark_sequence != segment
+        fd = open_file(file.path, os.O_RDWR)
+        try:
+            _write_whole_blocks(file, bounds.mark_offset if marked else 0, fd)
+            _check(jlog_sync_data(fd), file.path)
+        finally:
+            os.close(fd)
+
+
+cdef int _write_whole_blocks(SegmentFile file, uint64_t offset, int fd) except -1:
+    """From this offset on, wherever they begin. 0: with the segment's header."""
+    if offset == 0:
+        header = read_whole(file.fd, SEGMENT_HEADER_BYTES, 0)
+        _check(jlog_write_at(fd, <const uint8_t *> <bytes> header, len(header), 0), file.path)
+        offset = SEGMENT_HEADER_BYTES
+    while True:
+        if file.read_block(offset, True) != BLOCK_VALID:
+            block = file.next_block(offset, file.file_bytes)
+            if block is None:
+                return 0
+            offset = block.offset
+        offset = _write_block(file, offset, fd)
+
+
+cdef uint64_t _write_block(SegmentFile file, uint64_t offset, int fd) except 0:
+    """The block that was read last. Returns where it ends."""
+    _check(jlog_write_at(fd, <const uint8_t *> &file.header, sizeof(file.header), offset), file.path)
+    offset += sizeof(file.header)
+    _check(jlog_write_at(fd, file.body, file.header.stored_bytes, offset), file.path)
+    return offset + file.header.stored_bytes
+
+
 def copy_unsynced(directory, bytes uuid not None, bounds, open_segment, open_offset) -> bool:
     """The kernel may have dropped pages that it could not write, and calls them clean: what follows the synced mark is
     copied to new files, checked, synced and renamed over. False where a block cannot be read any more."""
@@ -384,6 +426,5 @@ def write_blocks(SegmentFile file not None, uint64_t end, int fd, uint64_t durab
             raise CorruptJournal(file.path, offset, block_problem(status).decode())
         # A block that has no record lies behind the end too, if it lies there.
         if file.header.first_sequence >= durable_end or file.header.first_sequence + file.header.record_count > durable_end:
-            _check(jlog_write_at(fd, &file.header, sizeof(file.header), offset), file.path)
-            _check(jlog_write_at(fd, file.body, file.header.stored_bytes, offset + sizeof(file.header)), file.path)
+            _write_block(file, offset, fd)
         offset += sizeof(file.header) + file.header.stored_bytes

@@ -65,6 +65,7 @@ TAKING_OVER = {"takeover.proved", "takeover.taken", "repair.derived", "repair.un
 # Points of who opens a journal that a power loss has left: tests/crash/test_recovery.py.
 RECOVERING = {
     "recovery.begun",
+    "recovery.written_again",
     "recovery.quarantined",
     "recovery.cut",
     "recovery.segment_written",

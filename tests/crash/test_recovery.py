@@ -13,7 +13,7 @@ from processes.units import check_units, read_all, values_of
 pytestmark = pytest.mark.usefixtures("failpoints")
 
 OPTIONS = {"precommit": 4 << 10, "segment_bytes": 8 << 10}
-STEPS = ["begun", "quarantined", "cut", "segment_written", "segment_created", "marked"]
+STEPS = ["begun", "written_again", "quarantined", "cut", "segment_written", "segment_created", "marked"]
 CALLS = ["file.write", "file.sync", "file.sync_directory", "file.read"]
 
 

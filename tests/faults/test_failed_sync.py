@@ -1,0 +1,92 @@
+"""Behind an fdatasync that failed nothing counts as synced because it can be read: the kernel calls clean what it could not
+write. What the disk has then is what was synced before, and what is written and synced anew."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from crash.tampering import SegmentFile, mark_of, newest_segment, zero, zero_bodies
+from faults import shim
+from faults.disk import Disk
+from faults.recording import read_log
+from jlog import Journal
+from processes.units import read_all
+
+pytestmark = pytest.mark.usefixtures("failpoints")
+
+BLOCKS = 4
+
+
+@pytest.fixture
+def root(spawn, tmp_path, raised_by):
+    """A journal with a synced block, and blocks behind it that an fdatasync has failed to write; all processes are dead."""
+    child, path = spawn(), tmp_path / "root" / "j"
+    path.parent.mkdir()
+    child.call("open_writer", "w", str(path), {"precommit": 4 << 10})
+    child.call("append", "w", 5, 100)
+    child.call("sync", "w")
+    for _ in range(BLOCKS):
+        child.call("append", "w", 5, 100)
+        child.call("flush", "w")
+    child.call("arm", "file.sync=5@1")
+    assert raised_by(child, "sync", "w").errno == 5
+    child.kill()
+    return path.parent
+
+
+def content_of(root):
+    found = {
+        str(path.relative_to(root)): path.read_bytes() if path.is_file() else None for path in root.rglob("*")
+    }
+    return dict(sorted(found.items()))
+
+
+def never_written(root):
+    """The disk: of the newest segment it has what lies before the mark."""
+    path = root / "j"
+    newest, (_, offset, _) = newest_segment(path), mark_of(path)
+    content = content_of(root)
+    name = str(newest.relative_to(root))
+    content[name] = content[name][:offset].ljust(len(content[name]), b"\0")
+    disk = Disk(content)
+    disk.identify({name: os.stat(root / name).st_ino for name in content})
+    return disk
+
+
+def drop(path, block):
+    """The kernel cannot read it any more."""
+    file = SegmentFile(str(path), int(newest_segment(path).stem), bytes.fromhex(Journal(path).uuid))
+    found = [b for b in file.blocks() if b.first_sequence >= mark_of(path)[2]][block]
+    zero(newest_segment(path), found.offset, 72 + found.stored_bytes)
+    zero_bodies(path)
+
+
+@pytest.mark.parametrize(
+    "killed_at", ["", "begun", "written_again", "quarantined", "cut", "segment_created", "marked"]
+)
+@pytest.mark.parametrize("gone", [2, BLOCKS - 1])
+def test_what_a_recovery_keeps_behind_a_failed_fdatasync_is_on_the_disk_before_the_mark_moves_over_it(
+    spawn, root, tmp_path, gone, killed_at
+):
+    path, log = root / "j", tmp_path / "log"
+    disk = never_written(root)
+    drop(path, gone)
+    under = {"LD_PRELOAD": shim.compiled(), "JLOG_SHIM_BELOW": os.path.realpath(root), "JLOG_SHIM_LOG": log}
+    within = ("env", *(f"{name}={value}" for name, value in under.items()))
+    if killed_at:
+        victim = spawn(f"recovery.{killed_at}=kill@1", within)
+        victim.dies("open_writer", "x", str(path), {})
+    opener = spawn("", within)
+    opener.call("open_writer", "x", str(path), {})
+    opener.kill()
+    kept = read_all(path)
+    assert len(kept) == 5 + 5 * gone
+    assert mark_of(path)[2] >= len(kept)
+    for event in read_log(log, root):
+        disk.follow(event)
+    lost = tmp_path / "lost"
+    for name, content in disk.state("nothing").items():
+        (lost / name).mkdir(parents=True) if content is None else (lost / name).write_bytes(content)
+    assert read_all(lost / "j") == kept
