@@ -238,13 +238,19 @@ cdef class Blocks:
         return CorruptJournal(self.file.path, self.offset, reason)
 
     cdef bint ends_here(self) except -1:
-        """Whether the next segment's header says that this one's blocks end at this place."""
+        """Whether the next segment's header says that this one's blocks end at this place. PositionLost where retention has
+        removed that segment."""
         if self.file.segment == self.stop.now.slot.segment:
             return False
         following = min((s for s in list_segments(self.path) if s > self.file.segment), default=None)
-        if following is None:
-            return False
-        return segment_end(self.path, self.file.segment, following, self.uuid) == (self.offset, self.sequence, True)
+        try:
+            if following is not None and segment_end(self.path, self.file.segment, following, self.uuid) == (
+                    self.offset, self.sequence, True):
+                return True
+        except FileNotFoundError:
+            pass  # cleaned in this moment, or before the listing
+        self.raise_if_lost()
+        return False
 
     cdef bint next_segment(self) except -1:
         """Goes on in the segment whose header says that it follows here."""

@@ -13,6 +13,8 @@ import jlog.places
 import jlog.reader
 from behaviour.journals import SMALL, fill, read_away, sequences
 from crash.tampering import lose_unsynced
+from jlog._core.recovery import encode_block
+from jlog._core.segment import SegmentFile
 from jlog.archive import Archive
 from jlog.archive.cursor import ArchiveCursor
 from jlog.archive.target import Target
@@ -124,6 +126,32 @@ def test_a_reader_that_finds_all_of_what_it_has_listed_gone_has_lost_its_positio
             reader.read(1)
         assert caught.value.first_sequence == 31
         assert not set(listed(str(path))) & {0, 10, 20, 30}
+
+
+@pytest.mark.parametrize("when", ["before it is listed", "once it is listed"])
+def test_a_reader_at_a_torn_block_behind_which_all_is_removed_has_lost_its_position(path, monkeypatch, when):
+    """It stands where a killed writer has left half a block in a sealed segment, and asks whether the next one follows."""
+    journal = make(path)
+    uuid = bytes.fromhex(journal.uuid)
+    segment = SegmentFile(str(path), 10, uuid)
+    *_, last = segment.blocks()
+    end = segment.file_bytes
+    with open(journal.segments()[1].path, "ab") as file:
+        file.write(encode_block(uuid, 10, end, segment.raw_body(last.offset), last.base_time_us, 20)[:-1])
+    listed = jlog._core.blocks.list_segments
+
+    def list_segments(directory):
+        monkeypatch.undo()
+        found = listed(directory)
+        clean(journal)
+        return found if when == "once it is listed" else listed(directory)
+
+    with jlog.Reader(path, start=10) as reader:
+        assert [record.sequence for record in reader.read(10)] == list(range(10, 20))
+        monkeypatch.setattr(jlog._core.blocks, "list_segments", list_segments)
+        with pytest.raises(jlog.PositionLost, match="from 20 to 29") as caught:
+            reader.read(1)
+        assert caught.value.first_sequence == 30
 
 
 def test_the_number_of_a_hole_before_what_is_left_is_no_damage(path, tmp_path, monkeypatch):
