@@ -166,7 +166,8 @@ class Directory:
 
     def names(self) -> list[str]:
         """Of all that is in it."""
-        return os.listdir(self.fd)
+        with naming(self.path):
+            return os.listdir(self.fd)
 
     def free_name(self, name: str) -> str:
         """The name, or one with a number behind it, that nothing has."""

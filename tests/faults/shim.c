@@ -153,7 +153,7 @@ DIR *opendir(const char *name)
 {
     char path[PATH_MAX];
 
-    /* Signals do not interrupt it, and Python does not make it again. */
+    /* Signals interrupt neither this nor a dup, and Python makes neither again. */
     if (watched_at(AT_FDCWD, name, path) && strike(OPEN, NULL) && errno != EINTR)
         return NULL;
     return REAL(opendir)(name);
@@ -167,7 +167,7 @@ int fcntl(int fd, int command, ...)
     va_start(more, command);
     argument = va_arg(more, void *);
     va_end(more);
-    if ((command == F_DUPFD_CLOEXEC || command == F_DUPFD) && watched(fd) && strike(OPEN, NULL))
+    if ((command == F_DUPFD_CLOEXEC || command == F_DUPFD) && watched(fd) && strike(OPEN, NULL) && errno != EINTR)
         return -1;
     if ((command == F_OFD_SETLK || command == F_OFD_SETLKW || command == F_OFD_GETLK) && watched(fd) && strike(LOCK, NULL))
         return -1;
