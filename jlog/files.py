@@ -19,6 +19,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from jlog.errors import CorruptJournal, JournalError
 
 NO_FILE = "it is no regular file"
+_NO_FILE_ERRORS = (errno.EISDIR, errno.ENXIO, errno.ENODEV)  # with which open() says so
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -227,9 +228,7 @@ def _open(name: str, flags: int, directory: int | None, path: str) -> int:
         fd = _above_standard(os.open(name, flags, 0o666, dir_fd=directory))
         return fd if flags & os.O_DIRECTORY else _regular(fd, path)
     except OSError as error:
-        if error.errno in (errno.EISDIR, errno.ENXIO, errno.ENODEV):
-            raise CorruptJournal(path, 0, NO_FILE) from None
-        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR, *_NO_FILE_ERRORS):
             error.filename = path
             raise
         raise open_error(error.errno or 0, path) from None
@@ -249,6 +248,8 @@ def open_error(number: int, path: str) -> Exception:
             f"{path} is a symbolic link, and no file of a journal is one: nothing is read or written through it; remove the "
             "link, or put the file itself in its place"
         )
+    if number in _NO_FILE_ERRORS:
+        return CorruptJournal(path, 0, NO_FILE)
     return OSError(number, os.strerror(number), path)
 
 

@@ -192,8 +192,6 @@ def retention_fields(retention: Retention) -> dict[str, Any]:
 def retention_of(options: dict[str, Any]) -> Retention:
     """From journal.meta's options. UnsupportedFormat for a field that a newer jlog has written: it may keep something."""
     stored = options["retention"]
-    if not isinstance(stored, dict):
-        raise TypeError(f"retention is an object, not {stored!r}")
     unknown = sorted(set(stored) - {field.name for field in fields(Retention)})
     if unknown:
         raise UnsupportedFormat(
@@ -244,5 +242,10 @@ def stored_options(stored: dict[str, Any]) -> dict[str, Any]:
     check_options({name: value for name, value in found.items() if name != "retention"})
     if check_precommit(found["precommit"]) == 0:
         raise ValueError("precommit is 0, and a journal has a buffer")
-    retention_of(found)
+    stored_retention = found["retention"]
+    if not isinstance(stored_retention, dict):
+        raise TypeError(f"retention is an object, not {stored_retention!r}")
+    # Fields of a newer jlog are for those to refuse that remove something.
+    known = {field.name for field in fields(Retention)} & stored_retention.keys()
+    retention_of({"retention": {name: stored_retention[name] for name in known}})
     return found

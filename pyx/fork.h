@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -77,17 +78,19 @@ static int jlog_make_room(void)
     return 0;
 }
 
-/* Opens a file that is no symbolic link, and notes the descriptor for closing in a child: one step for a fork, which waits
+/* Opens a regular file that is no symbolic link, and notes the descriptor for closing in a child: one step for a fork, which waits
  * for the mutex. So no child ever has the descriptor, and what it locks is free once this process dies. Called without
  * the GIL: a thread that forks keeps the GIL while it waits. Returns the descriptor, which is above those of standard input,
- * output and error; or -errno. */
+ * output and error; or -errno: EISDIR for whatever is no regular file. To open a pipe must not wait for anybody. */
 static int jlog_open_for_locks(const char *path, int flags, unsigned mode)
 {
+    struct stat found;
     int fd = -1, low, error;
 
+    flags |= O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
     pthread_mutex_lock(&jlog_process.mutex);
     error = jlog_make_room();
-    while (error == 0 && (fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, (mode_t)mode)) < 0 && errno == EINTR)
+    while (error == 0 && (fd = open(path, flags, (mode_t)mode)) < 0 && errno == EINTR)
         ;
     if (error == 0 && fd < 0)
         error = errno;
@@ -96,6 +99,10 @@ static int jlog_open_for_locks(const char *path, int flags, unsigned mode)
         fd = fcntl(low, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
         error = fd < 0 ? errno : 0;
         close(low);
+    }
+    if (fd >= 0 && error == 0 && (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode))) {
+        error = EISDIR;
+        close(fd);
     }
     if (error == 0)
         jlog_process.descriptors[jlog_process.count++] = fd;

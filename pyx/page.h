@@ -18,6 +18,7 @@
 #define JLOG_PAGE_BYTES 4096u                            /* the bodies begin here */
 #define JLOG_BASE_BYTES 8u                               /* a body begins with its base time */
 #define JLOG_CAPACITY_MIN 4096u
+#define JLOG_GENERATION_MIN 2u                           /* a note of 0 names no generation, nor that before the first one */
 #define JLOG_CAPACITY_MAX (1u << 30)
 #define JLOG_CAPACITY_DEFAULT (128u << 10)
 #define JLOG_OWNERS_MAX 1024u                            /* processes that write to a journal at once */
@@ -164,7 +165,9 @@ static inline int jlog_slot_valid(const struct jlog_slot *slot, const uint8_t uu
 {
     const uint32_t used = jlog_word_used(slot->word);
 
-    if (slot->crc != jlog_slot_crc(slot, uuid) || slot->generation > JLOG_NUMBER_MAX)
+    if (slot->crc != jlog_slot_crc(slot, uuid))
+        return 0;
+    if (slot->generation < JLOG_GENERATION_MIN || slot->generation > JLOG_NUMBER_MAX)
         return 0;
     if (!jlog_place_valid(slot->segment, slot->offset, slot->first_sequence) || slot->capacity > JLOG_CAPACITY_MAX)
         return 0;
