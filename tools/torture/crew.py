@@ -18,7 +18,7 @@ from torture.records import Wrong
 if TYPE_CHECKING:
     from torture.plan import Place, Plan
 
-HUNG_SECONDS = 90.0  # guards against hanging only
+HUNG_SECONDS = 600.0  # guards against hanging only: an fdatasync may take seconds on a busy disk, and a cleaning makes many
 # More than so much above what a child had when it first stood still. A journal keeps up to 32 descriptors of segments
 # that nobody has synced yet.
 GROWN = {"descriptors": 80, "mappings": 12}
