@@ -25,4 +25,5 @@ cdef class Attachment(Syncer):
     cdef map_buffer(self)
     cdef enlarge(self, capacity)
     cdef take_slot(self)
+    cdef remove_unfinished(self, bint alone)
     cdef note_end(self, Deadline deadline)

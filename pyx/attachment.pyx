@@ -1,6 +1,7 @@
 """A process's part in a journal that it writes to: opened once, shared by all its Writer objects and threads."""
 
 import os
+import re
 import secrets
 import threading
 
@@ -57,6 +58,7 @@ cdef extern from "<fcntl.h>" nogil:
 
 PERIODS_US = {"never": 0, "minutely": 60_000_000, "hourly": 3_600_000_000, "daily": JLOG_DAY_US, "weekly": 7 * JLOG_DAY_US}
 SYNC_MODES = {"none": JLOG_SYNC_NONE, "interval": JLOG_SYNC_INTERVAL, "append": JLOG_SYNC_APPEND}
+_UNFINISHED = re.compile(r"next\.([0-9]{1,4})\.")  # calls.pyx gives them these names
 _registry = {}  # key of a journal: its Attachment, from before it is opened until it begins to close
 _registry_process = 0  # whose that is: not a child's
 
@@ -210,6 +212,7 @@ cdef class Attachment(Syncer):
             if alone:
                 self.change_meta(wanted)
             self.take_slot()
+            self.remove_unfinished(alone)
             self.first = alone
 
     def opening(self, Deadline deadline not None):
@@ -339,8 +342,13 @@ cdef class Attachment(Syncer):
             jlog_unlock(&page.sync_lock)
         if (page.write_lock & ~JLOG_WAITERS) == self.buffer.owner:
             jlog_unlock(&page.write_lock)  # whoever needs the block written finds that it is not
+
+    cdef remove_unfinished(self, bint alone):
+        """Removes the files that a killed process was making in this slot; in every slot, where no process lives that could
+        be at work on one."""
         for name in os.listdir(self.path):
-            if name.startswith(f"next.{self.slot}."):
+            slot = _UNFINISHED.match(name)
+            if slot and (alone or int(slot[1]) == self.slot):
                 os.unlink(name, dir_fd=self.directory)
 
     def take_writers(self, bint exclusive) -> None:

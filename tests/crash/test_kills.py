@@ -222,6 +222,19 @@ def test_what_a_killed_roll_had_prepared_is_removed_by_who_takes_its_slot(victim
     assert not list(path.glob("next.*"))
 
 
+def test_what_a_killed_roll_had_prepared_is_removed_by_the_next_to_open_alone(victim, spawn, tmp_path):
+    """Its slot is not the lowest one, and perhaps never taken again."""
+    path, second = tmp_path / "j", spawn()
+    second.call("open_writer", "second", str(path), {})
+    second.call("arm", "roll.completed=kill@1")
+    second.dies("work", "second", 30)
+    victim.call("close", "direct")
+    victim.call("close", "victim")
+    assert list(path.glob("next.1.*"))
+    with jlog.Writer(path):
+        assert not list(path.glob("next.*"))
+
+
 @pytest.mark.parametrize("point", ["file.allocate", "roll.completed", "file.rename", "roll.renamed"])
 def test_a_roll_killed_between_its_steps_leaves_nothing_behind(spawn, tmp_path, point):
     """Of segments as small as they can be."""
