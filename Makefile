@@ -48,12 +48,15 @@ test: .venv-test/.installed java ## runs the tests; ARGS='-k torn' are pytest's 
 # Python itself is not built with the sanitizers, so that their libraries have to be there before it, and what it leaks is
 # its own affair.
 SANITIZERS := $(shell $(CC) -print-file-name=libasan.so) $(shell $(CC) -print-file-name=libubsan.so)
-SANITIZED = LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
-	UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 PYTHONMALLOC=malloc
+# What they say goes into files, for pytest keeps what a test prints, and a test that they end prints nothing more.
+REPORTS = $(CURDIR)/build/sanitized/report
+SANITIZED = LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:log_path=$(REPORTS) \
+	UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:log_path=$(REPORTS) PYTHONMALLOC=malloc
 
 test-sanitized: .venv-sanitized/.installed ## runs the tests under the address and undefined-behaviour sanitizers; ARGS as for test
+	@rm -f $(REPORTS).*
 	$(SANITIZED) .venv-sanitized/bin/python -m pytest -n auto --dist loadgroup \
-		$(or $(ARGS),--ignore=tests/kafka --ignore=tests/spark)
+		$(or $(ARGS),--ignore=tests/kafka --ignore=tests/spark) || { cat $(REPORTS).* 2>/dev/null; exit 1; }
 
 fuzz: ## feeds hostile bytes to the decoders of the core, until they fail; ARGS='--seconds 3600 --seed 7'
 	@mkdir -p build

@@ -3,6 +3,7 @@
 import os
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from jlog._core.file cimport jlog_inode
 from jlog._core.format cimport (
@@ -151,12 +152,13 @@ def stored_bodies(Precommit precommit not None, end not None) -> tuple:
 
     They begin at the end; or where the last block does, if its records are the first of a longer body's. A block with fewer
     records than the body of its place was never switched away from, so that nobody was told that it is durable."""
-    cdef const jlog_page *page
+    cdef jlog_page copied  # the compiler counts on a page's alignment, which bytes do not have
+    cdef const jlog_page *page = &copied
     cdef bytes content = read_whole(precommit.fd, JLOG_PAGE_BYTES, 0)
     begin = end.offset, end.sequence
     if len(content) < JLOG_PAGE_BYTES:
         return *begin, []
-    page = <const jlog_page *> <const uint8_t *> content
+    memcpy(&copied, <const uint8_t *> content, sizeof(copied))
     first = body_at(precommit, page, end.segment, begin)
     if first is None and end.last is not None and not end.last.has_state:
         begin = end.last.offset, end.last.first_sequence

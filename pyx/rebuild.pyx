@@ -121,7 +121,8 @@ def look_at_page(directory, bytes uuid not None):
     closing one, among `bodies`: each slot whose CRC is right, with the body that its word vouches for. `sync_failed`: the
     kernel may have dropped what was written since the synced mark, though it still reads it."""
     cdef Precommit precommit
-    cdef const jlog_page *page
+    cdef jlog_page copied  # the compiler counts on a page's alignment, which bytes do not have
+    cdef const jlog_page *page = &copied
     cdef jlog_slot *slot
     cdef bytes content, body
     try:
@@ -130,7 +131,7 @@ def look_at_page(directory, bytes uuid not None):
         return None
     content = os.pread(precommit.fd, JLOG_PAGE_BYTES, 0)
     content = content.ljust(JLOG_PAGE_BYTES, b"\0")
-    page = <const jlog_page *> <const uint8_t *> content
+    memcpy(&copied, <const uint8_t *> content, sizeof(copied))
     bodies = []
     for parity in range(2):
         slot = <jlog_slot *> &page.slots[parity]
