@@ -257,9 +257,9 @@ cdef class Attachment(Syncer):
                 # What the kernel could not write it may have dropped: then it is as after a power loss.
                 self.mended = died = copy_unsynced(self.path, self.uuid, bounds, slot.segment, slot.offset)
                 self.forget_descriptors(JLOG_NONE)  # of a file that has been replaced
-            if died:
-                page.syncs_ended = page.syncs_begun
-                page.sync_error = 0
+                if died:
+                    page.syncs_ended = page.syncs_begun
+                    page.sync_error = 0
         if not died:  # a recovery forgets that a sync has failed once nothing depends on it
             recover_after_power_loss(self.path, self.uuid, self.epoch, self.precommit, self.bounds_file,
                                      self.meta.options["segment_bytes"])
