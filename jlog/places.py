@@ -44,13 +44,15 @@ def find_start(path: str, meta: Meta, cursor: Cursor, start: Start, *, checkpoin
     return start
 
 
-def outlives_its_records(path: str, meta: Meta, sequence: int) -> bool:
-    """Whether a power loss may have kept a position at this sequence and not the records before it. The next writer gives
-    out numbers behind all that may have been, so that nothing is passed over."""
+def outlives_its_records(path: str, meta: Meta, sequence: int, next_sequence: int) -> bool:
+    """Whether a power loss may have kept a position at this sequence and not the records before it: the journal ends at
+    `next_sequence` now, and was not closed there. The next writer gives out numbers behind all that may have been, so that
+    nothing is passed over."""
     end = JournalEnd(path, meta.uuid)
     end.refresh()
     bounds = end.bounds_file.read()
-    return not end.live and bounds.closed is None and sequence <= bounds.lease_limit
+    was_closed_here = bounds.closed is not None and bounds.closed[2] == next_sequence
+    return not end.live and not was_closed_here and sequence <= bounds.lease_limit
 
 
 def _before_end(path: str, cursor: Cursor, what: str, sequence: int) -> int:

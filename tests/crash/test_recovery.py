@@ -6,7 +6,7 @@ import pytest
 
 import jlog
 import oracle
-from crash.tampering import another_boot, copy, newest_segment, open_body_at, quarantined, zero
+from crash.tampering import another_boot, copy, lose_unsynced, newest_segment, open_body_at, quarantined, zero
 from jlog._core.segment import SegmentFile
 from processes.units import check_units, read_all, values_of
 
@@ -678,3 +678,22 @@ def test_who_had_read_all_before_a_power_loss_goes_on_behind_the_numbers_it_cost
             assert [record.value for record in reader] == [b"new"]
         with pytest.raises(jlog.PositionLost):
             journal.set_subscriber("billing", 9)
+
+
+def test_a_position_whose_records_a_power_loss_took_is_opened_though_the_writer_had_closed(tmp_path):
+    """The note of the closed end survived as well: it was written after the records, and nothing of them was synced."""
+    path = tmp_path / "j"
+    with jlog.Writer(path, sync="none") as writer:
+        writer.append(b"synced")
+        writer.sync()
+        with jlog.Reader(path, "billing") as reader:
+            writer.extend([b"lost"] * 3)
+            assert len(reader.read(10)) == 4
+            reader.commit()
+    left = lose_unsynced(path, tmp_path / "left")
+    with jlog.Reader(left, "billing", create=False) as reader:
+        assert list(reader) == []
+        with jlog.Writer(left) as writer:
+            new = writer.append(b"new")
+        assert [(record.sequence, record.value) for record in reader] == [(new, b"new")]
+    assert jlog.Journal(left).holes() == [(1, new)]
