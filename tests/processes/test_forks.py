@@ -31,16 +31,20 @@ def parent(spawn, tmp_path):
     return child
 
 
+def fork(parent, path):
+    """The child's number, and what it found."""
+    parent.call("fork", "w", str(path))
+    return parent.told["forked"] if "forked" in parent.told else parent.wait_for("forked")
+
+
 def test_the_childs_objects_raise_and_the_parents_go_on(parent, tmp_path):
-    parent.call("fork", "w", str(tmp_path / "j"))
-    pid, found = parent.told["forked"] if "forked" in parent.told else parent.wait_for("forked")
+    _, found = fork(parent, tmp_path / "j")
     assert found == RAISES
     parent.call("append", "w", 5)
     assert parent.call("read", "r", 100) == list(range(10))
     parent.call("commit", "r")
     parent.call("close", "w")
     check_units(tmp_path / "j", parent.acknowledged)
-    os.kill(pid, signal.SIGKILL)
 
 
 def test_a_child_opens_the_journal_for_itself_and_writes_beside_its_parent(parent, tmp_path):
@@ -51,23 +55,21 @@ def test_a_child_opens_the_journal_for_itself_and_writes_beside_its_parent(paren
 
 def test_a_child_that_outlives_its_parent_keeps_neither_its_slot_nor_its_names(parent, spawn, tmp_path):
     path, other = tmp_path / "j", spawn()
-    parent.call("fork", "w", str(path))
-    pid, _ = parent.told["forked"] if "forked" in parent.told else parent.wait_for("forked")
+    pid, _ = fork(parent, path)
     parent.process.kill()
     parent.process.wait()
-    os.kill(pid, 0)  # the child lives
     # Alone: nobody's slot is held, so that the pre-commit buffer may grow.
     with jlog.Writer(path, precommit=1 << 20, exclusive=True) as writer:
         assert writer.precommit == 1 << 20
     assert other.call("subscribe", "r", str(path)) == 0
-    os.kill(pid, signal.SIGKILL)
+    os.kill(pid, 0)  # the child has outlived all of this
 
 
 def test_a_childs_end_frees_nothing_of_its_parents(parent, spawn, tmp_path, raised_by):
     path, other = str(tmp_path / "j"), spawn()
-    parent.call("fork", "w", path)
-    pid, _ = parent.told["forked"] if "forked" in parent.told else parent.wait_for("forked")
+    pid, _ = fork(parent, path)
     os.kill(pid, signal.SIGKILL)
+    parent.call("reap", pid)
     assert raised_by(other, "subscribe", "r", path).kind == "SubscriberBusy"
     other.call("open_writer", "w", path, {"precommit": 1 << 20})
     other.call("append", "other", 3, 0, "w")

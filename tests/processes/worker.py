@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import select
 import signal
 import sys
 import threading
@@ -448,15 +449,21 @@ def make_calls_of_a_stranger(path: str, target: str, lock_timeout: float) -> Non
 
 
 def fork(name: str, path: str) -> dict[str, Any]:
-    """What the child of a fork finds: told by the child itself, which goes on living until its pipe is closed."""
-    ours, theirs = os.pipe()
+    """What the child of a fork finds: told by the child itself, which lives on when its parent dies, until the test closes
+    the input of both."""
     if os.fork() == 0:
         tell("forked", os.getpid(), what_a_fork_finds(name, path))
-        os.close(theirs)
-        os.read(ours, 1)  # until the parent closes it, or dies
+        os.close(1)  # of which the test may wait for the end
+        closed = select.poll()
+        closed.register(0, 0)  # for its end alone: what can be read is for the parent
+        closed.poll()
         os._exit(0)
-    os.close(ours)
     return {}
+
+
+def reap(pid: int) -> None:
+    """Waits until this child has ended."""
+    os.waitpid(pid, 0)
 
 
 def what_a_fork_finds(name: str, path: str) -> dict[str, str]:
