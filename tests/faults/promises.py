@@ -132,18 +132,19 @@ class Promises:
             if first <= number < self.durable_end and number not in numbers
         )
         assert not missing, f"{missing} were durable, up to {self.durable_end}"
-        self._check_state(journal.state(), first, numbers)
+        self._check_state(journal.state(), first, dict(records))
         report = journal.verify()
         assert report.ok, report
         self._check_positions(path)
         return records
 
-    def _check_state(self, state: dict[bytes, bytes], first: int, numbers: set[int]) -> None:
+    def _check_state(self, state: dict[bytes, bytes], first: int, records: dict[int, bytes]) -> None:
         """It is that of the last records which are there, or were removed by retention."""
+        removed = {sequence: value for sequence, value in self.values.items() if sequence < first}
         wanted: dict[bytes, bytes] = {}
-        for sequence in sorted(self.values):
-            part = part_of(self.values[sequence])
-            if part.has_state and (sequence < first or sequence in numbers):
+        for _, value in sorted({**removed, **records}.items()):  # also what its killed writer told nobody of
+            part = part_of(value)
+            if part.has_state:
                 wanted[part.writer.encode()] = b"%d" % part.unit
         found = {key: value for key, value in state.items() if not key.startswith(b"alone/")}
         assert found == wanted, f"the state is {found}, the records made {wanted}"

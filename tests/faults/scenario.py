@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ class Stage:
 
     def start(self, actor: subprocess.Popen[bytes], *call: Any) -> None:
         assert actor.stdin is not None
-        actor.stdin.write(json.dumps(call).encode() + b"\n")
+        with suppress(BrokenPipeError):  # its own threads may have met the failpoint: result() finds it dead
+            actor.stdin.write(json.dumps(call).encode() + b"\n")
 
     def result(self, actor: subprocess.Popen[bytes]) -> None:
         assert actor.stdout is not None
