@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jlog
@@ -45,14 +46,28 @@ class Process:
         self._process.communicate()
 
     def pause(self) -> None:
+        """Returns once it has stopped."""
         self._process.send_signal(signal.SIGSTOP)
+        found = os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        assert found is not None
+        assert found.si_code == os.CLD_STOPPED, "it has ended"
+
+    def pause_within(self, left: Callable[[], int], more: Callable[[], None], *, at_least: int = 1) -> None:
+        """Stops it while `left()` says that it has at least so many records to move. A busy machine may wake the test late:
+        where too few are left, the process goes on, gets `more()`, and is stopped again."""
+        self.pause()
+        while left() < at_least:
+            self.resume()
+            more()
+            self.pause()
 
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
     def end(self) -> tuple[int, str]:
-        """By SIGTERM; its exit code and what it said on stderr."""
+        """By SIGTERM, which a paused one gets when it goes on; its exit code and what it said on stderr."""
         self._process.send_signal(signal.SIGTERM)
+        self.resume()
         return self.wait(END_SECONDS)
 
     def peak_megabytes(self) -> float:
@@ -95,6 +110,10 @@ def fill(journal: Any, records: int, first: int = 0) -> None:
 def position(journal: Any) -> int:
     """Of the next record to be mirrored, as the last transaction has left it."""
     return max((at.sequence for at in jlog.Journal(journal).subscribers().values()), default=0)
+
+
+def not_mirrored(journal: Any) -> int:
+    return captured(journal) - position(journal)
 
 
 def captured(journal: Any) -> int:
