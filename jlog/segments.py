@@ -65,7 +65,7 @@ class Segment:
         try:
             for block in file.blocks():
                 if block.records and block.offset < self._written_end:
-                    return first_time(file.raw_body(block.offset), block.base_time_us)
+                    return first_time_of(file, block)
             return None
         finally:
             file.close()
@@ -75,7 +75,7 @@ class Segment:
         file = self._file()
         try:
             last = self._last_block(file)
-            return None if last is None else walk_body(file.raw_body(last.offset), last.base_time_us)[3]
+            return None if last is None else last_time_of(file, last)
         finally:
             file.close()
 
@@ -114,6 +114,22 @@ class Segment:
 
 def time_of(timestamp_us: int | None) -> datetime | None:
     return None if timestamp_us is None else EPOCH + timedelta(microseconds=timestamp_us)
+
+
+def first_time_of(file: SegmentFile, block: Block) -> int:
+    """Timestamp of the block's first record. CorruptJournal where its body is none."""
+    try:
+        return first_time(file.raw_body(block.offset), block.base_time_us)
+    except ValueError as error:
+        raise CorruptJournal(file.path, block.offset, str(error)) from None
+
+
+def last_time_of(file: SegmentFile, block: Block) -> int:
+    """Timestamp of the block's last record. CorruptJournal where its body is none."""
+    try:
+        return walk_body(file.raw_body(block.offset), block.base_time_us)[3]
+    except ValueError as error:
+        raise CorruptJournal(file.path, block.offset, str(error)) from None
 
 
 def segments_of(

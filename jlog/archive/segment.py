@@ -15,13 +15,11 @@ from jlog._core.segment import (
     SEGMENT_HEADER_BYTES,
     Block,
     SegmentFile,
-    first_time,
     segment_name,
-    walk_body,
 )
 from jlog.errors import CorruptJournal, UnsupportedFormat
 from jlog.meta import NUMBER_MAX, Meta, parse_json, whole_number
-from jlog.segments import Segment, time_of
+from jlog.segments import Segment, first_time_of, last_time_of, time_of
 
 FORMAT = 1
 MANIFEST_BYTES_MAX = 64 << 10
@@ -196,8 +194,7 @@ def _times(file: SegmentFile, blocks: list[Block]) -> tuple[int | None, int | No
     if not blocks:
         return None, None
     try:
-        first, last = (file.raw_body(block.offset) for block in (blocks[0], blocks[-1]))
-        return first_time(first, blocks[0].base_time_us), walk_body(last, blocks[-1].base_time_us)[3]
+        return first_time_of(file, blocks[0]), last_time_of(file, blocks[-1])
     except CorruptJournal:
         return None, None
 

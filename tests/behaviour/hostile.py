@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import resource
 import struct
-from collections.abc import Iterator
+import time
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,12 @@ POSITION = {"generation": 16, "uuid": 24, "epoch": 40, "sequence": 48, "moved_us
 INDEX = {"uuid": 16, "segment": 32, "entry_count": 40}
 SLOT = {"generation": 0, "segment": 8, "offset": 16, "first_sequence": 24, "previous_offset": 32}
 FIRST_BLOCK = oracle.SEGMENT_HEADER.size
+# More than what the tests' process has, by far less than a sparse file of a terabyte says.
+MEMORY_BYTES = 1 << 30
+
+
+class Harm(Exception):
+    """What no file may do to a process that uses it."""
 
 
 def crc32c(data: bytes) -> int:
@@ -183,7 +193,10 @@ def every_way_in(path: Path, copy_to: Path) -> dict[str, Any]:
         return sum(1 for _ in jlog.Journal(path).blocks())
 
     def times() -> list[Any]:
-        return [segment.written_us for segment in jlog.Journal(path).segments()]
+        return [
+            (segment.written_us, segment.first_timestamp_us, segment.last_timestamp_us)
+            for segment in jlog.Journal(path).segments()
+        ]
 
     return {
         "iterate": read,
@@ -219,3 +232,56 @@ def oracle_time() -> Any:
     from datetime import datetime, timezone
 
     return datetime(2024, 1, 1, tzinfo=timezone.utc)
+
+
+def _call(ways: dict[str, Callable[[], Any]], file_bytes: int | None, results: Any) -> None:
+    """In a process of its own, with little memory: the name of what it begins with, then what came of it."""
+    with open("/proc/self/statm") as file:
+        mapped = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + MEMORY_BYTES, mapped + MEMORY_BYTES))
+    if file_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+    for name, way in ways.items():
+        results.send((name, None))
+        try:
+            found = way()
+            results.send((name, ("returned", repr(found)[:200])))
+        except (jlog.JournalError, OSError) as error:
+            results.send((name, (type(error).__name__, str(error))))
+        except Exception:  # noqa: BLE001 - which is what does harm
+            results.send((name, ("other", traceback.format_exc())))
+    results.send(None)
+
+
+def outcomes(
+    ways: dict[str, Callable[[], Any]], *, seconds: float = 60, file_bytes: int | None = None
+) -> dict[str, tuple[str, str]]:
+    """What each of them comes to, in a process that writes no file beyond `file_bytes`. Harm where one ends it by a signal,
+    does not come back, or raises what is no error of the journal or the operating system."""
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=_call, args=(ways, file_bytes, sending))
+    process.start()
+    sending.close()
+    found: dict[str, tuple[str, str]] = {}
+    at = "the beginning"
+    deadline = time.monotonic() + seconds
+    try:
+        while True:
+            if not receiving.poll(max(0, deadline - time.monotonic())):
+                raise Harm(f"{at} does not come back")
+            message = receiving.recv()
+            if message is None:
+                break
+            at, outcome = message
+            if outcome is not None:
+                found[at] = outcome
+    except EOFError:
+        process.join()
+        raise Harm(f"{at}: the process ended with {process.exitcode}") from None
+    finally:
+        process.kill()
+        process.join()
+    others = {name: told for name, (kind, told) in found.items() if kind == "other"}
+    if others:
+        raise Harm("\n".join(f"{name}: {told}" for name, told in others.items()))
+    return found

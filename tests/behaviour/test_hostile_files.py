@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-import resource
 import shutil
 import struct
-import time
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +20,6 @@ pytestmark = pytest.mark.damage
 
 NONE = 2**64 - 1
 HUGE = 2**63 - 1
-MEMORY_BYTES = (
-    1 << 30
-)  # more than what the tests' process has, by far less than a sparse file of a terabyte says
 TERABYTE = 1 << 40
 
 
@@ -77,52 +70,9 @@ def killed(template, tmp_path):
     return copied
 
 
-def call(path: Path, scratch: Path, results: Any) -> None:
-    """In a process of its own, with little memory: the name of what it begins with, then what came of it."""
-    with open("/proc/self/statm") as file:
-        mapped = int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (mapped + MEMORY_BYTES, mapped + MEMORY_BYTES))
-    for name, way in hostile.every_way_in(path, scratch).items():
-        results.send((name, None))
-        try:
-            found = way()
-            results.send((name, ("returned", repr(found)[:200])))
-        except (jlog.JournalError, OSError) as error:
-            results.send((name, (type(error).__name__, str(error))))
-        except Exception:  # noqa: BLE001 - which is what fails the test
-            results.send((name, ("other", traceback.format_exc())))
-    results.send(None)
-
-
 def outcomes(path: Path) -> dict[str, tuple[str, str]]:
-    """What every way in comes to. A process that is killed by a signal, or does not come back, fails the test."""
-    receiving, sending = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(
-        target=call, args=(path, path.parent / "copy", sending)
-    )
-    process.start()
-    sending.close()
-    found: dict[str, tuple[str, str]] = {}
-    at = "the beginning"
-    deadline = time.monotonic() + 60
-    try:
-        while True:
-            assert receiving.poll(max(0, deadline - time.monotonic())), f"{at} does not come back"
-            message = receiving.recv()
-            if message is None:
-                break
-            at, outcome = message
-            if outcome is not None:
-                found[at] = outcome
-    except EOFError:
-        process.join()
-        pytest.fail(f"{at}: the process ended with {process.exitcode}")
-    finally:
-        process.kill()
-        process.join()
-    others = {name: told for name, (kind, told) in found.items() if kind == "other"}
-    assert not others, "\n".join(f"{name}: {told}" for name, told in others.items())
-    return found
+    """What every way in comes to."""
+    return hostile.outcomes(hostile.every_way_in(path, path.parent / "copy"))
 
 
 def kinds(path: Path, *names: str) -> set[str]:
@@ -481,6 +431,24 @@ def test_a_body_that_is_no_sequence_of_records_is_damage(journal, body):
     )
     assert str(segment) in found["iterate"][1]
     assert found["append again"][0] == "returned"
+
+
+def test_a_segment_with_a_body_that_is_no_sequence_of_records_is_archived_as_it_is(journal, tmp_path):
+    """It is what there is; its times are not known."""
+    segment = hostile.segments(journal)[0]
+    block = list(hostile.blocks(segment))[-1]
+    block.body = struct.pack("<I", 1 << 29) + block.body[4:]  # a value that is longer than the body
+    block.put()
+    found = segment.read_bytes()
+    url = (tmp_path / "archive").as_uri()
+    retention = jlog.Retention(max_bytes=1, keep_for_subscribers=False, archive=url)
+    with jlog.Writer(journal, retention=retention) as writer:
+        writer.roll()
+    assert len(jlog.Journal(journal).clean()) == 3
+    uuid = jlog.Journal(journal).uuid
+    assert (tmp_path / "archive" / uuid / segment.name).read_bytes() == found[: block.end]
+    manifest = json.loads((tmp_path / "archive" / uuid / f"{segment.stem}.json").read_text())
+    assert (manifest["first_timestamp_us"], manifest["last_timestamp_us"]) == (None, None)
 
 
 def test_a_name_of_a_header_that_is_not_utf_8_is_handed_out_as_it_is(journal):
