@@ -368,26 +368,29 @@ cdef class Attachment(Syncer):
             self.lock_file.try_lock(F_RDLCK, WRITERS_BYTE, 1)
 
     def change_options(self, options, Deadline deadline not None=NEVER) -> None:
-        """For what is written from now on, by every process."""
-        cdef Options changed
+        """For what is written from now on, by every process. Without a change the page gets what the file says: whoever changed
+        that may have been killed on the way to the page."""
+        cdef Options wanted
         cdef Call call
+        cdef bint changed
         if not options:
-            return
-        with self.opening(deadline):
+            wanted = page_options(read_meta(self.path).options)
+            if has_options(self.buffer.page, &wanted):
+                return
+        with self.opening(deadline):  # until both say the same: the page never goes back to older ones
             self.meta = read_meta(self.path)
             if any(self.meta.options.get(name) != value for name, value in options.items()):
                 self.meta.options.update(options)
                 write_meta(self.path, self.meta)
-        # Who changed the file before may come to the page later, or was killed on the way to it.
-        changed = page_options(self.meta.options)
-        while not has_options(self.buffer.page, &changed):
-            memset(&call, 0, sizeof(call))
-            call.operation = OPTIONS
-            call.options = &changed
-            self.run(&call, deadline)
-            if changed.limit_bytes != 0:
-                self.count_sealed(deadline)
-            changed = page_options(read_meta(self.path).options)
+            wanted = page_options(self.meta.options)
+            changed = not has_options(self.buffer.page, &wanted)
+            if changed:
+                memset(&call, 0, sizeof(call))
+                call.operation = OPTIONS
+                call.options = &wanted
+                self.run(&call, deadline)
+        if changed and wanted.limit_bytes != 0:
+            self.count_sealed(deadline)
 
     # --- Closing ------------------------------------------------------------------------------------------------
 
