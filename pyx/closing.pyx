@@ -36,6 +36,7 @@ from jlog._core.page cimport (
     jlog_body,
     jlog_clamped_now_us,
     jlog_is_closing,
+    jlog_load32_acquire,
     jlog_open_slot,
     jlog_page,
     jlog_pause,
@@ -174,7 +175,7 @@ cdef int settle(Member member, Call *call) noexcept nogil:
     for _turn in range(SETTLE_TURNS):
         if not jlog_is_closing(page):
             return DONE
-        if page.write_lock == 0:  # nobody is at it
+        if jlog_load32_acquire(&page.write_lock) == 0:  # nobody is at it
             break
         jlog_pause()
     return NEEDS_WRITE_OUT
