@@ -25,12 +25,15 @@ class Holes:
         self._known: dict[int, int] = {}  # segment: where the numbers before it ended
 
     def all(self) -> list[tuple[int, int]]:
-        """(first number that was not given out, first that was given out again), ascending."""
+        """(first number that was not given out, first that was given out again), ascending. A hole that reaches into the
+        segment before it is damage, which others tell of: here it begins there."""
         found = []
+        previous = 0
         for segment in list_segments(self._path):
-            before = self._end_before(segment)
+            before = max(self._end_before(segment), previous)
             if before < segment:
                 found.append((before, segment))
+            previous = segment
         return found
 
     def _end_before(self, segment: int) -> int:

@@ -345,6 +345,15 @@ def test_segments_that_name_each_other_are_no_chain_to_follow_for_ever(journal):
     assert {"returned", "CorruptJournal"} >= kinds(journal, "iterate", "info", "verify", "append", "repair")
 
 
+def test_holes_that_overlap_are_counted_once(journal):
+    """The numbers between a segment and one before its predecessor cannot all be a hole: it reaches back to the predecessor."""
+    for segment in hostile.segments(journal)[1:]:
+        set_segment_header(segment, previous_segment=0, previous_end_offset=96, previous_end_sequence=0)
+    assert jlog.Journal(journal).holes() == [(0, 7), (7, 14)]
+    assert len(jlog.Journal(journal)) == 7
+    outcomes(journal)
+
+
 # --- Blocks ----------------------------------------------------------------------------------------------------------
 
 FIELDS: list[tuple[str, int]] = [
