@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 import oracle
-from filesystems import CannotMount, mounted
+from filesystems import CannotMount, fast_disk, mounted
 from processes.children import Child, Raised
 from s3 import s3  # noqa: F401
 
@@ -26,15 +27,28 @@ def journals_below(path: Path) -> list[Path]:
     return sorted(Path(folder) for folder, _, names in os.walk(path) if "journal.meta" in names)
 
 
-@pytest.fixture(autouse=True)
-def _journals_are_sound(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every journal that the test has left below tmp_path is what docs/format.md allows."""
-    wanted = "tmp_path" in request.fixturenames and not request.node.get_closest_marker("damage")
-    path = request.getfixturevalue("tmp_path") if wanted else None
-    yield
-    if path is not None:
+def check_journals_of(request: pytest.FixtureRequest, path: Path) -> None:
+    """Each that the test has left below `path` is what docs/format.md allows."""
+    if not request.node.get_closest_marker("damage"):
         for journal in journals_below(path):
             oracle.check_journal(journal)
+
+
+@pytest.fixture(autouse=True)
+def _journals_are_sound(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The oracle looks at tmp_path once the test is over."""
+    path = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
+    yield
+    if path is not None:
+        check_journals_of(request, path)
+
+
+@pytest.fixture
+def in_memory(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A directory like tmp_path, for a test that syncs thousands of times and whose outcome does not depend on the disk."""
+    with tempfile.TemporaryDirectory(prefix="jlog-test-", dir=fast_disk()) as found:
+        yield Path(found)
+        check_journals_of(request, Path(found))
 
 
 @pytest.fixture
@@ -52,10 +66,8 @@ def mount(request: pytest.FixtureRequest) -> Iterator[Callable[[str, float], Pat
             return roots[-1]
 
         yield mount_one
-        if not request.node.get_closest_marker("damage"):
-            for root in roots:
-                for journal in journals_below(root):
-                    oracle.check_journal(journal)
+        for root in roots:
+            check_journals_of(request, root)
 
 
 @pytest.fixture

@@ -16,6 +16,12 @@ IMAGES = ("ext2", "ext3", "ext4")  # in a file that a loop device makes a disk
 CLONE_NEWNS = 0x00020000
 
 
+def fast_disk() -> str | None:
+    """A directory in memory, for what does not depend on the disk and would keep it busy; None, which is the usual place,
+    where there is none."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
 class CannotMount(Exception):
     """This machine does not let this user mount that; the message says what it needs."""
 

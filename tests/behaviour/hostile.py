@@ -9,6 +9,7 @@ import struct
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ POSITION = {"generation": 16, "uuid": 24, "epoch": 40, "sequence": 48, "moved_us
 INDEX = {"uuid": 16, "segment": 32, "entry_count": 40}
 SLOT = {"generation": 0, "segment": 8, "offset": 16, "first_sequence": 24, "previous_offset": 32}
 FIRST_BLOCK = oracle.SEGMENT_HEADER.size
-# More than what the tests' process has, by far less than a sparse file of a terabyte says.
+SOME_TIME = datetime(2024, 1, 1, tzinfo=timezone.utc)
+# More than what the tests' process has, and by far less than a sparse file of a terabyte says.
 MEMORY_BYTES = 1 << 30
 
 
@@ -142,11 +144,12 @@ class Block:
         return oracle.BLOCK_HEADER.pack(*found.values()) + self.body
 
     def put(self, **fields: int) -> None:
-        """Writes it to its place; the file ends behind it if its body has another size."""
-        same = len(self.body) == self.fields["stored_bytes"]
-        if not same:
+        """Writes it to its place. Its sizes are those of its body."""
+        if len(self.body) != self.fields["stored_bytes"]:
             sizes = {"stored_bytes": len(self.body)}
-            fields = {**sizes, **({} if self.fields["codec"] else {"raw_bytes": len(self.body)}), **fields}
+            if self.fields["codec"] == 0:
+                sizes["raw_bytes"] = len(self.body)
+            fields = {**sizes, **fields}
         write_at(self.path, self.offset, self.encode(**fields))
 
 
@@ -217,7 +220,7 @@ def every_way_in(path: Path, copy_to: Path) -> dict[str, Any]:
         "blocks": each_block,
         "state": lambda: jlog.Journal(path).state(),
         "holes": lambda: jlog.Journal(path).holes(),
-        "find": lambda: jlog.Journal(path).find(oracle_time()),
+        "find": lambda: jlog.Journal(path).find(SOME_TIME),
         "verify": lambda: jlog.Journal(path).verify(),
         "clean": lambda: jlog.Journal(path).clean(dry_run=True),
         "backup": lambda: jlog.Journal(path).backup(copy_to),
@@ -226,12 +229,6 @@ def every_way_in(path: Path, copy_to: Path) -> dict[str, Any]:
         "repair": lambda: jlog.Journal.repair_at(path),
         "append again": append,
     }
-
-
-def oracle_time() -> Any:
-    from datetime import datetime, timezone
-
-    return datetime(2024, 1, 1, tzinfo=timezone.utc)
 
 
 def _call(ways: dict[str, Callable[[], Any]], file_bytes: int | None, results: Any) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import jlog
 from crash.tampering import another_boot, copy, copy_of_killed, flip
+from filesystems import fast_disk
 from processes.units import Unit, check_units, values_of
 
 
@@ -38,13 +39,13 @@ def check_killed(
     acknowledged = list(acknowledged)
     records = check_units(path, acknowledged)
     for way in ways:
-        found = way(path, path.with_name(f"{path.name} {way.__name__}"))
-        before = check_units(found, acknowledged)
-        assert before[: len(records)] == records, way
-        with jlog.Writer(found) as writer:
-            sequence = writer.append(values_of("after", 0)[0])
-        assert all(sequence > number for number, _ in before), way
-        after = check_units(found, acknowledged)
-        assert after[: len(before)] == before, way
-        shutil.rmtree(found)
+        with TemporaryDirectory(prefix="jlog-copy-", dir=fast_disk()) as folder:
+            found = way(path, Path(folder) / path.name)
+            before = check_units(found, acknowledged)
+            assert before[: len(records)] == records, way
+            with jlog.Writer(found) as writer:
+                sequence = writer.append(values_of("after", 0)[0])
+            assert all(sequence > number for number, _ in before), way
+            after = check_units(found, acknowledged)
+            assert after[: len(before)] == before, way
     return records

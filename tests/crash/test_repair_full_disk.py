@@ -14,7 +14,6 @@ import jlog
 import oracle
 from crash.ruins import Whole, check, check_goes_on
 from crash.test_repair_kills import RUINS
-from filesystems import CannotMount, mounted
 
 pytestmark = pytest.mark.damage
 
@@ -23,10 +22,10 @@ POINTS = ("file.write", "file.sync", "file.sync_directory")
 
 
 @pytest.fixture(params=RUINS.values(), ids=RUINS)
-def ruin(request, tmp_path):
+def ruin(request, in_memory):
     make, copying, damage = request.param
-    writer = make(tmp_path / "j")
-    whole = Whole(tmp_path / "j", copying, tmp_path / "scratch")
+    writer = make(in_memory / "j")
+    whole = Whole(in_memory / "j", copying, in_memory / "scratch")
 
     def again(path):
         whole.ruin(path)
@@ -59,33 +58,30 @@ def fill(ballast, left):
         os.ftruncate(file.fileno(), max(0, os.fstat(file.fileno()).st_size - left))
 
 
-def test_a_repair_on_a_full_disk_loses_nothing_and_goes_on_with_space(ruin):
+def test_a_repair_on_a_full_disk_loses_nothing_and_goes_on_with_space(ruin, mount):
     whole, again = ruin
-    try:
-        with mounted("tmpfs", 1) as disk:
-            for pages in count():
-                path, ballast = again(disk / "j"), disk / "ballast"
-                survivors = whole.survivors(path)
-                fill(ballast, pages << 12)
-                failed = refused(path)
-                ballast.unlink()
-                if failed:
-                    assert jlog.Journal.repair_at(path).ok
-                check(whole, path, survivors)
-                shutil.rmtree(path)
-                if not failed:
-                    break
-            assert pages > 0
-    except CannotMount as error:
-        pytest.skip(str(error))
+    disk = mount("tmpfs", 1)
+    for pages in count():
+        path, ballast = again(disk / "j"), disk / "ballast"
+        survivors = whole.survivors(path)
+        fill(ballast, pages << 12)
+        failed = refused(path)
+        ballast.unlink()
+        if failed:
+            assert jlog.Journal.repair_at(path).ok
+        check(whole, path, survivors)
+        shutil.rmtree(path)
+        if not failed:
+            break
+    assert pages > 0
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_repair_loses_nothing_whichever_call_finds_no_space(ruin, tmp_path, monkeypatch, name):
+def test_a_repair_loses_nothing_whichever_call_finds_no_space(ruin, in_memory, monkeypatch, name):
     whole, again = ruin
     call = getattr(os, name)
     for number in count():
-        path = again(tmp_path / "ruin")
+        path = again(in_memory / "ruin")
         survivors = whole.survivors(path)
         calls = count()
 
@@ -108,11 +104,11 @@ def test_a_repair_loses_nothing_whichever_call_finds_no_space(ruin, tmp_path, mo
 
 
 @pytest.mark.parametrize("name", POINTS)
-def test_a_repair_loses_nothing_where_the_core_finds_no_space(ruin, tmp_path, spawn, name):
+def test_a_repair_loses_nothing_where_the_core_finds_no_space(ruin, in_memory, spawn, name):
     whole, again = ruin
     child = spawn()
     for number in count(1):
-        path = again(tmp_path / "ruin")
+        path = again(in_memory / "ruin")
         survivors = whole.survivors(path)
         if not child.call("repair_fails", str(path), f"{name}={errno.EDQUOT}@{number}"):
             break
@@ -121,9 +117,9 @@ def test_a_repair_loses_nothing_where_the_core_finds_no_space(ruin, tmp_path, sp
     check(whole, path, survivors)
 
 
-def test_writes_that_are_short_are_gone_on_with(ruin, tmp_path, monkeypatch):
+def test_writes_that_are_short_are_gone_on_with(ruin, in_memory, monkeypatch):
     whole, again = ruin
-    path = again(tmp_path / "ruin")
+    path = again(in_memory / "ruin")
     survivors = whole.survivors(path)
     write, share = os.pwrite, os.copy_file_range
     with monkeypatch.context() as patched:

@@ -21,8 +21,8 @@ from pathlib import Path
 import jlog
 from faults import shim
 from faults.public import CALLS
-from faults.replay import fast_disk
 from faults.worlds import World
+from filesystems import fast_disk
 
 ERRORS = {
     "open": (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EIO, errno.ENOSPC),

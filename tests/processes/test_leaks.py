@@ -160,6 +160,6 @@ def again(turn):
 @pytest.mark.usefixtures("failpoints")
 @pytest.mark.timeout(max(120, TURNS))
 @pytest.mark.parametrize("things", THINGS.values(), ids=THINGS.keys())
-def test_nothing_is_left_of(tmp_path, things):
-    code = PRELUDE.format(path=str(tmp_path / "j")) + things
+def test_nothing_is_left_of(in_memory, things):
+    code = PRELUDE.format(path=str(in_memory / "j")) + things
     run(code + LOOP.format(warm=50, turns=TURNS, growth=GROWTH), timeout=max(120, TURNS))
