@@ -23,6 +23,9 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+SMALL = {"precommit": 4 << 10, "segment_bytes": 8 << 10}
+
+
 def journals_below(path: Path) -> list[Path]:
     return sorted(Path(folder) for folder, _, names in os.walk(path) if "journal.meta" in names)
 
@@ -83,6 +86,17 @@ def spawn(_journals_are_sound: None, mount: Callable[..., Path]) -> Iterator[Cal
     yield start
     for child in children:
         child.discard()
+
+
+@pytest.fixture
+def victim(spawn: Callable[..., Child], tmp_path: Path) -> Child:
+    """A process that is going to be killed or stopped: it has a writer of `tmp_path / "j"`, which has written, and one that
+    bypasses the buffer."""
+    path, child = str(tmp_path / "j"), spawn()
+    child.call("open_writer", "victim", path, SMALL)
+    child.call("open_writer", "direct", path, {"precommit": 0})
+    child.call("append", "victim", 3)
+    return child
 
 
 @pytest.fixture(scope="session")

@@ -116,16 +116,6 @@ ALL = [
 ]
 
 
-@pytest.fixture
-def victim(spawn, tmp_path):
-    """A writer, which has written, and a subscriber that stands at the beginning."""
-    child = spawn()
-    child.call("open_writer", "victim", str(tmp_path / "j"), OPTIONS)
-    child.call("open_writer", "direct", str(tmp_path / "j"), {"precommit": 0})
-    child.call("append", "victim", 3)
-    return child
-
-
 @pytest.mark.parametrize(("compression", "point", "visit", "failing"), ALL)
 def test_a_writer_killed_with_another_one_alive_loses_nothing_and_holds_nobody_up(
     victim, spawn, tmp_path, compression, point, visit, failing

@@ -14,7 +14,6 @@ from processes.units import check_units
 
 pytestmark = pytest.mark.usefixtures("failpoints")
 
-OPTIONS = {"precommit": 4 << 10, "segment_bytes": 8 << 10}
 FIRST = [
     "append.encoded",
     "append.published",
@@ -45,15 +44,6 @@ CHAINS += [(first, second, "") for first, second in SOME_TAKEOVERS]
 REFUSED = "file.fallocate=95@0"
 CHAINS += [(first, "repair.derived", REFUSED) for first in FIRST]
 SEALED_BYTES = 272  # where that lies in the control page
-
-
-@pytest.fixture
-def victim(spawn, tmp_path):
-    child = spawn()
-    child.call("open_writer", "victim", str(tmp_path / "j"), OPTIONS)
-    child.call("open_writer", "direct", str(tmp_path / "j"), {"precommit": 0})
-    child.call("append", "victim", 3)
-    return child
 
 
 def is_killed_at(child, name, point):

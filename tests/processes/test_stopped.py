@@ -19,7 +19,6 @@ pytestmark = pytest.mark.usefixtures("failpoints")
 EVERY_STOP = bool(int(os.environ.get("JLOG_EVERY_STOP", "0")))
 LIMIT = 0.02  # seconds for each call: what none of them waits for is waited for as long as Child waits for an answer
 SYNC_LEADS, SYNC_STUCK = 340, 392  # where they lie in the control page
-OPTIONS = {"precommit": 4 << 10, "segment_bytes": 8 << 10}
 # What takes no lock that a stopped process could have, or leaves it to the next.
 WAITS_FOR_NOBODY = {
     "read",
@@ -47,16 +46,6 @@ TAKING_OVER = ["takeover.proved", "takeover.taken", "repair.derived"]
 
 def few(points, count=1):
     return list(points) if EVERY_STOP else list(points)[:count]
-
-
-@pytest.fixture
-def victim(spawn, tmp_path):
-    """The one that is going to be stopped."""
-    child = spawn()
-    child.call("open_writer", "victim", str(tmp_path / "j"), OPTIONS)
-    child.call("open_writer", "direct", str(tmp_path / "j"), {"precommit": 0})
-    child.call("append", "victim", 3)
-    return child
 
 
 @pytest.fixture
