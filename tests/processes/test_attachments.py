@@ -30,6 +30,24 @@ def in_threads(*calls):
     if wrong:
         raise wrong[0]
 
+def in_a_fork(call):
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            call()
+            status = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+
+def append_in_a_fork(path):
+    gc.collect()
+    with jlog.Writer(path, lock_timeout=60) as writer:
+        writer.append(b"child")
+
 def settle():  # what was dropped while its thread was at work is closed by that thread
     gc.collect()
     for thread in threading.enumerate():
@@ -179,15 +197,17 @@ before, kept = descriptors(), []
 # Another page: whoever comes now finds that it is not the one that the writers share.
 inode = os.pread(page, 8, 56)
 os.pwrite(page, bytes(8), 56)
-if os.fork() == 0:
+def fail_to_open():
     count = descriptors()
     for _ in range(50):
         try:
             jlog.Writer(path)
         except jlog.JournalError as error:
             kept.append(error)  # with all that its frames refer to
-    os._exit(0 if len(kept) == 50 and descriptors() == count and mappings(path) == 1 else 1)
-assert os.wait()[1] == 0
+    assert len(kept) == 50
+    assert (descriptors(), mappings(path)) == (count, 1)
+
+in_a_fork(fail_to_open)
 os.pwrite(page, inode, 56)
 holder.close()
 assert jlog.Writer(path, lock_timeout=0).append(b"value") == 0
@@ -208,17 +228,7 @@ def drop():
 def fork():
     try:
         for _ in range({forks}):
-            pid = os.fork()
-            if pid == 0:
-                status = 1
-                try:
-                    gc.collect()
-                    with jlog.Writer(path, lock_timeout=60) as writer:
-                        writer.append(b"child")
-                    status = 0
-                finally:
-                    os._exit(status)
-            assert os.waitpid(pid, 0)[1] == 0
+            in_a_fork(lambda: append_in_a_fork(path))
     finally:
         done.set()
 
@@ -278,27 +288,18 @@ def step(dice):
     elif what == 10:
         jlog.Journal(path, lock_timeout=30).stats()
     elif dice.random() < 0.3:
-        fork(path)
+        in_a_fork(lambda: drop_and_append(path))
 
-def fork(path):
-    pid = os.fork()
-    if pid == 0:
-        status = 1
+def drop_and_append(path):
+    for writer in list(shared.values()):
         try:
-            for writer in list(shared.values()):
-                try:
-                    writer.append(b"never")
-                except jlog.JournalClosed:
-                    continue
-                os._exit(2)
-            shared.clear()
-            gc.collect()
-            with jlog.Writer(path, lock_timeout=60) as writer:
-                writer.append(b"child")
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitpid(pid, 0)[1] == 0
+            writer.append(b"never")
+        except jlog.JournalClosed:
+            continue
+        raise AssertionError("the parent's writer is open in its child")
+    writer = None
+    shared.clear()
+    append_in_a_fork(path)
 
 def steps(seed):
     dice = random.Random(seed)
