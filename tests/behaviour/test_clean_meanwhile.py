@@ -65,6 +65,27 @@ def clean_after(monkeypatch):
     return arrange
 
 
+@pytest.fixture
+def when_listed(monkeypatch):
+    """Something is done to the journal `before` or `after` the files are listed, the next time that `owner` does that."""
+
+    def arrange(owner, before=None, after=None):
+        listed = owner.list_segments
+
+        def list_segments(directory):
+            monkeypatch.undo()
+            if before is not None:
+                before()
+            found = listed(directory)
+            if after is not None:
+                after()
+            return found
+
+        monkeypatch.setattr(owner, "list_segments", list_segments)
+
+    return arrange
+
+
 # --- The journal alone: what is left is read ----------------------------------------------------------------------------
 
 
@@ -87,49 +108,38 @@ def test_a_time_is_found_in_what_is_left(path, owner, name, clean_after):
     assert done
 
 
-def test_what_is_gone_before_it_is_listed_is_no_damage(path, monkeypatch):
+def test_what_is_gone_before_it_is_listed_is_no_damage(path, when_listed):
     journal = make(path)
-    listed = jlog._core.cursor.list_segments
-
-    def list_segments(directory):
-        monkeypatch.undo()
-        clean(journal)
-        return listed(directory)
-
     with jlog.Reader(path, start=25) as reader:
-        monkeypatch.setattr(jlog._core.cursor, "list_segments", list_segments)
+        when_listed(jlog._core.cursor, before=lambda: clean(journal))
         with pytest.raises(jlog.PositionLost, match="before 30 have been removed") as caught:
             reader.seek(5)
         assert caught.value.first_sequence == 30
         assert sequences(reader) == [25, 26, 27, 28, 29, 30]  # it has stayed where it was
 
 
-def test_a_reader_that_finds_all_of_what_it_has_listed_gone_has_lost_its_position(path, monkeypatch):
+def test_a_reader_that_finds_all_of_what_it_has_listed_gone_has_lost_its_position(path, when_listed):
     """It lists what follows, and is stopped; all of that is rolled away from and cleaned before it goes on."""
     journal = make(path)
-    listed = jlog._core.blocks.list_segments
 
-    def list_segments(directory):
-        monkeypatch.undo()
-        found = listed(directory)
+    def roll_away_and_clean():
         with jlog.Writer(path) as writer:
             writer.roll()
             fill(writer, 1)
         read_away(path, "billing")
         journal.clean()
-        return found
 
     with jlog.Reader(path, start=20) as reader:
         assert [record.sequence for record in reader.read(10)] == list(range(20, 30))
-        monkeypatch.setattr(jlog._core.blocks, "list_segments", list_segments)
+        when_listed(jlog._core.blocks, after=roll_away_and_clean)
         with pytest.raises(jlog.PositionLost, match="from 30 to 30") as caught:
             reader.read(1)
         assert caught.value.first_sequence == 31
-        assert not set(listed(str(path))) & {0, 10, 20, 30}
+        assert not {int(file.stem) for file in path.glob("*.seg")} & {0, 10, 20, 30}
 
 
-@pytest.mark.parametrize("when", ["before it is listed", "once it is listed"])
-def test_a_reader_at_a_torn_block_behind_which_all_is_removed_has_lost_its_position(path, monkeypatch, when):
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_reader_at_a_torn_block_behind_which_all_is_removed_has_lost_its_position(path, when_listed, when):
     """It stands where a killed writer has left half a block in a sealed segment, and asks whether the next one follows."""
     journal = make(path)
     uuid = bytes.fromhex(journal.uuid)
@@ -138,23 +148,15 @@ def test_a_reader_at_a_torn_block_behind_which_all_is_removed_has_lost_its_posit
     end = segment.file_bytes
     with open(journal.segments()[1].path, "ab") as file:
         file.write(encode_block(uuid, 10, end, segment.raw_body(last.offset), last.base_time_us, 20)[:-1])
-    listed = jlog._core.blocks.list_segments
-
-    def list_segments(directory):
-        monkeypatch.undo()
-        found = listed(directory)
-        clean(journal)
-        return found if when == "once it is listed" else listed(directory)
-
     with jlog.Reader(path, start=10) as reader:
         assert [record.sequence for record in reader.read(10)] == list(range(10, 20))
-        monkeypatch.setattr(jlog._core.blocks, "list_segments", list_segments)
+        when_listed(jlog._core.blocks, **{when: lambda: clean(journal)})
         with pytest.raises(jlog.PositionLost, match="from 20 to 29") as caught:
             reader.read(1)
         assert caught.value.first_sequence == 30
 
 
-def test_the_number_of_a_hole_before_what_is_left_is_no_damage(path, tmp_path, monkeypatch):
+def test_the_number_of_a_hole_before_what_is_left_is_no_damage(path, tmp_path, when_listed):
     """What lies before the hole is cleaned between the look at `bounds` and the look at the files."""
     make(path)
     with jlog.Writer(path):
@@ -162,16 +164,13 @@ def test_the_number_of_a_hole_before_what_is_left_is_no_damage(path, tmp_path, m
     with jlog.Writer(journal.path) as writer:
         fill(writer, 1)
     ((first, after),) = journal.holes()
-    listed = jlog._core.cursor.list_segments
 
-    def list_segments(directory):
-        monkeypatch.undo()
+    def remove_what_is_before():
         read_away(journal.path, "billing")
         journal.clean()
-        return listed(directory)
 
     with jlog.Reader(journal.path, start="end") as reader:
-        monkeypatch.setattr(jlog._core.cursor, "list_segments", list_segments)
+        when_listed(jlog._core.cursor, before=remove_what_is_before)
         reader.seek(first)
         assert journal.first_sequence == after
         assert sequences(reader) == [after]
