@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SECTOR = 512
 PAGE = 4096
+PLAIN = ("nothing", "everything", "names", "content")  # of what was not synced
 Image = dict[str, "bytes | None"]  # by path; None is a directory
 
 
@@ -191,9 +192,8 @@ class Disk:
         return content
 
     def state(self, choice: str) -> Image:
-        """What a power loss leaves. `choice` is "nothing", "everything", "names", "content" (of what was not synced), or
-        a seed."""
-        if choice in ("nothing", "everything", "names", "content"):
+        """What a power loss leaves. `choice` is one of PLAIN, or a seed."""
+        if choice in PLAIN:
             chooser = Chooser(
                 None, content=choice in ("everything", "content"), names=choice in ("everything", "names")
             )

@@ -127,10 +127,6 @@ def archived(world: World) -> None:
     jlog.Journal(world.path).clean()
 
 
-def with_file(world: World) -> None:
-    filled(world)
-
-
 def damaged(world: World) -> None:
     """A block in the middle, and an index."""
     closed(world)
@@ -302,7 +298,7 @@ CALLS: dict[str, tuple[Step, Call]] = {
     "sync": (filled, lambda world: writer_of(world).sync() and None),
     "roll": (filled, lambda world: writer_of(world).roll()),
     "close": (filled, close),
-    "adopt": (with_file, adopt),
+    "adopt": (filled, adopt),
     "take over an append": (dead_in("append.encoded", lambda w: w.append(b"x")), lambda world: world.append()),
     "take over a roll": (dead_in("roll.renamed", lambda w: w.roll()), lambda world: world.append()),
     "read": (filled, read),

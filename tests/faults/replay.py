@@ -20,14 +20,14 @@ import jlog
 from crash.tampering import BOOT_ID_AT, DEVICE_AT, another_boot
 from faults import scenario, shim
 from faults.actor import SUBSCRIBER
-from faults.disk import Disk, Image
+from faults.disk import PLAIN, Disk, Image
 from faults.promises import Promises, Records, check_soundness, is_made
 from faults.recording import Event, read_log
+from filesystems import fast_disk
 from jlog._core.checksum import crc32c
 from jlog._core.copies import birth_us
 from processes.units import values_of
 
-PLAIN = ("nothing", "everything", "names", "content")
 ALIVE = "alive"  # the machine has not failed: only the processes have died
 BOOTS = ("changed", "absent")
 
@@ -143,13 +143,12 @@ class Reopening:
 class Replay:
     """Reopens what power losses at moments of a recording leave."""
 
-    def __init__(self, events: list[Event], folder: Path, boot: str, told: Any = None) -> None:
+    def __init__(self, events: list[Event], folder: Path, boot: str) -> None:
         self.events = events
         self.folder = folder
         self.boot = boot
         self.states = 0
         self.failures: list[str] = []
-        self.told = told or (lambda text: sys.stderr.write(text + "\n"))
         folder.mkdir(parents=True, exist_ok=True)
 
     def all_values(self, events: list[Event], promises: Promises) -> Promises:
@@ -225,7 +224,7 @@ class Replay:
     def failed(self, where: str, error: Exception) -> None:
         text = "".join(traceback.format_exception(error))
         self.failures.append(f"{where}\n{text}")
-        self.told(f"FAILED {where}: {error!r}\n{text}")
+        sys.stderr.write(f"FAILED {where}: {error!r}\n{text}\n")
 
 
 # --- Which states ---------------------------------------------------------------------------------------------------
@@ -270,11 +269,6 @@ def main() -> int:
     shim.dry_sync(True)
     with tempfile.TemporaryDirectory(prefix="jlog-replay-", dir=fast_disk()) as temporary:
         return replay_all(arguments, Path(temporary))
-
-
-def fast_disk() -> str | None:
-    """Where there is room in memory; None for the usual place."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def replay_all(arguments: argparse.Namespace, temporary: Path) -> int:

@@ -122,31 +122,24 @@ static int open_any(int directory, const char *name, int flags, mode_t mode)
     return fd;
 }
 
-static mode_t mode_of(int flags, va_list more)
-{
-    return flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;
-}
+/* The argument behind the flags, in a function that ends with `int flags, ...`. */
+#define MODE_BEHIND(flags) (__extension__({ \
+    va_list more_; \
+    mode_t mode_ = 0; \
+    va_start(more_, flags); \
+    if (flags & (O_CREAT | O_TMPFILE)) \
+        mode_ = va_arg(more_, mode_t); \
+    va_end(more_); \
+    mode_; }))
 
 int open(const char *name, int flags, ...)
 {
-    va_list more;
-    mode_t mode;
-
-    va_start(more, flags);
-    mode = mode_of(flags, more);
-    va_end(more);
-    return open_any(AT_FDCWD, name, flags, mode);
+    return open_any(AT_FDCWD, name, flags, MODE_BEHIND(flags));
 }
 
 int openat(int directory, const char *name, int flags, ...)
 {
-    va_list more;
-    mode_t mode;
-
-    va_start(more, flags);
-    mode = mode_of(flags, more);
-    va_end(more);
-    return open_any(directory, name, flags, mode);
+    return open_any(directory, name, flags, MODE_BEHIND(flags));
 }
 
 DIR *opendir(const char *name)
