@@ -11,19 +11,8 @@ from torture.records import Wrong
 
 TORTURE = Path(__file__).parents[2] / "tools" / "torture.py"
 SMALL = [
-    "--seed",
-    "1",
-    "--lives",
-    "1",
-    "--rounds",
-    "4",
-    "--round-seconds",
-    "1",
-    "--producers",
-    "2",
-    "--subscribers",
-    "4",
-]
+    "--seed", "1", "--lives", "1", "--rounds", "4", "--round-seconds", "1", "--producers", "2", "--subscribers", "4",
+]  # fmt: skip
 
 
 @pytest.mark.usefixtures("failpoints")

@@ -167,13 +167,19 @@ class Accounts:
         """Whether nothing but stated holes lies between."""
         if position == following:
             return True
-        at, behind = position, dict(self.holes)
+        at = position
         for first, end in sorted(self.holes):
             if first <= at < end:
                 at = end
-        while at in behind:
-            at = behind[at]
+        at = self.behind_holes(at)
         return at >= following > position and self.sequences.is_hole(position, following)
+
+    def behind_holes(self, position: int) -> int:
+        """Where it goes on, if a stated hole begins there."""
+        ends = dict(self.holes)
+        while position in ends:
+            position = ends[position]
+        return position
 
     def _moved(self, seat: Seat, kind: str, numbers: list[int]) -> None:
         if kind == "C":

@@ -39,11 +39,9 @@ class Log:
 
 def figures() -> dict[str, int]:
     """What must not grow."""
-    with open("/proc/self/statm") as file:
-        resident = int(file.read().split()[1])
     with open("/proc/self/maps") as file:
         mappings = sum(1 for line in file if "precommit" in line)
-    return {"descriptors": len(os.listdir("/proc/self/fd")), "mappings": mappings, "pages": resident}
+    return {"descriptors": len(os.listdir("/proc/self/fd")), "mappings": mappings}
 
 
 def threads_of(spec: dict[str, Any], gate: Gate) -> list[Callable[[], None]]:
@@ -59,7 +57,8 @@ def threads_of(spec: dict[str, Any], gate: Gate) -> list[Callable[[], None]]:
 
 
 def guarded(run: Callable[[], None], gate: Gate) -> None:
-    """What a thread does not expect ends the child."""
+    """What a thread does not expect ends the child. So does SystemExit, which would end the thread without a report, and the
+    gate would wait for it."""
     try:
         run()
     except BaseException:  # noqa: BLE001
@@ -101,7 +100,8 @@ def play(spec: dict[str, Any]) -> None:
 
 def begin(spec: dict[str, Any], standard: tuple[int, int, int], parents: set[int]) -> NoReturn:
     """In a process that was just forked. parents: the parent's ends of pipes. Other descriptors may belong to objects that
-    are not collected yet, which will close them."""
+    are not collected yet, which will close them. Whatever is raised here, also KeyboardInterrupt and SystemExit,
+    is reported and ends the process: it must not reach the parent's code that called this."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         for number, fd in enumerate(standard):

@@ -251,8 +251,7 @@ class Crew:
     # --- Faults --------------------------------------------------------------------------------------------------
 
     def kill(self, place: str) -> None:
-        child = self.alive[place]
-        child.kill()
+        self.alive[place].kill()
 
     def stop(self, place: str, seconds: float) -> None:
         child = self.alive[place]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 
 class Gate:
@@ -46,6 +45,3 @@ class Gate:
         with self._changed:
             self._threads -= 1
             self._changed.notify_all()
-
-    def pause(self, seconds: float) -> None:
-        time.sleep(seconds)

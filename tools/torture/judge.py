@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import jlog
 import oracle
+from crash.copies import under_another_boot_id
 from crash.tampering import another_boot, copy, copy_of_killed
 from processes.units import check_whole, part_of
 from torture.accounts import ACKNOWLEDGED, SEEN
@@ -115,9 +116,7 @@ class Judge:
     def _check_hold(self, first: int) -> None:
         held = self.accounts.held()
         if held is not None and first > held and not self._may_lose:
-            behind = dict(self.accounts.holes)
-            while held in behind:
-                held = behind[held]
+            held = self.accounts.behind_holes(held)
             if first > held:
                 raise Wrong(f"the journal begins at {first}, and a subscriber has not committed {held}")
 
@@ -146,9 +145,9 @@ class Judge:
         with jlog.Reader(self.path) as reader:
             wanted = [(record.sequence, record.value) for record in reader]
         for name, make in (
-            ("cp -a", _copied),
-            ("in place", _in_place),
-            ("another boot", _rebooted),
+            ("cp -a", copy),
+            ("in place", copy_of_killed),
+            ("another boot", under_another_boot_id),
             ("repaired", _repaired),
             ("repaired after another boot", _rebooted_and_repaired),
         ):
@@ -159,7 +158,8 @@ class Judge:
             with jlog.Reader(target) as reader:
                 found = [(record.sequence, record.value) for record in reader]
             if found[: len(wanted)] != wanted:
-                lost = [sequence for sequence, value in wanted if (sequence, value) not in set(found)]
+                there = set(found)
+                lost = [sequence for sequence, value in wanted if (sequence, value) not in there]
                 kept = scratch.parent / f"copy-{name.replace(' ', '-')}"
                 shutil.move(target, kept)
                 raise Wrong(f"{name}: a copy of {self.path} lacks records {lost[:10]}…; it is {kept}")
@@ -188,24 +188,11 @@ class Judge:
             another_boot(self.path)
 
 
-def _copied(journal: Path, target: Path) -> Path:
-    return copy(journal, target)
-
-
-def _in_place(journal: Path, target: Path) -> Path:
-    return copy_of_killed(journal, target)
-
-
-def _rebooted(journal: Path, target: Path) -> Path:
-    another_boot(copy_of_killed(journal, target))
-    return target
-
-
 def _repaired(journal: Path, target: Path) -> Path:
     jlog.Journal.repair_at(copy(journal, target))
     return target
 
 
 def _rebooted_and_repaired(journal: Path, target: Path) -> Path:
-    jlog.Journal.repair_at(_rebooted(journal, target))
+    jlog.Journal.repair_at(under_another_boot_id(journal, target))
     return target

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jlog
 from jlog import archive
-from torture.records import Wrong
-from torture.subscriber import EXPECTED, saw
+from torture.records import EXPECTED, Wrong
+from torture.subscriber import saw
 
 if TYPE_CHECKING:
     from torture.child import Log

@@ -47,7 +47,7 @@ KILL_POINTS = (
     "file.unlink",
     "file.rename",
 )
-# (failpoint, errno, what it is)
+# (failpoint, errno)
 ERRORS = (
     ("file.write_block", errno.ENOSPC),
     ("file.write", errno.ENOSPC),

@@ -17,7 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import jlog
-from torture.records import Content, contents_of
+from torture.records import EXPECTED, Content, contents_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,18 +26,16 @@ if TYPE_CHECKING:
     from torture.gate import Gate
 
 NOT_DURABLE = re.compile(r"from sequence (\d+) on can be read")
-# What a full disk, a process without descriptors and a broken disk give.
-EXPECTED = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM}
 AGAIN_SECONDS = 0.02
 ALL_CLOSED_SECONDS = 1.0  # at most, a writer stays closed behind a failed sync: some time all are
 FORK_SECONDS = 30.0  # guards against a child that hangs
 
 
-def retention_of(fields: dict[str, Any] | None) -> jlog.Retention | None:
-    if fields is None:
-        return None
-    ages = {name: timedelta(seconds=fields[name]) for name in ("max_age",) if fields.get(name) is not None}
-    return jlog.Retention(**{**fields, **ages})
+def retention_of(fields: dict[str, Any]) -> jlog.Retention:
+    options = dict(fields)
+    if "max_age" in options:
+        options["max_age"] = timedelta(seconds=options["max_age"])
+    return jlog.Retention(**options)
 
 
 class Producer:

@@ -5,6 +5,7 @@ A value is `writer unit part parts flag timestamp filler` and the CRC-32 of that
 
 from __future__ import annotations
 
+import errno
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     import jlog
 
 CRC_BYTES = 8  # in hexadecimal digits
+# What a full disk, a process without descriptors and a broken disk give.
+EXPECTED = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM}
 
 
 class Wrong(Exception):

@@ -8,13 +8,12 @@ goes on at n; `! errno` is what was raised.
 from __future__ import annotations
 
 import asyncio
-import errno
 import time
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import jlog
-from torture.records import check_record
+from torture.records import EXPECTED, check_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from torture.child import Log
     from torture.gate import Gate
 
-EXPECTED = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM}
 WAIT_SECONDS = 0.05
 BUSY_SECONDS = 20.0  # guards against a name that its dead owner keeps
 
