@@ -3,7 +3,6 @@
 import os
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -90,8 +89,7 @@ def test_another_user_follows_what_is_written_meanwhile(writer, path):
     child.start()
     while child.is_alive():  # whenever it comes, it finds one behind what it has begun with
         writer.append(b"last")
-        time.sleep(0.05)
-    child.join()
+        child.join(0.05)
 
 
 REFUSED = {
