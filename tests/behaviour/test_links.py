@@ -88,7 +88,7 @@ def test_an_index_takes_the_place_of_a_link(path):
 def test_a_new_subscriber_is_not_written_through_a_link(path):
     with linked(path, f"subscribers/.{os.getpid()}.new"):
         jlog.Reader(path, "audit").close()
-    assert sorted(position for position in jlog.Journal(path).subscribers()) == ["audit", "billing"]
+    assert sorted(jlog.Journal(path).subscribers()) == ["audit", "billing"]
 
 
 def test_a_recovery_does_not_write_through_a_link(path, tmp_path):
@@ -151,7 +151,6 @@ def repair(path):
     ],
 )
 def test_a_file_that_is_a_link_is_refused_even_where_it_has_the_right_bytes(path, name, use):
-    content = (path / name).read_bytes()
     flip(path / SEGMENT, 300, 0)
     content = (path / name).read_bytes()
     (path / name).unlink()
@@ -189,9 +188,9 @@ def test_nothing_goes_into_a_quarantine_that_is_a_link(path, tmp_path, use):
         flip(path / SEGMENT, 300, 0)
     else:
         (path / "precommit").unlink()
-        jlog_end = jlog.Journal(path).segments()[-1].size_bytes
+        end = jlog.Journal(path).segments()[-1].size_bytes
         with open(path / f"{10:020d}.seg", "r+b") as file:
-            file.seek(jlog_end)
+            file.seek(end)
             file.write(b"not synced")
     with pytest.raises(JournalError, match="symbolic link"):
         use(path)

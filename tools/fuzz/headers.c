@@ -2,7 +2,7 @@
  * so what stands behind the checksums is what is tested.
  *
  * The first byte of an input chooses the structure, the rest is its image. Built with clang -fsanitize=fuzzer it is a target of
- * libFuzzer; built with -DSTANDALONE and any compiler it is a program that runs files and seeded mutations of them. */
+ * libFuzzer; linked with standalone.c, by any compiler, it is a program that runs files and seeded mutations of them. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
