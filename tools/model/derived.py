@@ -125,9 +125,8 @@ def repair_files(m, pid):
 @steps("repair files", "repair direct")
 def fail_to_repair(m, pid):
     """The call raises. The next to hold the lock does all of it again."""
-    if not m.failures:
+    if not m.fails():
         return False
-    m.failures -= 1
     m.unrepaired = not m.wrong("a takeover that fails lets the others append")
     m.stopped = m.wrong("a takeover that fails stops everybody")
     let_go(m, pid)

@@ -6,16 +6,13 @@ first stands in its first block. A page knows where the blocks end, but not in w
 says. An inode is a file's place in `files`.
 """
 
-from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 
-from world import State, Violation, put
+from small import Small, SmallModel, Steps
+from world import Violation, put
 
-OVER = {"done", "gone"}
 
-
-class Replacing(State):
+class Replacing(Small):
     FIELDS = (
         "owner",  # who has the append lock, living or dead
         "generation",
@@ -30,66 +27,32 @@ class Replacing(State):
         "durable",  # the newest that a sync has acknowledged
         "descriptors",  # (inode, incarnation) that each process has open, or None
         "known",  # the incarnation whose name each process has synced
-        "processes",  # (what comes next, op, what it remembers) of each thread
+        "threads",
         "kills",
     )
-    __slots__ = (*FIELDS, "model")
+    __slots__ = FIELDS
     values = staticmethod(attrgetter(*FIELDS))
 
-    def __init__(self, model, values):
-        super().__init__(values)
-        self.model = model
+
+step = Steps()
 
 
-STEPS = {}
-
-
-def step(label):
-    def register(function):
-        STEPS[label] = function
-        return function
-
-    return register
-
-
-@dataclass(frozen=True)
-class ReplacingModel:
-    name: str
-    programs: tuple
-    kills: int = 1
-    threads: tuple = ()  # pairs (pid, pid): the first is a thread in the process of the second
-    wrong: str = ""
-    quick: bool = True
-
-    def process(self, pid):
-        return dict(self.threads).get(pid, pid)
+class ReplacingModel(SmallModel):
+    Fields, STEPS = Replacing, step
 
     def start(self):
         """A segment with the state 0 in its first block, synced; everybody has it open."""
         nobody, open_file = None, (0, 0)
         many = len(self.programs)
-        threads = tuple((program[0], 0, ()) for program in self.programs)
         return (
             nobody, 0, 1, 0, (None, 0), ((0,),), (1,), 0, frozenset([0]), 0, 0,
-            (open_file,) * many, (0,) * many, threads, self.kills,
+            (open_file,) * many, (0,) * many, self.first_threads(), self.kills,
         )  # fmt: skip
 
-    def moves(self, state):
-        m = Replacing(self, state)
-        for pid, (pc, _, _) in enumerate(m.processes):
-            if pc in STEPS:
-                yield f"{pid}: {STEPS[pc].__name__}", True, partial(self.perform, state, STEPS[pc], pid)
-            if m.kills and pc not in OVER:
-                yield f"{pid} is killed at {pc!r}", False, partial(self.perform, state, kill, pid)
+    def died(self, m, process):
+        m.descriptors = put(m.descriptors, process, None)
 
-    def perform(self, state, action, pid):
-        m = Replacing(self, state)
-        if action(m, pid) is False:
-            return None
-        return m.freeze()
-
-    def visit(self, state):
-        m = Replacing(self, state)
+    def check(self, m):
         found = state_found(m)
         if found != m.published:
             raise Violation(f"the next to open finds the state {found}; published is {m.published}")
@@ -97,13 +60,6 @@ class ReplacingModel:
             survives = m.files[inode][m.synced[inode] - 1] if m.synced[inode] else -1
             if survives < m.durable:
                 raise Violation(f"power loss: the state {m.durable} was synced, {survives} is found")
-
-    def stuck(self, state):
-        return any(pc not in OVER for pc, _, _ in Replacing(self, state).processes)
-
-
-def is_wrong(m, mistake):
-    return m.model.wrong == mistake
 
 
 def state_found(m):
@@ -113,45 +69,20 @@ def state_found(m):
     return blocks[end - 1] if end <= len(blocks) else None
 
 
-def go(m, pid, pc, memory=()):
-    m.processes = put(m.processes, pid, (pc, m.processes[pid][1], memory))
-
-
-def next_call(m, pid):
-    op = m.processes[pid][1] + 1
-    program = m.model.programs[pid]
-    m.processes = put(m.processes, pid, (program[op] if op < len(program) else "done", op, ()))
-
-
-def kill(m, pid):
-    m.kills -= 1
-    process = m.model.process(pid)
-    for other in range(len(m.processes)):
-        if m.model.process(other) == process:
-            go(m, other, "gone")
-    m.descriptors = put(m.descriptors, process, None)
-
-
-def memory_of(m, pid):
-    return m.processes[pid][2]
-
-
 def take_lock(m, pid, then, memory=()):
     """False where somebody living has it; from a dead one it comes with what that one left half done."""
-    if m.owner is not None and m.processes[m.owner][0] != "gone":
+    if m.owner is not None and m.threads[m.owner][0] != "gone":
         return False
     left = m.owner is not None
     m.owner = pid
-    go(m, pid, "repair" if left else then, (then, memory) if left else memory)
+    m.go(pid, "repair" if left else then, (then, memory) if left else memory)
     return None
 
 
 def descriptor(m, pid):
     """Under the lock. Of the open segment's file, opened by its name where another one may have that by now."""
     process = m.model.process(pid)
-    if m.descriptors[process][1] != m.incarnation and not is_wrong(
-        m, "a writer keeps the file that it has open"
-    ):
+    if m.descriptors[process][1] != m.incarnation and not m.wrong("a writer keeps the file that it has open"):
         m.descriptors = put(m.descriptors, process, (m.name, m.incarnation))
     return m.descriptors[process][0]
 
@@ -162,20 +93,20 @@ def descriptor(m, pid):
 @step("repair")
 def finish(m, pid):
     if m.incarnation % 2 == 0:
-        then, memory = memory_of(m, pid)
-        go(m, pid, then, memory)
+        then, memory = m.memory(pid)
+        m.go(pid, then, memory)
         return
-    if m.name == m.new[0] and not is_wrong(m, "a takeover does not look whose the name is"):
+    if m.name == m.new[0] and not m.wrong("a takeover does not look whose the name is"):
         m.end = m.new[1]
         m.generation += 1
-    go(m, pid, "repair, even", memory_of(m, pid))
+    m.go(pid, "repair, even", m.memory(pid))
 
 
 @step("repair, even")
 def finish_even(m, pid):
     m.incarnation += 1
-    then, memory = memory_of(m, pid)
-    go(m, pid, then, memory)
+    then, memory = m.memory(pid)
+    m.go(pid, then, memory)
 
 
 # --- Storing a state ---
@@ -193,7 +124,7 @@ def write(m, pid):
     # Behind the end of a shorter file there is a gap, which nobody can read past.
     m.files = put(m.files, inode, (*blocks[: m.end], m.published + 1))
     m.synced = put(m.synced, inode, min(m.synced[inode], m.end))
-    go(m, pid, "switch")
+    m.go(pid, "switch")
 
 
 @step("switch")
@@ -202,7 +133,7 @@ def switch(m, pid):
     m.generation += 1
     m.published += 1
     m.owner = None
-    next_call(m, pid)
+    m.next_call(pid)
 
 
 # --- Replacing the file ---
@@ -213,76 +144,76 @@ def read_page(m, pid):
     """Without the lock: generation and incarnation, then place and file, then both once more."""
     if m.incarnation % 2:
         return take_lock(m, pid, "settled")
-    go(m, pid, "read file", (m.generation, m.incarnation, m.end))
+    m.go(pid, "read file", (m.generation, m.incarnation, m.end))
     return None
 
 
 @step("settled")
 def settled(m, pid):
     m.owner = None
-    go(m, pid, "replace")
+    m.go(pid, "replace")
 
 
 @step("read file")
 def read_file(m, pid):
-    generation, incarnation, end = memory_of(m, pid)
-    go(m, pid, "prepare", (generation, incarnation, end, m.name))
+    generation, incarnation, end = m.memory(pid)
+    m.go(pid, "prepare", (generation, incarnation, end, m.name))
 
 
 @step("prepare")
 def prepare(m, pid):
     """A file of one's own, with the state as of that generation; complete, and synced before it gets the name."""
-    generation, incarnation, end, inode = memory_of(m, pid)
+    generation, incarnation, end, inode = m.memory(pid)
     if (m.generation, m.incarnation) != (generation, incarnation):
-        go(m, pid, "replace")
+        m.go(pid, "replace")
         return
     m.files = (*m.files, (m.files[inode][end - 1],))
-    m.synced = (*m.synced, 0 if is_wrong(m, "the new file is not synced before it has the name") else 1)
-    go(m, pid, "lock to replace", (generation, len(m.files) - 1))
+    m.synced = (*m.synced, 0 if m.wrong("the new file is not synced before it has the name") else 1)
+    m.go(pid, "lock to replace", (generation, len(m.files) - 1))
 
 
 @step("lock to replace")
 def lock_to_replace(m, pid):
-    return take_lock(m, pid, "note", memory_of(m, pid))
+    return take_lock(m, pid, "note", m.memory(pid))
 
 
 @step("note")
 def note(m, pid):
-    generation, inode = memory_of(m, pid)
-    if m.generation != generation and not is_wrong(m, "a replacer does not look at the state again"):
+    generation, inode = m.memory(pid)
+    if m.generation != generation and not m.wrong("a replacer does not look at the state again"):
         m.owner = None
-        go(m, pid, "replace")
+        m.go(pid, "replace")
         return
     m.new = inode, 1
-    m.incarnation += 2 if is_wrong(m, "the incarnation grows once, before the rename") else 1
-    go(m, pid, "rename", inode)
+    m.incarnation += 2 if m.wrong("the incarnation grows once, before the rename") else 1
+    m.go(pid, "rename", inode)
 
 
 @step("rename")
 def rename(m, pid):
-    m.name = memory_of(m, pid)
+    m.name = m.memory(pid)
     m.names |= {m.name}
-    go(m, pid, "switch to it", m.name)
+    m.go(pid, "switch to it", m.name)
 
 
 @step("switch to it")
 def switch_to_it(m, pid):
     m.end = 1
     m.generation += 1
-    go(m, pid, "even", memory_of(m, pid))
+    m.go(pid, "even", m.memory(pid))
 
 
 @step("even")
 def even(m, pid):
     m.incarnation += m.incarnation % 2
-    go(m, pid, "adopt", memory_of(m, pid))
+    m.go(pid, "adopt", m.memory(pid))
 
 
 @step("adopt")
 def adopt(m, pid):
-    m.descriptors = put(m.descriptors, m.model.process(pid), (memory_of(m, pid), m.incarnation))
+    m.descriptors = put(m.descriptors, m.model.process(pid), (m.memory(pid), m.incarnation))
     m.owner = None
-    next_call(m, pid)
+    m.next_call(pid)
 
 
 # --- Syncing ---
@@ -291,51 +222,49 @@ def adopt(m, pid):
 @step("sync")
 def read_place(m, pid):
     """The state that it is going to promise; without the lock."""
-    go(m, pid, "borrow", (m.published, m.incarnation))
+    m.go(pid, "borrow", (m.published, m.incarnation))
 
 
 @step("borrow")
 def borrow(m, pid):
-    promised, early = memory_of(m, pid)
+    promised, early = m.memory(pid)
     inode, incarnation = m.descriptors[m.model.process(pid)]
-    if incarnation != m.incarnation and not is_wrong(m, "a sync takes the file that it has open"):
+    if incarnation != m.incarnation and not m.wrong("a sync takes the file that it has open"):
         inode = m.name
-    go(m, pid, "fdatasync", (promised, early, inode))
+    m.go(pid, "fdatasync", (promised, early, inode))
 
 
 @step("fdatasync")
 def fdatasync(m, pid):
-    promised, early, inode = memory_of(m, pid)
+    promised, early, inode = m.memory(pid)
     m.synced = put(m.synced, inode, len(m.files[inode]))
-    go(m, pid, "look", (promised, early))
+    m.go(pid, "look", (promised, early))
 
 
 @step("look")
 def look_at_incarnation(m, pid):
-    promised, early = memory_of(m, pid)
-    incarnation = (
-        early if is_wrong(m, "a sync looks at the incarnation before its fdatasync") else m.incarnation
-    )
+    promised, early = m.memory(pid)
+    incarnation = early if m.wrong("a sync looks at the incarnation before its fdatasync") else m.incarnation
     same = incarnation == m.known[m.model.process(pid)]
-    if same or is_wrong(m, "a sync does not sync the name of another file"):
-        go(m, pid, "promise", promised)
+    if same or m.wrong("a sync does not sync the name of another file"):
+        m.go(pid, "promise", promised)
     else:
-        go(m, pid, "sync directory", (promised, incarnation))
+        m.go(pid, "sync directory", (promised, incarnation))
 
 
 @step("sync directory")
 def sync_directory(m, pid):
-    promised, incarnation = memory_of(m, pid)
+    promised, incarnation = m.memory(pid)
     m.names = frozenset([m.name])
-    if incarnation % 2 == 0 or is_wrong(m, "a sync remembers an odd incarnation"):
+    if incarnation % 2 == 0 or m.wrong("a sync remembers an odd incarnation"):
         m.known = put(m.known, m.model.process(pid), incarnation)
-    go(m, pid, "promise", promised)
+    m.go(pid, "promise", promised)
 
 
 @step("promise")
 def promise(m, pid):
-    m.durable = max(m.durable, memory_of(m, pid))
-    next_call(m, pid)
+    m.durable = max(m.durable, m.memory(pid))
+    m.next_call(pid)
 
 
 STORE, REPLACE, SYNC = ("store",), ("replace",), ("sync",)
@@ -353,7 +282,7 @@ SCENARIOS = [
     ReplacingModel(
         "replacing: two threads of one process",
         (STORE + REPLACE + STORE, SYNC + SYNC, STORE + REPLACE + SYNC),
-        threads=((1, 0),),
+        processes=((1, 0),),
         quick=False,
     ),
     ReplacingModel("replacing: twice, and syncs", (STORE + REPLACE + REPLACE, SYNC + STORE + SYNC + SYNC)),
@@ -375,7 +304,7 @@ MISTAKES = [
         "a sync looks at the incarnation before its fdatasync",
         STORE + REPLACE + STORE,
         SYNC,
-        threads=((1, 0),),
+        processes=((1, 0),),
     ),
     wrong("the incarnation grows once, before the rename", STORE + REPLACE + STORE, SYNC + SYNC),
     wrong("a sync remembers an odd incarnation", STORE + REPLACE + STORE, SYNC + SYNC, kills=1),

@@ -25,6 +25,11 @@ class Small(State):
     def wrong(self, mistake):
         return self.model.wrong == mistake
 
+    def fails(self):
+        """Whether one more system call may fail; then it has."""
+        self.failures -= 1
+        return self.failures >= 0
+
     def memory(self, pid):
         return self.threads[pid][2]
 
