@@ -364,7 +364,7 @@ SCENARIOS = [
     FailingModel("failing: two processes and one that comes later", (A + S, A + S, LATER + S), quick=False),
     FailingModel(
         "failing: threads, and one that comes later",
-        (A + S, A + S, LATER + A + S),
+        (A + S, S, LATER + A + S),
         processes=((1, 0),),
         quick=False,
     ),

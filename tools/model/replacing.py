@@ -281,7 +281,7 @@ SCENARIOS = [
     ),
     ReplacingModel(
         "replacing: two threads of one process",
-        (STORE + REPLACE + STORE, SYNC + SYNC, STORE + REPLACE + SYNC),
+        (STORE + REPLACE + STORE, SYNC + SYNC, REPLACE + SYNC),
         processes=((1, 0),),
         quick=False,
     ),
