@@ -3,8 +3,9 @@ from libc.stdint cimport uint8_t, uint64_t
 from jlog._core.format cimport jlog_bounds, jlog_position
 from jlog._core.lock cimport LockFile
 
-cdef bint read_copies(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1
-cdef int write_copies(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path) except -1
+cdef int read_copies(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1
+cdef int write_copies(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path,
+                      int found) except -1
 
 # The synced mark: a boundary of blocks before which everything is synced.
 cdef struct Mark:
@@ -19,7 +20,7 @@ cdef class BoundsFile:
     cdef int fd
     cdef uint8_t uuid[16]
 
-    cdef bint read_into(self, jlog_bounds *bounds) except -1
+    cdef int read_into(self, jlog_bounds *bounds) except -1
     cdef bint try_begin(self)
     cdef end(self)
     cdef int move_mark(self, const Mark *mark) noexcept nogil

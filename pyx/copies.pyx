@@ -68,8 +68,8 @@ cdef bint makes_sense(const uint8_t *copy, size_t size) noexcept nogil:
 
 
 cdef int find_copy(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid) noexcept nogil:
-    """The newer valid copy into `target`. 1; 0 where neither is valid; -EPROTO where one is of a later version, which is in
-    `target` then; or the -errno of a failed read."""
+    """The newer valid copy into `target`. 1 for the first one, 2 for the second; 0 where neither is valid; -EPROTO where one
+    is of a later version, which is in `target` then; or the -errno of a failed read."""
     cdef uint8_t copy[256]
     cdef Head *head = <Head *> copy
     cdef int found = 0, index
@@ -87,12 +87,12 @@ cdef int find_copy(int fd, void *target, size_t size, const char *magic, const u
             continue
         if not found or head.generation > (<Head *> target).generation:
             memcpy(target, copy, size)
-            found = 1
+            found = index + 1
     return found
 
 
-cdef bint read_copies(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1:
-    """The newer valid copy into `target`; False where neither is valid."""
+cdef int read_copies(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1:
+    """The newer valid copy into `target`. 1 for the first one, 2 for the second; 0 where neither is valid."""
     cdef int found = find_copy(fd, target, size, magic, uuid)
     if found == -EPROTO:
         raise UnsupportedFormat(f"{path} has format version {(<Head *> target).version}, this jlog reads up to "
@@ -115,27 +115,29 @@ def both_copies(int fd, bytes uuid not None, *, bint bounds=False) -> list:
     return found
 
 
-cdef int put_copies(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid) noexcept nogil:
-    """Completes the head of `source` and writes both copies; 0, or errno. Power loss leaves each of them old or new."""
+cdef int put_copies(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, int found) noexcept nogil:
+    """Completes the head of `source` and writes both copies; 0, or errno. Power loss leaves each of them old or new. The copy
+    that was found is written last: where the other one is cut short, it still counts."""
     cdef Head *head = <Head *> source
-    cdef int error = 0, index
+    cdef int error = 0, turn
     memcpy(head.magic, magic, 8)
     memcpy(head.uuid, uuid, 16)
     head.version = JLOG_FORMAT_VERSION
     head.generation += 1
     head.crc = jlog_structure_crc(source, size, 12)
-    for index in range(2):
+    for turn in range(2):
         if error == 0:
-            error = jlog_write_at(fd, source, size, index * JLOG_COPY_BYTES)
+            error = jlog_write_at(fd, source, size, ((found + turn) & 1) * JLOG_COPY_BYTES)
     return error
 
 
-cdef int write_copies(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path) except -1:
+cdef int write_copies(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path,
+                      int found) except -1:
     cdef int error
     if not makes_sense(<const uint8_t *> source, size):
         raise JournalError(f"{path}: the numbers of the journal are used up, or another program has damaged what it holds of "
                            "them; `jlogtool verify` tells which")
-    error = put_copies(fd, source, size, magic, uuid)
+    error = put_copies(fd, source, size, magic, uuid, found)
     if error != 0:
         raise OSError(error, os.strerror(error), path)
     return 0
@@ -170,14 +172,14 @@ cdef class BoundsFile:
         bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence = mark
         bounds.closed_segment, bounds.closed_offset, bounds.closed_sequence = closed
         with Directory(os.path.dirname(path)) as directory, directory.made(os.path.basename(path), temporary) as fd:
-            write_copies(fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, uuid, path)
+            write_copies(fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, uuid, path, 0)
 
     def close(self):
         if self.fd >= 0:
             close(self.fd)
             self.fd = -1
 
-    cdef bint read_into(self, jlog_bounds *bounds) except -1:
+    cdef int read_into(self, jlog_bounds *bounds) except -1:
         return read_copies(self.fd, bounds, sizeof(bounds[0]), JLOG_BOUNDS_MAGIC, self.uuid, self.path)
 
     def read(self):
@@ -200,9 +202,10 @@ cdef class BoundsFile:
         `durable`: it has survived a power loss when this returns, otherwise perhaps.
         """
         cdef jlog_bounds bounds
-        cdef int error
+        cdef int error, found
         with self._lock_file.held(BOUNDS_BYTE, deadline=deadline, what=f"was writing {self.path}", mutex=self._mutex):
-            if not self.read_into(&bounds):
+            found = self.read_into(&bounds)
+            if not found:
                 self.read()
             bounds.first_sequence = max(bounds.first_sequence, first_sequence)
             bounds.lease_limit = max(bounds.lease_limit, lease_limit)
@@ -212,7 +215,7 @@ cdef class BoundsFile:
                 bounds.closed_segment = bounds.closed_offset = bounds.closed_sequence = JLOG_NONE
             elif closed is not ...:
                 bounds.closed_segment, bounds.closed_offset, bounds.closed_sequence = closed
-            write_copies(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid, self.path)
+            write_copies(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid, self.path, found)
         if durable:
             with nogil:
                 error = jlog_sync_data(self.fd)
@@ -235,9 +238,9 @@ cdef class BoundsFile:
         if error != 0:
             return 0 if error == EAGAIN else error
         found = find_copy(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid)
-        if found == 1:
+        if found > 0:
             raise_mark(&bounds, mark.segment, mark.offset, mark.sequence)
-            error = put_copies(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid)
+            error = put_copies(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid, found)
         else:
             error = EBADMSG if found == 0 else -found
         self._lock_file.unlock(BOUNDS_BYTE, 1)
@@ -278,9 +281,10 @@ def write_position(file, bytes uuid not None, uint64_t epoch, uint64_t sequence,
     """Moves it. It survives the death of the process; a power loss only once the file is synced."""
     cdef jlog_position position
     cdef int fd = descriptor_of(file, path)
-    if not read_copies(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path):
+    cdef int found = read_copies(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path)
+    if not found:
         memset(&position, 0, sizeof(position))
     position.epoch = epoch
     position.sequence = sequence
     position.moved_us = jlog_clock_us(CLOCK_REALTIME)
-    write_copies(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path)
+    write_copies(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path, found)

@@ -1,6 +1,7 @@
 """Small facts in two copies: what is torn, damaged, older or another journal's does not count."""
 
 import os
+import resource
 import struct
 
 import pytest
@@ -74,6 +75,22 @@ def test_a_write_of_the_first_copy_that_was_torn_leaves_the_old_or_the_new(tmp_p
     torn = after[:written] + before[written:]
     (tmp_path / "billing").write_bytes(torn)
     assert read_position(fd, UUID, path).sequence == (9 if torn[:64] == after[:64] else 6)
+
+
+@pytest.mark.parametrize("limits", [(4096 + 16, 16), (16, 4096 + 16), (16, 16), (4096 + 16, 4096 + 16)])
+def test_writes_that_are_cut_short_one_after_the_other_leave_a_whole_copy(position, limits):
+    fd, path = position
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for limit in limits:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+        try:
+            with pytest.raises(OSError, match="too large"):
+                write_position(fd, UUID, 77, 9, path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert read_position(fd, UUID, path).sequence in (6, 9)
+    write_position(fd, UUID, 77, 10, path)
+    assert read_position(fd, UUID, path).sequence == 10
 
 
 def test_the_newer_copy_counts_on_whichever_side_it_stands(tmp_path, position):
