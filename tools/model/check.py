@@ -14,6 +14,7 @@ import cleaning
 import derived
 import failing
 import forking
+import full
 import leases
 import living
 import recovery
@@ -30,6 +31,7 @@ MODELS = (
     cleaning,
     adopting,
     derived,
+    full,
     failing,
     living,
     forking,

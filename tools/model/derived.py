@@ -1,6 +1,6 @@
 """What the page derives, one store after the other: how far the open segment is allocated, what the sealed segments hold,
 which hour the open one is of; and a takeover that fails. All of it is under the append lock, so that the only thing that
-comes in between is SIGKILL, and whoever takes over.
+comes in between is SIGKILL, and the process that takes over.
 
 A record is (its number, the hour in which it was appended). A segment is named by its first number and may hold records of
 one hour only. A block of n records takes 1 + n bytes; there is no header.
@@ -18,7 +18,7 @@ CALLS = ("append", "direct", "roll", "own file", "count")
 
 class Page(Small):
     FIELDS = (
-        "lock",  # whoever has it, dead or alive
+        "lock",  # thread that has it, dead or alive
         "generation",
         "place",  # of the open block: (segment, offset)
         "word",  # its records
@@ -54,7 +54,7 @@ class Page(Small):
         self.files = tuple(sorted([*others, (segment, end, blocks)]))
 
     def write(self, segment, offset, records):
-        """A block, over what is left of others."""
+        """A block is written, over the rest of others."""
         end, blocks = self.file(segment)
         behind = offset + 1 + len(records)
         kept = tuple(b for b in blocks if b[0] + 1 + len(b[1]) <= offset or b[0] >= behind)
@@ -70,13 +70,17 @@ class Page(Small):
     def has_records(self):
         return bool(self.records_in(self.place[0]))
 
+    def record(self, _, hour):
+        """The next one, of this thread."""
+        return len(self.published), hour
+
 
 # --- The lock ---
 
 
 @steps(*CALLS)
 def take(m, pid):
-    """From a dead owner too; whoever finds a takeover that is not complete goes on with it."""
+    """From a dead owner too. A takeover that is not complete is begun anew."""
     dead = m.lock is not None and m.threads[m.lock][0] == "gone"
     if m.stopped or (m.lock is not None and not dead):
         return False
@@ -124,7 +128,7 @@ def repair_files(m, pid):
 
 @steps("repair files", "repair direct")
 def fail_to_repair(m, pid):
-    """The call raises. The next to hold the lock does all of it again."""
+    """The call raises. The next holder of the lock does all of it again."""
     if not m.fails():
         return False
     m.unrepaired = not m.wrong("a takeover that fails lets the others append")
@@ -189,14 +193,14 @@ def reserve(m, pid):
 
 @steps("publish")
 def publish(m, pid):
-    record = len(m.published), m.memory(pid)[1]
+    record = m.record(pid, m.memory(pid)[1])
     m.word, m.published = (*m.word, record), (*m.published, record)
     let_go(m, pid)
 
 
 @steps("close")
 def close(m, pid):
-    """The open block to its place, and the next one is open."""
+    """The open block is written to its place, and the next one is open."""
     segment, offset = m.place
     m.write(segment, offset, m.word)
     m.go(pid, "raise", (*m.memory(pid), "begin", (segment, offset + 1 + len(m.word)), (), False))
@@ -206,7 +210,7 @@ def close(m, pid):
 def write_direct(m, pid):
     """Reserved, noted and written; the switch publishes it."""
     segment, offset = m.place
-    record = (len(m.published), m.memory(pid)[1])
+    record = m.record(pid, m.memory(pid)[1])
     m.reserved, m.direct = max(m.reserved, offset + 2), m.generation
     m.write(segment, offset, (record,))
     m.go(pid, "raise", (*m.memory(pid), "unlock", (segment, offset + 2), (record,), False))
@@ -214,7 +218,7 @@ def write_direct(m, pid):
 
 @steps("clean")
 def clean(m, pid):
-    """Retention has removed what was sealed. The note of the last roll goes first."""
+    """Retention has removed the sealed segments. The note of the last roll goes first."""
     m.files = tuple(file for file in m.files if file[0] >= m.place[0])
     if not m.wrong("a count leaves the note of the last roll"):
         m.rolling = -1
@@ -254,7 +258,7 @@ def name_file(m, pid):
     first = len(m.published)
     if first in [file[0] for file in m.files]:
         raise Violation(f"{first} is in the way of a roll")
-    records = ((first, hour),) if call == "own file" else ()
+    records = (m.record(pid, hour),) if call == "own file" else ()
     m.set_file(first, 1 + CAPACITY, ())
     if records:
         m.write(first, 0, records)
@@ -349,7 +353,7 @@ class Derived(SmallModel):
         if m.reserved < (m.limit() if m.word else m.place[1]) and not m.wrong(ZEROES):
             raise Violation(f"allocated to {m.reserved}, and the open block {m.word} begins at {m.place}")
         for segment, _, _ in m.files:
-            if segment <= m.place[0] and len({hour for _, hour in m.records_in(segment)}) > 1:
+            if segment <= m.place[0] and len({record[1] for record in m.records_in(segment)}) > 1:
                 raise Violation(f"segment {segment} has records of two hours: {m.records_in(segment)}")
         oldest = min(file[0] for file in m.files)
         found = tuple(r for file in m.files if file[0] <= m.place[0] for r in m.records_in(file[0]))
