@@ -18,10 +18,10 @@ class Adopting(Small):
         "generation",
         "published",
         "open",  # first sequence of the open segment
-        "owner",  # who has the append lock, living or dead
+        "owner",  # thread that has the append lock, living or dead
         "files",  # (sequence that its header names, its records) of each
         "names",  # (first sequence, inode) of the segments
-        "maybe",  # and what of names a power loss may bring back
+        "maybe",  # these, and the names that a power loss may bring back
         "links",  # processes that have linked the file under a name of theirs
         "threads",
         "kills",
@@ -30,7 +30,7 @@ class Adopting(Small):
     values = staticmethod(attrgetter(*FIELDS))
 
     def count_names(self):
-        """Of the file: its owner's, those that are being completed, and those of segments."""
+        """How many the file has: its owner's, those that are being completed, and those of segments."""
         return 1 + len(self.links) + sum(inode == 0 for _, inode in self.names)
 
 
@@ -47,7 +47,7 @@ class AdoptingModel(SmallModel):
         return 0, ("first",), 0, None, files, name, name, frozenset(), self.first_threads(), self.kills
 
     def check(self, m):
-        """What a reader finds, by the names and up to the end that the page says."""
+        """A reader finds the published records by the names, up to the end that the page says."""
         starts = sorted(name for name in m.names if name[0] <= m.open)
         for (start, inode), (end, _) in zip(starts, [*starts[1:], (len(m.published), None)]):
             named, records = m.files[inode]
@@ -73,7 +73,7 @@ def take_lock(m, pid, then, memory=()):
 
 @step("repair")
 def repair(m, pid):
-    """The file that has the name which the next segment needs, and is not open, goes."""
+    """A file that has the name of the next segment, and is not open, is removed."""
     if not m.wrong("a takeover leaves the file of a killed call"):
         m.names = frozenset(name for name in m.names if name[0] <= m.open)
     m.go(pid, "repair name", m.memory(pid))
@@ -171,7 +171,7 @@ def give_up(m, pid):
 
 @step("complete")
 def complete(m, pid):
-    """Its headers, and synced."""
+    """The headers are written, and the file is synced."""
     _, start = m.memory(pid)
     m.files = put(m.files, 0, (start, m.files[0][1]))
     m.go(pid, "lock to adopt", m.memory(pid))

@@ -23,7 +23,7 @@ class Cleaning(Small):
         "firsts",  # and every value that a power loss may leave there
         "position",  # sequence of the subscriber's next record,
         "positions",  # and every value that a power loss may leave there
-        "table",  # who has the lock of the table
+        "table",  # process that has the lock of the table
         "threads",
         "kills",
     )
@@ -50,7 +50,7 @@ class CleaningModel(SmallModel):
             m.table = None
 
     def check(self, m):
-        """What a power loss at this moment may leave."""
+        """A power loss at this moment leaves nothing wrong."""
         if self.keeps and max(m.firsts) > segment_of(min(m.position, *m.positions)):
             raise Violation(f"a record that the subscriber wants is gone: {m.positions}, from {m.firsts} on")
         missing = set(range(min(m.firsts), m.end)) - m.files
@@ -65,7 +65,7 @@ class CleaningModel(SmallModel):
 
 
 def number(segment):
-    """Of its record."""
+    """The sequence of its record."""
     return segment if segment < 2 else segment + 1
 
 
@@ -74,7 +74,7 @@ def end_of(segment):
 
 
 def segment_of(sequence):
-    """That has the first record at or behind it."""
+    """The segment that has the first record at or behind it."""
     return sequence if sequence < 2 else max(sequence - 1, 2)
 
 
@@ -90,7 +90,7 @@ def roll(m, pid):
 
 @step("commit")
 def commit(m, pid):
-    """Of the next record. Without the table's lock, for it goes forward."""
+    """The position moves behind the next record. Without the table's lock, for it moves forward."""
     segment = segment_of(m.position)
     if segment < m.end - 1:
         m.position = end_of(segment)
@@ -125,7 +125,7 @@ def unlock(m, pid):
 
 @step("clean")
 def look(m, pid):
-    """Under the lock of the table. Whoever was killed half way has left files that are counted once more."""
+    """Under the lock of the table. A process that was killed half way has left files, which are counted once more."""
     if m.table is not None:
         return False
     m.table = m.model.process(pid)
@@ -168,7 +168,7 @@ def sync_bounds(m, pid):
 
 @step("unlink")
 def unlink(m, pid):
-    """One after the other. That a power loss brings one back does no harm: bounds says that it is gone."""
+    """One after the other. A power loss may bring one back, which does no harm: bounds says that it is gone."""
     target = m.memory(pid)
     if min(m.files) >= target:
         return unlock(m, pid)
@@ -230,7 +230,7 @@ def open_segment(m, pid):
 
 @step("read")
 def read(m, pid):
-    """The file that it has open it can read, removed or not."""
+    """It can read the file that it has open, removed or not."""
     segment, sequence = m.memory(pid)
     if segment == m.end - 1:
         return False
@@ -243,7 +243,7 @@ def read(m, pid):
 
 @step("next")
 def open_next(m, pid):
-    """The names as it has listed them; the first one that is there still."""
+    """Of the names that it has listed, the first one that is still there."""
     segment, sequence, names = m.memory(pid)
     if not names:
         if m.wrong("a reader that finds all of what it has listed gone does not look at bounds"):

@@ -1,4 +1,4 @@
-"""An fdatasync that fails: which descriptor is told, who may die having been told, and what the next to open does.
+"""An fdatasync that fails: the kernel tells one descriptor, its process may die before it tells the others, and another opens.
 
 A small model of its own: one file, appending is one step and one block. The kernel tells of a failed write-back once for
 each open file description that was open then, and calls the pages clean; it may still read them, or not. A descriptor
@@ -150,8 +150,8 @@ def begin(m, pid):
 
 @step("borrow")
 def borrow(m, pid):
-    """The kept descriptor is told once, whoever uses it: so one thread at a time uses it, and the others each open one of
-    their own."""
+    """The kernel tells the kept descriptor once, in whatever thread: so one thread at a time uses it, and the others each
+    open one of their own."""
     end, number = m.memory(pid)
     process = m.model.process(pid)
     kept = m.kept[process]
@@ -168,7 +168,7 @@ def borrow(m, pid):
 
 @step("write again")
 def write_again(m, pid):
-    """What stood there before it was opened, and may have been lost before: the same bytes once more, through it."""
+    """Blocks that were there before it was opened may have been lost before: their bytes are written once more, through it."""
     end, number, (_, doubtful, opened), mine = m.memory(pid)
     if m.wrong(FIRST):
         doubtful = end if m.first not in (0, number) and opened >= m.first else 0
@@ -201,7 +201,7 @@ def fail_in_fdatasync(m, pid):
 
 @step("told")
 def be_told(m, pid):
-    """What all threads that wait for the same pages come to one after the other, each with its descriptor."""
+    """All threads that wait for the same pages come here one after the other, each with its descriptor."""
     end, number, mine = m.memory(pid)
     process = m.model.process(pid)
     heard = m.kept[process][0] if mine == SHARED else mine
@@ -251,7 +251,7 @@ def leave(m, pid):
 
 @step("promise")
 def promise(m, pid):
-    """Whoever told of a failure before this one opened its descriptor has told it in the page."""
+    """A failure that was told to another descriptor, before this one was opened, is in the page by now."""
     if m.error and not m.wrong("a sync does not look at sync_error again"):
         return m.go(pid, "end failed")
     end, number = m.memory(pid)
@@ -263,7 +263,7 @@ def promise(m, pid):
 
 @step("end")
 def end_sync(m, pid):
-    """Whoever died before this leaves the two numbers apart, for good."""
+    """A thread that dies before this leaves the two numbers apart, for good."""
     m.ended += 1
     if m.word == pid or m.first == m.memory(pid):
         m.first = 0
@@ -303,8 +303,8 @@ def look_around(m, pid):
 
 @step("alone: copy")
 def copy(m, pid):
-    """What follows the synced mark, into a new file. Up to the first that cannot be read: what comes behind was promised to
-    nobody, and is lost."""
+    """The blocks behind the synced mark go into a new file, up to the first one that cannot be read. Those behind it were
+    promised to nobody, and are lost."""
     readable = m.blocks
     if "g" in m.blocks:
         readable = m.blocks[: m.blocks.index("g")]

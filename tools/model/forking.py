@@ -1,7 +1,7 @@
-"""A fork beside threads that open and close the lock file: which descriptors the child has, and what it may do with them.
+"""A fork beside threads that open and close the lock file: the descriptors that the child has, and its use of them.
 
 A small model of its own. A lock belongs to the open file description: it is held until the last descriptor of that is
-closed, in whatever process, or until any of them unlocks it. What is opened without the GIL is one step each, but for the
+closed, in whatever process, or until any of them unlocks it. Each file that is opened without the GIL is a step, but for the
 mutex that a fork waits for.
 """
 
@@ -122,7 +122,7 @@ def use(m, pid):
 
 @step("close")
 def close(m, pid):
-    """And off the list, in one step for a fork, and for who is given the number next."""
+    """The number comes off the list too. For a fork that is one step, and for a thread that is given the number next."""
     if m.mutex is not None:
         return False
     if not m.wrong("what is closed is taken off the list first, in a step of its own"):
@@ -155,7 +155,7 @@ def over(m, pid):
 
 @step("fork")
 def prepare_to_fork(m, pid):
-    """What runs in front of the fork; threads that open or close wait."""
+    """Runs in front of the fork; threads that open or close wait."""
     if not take_mutex(m, pid):
         return False
     m.go(pid, "fork now")

@@ -106,7 +106,7 @@ def followed(bodies):
 
 
 def of_files(m):
-    """What whoever finds no valid page computes: the prefix, and what the buffer adds to it."""
+    """Where there is no valid page: the prefix, and the records that the buffer adds to it."""
     return with_bodies(m, m.open[2], scan(m))
 
 

@@ -1,6 +1,6 @@
-"""What one process has of a journal, from its opening to its closing: users, calls, the thread that keeps it up.
+"""A journal in one process, from its opening to its closing: users, calls, the thread that keeps it up.
 
-A small model of its own. The threads are those of one process: whatever a thread does between two moments at which it lets
+A small model of its own. The threads are those of one process: all that a thread does between two moments at which it lets
 the GIL go is one step. Another process may hold the opening lock meanwhile.
 """
 
@@ -72,7 +72,7 @@ def free_gate(m, _):
 
 
 def touch(m, at):
-    """What a call does between letting the GIL go and taking it again."""
+    """A call reads the page without the GIL."""
     if not m.get(at)["mapped"]:
         raise Violation("a call reads the page, which is not mapped any more")
 
@@ -93,7 +93,7 @@ def attach(m, pid):
     found = m.get(at)
     if found["life"] == OPENING:
         return False  # waits
-    if found["life"] == OPEN or m.wrong("an entry is used whatever it is at"):
+    if found["life"] == OPEN or m.wrong("an entry is used in whatever state it is"):
         m.set(at, users=found["users"] + 1)
         m.has = put(m.has, pid, at)
         return m.next_call(pid)
@@ -164,7 +164,7 @@ def start_upkeep(m, at):
 
 @step("unpin")
 def unpin(m, pid):
-    """The last call to end closes what was given back meanwhile."""
+    """The last call to end closes it, if it was given back meanwhile."""
     at = m.memory(pid)
     if not m.wrong("a call does not pin") or pid >= len(m.model.programs):
         pin(m, at, -1)
@@ -258,10 +258,10 @@ def close_if_last(m, pid, at):
     found = m.get(at)
     if found["users"] or found["life"] not in ((OPEN, CLOSING) if m.wrong(NO_STATE) else (OPEN,)):
         return False
-    if found["pins"] and not m.wrong("who gives it back closes it whatever is under way"):
+    if found["pins"] and not m.wrong("the thread that gives it back closes it beside a call"):
         return False
     m.set(at, life=CLOSING, worker=pid)
-    if m.registry == at and not m.wrong("an entry is used whatever it is at"):
+    if m.registry == at and not m.wrong("an entry is used in whatever state it is"):
         m.registry = None
     m.go(pid, "close", at)
     return True
@@ -319,8 +319,8 @@ def wrong(mistake, *programs, **options):
 MISTAKES = [
     wrong(NO_STATE, A + C + X),
     wrong("a call does not pin", A + C + X, F),
-    wrong("who gives it back closes it whatever is under way", A + C + X, A + C + X),
+    wrong("the thread that gives it back closes it beside a call", A + C + X, A + C + X),
     wrong("the last call to end leaves it to others", A + C + X),
     wrong("it is in the registry once it is open", A + C + X, A + C + X),
-    wrong("an entry is used whatever it is at", A + C + X, A + C + X),
+    wrong("an entry is used in whatever state it is", A + C + X, A + C + X),
 ]

@@ -3,7 +3,7 @@ watched by a reader that changes nothing. A second power loss may come between a
 
 A small model of its own: appending is one step, and each number has the value (number, life), where a life is all
 between two power losses. The first power loss has left any mixture of whole and torn blocks behind the mark, and any image
-of the body. Or only processes have died, and whoever opens was told another boot id; a write-out may have been killed or
+of the body. Or only processes have died, and the process that opens was told another boot id; a write-out may have been killed or
 have failed behind its pwrite, and the open block has taken more records since.
 """
 
@@ -148,7 +148,7 @@ class RecoveryModel:
         )
 
     def only_processes_died(self, shorter, closing):
-        """Whoever opens was told another boot id. A block of one record stands in the place of a longer body, or none."""
+        """The process that opens was told another boot id. A block of one record stands in the place of a longer body, or none."""
         bodies = (FIRST_LIFE[1:3], FIRST_LIFE[3:]) if closing else (FIRST_LIFE[1:],)
         content = 0, BLOCKS[: 1 + shorter]
         disk = frozenset([content, (0, BLOCKS[:1]), (0, (BLOCKS[0], None))])
@@ -434,7 +434,7 @@ def read(m, _):
         m.reader = "body", False, (scan(m), m.files)
     elif pc == "body":
         scanned, files = found
-        now, m.files = m.files, files  # what it keeps of the last block it has from there
+        now, m.files = m.files, files  # the reader keeps the last block as it was there
         records = with_bodies(m, m.open[2], scanned)
         m.files = now
         take(m, records)

@@ -1,4 +1,4 @@
-"""What the small models have in common: threads that carry out calls one step at a time, and SIGKILL.
+"""Common to the small models: threads that carry out calls one step at a time, and SIGKILL.
 
 Such a model is a dataclass that says which `Fields` its states have, which `STEPS` there are, and how it starts. A thread
 is (what comes next, number of the call, what it remembers); each of its steps is one function.
@@ -84,7 +84,7 @@ class SmallModel:
             yield name, False, partial(self.perform, state, function, None)
 
     def others(self, _):
-        """What happens without a thread: (name, function)."""
+        """Events without a thread: (name, function)."""
         return ()
 
     def perform(self, state, function, pid):
@@ -105,7 +105,7 @@ class SmallModel:
         self.died(m, process)
 
     def died(self, m, process):
-        """What the kernel takes back from the dead."""
+        """The kernel takes back what the process had."""
 
     def visit(self, state):
         if state is not None:

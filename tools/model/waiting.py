@@ -1,8 +1,8 @@
 """Which call waits for which lock while it has which: an order that all keep, and no wait without an end.
 
 A small model of its own: a call is the locks that it takes and frees, and any three calls of three processes come together.
-One of them is stopped at any moment, for good. All the others end: with what they came for, or, where they wait for what the
-stopped one has, once their lock_timeout has passed.
+One of them is stopped at any moment, for good. All the others end: their call is done, or it waits for a lock of the
+stopped one until its lock_timeout has passed.
 """
 
 from functools import partial
@@ -12,9 +12,9 @@ from operator import attrgetter
 from small import OVER, Small, SmallModel, Steps
 from world import Violation, put
 
-# From the outermost on: whoever waits for one has none of those behind it, nor that one itself.
+# From the outermost on: a thread that waits for one has none of those behind it, nor that one itself.
 ORDER = ("opening", "table", "copies", "sync", "append", "write", "bounds")
-LAST = ("append", "write", "bounds")  # who has one of these waits for nothing
+LAST = ("append", "write", "bounds")  # a thread that has one of these waits for nothing
 # "?": it is taken if it is free, and nobody waits. "|": a wait that another way goes on after.
 CALLS = {
     "append": ("+append", "-append"),
@@ -43,8 +43,8 @@ WRONG_CALLS = {
         "append": ("+append", "+write", "-append", "-write"),
         "sync": ("|sync", "+write", "+append", "-append", "-write", "-sync"),
     },
-    "a commit waits for who cleans": {"commit": ("+table", "+bounds", "-bounds", "-table")},
-    "a sync waits for who has the sync word": {"sync": ("!sync", "+append", "-append", "-sync")},
+    "a commit waits for a process that cleans": {"commit": ("+table", "+bounds", "-bounds", "-table")},
+    "a sync waits for the holder of the sync word": {"sync": ("!sync", "+append", "-append", "-sync")},
     "a lease waits without a limit": {"append": ("+append", "-append", "!bounds", "-bounds")},
     "an opening waits without a limit": {"open": ("!opening", "+bounds", "-bounds", "-opening")},
 }
@@ -91,7 +91,7 @@ class WaitingModel(SmallModel):
         return {**CALLS, **WRONG_CALLS.get(self.wrong, {})}
 
     def moves(self, state):
-        """Who is stopped takes no step."""
+        """The stopped one takes no step."""
         if state is None:
             for calls in combinations_with_replacement(CALLS, len(self.programs)):
                 yield " and ".join(calls), True, partial(self.begin, calls)
