@@ -24,26 +24,27 @@ class Result:
 def explore(model):
     """States are remembered by their 64-bit hash, each with its parent's."""
     began, state, name = time.monotonic(), model.start(), ""
-    start, parents, todo = state, {hash(state): None}, deque([state])
+    start, key, parents, todo = state, hash(state), {hash(state): None}, deque([(state, hash(state))])
     try:
         model.visit(start)
         while todo:
-            state, moved, name = todo.popleft(), False, ""
+            (state, key), moved, name = todo.popleft(), False, ""
             for move in model.moves(state):
                 name, counts, perform = move
                 after = perform()
                 if after is None:
                     continue
                 moved |= counts
-                if hash(after) not in parents:
-                    parents[hash(after)] = hash(state)
-                    todo.append(after)
+                reached = hash(after)
+                if reached not in parents:
+                    parents[reached] = key
+                    todo.append((after, reached))
                     model.visit(after)
             name = ""
             if not moved and model.stuck(state):
                 raise Violation("deadlock: nobody can ever go on")
     except Violation as violation:
-        steps = (*trace(model, start, parents, hash(state)), name)
+        steps = (*trace(model, start, parents, key), name)
         return Result(len(parents), time.monotonic() - began, violation, steps)
     return Result(len(parents), time.monotonic() - began, None, ())
 

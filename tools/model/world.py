@@ -32,9 +32,16 @@ class State:
 
     __slots__ = ()
 
+    def __init_subclass__(cls):
+        """One assignment of all fields: a loop over their names takes a third of the time of a check."""
+        fields = getattr(cls, "FIELDS", ())
+        if fields:
+            scope = {}
+            exec(f"def fill(self, values): {', '.join(f'self.{name}' for name in fields)}, = values", scope)
+            cls.fill = scope["fill"]
+
     def __init__(self, values):
-        for name, value in zip(self.FIELDS, values):
-            setattr(self, name, value)
+        self.fill(values)
 
     def freeze(self):
         return self.values(self)
