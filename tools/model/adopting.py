@@ -7,7 +7,7 @@ first is that file.
 
 from operator import attrgetter
 
-from small import OVER, Small, SmallModel, Steps
+from small import Small, SmallModel, Steps
 from world import Violation, put
 
 ADOPTED = "adopted"  # the one record of the file
@@ -62,15 +62,6 @@ class AdoptingModel(SmallModel):
                 raise Violation(f"power loss: the file of a killed call is back at {start}, of {m.published}")
 
 
-def take_lock(m, pid, then, memory=()):
-    """False where somebody living has it; from a dead one it comes with what that one left half done."""
-    if m.owner is not None and m.threads[m.owner][0] not in OVER:
-        return False
-    left = m.owner is not None
-    m.owner = pid
-    m.go(pid, "repair" if left else then, (then, memory) if left else memory)
-
-
 @step("repair")
 def repair(m, pid):
     """A file that has the name of the next segment, and is not open, is removed."""
@@ -96,7 +87,7 @@ def unlock(m, pid):
 
 @step("append")
 def lock_to_append(m, pid):
-    return take_lock(m, pid, "write")
+    return m.take_lock(pid, "write")
 
 
 @step("write")
@@ -113,7 +104,7 @@ def write(m, pid):
 
 @step("roll")
 def lock_to_roll(m, pid):
-    return take_lock(m, pid, "turn")
+    return m.take_lock(pid, "turn")
 
 
 @step("turn")
@@ -179,7 +170,7 @@ def complete(m, pid):
 
 @step("lock to adopt")
 def lock_to_adopt(m, pid):
-    return take_lock(m, pid, "rename", m.memory(pid))
+    return m.take_lock(pid, "rename", m.memory(pid))
 
 
 @step("rename")

@@ -69,16 +69,6 @@ def state_found(m):
     return blocks[end - 1] if end <= len(blocks) else None
 
 
-def take_lock(m, pid, then, memory=()):
-    """False where somebody living has it; from a dead one it comes with what that one left half done."""
-    if m.owner is not None and m.threads[m.owner][0] != "gone":
-        return False
-    left = m.owner is not None
-    m.owner = pid
-    m.go(pid, "repair" if left else then, (then, memory) if left else memory)
-    return None
-
-
 def descriptor(m, pid):
     """Under the lock. Of the open segment's file, opened by its name where another one may have that by now."""
     process = m.model.process(pid)
@@ -114,7 +104,7 @@ def finish_even(m, pid):
 
 @step("store")
 def lock_to_store(m, pid):
-    return take_lock(m, pid, "write")
+    return m.take_lock(pid, "write")
 
 
 @step("write")
@@ -143,7 +133,7 @@ def switch(m, pid):
 def read_page(m, pid):
     """Without the lock: generation and incarnation, then place and file, then both once more."""
     if m.incarnation % 2:
-        return take_lock(m, pid, "settled")
+        return m.take_lock(pid, "settled")
     m.go(pid, "read file", (m.generation, m.incarnation, m.end))
     return None
 
@@ -174,7 +164,7 @@ def prepare(m, pid):
 
 @step("lock to replace")
 def lock_to_replace(m, pid):
-    return take_lock(m, pid, "note", m.memory(pid))
+    return m.take_lock(pid, "note", m.memory(pid))
 
 
 @step("note")

@@ -36,6 +36,16 @@ class Small(State):
     def go(self, pid, pc, memory=()):
         self.threads = put(self.threads, pid, (pc, self.threads[pid][1], memory))
 
+    def take_lock(self, pid, then, memory=()):
+        """The append lock, where `owner` is a field. False where a living thread has it; with that of a dead one comes what it
+        left half done."""
+        left = self.owner is not None
+        if left and self.threads[self.owner][0] != "gone":
+            return False
+        self.owner = pid
+        self.go(pid, "repair" if left else then, (then, memory) if left else memory)
+        return None
+
     def next_call(self, pid):
         """The call has returned."""
         call = self.threads[pid][1] + 1
