@@ -16,7 +16,7 @@ from jlog._core.iterate import RecordIterator, ValueIterator
 from jlog._core.lock import NEVER, Deadline
 from jlog._core.record import Record, RecordBatch
 from jlog.damage import Damage, skip_damage
-from jlog.errors import JournalClosed, JournalError, PositionLost
+from jlog.errors import CorruptJournal, JournalClosed, JournalError, PositionLost
 from jlog.filesystem import is_url, journal_path
 from jlog.holes import Holes
 from jlog.meta import read_meta
@@ -137,7 +137,17 @@ class Reader:
                     f"{self._path}: subscriber {self._name!r} stands at {sequence}, behind the journal's end: the journal "
                     f"was replaced by an older one; `jlogtool subscriber set` moves the subscriber"
                 ) from None
-            self._cursor.seek(min(sequence, self._cursor.next_sequence))
+            self._seek_before_the_end(min(sequence, self._cursor.next_sequence))
+
+    def _seek_before_the_end(self, sequence: int) -> None:
+        """To where records are, or the end is, for certain. CorruptJournal where the blocks do not reach that far."""
+        try:
+            self._cursor.seek(sequence)
+        except ValueError as error:
+            page = os.path.join(self._path, "precommit")
+            raise CorruptJournal(
+                page, 0, f"it says that records go on behind the last block: {error}"
+            ) from None
 
     def __repr__(self) -> str:
         return f"<jlog.Reader {self._path!r} {self._name or 'anonymous'}>"
@@ -230,13 +240,13 @@ class Reader:
                 break
             found += reversed(self._read_between(before, end))
             end = before
-        self._cursor.seek(end)
+        self._seek_before_the_end(end)
         return found
 
     def _read_between(self, start: int, end: int) -> list[Record]:
         """All of them: damage in between raises, however much stands before it."""
         records: list[Record] = []
-        self._cursor.seek(start)
+        self._seek_before_the_end(start)
         while self.position < end:
             batch = self._cursor.read(end - self.position, 64 << 20)
             if not len(batch):

@@ -310,7 +310,9 @@ def test_a_position_with_any_number_in_it_is_damage_or_is_right(journal, kind, n
 # --- Segments and their indexes --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 2**32, 2**61, NONE // 24 + 3, NONE])
+@pytest.mark.parametrize(
+    "count", [0, 1, 3, 2**32, 2**61, 2**61 + 1, 2**61 + 2, 2**62 + 2, NONE // 24 + 3, NONE]
+)
 def test_an_index_that_counts_what_it_has_not_is_built_anew(journal, count):
     index = journal / f"{0:020d}.idx"
     assert index.exists()
@@ -510,6 +512,19 @@ def test_a_slot_with_any_number_in_it_is_no_place_or_is_right(killed, name, numb
     for parity in (0, 1):
         set_slot(killed, parity, **{name: number})
     outcomes(killed)
+
+
+def test_an_empty_open_block_that_claims_a_later_place_is_no_end_to_read_backward_from(journal):
+    """The page is believed, as behind killed writers: its open block begins with a number that nothing leads up to."""
+    found = (journal / "precommit").stat()
+    hostile.write_at(journal / "precommit", 48, struct.pack("<QQ", found.st_dev, found.st_ino))
+    for parity in (0, 1):
+        set_slot(journal, parity, first_sequence=96)
+    with jlog.Reader(journal, start="end") as reader:
+        assert reader.position == 96
+        with pytest.raises(jlog.CorruptJournal, match="precommit"):
+            reader.read_backward(3)
+    outcomes(journal)
 
 
 @pytest.mark.parametrize("capacity", [0, 7, 8, 4095, 4097, 1 << 20, 1 << 30, 2**32 - 1])
