@@ -384,10 +384,11 @@ def end_of_content(int fd, start, end) -> int:
         at = next_data(fd, hole)
     for first, last in reversed(found):
         while last > first:
-            piece = read_whole(fd, min(1 << 20, last - first), max(first, last - (1 << 20))).rstrip(b"\0")
+            begin = max(first, last - (1 << 20))
+            piece = read_whole(fd, last - begin, begin).rstrip(b"\0")
             if piece:
-                return max(first, last - (1 << 20)) + len(piece)
-            last = max(first, last - (1 << 20))
+                return begin + len(piece)
+            last = begin
     return start
 
 
