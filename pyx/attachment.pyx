@@ -126,7 +126,7 @@ cdef class Attachment(Syncer):
     # --- Who uses it --------------------------------------------------------------------------------------------
 
     cdef enter(self, uint64_t capacity, Deadline deadline):
-        """Opens it, as its first user, for all that wait for that."""
+        """Opens it as its first user. The threads that wait in join() go on afterwards, also where that has failed."""
         try:
             with naming(self.path):
                 self.take_part(capacity, deadline)
@@ -141,7 +141,8 @@ cdef class Attachment(Syncer):
             self.opened.release()
 
     cdef bint join(self, Deadline deadline) except -1:
-        """As one more user; False where that is too late. Waits while another thread opens it."""
+        """Adds one user. Waits while another thread opens it. False where the caller has to look it up again: it was opened a
+        moment ago, could not be opened, or closes."""
         if self.life == OPEN:
             self.users += 1
             return True
@@ -154,7 +155,7 @@ cdef class Attachment(Syncer):
         return False
 
     cdef leave(self, bint wait, Deadline deadline):
-        """As a user. The last one stops the thread that keeps it up, and closes it where no call is under way."""
+        """Takes one user away. The last one stops the upkeep thread, and closes the attachment unless a call is under way."""
         self.users -= 1
         if self.users != 0:
             return
@@ -170,7 +171,7 @@ cdef class Attachment(Syncer):
                     self.finish(deadline)
 
     cdef finish(self, Deadline deadline):
-        """Nobody uses it, and no call is under way."""
+        """Closes it. The caller has seen that nobody uses it, and that no call is under way."""
         self.life, self.worker = CLOSING, PyThread_get_thread_ident()
         self.unregister()
         try:
@@ -216,7 +217,7 @@ cdef class Attachment(Syncer):
             self.first = alone
 
     def opening(self, Deadline deadline not None):
-        """Holds what one at a time may: opening, changing options, closing as the last."""
+        """A context for what only one thread of one process may do at a time: open, change options, close as the last."""
         return self.lock_file.held(OPEN_BYTE, deadline=deadline, what="was opening, changing or closing it",
                                    mutex=self.opening_mutex)
 
@@ -413,7 +414,7 @@ cdef class Attachment(Syncer):
             pass
 
     cdef let_go(self):
-        """Everything that it has open, whatever of that there is. What it has locked is free then."""
+        """Closes everything that it has open, also where its opening has failed halfway. That frees what it has locked."""
         self.drop(self.spare)
         self.spare = NULL
         if self.lock_file is not None:

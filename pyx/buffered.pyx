@@ -194,7 +194,7 @@ cdef object body_at(Precommit precommit, const jlog_page *page, segment, place):
 
 
 def is_longer(bytes body not None, block not None) -> bool:
-    """Whether the body of a Block's place has its records, and more."""
+    """Whether the body at a Block's place has all records of the block, and more."""
     return (len(body) > JLOG_BASE_BYTES + block.raw_bytes
             and begins_with(<const uint8_t *> body, len(body), block.base_time_us, block.raw_bytes, block.raw_crc))
 

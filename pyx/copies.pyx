@@ -61,7 +61,7 @@ cdef bint is_structure(const uint8_t *copy, size_t size, const char *magic) noex
 
 
 cdef bint makes_sense(const uint8_t *copy, size_t size) noexcept nogil:
-    """Whether what it states can be so. Of this version alone: a newer one may mean something else."""
+    """Whether its numbers can be right. It looks at this version alone: in a newer one they may mean something else."""
     if size == sizeof(jlog_bounds):
         return jlog_bounds_valid(<const jlog_bounds *> copy)
     return jlog_position_valid(<const jlog_position *> copy)

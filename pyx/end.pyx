@@ -144,7 +144,8 @@ cdef class JournalEnd:
 
     def compute(self):
         """Nobody has the journal open in this boot, and perhaps nobody may write here: the same end that a recovery
-        would find, and nothing is changed. What of it may be in the page cache only nobody knows: durable is what says so."""
+        would find, and nothing is changed. Nobody knows which of it is in the page cache alone, so
+        only what the files call durable counts as durable."""
         segments = list_segments(self.path)
         JLOG_FAILPOINT(b"end.listed")
         newest = os.path.join(self.path, segment_name(segments[-1])) if segments else self.path

@@ -119,7 +119,7 @@ cdef class LockFile:
             jlog_close_now(self.fd)
 
     def close(self):
-        """Once: by the last call that is at work with the descriptor, where there is one."""
+        """Closes the descriptor; where calls are at work with it, the last of them does that when it ends."""
         self.closed = True
         if self.uses == 0:
             if self.fd >= 0 and self.process[0] == self.token:

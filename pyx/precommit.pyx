@@ -178,14 +178,14 @@ cdef class Precommit:
         return True
 
     cdef int believe_boot(self) except -1:
-        """After a slot was seen to be held: whatever the page says from then on was said in this boot."""
+        """To be called once a writer was seen to hold its slot: whatever the page says after that was written in this boot."""
         cdef bytes found = read_whole(self.fd, 16, JLOG_BOOT_ID_OFFSET)
         if len(found) == 16:
             memcpy(self.believed_boot, <const uint8_t *> found, 16)
         return 0
 
     cdef int identify_beside_writers(self) except -1:
-        """What the mapped page is while one of them is known to hold its slot."""
+        """What identify() says of the mapped page while a writing process is known to hold its slot."""
         self.believe_boot()
         return self.identify(self.page)
 

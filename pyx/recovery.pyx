@@ -361,7 +361,8 @@ def write_unsynced_again(directory, bytes uuid not None, bounds) -> None:
 
 
 cdef int _write_whole_blocks(SegmentFile file, uint64_t offset, int fd) except -1:
-    """From this offset on, wherever they begin. 0: with the segment's header."""
+    """Writes every whole block from this offset on to its place again, those behind damage too. Offset 0: also the segment's
+    header."""
     if offset == 0:
         header = read_whole(file.fd, SEGMENT_HEADER_BYTES, 0)
         _check(jlog_write_at(fd, <const uint8_t *> <bytes> header, len(header), 0), file.path)
@@ -376,7 +377,7 @@ cdef int _write_whole_blocks(SegmentFile file, uint64_t offset, int fd) except -
 
 
 cdef uint64_t _write_block(SegmentFile file, uint64_t offset, int fd) except 0:
-    """The block that was read last. Returns where it ends."""
+    """Writes the block that was read last. Returns where it ends."""
     _check(jlog_write_at(fd, <const uint8_t *> &file.header, sizeof(file.header), offset), file.path)
     offset += sizeof(file.header)
     _check(jlog_write_at(fd, file.body, file.header.stored_bytes, offset), file.path)
@@ -405,8 +406,8 @@ def copy_segment(SegmentFile file not None, uint64_t end) -> None:
 
 
 def write_again(directory, segment, bytes uuid not None, end, fd, durable_end) -> None:
-    """The same bytes through this descriptor, which makes them dirty, and their fate its own: of what is not durable. `end`: 0
-    for a sealed one."""
+    """Writes the blocks that are not durable once more through this descriptor. Then they are dirty, and the kernel tells this
+    descriptor how their write-back ends. `end`: 0 for a sealed segment."""
     file = SegmentFile(directory, segment, uuid)
     if end == 0:
         following = min(name for name in list_segments(directory) if name > segment)
@@ -415,8 +416,8 @@ def write_again(directory, segment, bytes uuid not None, end, fd, durable_end) -
 
 
 def write_blocks(SegmentFile file not None, uint64_t end, int fd, uint64_t durable_end=0) -> None:
-    """Its header and its blocks up to `end`, each checked, at the same places of another descriptor; of the blocks those that
-    reach behind `durable_end`."""
+    """Writes the segment's header, and of its blocks up to `end` those that reach behind `durable_end`, to the same places of
+    another descriptor. Every block up to `end` is checked."""
     cdef uint64_t offset = SEGMENT_HEADER_BYTES
     cdef bytes header = read_whole(file.fd, SEGMENT_HEADER_BYTES, 0)
     _check(jlog_write_at(fd, <const uint8_t *> header, len(header), 0), file.path)

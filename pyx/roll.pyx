@@ -169,8 +169,8 @@ cdef int open_prepared(Member member, Call *call, uint64_t offset, uint64_t end,
 
 
 cdef void note_sealed(jlog_page *page, uint64_t end) noexcept nogil:
-    """What the sealed segments will hold once the open one, whose blocks end here, is one of them. A takeover finds the
-    note of a roll that came as far as the switch; until the new one is whole there is none."""
+    """Notes what the sealed segments will hold once the open one, whose blocks end at `end`, is one of them. A takeover uses
+    the note of a roll that came as far as the switch. While the note is being written there is none."""
     jlog_store_release(&page.rolling, 0)
     jlog_store_release(&page.next_sealed_bytes, page.sealed_bytes + end)
     jlog_store_release(&page.rolling, page.generation)

@@ -184,7 +184,7 @@ cdef class Syncer(Caller):
         return jlog_load32_acquire(&page.sync_lock) != 0 and page.sync_leads == page.sync_stuck
 
     cdef bint take_sync_lock_from_dead(self) noexcept:
-        """Without waiting for an owner that lives."""
+        """Takes the sync word where its owner is dead. It does not wait for an owner that lives."""
         cdef uint32_t *word = &self.buffer.page.sync_lock
         cdef uint32_t owner = jlog_load32_acquire(word) & ~JLOG_WAITERS
         return 0 < owner <= JLOG_OWNERS_MAX and owner != self.buffer.owner and self.take_over(word, owner) == DONE
@@ -268,7 +268,7 @@ cdef class Syncer(Caller):
         return 0
 
     cdef int sync_files(self, uint64_t segment, uint64_t end) except -1:
-        """From the durable segment up to this one, which ends at `end`; and their names."""
+        """Syncs the segments from the durable one up to this one, which ends at `end`, and the directory with their names."""
         cdef jlog_page *page = self.buffer.page
         cdef int error = 0
         first = page.durable_segment

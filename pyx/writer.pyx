@@ -125,7 +125,7 @@ cdef class Writer:
         return f"<jlog.Writer {self.path!r} {state}>"
 
     cdef Deadline deadline(self):
-        """Of a call that begins now."""
+        """The deadline of a call that begins now."""
         return NEVER if self.lock_timeout is None else Deadline(self.lock_timeout)
 
     cdef int raise_if_closed(self) except -1:
