@@ -677,7 +677,9 @@ class Walk:
     def kept_segments(self) -> list[Segment]:
         contents, first = self.contents, self.contents.bounds.first_sequence
         found = []
-        for name in sorted(name for name in os.listdir(contents.path) if re.fullmatch(r"\d{20}\.seg", name)):
+        for name in sorted(
+            name for name in os.listdir(contents.path) if re.fullmatch(r"[0-9]{20}\.seg", name)
+        ):
             path = os.path.join(contents.path, name)
             # What a power loss has left of a roll is no part of the journal, nor what it has brought back of a segment that
             # retention had removed; a missing link is found by the walk, and below.
