@@ -134,8 +134,8 @@ def test_the_state_survives_a_power_loss_with_its_blocks(killed, tmp_path):
 
 
 def killed_behind_a_write_out(spawn, path, compression="none", again=None):
-    """Two processes, one behind the other: the first wrote its open block out and was killed before it switched, and the second
-    appends to it, till it is killed at the point `again`, or by a signal. Both with what they have acknowledged."""
+    """The first of two processes wrote its open block out and was killed before it switched. The second one appended to that
+    block, until it was killed at the point `again`, or by a signal. Returns what both have acknowledged."""
     first, second = spawn(), spawn()
     first.call("open_writer", "w", str(path), {**OPTIONS, "compression": compression})
     if compression == "none":

@@ -113,7 +113,9 @@ def test_who_makes_it_good_is_killed_too(victim, spawn, tmp_path, point, second)
     check_units(path, victim.acknowledged + third.acknowledged)
 
 
-def test_who_cannot_tell_whose_name_it_is_leaves_that_to_the_next(victim, spawn, tmp_path, raised_by):
+def test_a_process_that_cannot_tell_which_file_has_the_name_leaves_that_to_the_next(
+    victim, spawn, tmp_path, raised_by
+):
     path, taker, third = tmp_path / "j", spawn(), spawn()
     for child, name in ((taker, "taker"), (third, "third")):
         child.call("open_writer", name, str(path), {})

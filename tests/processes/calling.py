@@ -110,7 +110,7 @@ class Calls:
             shutil.rmtree(self.target, ignore_errors=True)
 
     def repair(self, journal: jlog.Journal) -> None:
-        """There is always somebody who writes or subscribes: it says so, and waits for nobody."""
+        """There is always a process that writes or subscribes: the call says so, and waits for nobody."""
         try:
             journal.repair(dry_run=True)
         except jlog.SubscriberBusy as error:

@@ -1,5 +1,5 @@
 """A process's part in a journal, from its opening to its closing, beside its own threads and forks: it is closed once, by
-the last that uses it, and takes nothing of anybody else's along."""
+the last that uses it, and nothing of anybody else's is closed with it."""
 
 import os
 

@@ -14,7 +14,7 @@ from crash.tampering import another_boot, copy, copy_of_killed
 from processes.units import check_units, read_all, values_of
 
 SMALL = {"precommit": 4 << 10, "segment_bytes": 64 << 10, "sync": "none"}
-# In a mount namespace of its own, and without a process more.
+# In a mount namespace of its own; `exec` makes it the same process.
 ANOTHER_BOOT = ("unshare", "-m", "sh", "-c", 'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"')
 NO_BOOT = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs "$0" /proc && exec "$@"')
 
@@ -129,7 +129,7 @@ def test_of_a_page_that_is_not_current_only_what_is_known_to_be_synced_is_durabl
     assert jlog.Journal(found).stats().durable_end == 5
 
 
-def test_who_opens_alone_under_another_boot_id_loses_nothing_and_gives_no_number_twice(
+def test_whoever_opens_alone_under_another_boot_id_loses_nothing_and_gives_no_number_twice(
     writer, spawn, path, other
 ):
     before = read_all(path)

@@ -269,7 +269,7 @@ def test_who_opens_alone_after_an_unfinished_fdatasync_looks_too(spawn, tmp_path
     check_units(path, first.acknowledged + late.acknowledged)
 
 
-def test_who_dies_in_its_fdatasync_beside_one_that_is_stopped_and_goes_on_may_have_been_told(
+def test_a_process_that_dies_in_its_fdatasync_beside_a_stopped_one_may_have_been_told_of_a_failure(
     spawn, tmp_path, raised_by
 ):
     """The one that goes on speaks for itself alone."""
@@ -299,7 +299,7 @@ def test_who_dies_in_its_fdatasync_beside_one_that_is_stopped_and_goes_on_may_ha
 
 
 def test_nothing_is_promised_behind_a_failure_that_another_one_was_told_of(spawn, tmp_path, raised_by):
-    """Who was stopped before it opened the file is not told by the kernel what others were told before."""
+    """The kernel does not tell a process of a failure that others were told of before it opened the file."""
     path, first, other = tmp_path / "j", spawn(), spawn()
     for child, name in [(first, "w"), (other, "x")]:
         child.call("open_writer", name, str(path), SMALL)
