@@ -130,9 +130,8 @@ class Reader:
             self._lost = error
         except ValueError:
             outlives = outlives_its_records(self._path, self._meta, sequence, self._cursor.next_sequence)
-            if (
-                not outlives and self._cursor.next_sequence < sequence
-            ):  # asked anew: a writer may have opened it meanwhile
+            # The end is looked up again: a writer may have opened the journal in between.
+            if not outlives and self._cursor.next_sequence < sequence:
                 raise JournalError(
                     f"{self._path}: subscriber {self._name!r} stands at {sequence}, behind the journal's end: the journal "
                     f"was replaced by an older one; `jlogtool subscriber set` moves the subscriber"
