@@ -45,10 +45,10 @@ kafka: ## a small Kafka broker to try things on, until Ctrl-C; needs Java and Ma
 test: .venv-test/.installed java ## runs the tests; ARGS='-k torn' are pytest's arguments
 	$(test) -m pytest -n auto --dist loadgroup $(ARGS)
 
-# Python itself is not built with the sanitizers, so that their libraries have to be there before it, and what it leaks is
-# its own affair.
+# Python itself is not built with the sanitizers. So their libraries are loaded before it, and leaks are not looked for,
+# since Python has leaks of its own.
 SANITIZERS := $(shell $(CC) -print-file-name=libasan.so) $(shell $(CC) -print-file-name=libubsan.so)
-# What they say goes into files, for pytest keeps what a test prints, and a test that they end prints nothing more.
+# The sanitizers write their reports into files: pytest holds back what a test prints, and loses it if they end the process.
 REPORTS = $(CURDIR)/build/sanitized/report
 SANITIZED = LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:log_path=$(REPORTS) \
 	UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:log_path=$(REPORTS) PYTHONMALLOC=malloc
@@ -58,7 +58,7 @@ test-sanitized: .venv-sanitized/.installed ## runs the tests under the address a
 	$(SANITIZED) .venv-sanitized/bin/python -m pytest -n auto --dist loadgroup \
 		$(or $(ARGS),--ignore=tests/kafka --ignore=tests/spark) || { cat $(REPORTS).* 2>/dev/null; exit 1; }
 
-fuzz: ## feeds hostile bytes to the decoders of the core, until they fail; ARGS='--seconds 3600 --seed 7'
+fuzz: ## feeds hostile bytes to the decoders of the core, for ten minutes; ARGS='--seconds 3600 --seed 7'
 	@mkdir -p build
 	$(CC) -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fsanitize-coverage=trace-pc -Ipyx \
 		-c tools/fuzz/headers.c -o build/fuzz-headers.o

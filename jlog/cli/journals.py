@@ -78,10 +78,10 @@ def create(journal: str, options: dict[str, Any], precommit: int | None, **makin
 def info(journal: str, as_json: bool) -> None:
     """Show what JOURNAL is, what it holds and who reads it.
 
-    `size_bytes` is the content of the segment files, once the pre-commit buffer is written there, `raw_bytes` that of the
-    blocks in them before compression. `skipped` lists numbers
-    that no record has: after a power loss numbering goes on behind every number that had been given out. `dead` lists the
-    subscribers that nobody reads and that have not committed for a day, or have expired, and what they hold back.
+    `size_bytes` counts the bytes of the segment files, and those that the pre-commit buffer will add to them. `raw_bytes`
+    counts the bytes of the blocks in these files before compression. `skipped` lists numbers that no record has: after
+    a power loss numbering goes on behind every number that had been given out. `dead` lists the subscribers that
+    nobody reads and that have not committed for a day, or have expired, and what they hold back.
 
     JOURNAL may be an archive, too: its directory, or a URL such as s3://bucket/prefix.
 
