@@ -73,7 +73,7 @@ def repair(
     SubscriberBusy while a subscriber reads; JournalNotFound where nothing is left of a journal."""
     while True:
         with _alone(path, dry_run, deadline) as lock_file:
-            work = _Repair(path, lock_file, dry_run, progress)
+            work = _Repair(path, lock_file, dry_run, progress, deadline)
             if dry_run or not work.has_unwritten_records():
                 return work.run(progress)
         # What the buffer holds is written to its segment by who does so every day; so is what a failed sync has left.
@@ -118,9 +118,12 @@ def _take(path: str, lock_file: LockFile, name: str, deadline: Deadline, *, shar
 class _Repair:
     """Making it looks at everything, run() does what is to be done."""
 
-    def __init__(self, path: str, lock_file: LockFile | None, dry_run: bool, progress: Progress) -> None:
+    def __init__(
+        self, path: str, lock_file: LockFile | None, dry_run: bool, progress: Progress, deadline: Deadline
+    ) -> None:
         self.path = path
         self.lock_file = lock_file
+        self.deadline = deadline
         self.actions = Actions(path, dry_run)
         self.report = RepairReport(actions=self.actions.done)
         self.meta, self.has_meta = self._read_meta()
@@ -275,7 +278,7 @@ class _Repair:
         lease, end = last.first_sequence + LEASE_STRIDE, last.end
         if self.bounds is not None:
             bounds = BoundsFile(path, self.meta.uuid, self.lock_file)
-            bounds.update(mark=end, lease_limit=lease, closed=end, durable=True)
+            bounds.update(mark=end, lease_limit=lease, closed=end, durable=True, deadline=self.deadline)
             bounds.close()
             return
         if os.path.exists(path):

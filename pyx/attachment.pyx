@@ -263,7 +263,7 @@ cdef class Attachment(Syncer):
                     page.sync_error = 0
         if not died:  # a recovery forgets that a sync has failed once nothing depends on it
             recover_after_power_loss(self.path, self.uuid, self.epoch, self.precommit, self.bounds_file,
-                                     self.meta.options["segment_bytes"])
+                                     self.meta.options["segment_bytes"], deadline)
         apply_options(page, &options)
         slot = jlog_open_slot(page)
         page.reserved_end = max(os.stat(os.path.join(self.path, segment_name(slot.segment))).st_size,

@@ -30,6 +30,7 @@ from jlog._core.format cimport (
     jlog_walk_records,
 )
 from jlog._core.file cimport jlog_sync_data, jlog_sync_directory, jlog_write_at
+from jlog._core.lock cimport Deadline
 from jlog._core.page cimport (
     JLOG_BASE_BYTES,
     JLOG_FAILPOINT,
@@ -46,6 +47,7 @@ from jlog._core.segment cimport BLOCK_VALID, SegmentFile, block_problem, fill_se
 
 from jlog._core.buffered import stored_bodies
 from jlog._core.copies import NONE
+from jlog._core.lock import NEVER
 from jlog._core.segment import (
     BLOCK_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -236,9 +238,9 @@ def sync_directory(path) -> None:
 
 
 def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Precommit precommit not None, bounds_file,
-                             uint64_t segment_bytes):
+                             uint64_t segment_bytes, Deadline deadline not None=NEVER):
     """Makes the journal whole and the mapped page valid. Killed anywhere, the next one does it again. Returns what was
-    found damaged."""
+    found damaged. JournalLocked where others write `bounds` until the deadline."""
     cdef jlog_page *page = precommit.page
     cdef uint64_t generation
     page.status = JLOG_PAGE_RECOVERING
@@ -282,7 +284,8 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
     sync_directory(directory)
     _visit(b"recovery.segment_created")
     # The note that the journal is closed here makes it all repeatable: nothing was given out since.
-    bounds_file.update(mark=(*place, first), lease_limit=first + JLOG_LEASE_STRIDE, closed=(*place, first), durable=True)
+    bounds_file.update(mark=(*place, first), lease_limit=first + JLOG_LEASE_STRIDE, closed=(*place, first), durable=True,
+                       deadline=deadline)
     _visit(b"recovery.marked")
     generation = max(page.generation if page.generation < JLOG_NUMBER_MAX >> 1 else 0, <uint64_t> jlog_clock_us(0)) + 2
     make_page(precommit, generation, segment_bytes, place[0], place[1], first, end.clock_us)

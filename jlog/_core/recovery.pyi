@@ -1,6 +1,7 @@
 from typing import NamedTuple
 
 from jlog._core.copies import Bounds, BoundsFile
+from jlog._core.lock import Deadline
 from jlog._core.precommit import Precommit
 from jlog._core.segment import Block, SegmentFile
 
@@ -51,7 +52,13 @@ def create_segment(directory: str, first_sequence: int, start: bytes) -> None: .
 def sync_segments(directory: str, first: int, last: int) -> None: ...
 def sync_directory(path: str) -> None: ...
 def recover_after_power_loss(
-    directory: str, uuid: bytes, epoch: int, precommit: Precommit, bounds_file: BoundsFile, segment_bytes: int
+    directory: str,
+    uuid: bytes,
+    epoch: int,
+    precommit: Precommit,
+    bounds_file: BoundsFile,
+    segment_bytes: int,
+    deadline: Deadline = ...,
 ) -> list[Damage]: ...
 def make_page(
     precommit: Precommit,
