@@ -1,6 +1,6 @@
 """Runs the models: every scenario must hold, and every known mistake must be caught.
 
-    python check.py            all of them, about 15 minutes
+    python check.py            all of them, 9 minutes of a core
     python check.py --quick    those that take a few seconds each
     python check.py WORDS...   only what has one of these words in its name, and the traces
 
