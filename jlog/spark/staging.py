@@ -220,7 +220,11 @@ class Staging:
         """What other queries have left: nameless writes that died in their commit, and whoever has done nothing for a day, but
         for commits that can still be resumed. Nothing of a commit that is at work."""
         homes, files = os.path.dirname(self._home), os.path.dirname(self._files)
-        for name in {name for root in (homes, files) if os.path.isdir(root) for name in os.listdir(root)}:
+        entries = [entry for root in (homes, files) for entry in _entries(root)]
+        strays = {
+            entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)
+        }  # no query made them
+        for name in {entry.name for entry in entries} - strays:
             if name == self.query or (name in unfinished and not name.startswith(NAMELESS)):
                 continue
             home, others = os.path.join(homes, name), os.path.join(files, name)
@@ -303,6 +307,14 @@ def _remove_if_empty(path: str) -> None:
         os.rmdir(path)
     except OSError:
         return  # another query stages there
+
+
+def _entries(path: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as found:
+            return list(found)
+    except FileNotFoundError:
+        return []
 
 
 def _newest(path: str) -> float:

@@ -547,6 +547,35 @@ def test_what_a_nameless_write_has_staged_that_has_not_begun_its_commit_stays(si
     assert values(sink.path) == [b"b", b"a"]
 
 
+@pytest.mark.parametrize("name", ["stray", NAMELESS + "stray"])
+@pytest.mark.parametrize("is_link", [False, True])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_is_no_directory_among_the_staged_queries_stays(
+    tmp_path: Path, name: str, is_link: bool, elsewhere: bool
+) -> None:
+    options = {"stagingdirectory": str(tmp_path / "staging")} if elsewhere else {}
+    sink = Sink(VALUE, {"path": str(tmp_path / "journal"), **options}, False, comes_back=True)
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "begun").touch()
+    with sink.staging("q").held():  # makes the directory
+        staged = stage(sink, "q", 0, [[b"a"]])
+    stray = Path(sink.path, "spark", name)
+    if is_link:
+        stray.symlink_to(victim)
+    else:
+        stray.touch()
+    if elsewhere:  # what the query with this name has staged there
+        Path(sink.staging(name).batch(0)).mkdir(parents=True)
+        backdate(Path(sink.staging(name).batch(0)).parent)
+    for path in (victim / "begun", victim, stray):
+        os.utime(path, (0, 0))
+    sink.commit(STREAM, "q", 0, staged)
+    assert values(sink.path) == [b"a"]
+    assert stray.is_symlink() if is_link else stray.is_file()
+    assert os.listdir(victim) == ["begun"]
+
+
 def test_the_abort_of_a_nameless_write_removes_what_its_commit_had_begun_with(sink: Sink) -> None:
     staged = stage(sink, NAMELESS + "1", 0, LARGE)
     cut_short(sink, staged, ends(staged)[0], NAMELESS + "1")
