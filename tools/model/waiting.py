@@ -35,6 +35,7 @@ CALLS = {
     "commit": ("?table", "?copies", "?bounds", "-bounds", "-copies", "-table"),
     "clean": ("+table", "?copies", "+bounds", "-bounds", "-copies", "-table"),
     "open": ("+opening", "+bounds", "-bounds", "-opening"),
+    "open, with other options": ("+opening", "+append", "-append", "-opening"),
     "close": ("+opening", "|sync", "+append", "-append", "-sync", "+bounds", "-bounds", "-opening"),
 }
 WRONG_CALLS = {
