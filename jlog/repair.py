@@ -20,12 +20,12 @@ from jlog._core.copies import Bounds, BoundsFile
 from jlog._core.lock import NEVER, OWNERS, RANGES, Deadline, LockFile
 from jlog._core.precommit import Precommit
 from jlog._core.rebuild import Page, invalidate_page, look_at_page
-from jlog._core.recovery import sync_directory, sync_segments
+from jlog._core.recovery import sync_directory
 from jlog._core.segment import SEGMENT_HEADER_BYTES, list_segments, segment_name
 from jlog.copying import nobody_copies
 from jlog.damage import Damage, bad_sectors_are_damage
 from jlog.errors import CorruptJournal, JournalLocked, JournalNotFound
-from jlog.files import naming, naming_its_path, open_file
+from jlog.files import naming, naming_its_path, open_file, read_whole, write_whole
 from jlog.meta import LEASE_STRIDE, Meta, read_meta, write_meta
 from jlog.meta import NAME as META
 from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, Retention, retention_fields
@@ -45,6 +45,8 @@ from jlog.tidy import (
     remove_unfinished,
 )
 from jlog.verify import Progress, Report, damage_of_small_files, verify
+
+PIECE_BYTES = 1 << 20
 
 
 @dataclass
@@ -235,16 +237,37 @@ class _Repair:
             last.epoch = self.meta.epoch if last.source is None else last.epoch
         self._keep_damaged_bytes()
         self._mend_segment(last)
-        if not self.actions.dry_run:  # what stays is before the mark from now on
-            sync_segments(
-                self.path, 0 if self.bounds is None else self.bounds.mark_segment, last.first_sequence
-            )
+        if not self.actions.dry_run:
+            self._write_unsynced_again(last)
         self._mend_bounds(last)
         for target in reversed(targets):
             self._mend_segment(target)
         self._invalidate_page()
         self._cut_segments()
         self._take_away_the_rest()
+
+    def _write_unsynced_again(self, last: Target) -> None:
+        """What stays is before the mark from now on. Until now it may stand in the page cache alone, and the kernel may call it
+        clean: of a write that failed it tells once, and perhaps it told a process that has died. So the same bytes are written
+        to their place once more, through the descriptor that is synced."""
+        sources = {source.segment: source for source in self.plan.sources}
+        mark = (0, 0, 0) if self.bounds is None else self.bounds[1:4]
+        for segment in list_segments(self.path):
+            if not mark[0] <= segment <= last.first_sequence:
+                continue
+            # The mark may be a place in a file that had the name before, where no record lies before it.
+            synced = mark[1] if segment == mark[0] and segment != mark[2] else 0
+            source = sources.get(segment)
+            whole = [] if source is None else [(run.start, run.end) for run in source.runs]
+            path = os.path.join(self.path, segment_name(segment))
+            with naming(path):
+                fd = open_file(path, os.O_RDWR)
+                try:
+                    for start, end in [(0, SEGMENT_HEADER_BYTES), *whole]:
+                        _write_again(fd, max(start, synced), end)
+                    os.fdatasync(fd)
+                finally:
+                    os.close(fd)
 
     def _invalidate_page(self) -> None:
         if self.page is not None and self.page.ready:
@@ -341,6 +364,11 @@ def _cut(file: str, end: int) -> None:
     with naming(file), open(file, "r+b", opener=open_file) as opened:
         os.ftruncate(opened.fileno(), end)
         os.fsync(opened.fileno())
+
+
+def _write_again(fd: int, start: int, end: int) -> None:
+    for at in range(start, end, PIECE_BYTES):
+        write_whole(fd, read_whole(fd, min(PIECE_BYTES, end - at), at), at)
 
 
 def describe(target: Target) -> str:

@@ -16,12 +16,12 @@ from jlog._core.attachment import Attachment, attach, detach
 from jlog._core.cursor import Cursor
 from jlog._core.iterate import RecordIterator
 from jlog._core.lock import AT_ONCE, NEVER, Deadline
-from jlog._core.recovery import sync_directory, sync_segments
+from jlog._core.recovery import sync_directory, write_again
 from jlog._core.segment import SegmentFile, first_block_offset, index_name, list_segments, segment_name
 from jlog.archive import Archive
 from jlog.copying import nobody_copies
 from jlog.errors import CorruptJournal, JournalError, JournalLocked, PositionLost
-from jlog.files import naming_its_path
+from jlog.files import naming, naming_its_path, open_file
 from jlog.meta import Meta, read_meta
 from jlog.options import Retention, retention_of
 from jlog.positions import CHECKPOINT, SUBSCRIBER
@@ -230,13 +230,20 @@ def remove(path: str, attachment: Attachment, segments: list[Segment], deadline:
 
 def _remove(path: str, attachment: Attachment, segments: list[Segment], deadline: Deadline) -> None:
     positions.sync_all(path, attachment.meta)
-    # The state stands at the beginning of each segment: that of the first one kept must not be lost with the others.
-    sync_segments(path, segments[-1].next_segment, segments[-1].next_segment)
-    sync_directory(path)
+    # The state stands at the beginning of each segment: that of the first one kept must not be lost with the others. It is
+    # written again, for the kernel may have failed to write it, told another descriptor, and call it clean now.
     first = segments[-1].next_segment
     file = SegmentFile(path, first, attachment.uuid)
     offset = first_block_offset(file)
     file.close()
+    with naming(file.path):
+        fd = open_file(file.path, os.O_RDWR)
+        try:
+            write_again(path, first, attachment.uuid, offset, fd, 0)
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+    sync_directory(path)
     attachment.bounds_file.update(
         first_sequence=first, mark=(first, offset, first), durable=True, deadline=deadline
     )

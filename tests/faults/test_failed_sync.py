@@ -63,6 +63,19 @@ def drop(path, block):
     zero_bodies(path)
 
 
+def under_shim(root, log):
+    """What a process is started with whose writes below `root` are recorded."""
+    under = {"LD_PRELOAD": shim.compiled(), "JLOG_SHIM_BELOW": os.path.realpath(root), "JLOG_SHIM_LOG": log}
+    return ("env", *(f"{name}={value}" for name, value in under.items()))
+
+
+def after_power_loss(disk, lost):
+    """The directory, made of what the disk has for certain."""
+    for name, content in disk.state("nothing").items():
+        (lost / name).mkdir(parents=True) if content is None else (lost / name).write_bytes(content)
+    return lost
+
+
 @pytest.mark.parametrize(
     "killed_at", ["", "begun", "written_again", "quarantined", "cut", "segment_created", "marked"]
 )
@@ -73,8 +86,7 @@ def test_what_a_recovery_keeps_behind_a_failed_fdatasync_is_on_the_disk_before_t
     path, log = root / "j", tmp_path / "log"
     disk = never_written(root)
     drop(path, gone)
-    under = {"LD_PRELOAD": shim.compiled(), "JLOG_SHIM_BELOW": os.path.realpath(root), "JLOG_SHIM_LOG": log}
-    within = ("env", *(f"{name}={value}" for name, value in under.items()))
+    within = under_shim(root, log)
     if killed_at:
         victim = spawn(f"recovery.{killed_at}=kill@1", within)
         victim.dies("open_writer", "x", str(path), {})
@@ -86,7 +98,28 @@ def test_what_a_recovery_keeps_behind_a_failed_fdatasync_is_on_the_disk_before_t
     assert mark_of(path)[2] >= len(kept)
     for event in read_log(log, root):
         disk.follow(event)
-    lost = tmp_path / "lost"
-    for name, content in disk.state("nothing").items():
-        (lost / name).mkdir(parents=True) if content is None else (lost / name).write_bytes(content)
-    assert read_all(lost / "j") == kept
+    assert read_all(after_power_loss(disk, tmp_path / "lost") / "j") == kept
+
+
+def without_bounds(path):
+    zero(path / "bounds")
+
+
+def with_a_damaged_block(path):
+    drop(path, 1)
+    zero(path / "precommit")
+
+
+@pytest.mark.parametrize("damage", [without_bounds, with_a_damaged_block])
+def test_what_a_repair_keeps_behind_a_failed_fdatasync_is_on_the_disk_before_the_mark_moves_over_it(
+    spawn, root, tmp_path, damage
+):
+    path, log = root / "j", tmp_path / "log"
+    disk = never_written(root)
+    damage(path)
+    repairer = spawn("", under_shim(root, log))
+    assert repairer.call("repair", str(path))
+    kept = read_all(path)
+    for event in read_log(log, root):
+        disk.follow(event)
+    assert read_all(after_power_loss(disk, tmp_path / "lost") / "j") == kept

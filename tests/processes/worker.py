@@ -352,6 +352,10 @@ def clean_and_die(path: str, unlinked: int) -> None:
     jlog.Journal(path).clean()
 
 
+def repair(path: str) -> bool:
+    return jlog.Journal.repair_at(path).ok
+
+
 # What a repair and a backup do to files.
 STEPS = (
     "copy_file_range",
