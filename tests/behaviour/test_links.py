@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 import jlog
-from behaviour.journals import SMALL
+from behaviour.journals import SMALL, read_away
 from crash.tampering import copy, flip, zero
 from jlog.errors import JournalError
 
@@ -251,3 +251,71 @@ def test_a_backup_is_not_written_through_a_link(path, tmp_path, monkeypatch, nam
         assert records(target) == RECORDS
     assert list(elsewhere.iterdir()) == []
     assert elsewhere.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.fixture
+def archived(path, tmp_path):
+    """The URL of an archive of the journal."""
+    url = (tmp_path / "archive").as_uri()
+    jlog.Writer(path, retention=jlog.Retention(archive=url)).close()
+    read_away(path, "billing")
+    jlog.Journal(path).clean()
+    assert jlog.Journal(path).first_sequence == 10
+    return url
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{0:020d}.seg",
+        f"{0:020d}.idx",
+        f"{10:020d}.seg",
+        "next.restore.idx",
+        "next.recovery",
+        ".journal.meta",
+        "journal.meta",
+        "bounds",
+        "lock",
+        "subscribers",
+        "checkpoints",
+    ],
+)
+def test_a_restored_journal_is_not_written_through_a_link(archived, tmp_path, monkeypatch, name):
+    """Put into the directory in which it is made."""
+    target, elsewhere = tmp_path / "back", tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    make_directory = os.mkdir
+
+    def plant(made, *arguments, **options):
+        make_directory(made, *arguments, **options)
+        if str(made).endswith(".restoring"):
+            is_directory = name in ("subscribers", "checkpoints")
+            os.symlink(elsewhere if is_directory else elsewhere / "missing", f"{made}/{name}")
+
+    monkeypatch.setattr(os, "mkdir", plant)
+    try:
+        jlog.archive.restore(archived, target)
+    except (JournalError, FileExistsError):
+        assert not target.exists()
+    else:
+        assert records(target) == RECORDS[:10]
+        assert not any(file.is_symlink() for file in target.iterdir())
+    assert list(elsewhere.iterdir()) == []
+    assert elsewhere.stat().st_mode & 0o777 == 0o700
+
+
+def test_an_upload_takes_the_place_of_a_link_and_removes_those_that_look_like_its_parts(
+    path, archived, tmp_path
+):
+    (folder,) = (tmp_path / "archive").iterdir()
+    with jlog.Writer(path) as writer:
+        writer.append(b"11")
+        writer.roll()
+    read_away(path, "billing")
+    begun = f".{10:020d}.seg.{0:016x}.part"
+    with linked(folder, begun) as victim:
+        (folder / f"{10:020d}.seg").symlink_to(victim)
+        jlog.Journal(path).clean()
+    with jlog.Reader(archived) as reader:
+        assert list(reader.values()) == [*RECORDS, b"11"]
+    assert not any(file.is_symlink() for file in folder.iterdir())
