@@ -254,6 +254,8 @@ def read_marks(path: str | os.PathLike[str]) -> Marks:
 def _hold(path: str) -> int | None:
     """Locks the directory itself, until it is closed or the process dies. JournalLocked where another has it."""
     fd = open_directory(os.fspath(path))
+    # A forked child shares the lock, and cannot lose it for its parent: nothing unlocks, it is closed only. A child that
+    # outlives its parent keeps others out for longer: that refuses a start, and lets no second sink in.
     try:
         portalocker.lock(fd, portalocker.LOCK_EX | portalocker.LOCK_NB)
     except portalocker.LockException:

@@ -160,6 +160,8 @@ class Staging:
         the process dies."""
         while True:
             with Directory(self.journal, DIRECTORY, self.query, make=True) as home:
+                # A forked child shares the lock, and cannot lose it for its parent: nothing unlocks, it is closed only. No
+                # commit forks one that outlives it, and in a program that is started instead the descriptor is closed.
                 portalocker.lock(home.fd, portalocker.LOCK_EX)
                 if _is_at(home.fd, self._home):
                     if self.is_nameless:
