@@ -176,20 +176,23 @@ static inline int jlog_unlink_at(int directory, const char *name)
     return unlinkat(directory, name, 0) == 0 ? 0 : errno;
 }
 
-/* Fails with EEXIST instead of replacing. */
+/* Fails with EEXIST instead of replacing. Where the file system has no such renaming, the file is given the name, and then loses
+ * the old one. If that fails the file has both: its next user, or whoever opens the journal alone, removes the old one. */
 static inline int jlog_rename_new(int directory, const char *from, const char *to)
 {
     const int failure = JLOG_FAILPOINT("file.rename");
 
     if (failure != 0)
         return failure;
-    if (syscall(SYS_renameat2, directory, from, directory, to, JLOG_RENAME_NOREPLACE) == 0)
+    errno = JLOG_FAILPOINT("file.renameat2");
+    if (errno == 0 && syscall(SYS_renameat2, directory, from, directory, to, JLOG_RENAME_NOREPLACE) == 0)
         return 0;
     if (errno != EINVAL && errno != ENOSYS)
         return errno;
-    if (linkat(directory, from, directory, to, 0) != 0) /* a file system without that flag */
+    if (linkat(directory, from, directory, to, 0) != 0)
         return errno;
-    return unlinkat(directory, from, 0) == 0 ? 0 : errno;
+    (void)jlog_unlink_at(directory, from);
+    return 0;
 }
 
 /* Whatever had the name goes: its file lives on for those who have it open. */

@@ -94,6 +94,24 @@ def test_an_extend_with_state_that_failed_stores_none_and_the_next_roll_works(ch
     check_units(path, child.acknowledged)
 
 
+def test_a_new_segment_that_keeps_its_old_name_too_is_taken(child, tmp_path):
+    """On a file system that cannot rename without replacing, where the old name cannot be removed either."""
+    path = tmp_path / "j"
+    child.call("append", "w", 3, 100)
+    child.call("arm", "file.renameat2=22@0,file.unlink=5@0")
+    child.call("roll", "w")
+    child.call("arm", "")
+    child.call("append", "w", 3, 100)
+    child.call("roll", "w")
+    child.call("append", "w", 3, 100)
+    check_units(path, child.acknowledged)
+    child.call("close", "w")
+    child.call("close", "direct")
+    with jlog.Writer(path):
+        assert list(path.glob("next.*")) == []
+    check_units(path, child.acknowledged)
+
+
 def test_a_failed_append_fails_for_nobody_else(child, spawn, tmp_path, raised_by):
     other = spawn()
     other.call("open_writer", "other", str(tmp_path / "j"), {})
