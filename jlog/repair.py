@@ -259,11 +259,13 @@ class _Repair:
             synced = mark[1] if segment == mark[0] and segment != mark[2] else 0
             source = sources.get(segment)
             whole = [] if source is None else [(run.start, run.end) for run in source.runs]
+            if source is not None and source.head is not None:
+                whole.insert(0, (0, SEGMENT_HEADER_BYTES))
             path = os.path.join(self.path, segment_name(segment))
             with naming(path):
                 fd = open_file(path, os.O_RDWR)
                 try:
-                    for start, end in [(0, SEGMENT_HEADER_BYTES), *whole]:
+                    for start, end in whole:  # where the disk cannot read it is none, and stays damage
                         _write_again(fd, max(start, synced), end)
                     os.fdatasync(fd)
                 finally:
