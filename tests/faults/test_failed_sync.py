@@ -11,7 +11,7 @@ from crash.tampering import SegmentFile, mark_of, newest_segment, zero, zero_bod
 from faults import shim
 from faults.disk import Disk
 from faults.recording import read_log
-from jlog import Journal
+from jlog import Journal, Reader, Writer
 from processes.units import read_all
 
 pytestmark = pytest.mark.usefixtures("failpoints")
@@ -43,10 +43,11 @@ def content_of(root):
     return dict(sorted(found.items()))
 
 
-def never_written(root):
-    """The disk: of the newest segment it has what lies before the mark."""
+def never_written(root, behind=None):
+    """The disk: of the newest segment it has what lies before this offset, by default the mark's."""
     path = root / "j"
-    newest, (_, offset, _) = newest_segment(path), mark_of(path)
+    newest = newest_segment(path)
+    offset = mark_of(path)[1] if behind is None else behind
     content = content_of(root)
     name = str(newest.relative_to(root))
     content[name] = content[name][:offset].ljust(len(content[name]), b"\0")
@@ -123,3 +124,20 @@ def test_what_a_repair_keeps_behind_a_failed_fdatasync_is_on_the_disk_before_the
     for event in read_log(log, root):
         disk.follow(event)
     assert read_all(after_power_loss(disk, tmp_path / "lost") / "j") == kept
+
+
+def test_the_state_that_retention_keeps_is_on_the_disk_before_the_segments_in_front_of_it_are_removed(
+    spawn, tmp_path
+):
+    root, log = tmp_path / "root", tmp_path / "log"
+    path, child = root / "j", spawn()
+    root.mkdir()
+    with Writer(path) as writer, Reader(path, "billing"):
+        writer.extend([b"first"], state={b"key": b"kept"})
+        writer.roll()
+    child.call("clean_and_die_prepared", str(path), "billing", 1)
+    disk = never_written(root, behind=0)
+    assert spawn("", under_shim(root, log)).call("clean", str(path)) == [0]
+    for event in read_log(log, root):
+        disk.follow(event)
+    assert Journal(after_power_loss(disk, tmp_path / "lost") / "j").state() == {b"key": b"kept"}
