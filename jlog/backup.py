@@ -18,8 +18,8 @@ from jlog._core.recovery import encode_block, sync_directory
 from jlog._core.segment import index_name, list_segments, segment_name
 from jlog.copying import being_copied, copy_range
 from jlog.errors import JournalExists
-from jlog.files import Directory, naming, naming_its_path, open_file, read_whole, write_whole
-from jlog.meta import DIRECTORIES, LEASE_STRIDE, Meta, read_meta
+from jlog.files import Directory, naming, naming_its_path, open_file, read_small, read_whole, write_whole
+from jlog.meta import BYTES_MAX, DIRECTORIES, LEASE_STRIDE, Meta, read_meta
 from jlog.meta import NAME as META
 from jlog.positions import CHECKPOINT, SUBSCRIBER
 
@@ -189,8 +189,7 @@ def _finish(path: str, target: str) -> None:
     who writes there that he has a copy."""
     _make(target, "lock")
     sync_directory(target)
-    with open(os.path.join(path, META), "rb", opener=open_file) as file:
-        content = file.read()
+    content = read_small(os.path.join(path, META), BYTES_MAX)
     with Directory(target) as directory:
         with directory.made(META, f".{META}") as made:
             write_whole(made, content, 0)

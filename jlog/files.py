@@ -197,8 +197,8 @@ class Directory:
         """A descriptor of a new file, to be written. Behind the context it is synced, and has its name; the directory's entry
         is not synced yet. Where the context raises nothing is left of it.
 
-        What has the name already goes: a file of a `temporary` name was left by a process that died, and is removed first.
-        With one, the new file takes its own name once it is whole, in place of whatever has that.
+        Whatever has the name already is removed first: under a `temporary` name it was left by a process that died. With
+        one, the new file takes its own name once it is whole, and replaces whatever has that.
         """
         begun = name if temporary is None else temporary
         self.remove(begun)
@@ -214,9 +214,8 @@ class Directory:
                 if begun != name:
                     os.rename(begun, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         except BaseException:
-            with suppress(
-                OSError
-            ):  # what stopped the write may stop this: the next to use the name removes it
+            # What stopped the write may stop this; the next file of this name removes it.
+            with suppress(OSError):
                 self.remove(begun)
             raise
 

@@ -78,7 +78,7 @@ def repair(
             work = _Repair(path, lock_file, dry_run, progress, deadline)
             if dry_run or not work.has_unwritten_records():
                 return work.run(progress)
-        # What the buffer holds is written to its segment by who does so every day; so is what a failed sync has left.
+        # Opening the journal as a writer does writes to the segments what the buffer holds, and what a failed sync has left.
         detach(attach(path, deadline=deadline), deadline=deadline)
 
 
@@ -248,7 +248,7 @@ class _Repair:
 
     def _write_unsynced_again(self, last: Target) -> None:
         """What stays is before the mark from now on. Until now it may stand in the page cache alone, and the kernel may call it
-        clean: of a write that failed it tells once, and perhaps it told a process that has died. So the same bytes are written
+        clean: it tells of a failed write once, and perhaps it told a process that has died. So the same bytes are written
         to their place once more, through the descriptor that is synced."""
         sources = {source.segment: source for source in self.plan.sources}
         mark = (0, 0, 0) if self.bounds is None else self.bounds[1:4]

@@ -282,8 +282,8 @@ def make_room(path: str, deadline: Deadline) -> bool:
 
 
 def roll_if_due(path: str, deadline: Deadline = NEVER) -> None:
-    """Where the journal rolls by time, and no append has come since the period of the open segment ended. OSError for who
-    may not write, whether it is due or not."""
+    """Where the journal rolls by time, and no append has come since the period of the open segment ended. OSError where
+    this process may not write, whether it is due or not."""
     attachment = attach(path, deadline=deadline)
     try:
         attachment.roll_if_due(deadline)

@@ -1,4 +1,4 @@
-"""What a journal does and holds at this moment, for who looks every second."""
+"""What a journal does and holds at this moment, for a program that looks every second."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class Target:
     # --- Writing ----------------------------------------------------------------------------------------------------
 
     def put(self, path: str, name: str, progress: Callable[[int], None] | None = None) -> None:
-        """Uploads a file. Who looks sees all of it or nothing; a file that was there is replaced as a whole. On return it
+        """Uploads a file. A reader sees all of it or nothing; a file that was there is replaced as a whole. On return it
         has survived a power loss, as far as this machine keeps it."""
         from fsspec.callbacks import Callback
 

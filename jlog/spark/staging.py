@@ -219,8 +219,8 @@ class Staging:
         return self.query.startswith(NAMELESS)
 
     def remove_left_over(self, unfinished: set[str]) -> None:
-        """What other queries have left: nameless writes that died in their commit, and whoever has done nothing for a day, but
-        for commits that can still be resumed. Nothing of a commit that is at work."""
+        """Removes what other queries have left: nameless writes that died in their commit, and queries that have done nothing
+        for a day. Commits that can still be resumed stay, and so does what a commit at work has staged."""
         homes, files = os.path.dirname(self._home), os.path.dirname(self._files)
         entries = [entry for root in (homes, files) for entry in _entries(root)]
         strays = {
