@@ -108,10 +108,15 @@ def whole_number(fields: dict[str, Any], name: str, low: int, high: int) -> int:
     return found
 
 
-def _meta_of(fields: dict[str, Any]) -> Meta:
-    uuid, epochs, options = (fields.get(name) for name in ("uuid", "epochs", "options"))
-    if not isinstance(uuid, str) or not _UUID.fullmatch(uuid):
+def check_uuid(found: Any) -> str:
+    """ValueError for what is not written as a journal's uuid is."""
+    if not isinstance(found, str) or not _UUID.fullmatch(found):
         raise ValueError("uuid is not 32 lower-case hex digits")
+    return found
+
+
+def _meta_of(fields: dict[str, Any]) -> Meta:
+    uuid, epochs, options = check_uuid(fields.get("uuid")), fields.get("epochs"), fields.get("options")
     if not isinstance(epochs, list) or not epochs or not all(isinstance(epoch, dict) for epoch in epochs):
         raise ValueError("epochs is no list of objects, of one at least")
     if not isinstance(options, dict):

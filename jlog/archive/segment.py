@@ -18,7 +18,7 @@ from jlog._core.segment import (
     segment_name,
 )
 from jlog.errors import CorruptJournal, UnsupportedFormat
-from jlog.meta import NUMBER_MAX, Meta, parse_json, whole_number
+from jlog.meta import NUMBER_MAX, Meta, check_uuid, parse_json, whole_number
 from jlog.segments import Segment, first_time_of, last_time_of, time_of
 
 FORMAT = 1
@@ -104,8 +104,7 @@ def from_json(content: bytes, name: str, segment_path: str) -> ArchivedSegment:
 
 def _check_fields(found: dict[str, Any]) -> None:
     """ValueError for a manifest that no archive has written."""
-    if not isinstance(found["uuid"], str) or not re.fullmatch("[0-9a-f]{32}", found["uuid"]):
-        raise ValueError("uuid is not 32 lower-case hex digits")
+    check_uuid(found["uuid"])
     if not isinstance(found["crc32c"], str) or not re.fullmatch("[0-9a-f]{8}", found["crc32c"]):
         raise ValueError("crc32c is not 8 lower-case hex digits")
     if not isinstance(found["sound"], bool):
