@@ -20,7 +20,7 @@ from jlog._core.copies import Bounds, BoundsFile
 from jlog._core.lock import NEVER, OWNERS, RANGES, Deadline, LockFile
 from jlog._core.precommit import Precommit
 from jlog._core.rebuild import Page, invalidate_page, look_at_page
-from jlog._core.recovery import sync_directory
+from jlog._core.recovery import sync_data, sync_directory
 from jlog._core.segment import SEGMENT_HEADER_BYTES, list_segments, segment_name
 from jlog.copying import nobody_copies
 from jlog.damage import Damage, bad_sectors_are_damage
@@ -267,7 +267,7 @@ class _Repair:
                 try:
                     for start, end in whole:  # where the disk cannot read it is none, and stays damage
                         _write_again(fd, max(start, synced), end)
-                    os.fdatasync(fd)
+                    sync_data(fd, path)
                 finally:
                     os.close(fd)
 

@@ -16,7 +16,7 @@ from jlog._core.attachment import Attachment, attach, detach
 from jlog._core.cursor import Cursor
 from jlog._core.iterate import RecordIterator
 from jlog._core.lock import AT_ONCE, NEVER, Deadline
-from jlog._core.recovery import sync_directory, write_again
+from jlog._core.recovery import sync_data, sync_directory, write_again
 from jlog._core.segment import SegmentFile, first_block_offset, index_name, list_segments, segment_name
 from jlog.archive import Archive
 from jlog.copying import nobody_copies
@@ -240,7 +240,7 @@ def _remove(path: str, attachment: Attachment, segments: list[Segment], deadline
         fd = open_file(file.path, os.O_RDWR)
         try:
             write_again(path, first, attachment.uuid, offset, fd, 0)
-            os.fdatasync(fd)
+            sync_data(fd, file.path)
         finally:
             os.close(fd)
     sync_directory(path)

@@ -218,15 +218,12 @@ def create_segment(directory, first_sequence, bytes start not None) -> None:
     sync_directory(directory)
 
 
-def sync_segments(directory, uint64_t first, uint64_t last) -> None:
-    """What was read may stand in the page cache alone: this is no power loss where only the page was damaged."""
-    for segment in [s for s in list_segments(directory) if first <= s <= last]:
-        path = os.path.join(directory, segment_name(segment))
-        fd = open_file(path, os.O_RDWR)
-        try:
-            _check(jlog_sync_data(fd), path)
-        finally:
-            os.close(fd)
+def sync_data(int fd, path) -> None:
+    """What was written through this descriptor survives a power loss when this returns."""
+    cdef int error
+    with nogil:
+        error = jlog_sync_data(fd)
+    _check(error, path)
 
 
 def sync_directory(path) -> None:
