@@ -12,7 +12,7 @@ from jlog._core.copies import BoundsFile
 from jlog._core.index import write_index
 from jlog._core.lock import LockFile
 from jlog._core.recovery import create_segment, segment_start, sync_directory
-from jlog._core.segment import SegmentFile
+from jlog._core.segment import SegmentFile, index_name
 from jlog.archive.archive import Archive
 from jlog.archive.segment import ArchivedSegment, file_size_and_crc, is_whole
 from jlog.errors import CorruptJournal, JournalExists
@@ -82,11 +82,17 @@ def _complete(work: str, meta: Meta, segments: list[ArchivedSegment]) -> None:
     for directory in DIRECTORIES:
         Directory(work, directory, make=True).close()
     file = SegmentFile(work, last.first_sequence, meta.uuid)
+    previous = last.first_sequence, last.size_bytes, end
+    if last.first_sequence == end:
+        # It has no record, so the segment to go on in has the same name, and takes its place.
+        previous = file.previous_segment, file.previous_end_offset, file.previous_end_sequence
+        with Directory(work) as opened:
+            opened.remove(index_name(end))
     start = segment_start(
         meta.uuid,
         meta.epoch,
         end,
-        (last.first_sequence, last.size_bytes, end),
+        previous,
         file.state_before(last.size_bytes),
         durable_end=end,
         clamp_us=max(block.clock_us for block in file.blocks()),
