@@ -7,6 +7,7 @@ import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -16,7 +17,7 @@ from jlog._core.attachment import Attachment, attach, detach
 from jlog._core.cursor import Cursor
 from jlog._core.iterate import RecordIterator
 from jlog._core.lock import AT_ONCE, NEVER, Deadline
-from jlog._core.recovery import sync_data, sync_directory, write_again
+from jlog._core.recovery import sync_data, sync_directory, write_blocks
 from jlog._core.segment import SegmentFile, first_block_offset, index_name, list_segments, segment_name
 from jlog.archive import Archive
 from jlog.copying import nobody_copies
@@ -233,14 +234,16 @@ def _remove(path: str, attachment: Attachment, segments: list[Segment], deadline
     # The state stands at the beginning of each segment: that of the first one kept must not be lost with the others. It is
     # written again, for the kernel may have failed to write it, told another descriptor, and call it clean now.
     first = segments[-1].next_segment
-    file = SegmentFile(path, first, attachment.uuid)
-    offset = first_block_offset(file)
-    file.close()
-    with naming(file.path):
-        fd = open_file(file.path, os.O_RDWR)
+    name = os.path.join(path, segment_name(first))
+    with naming(name):
+        fd = open_file(name, os.O_RDWR)
         try:
-            write_again(path, first, attachment.uuid, offset, fd, 0)
-            sync_data(fd, file.path)
+            with closing(SegmentFile(path, first, attachment.uuid)) as file:
+                offset = first_block_offset(file)
+                # If a writer has given the name to another file in between, it had synced that one.
+                if os.path.samestat(os.fstat(file.fileno()), os.fstat(fd)):
+                    write_blocks(file, offset, fd)
+            sync_data(fd, name)
         finally:
             os.close(fd)
     sync_directory(path)

@@ -227,3 +227,34 @@ def test_a_time_in_an_archive_that_is_empty_is_looked_for_in_the_journal(archivi
 def test_a_time_in_an_archive_that_is_empty_is_not_found_in_it_alone(archiving):
     with pytest.raises(jlog.JournalNotFound, match="holds no archived segment"):
         Archive.of_journal(archiving.options.retention.archive, archiving.path).find(LONG_AGO)
+
+
+@pytest.mark.parametrize("call", ["SegmentFile", "first_block_offset"])
+def test_the_first_segment_that_is_kept_is_replaced_by_a_shorter_one_meanwhile(tmp_path, monkeypatch, call):
+    """It holds state alone, and the state has become smaller."""
+    path = tmp_path / "j"
+
+    def store_until_replaced(writer, value):
+        (newest,) = path.glob(f"{10:020d}.seg")
+        inode = newest.stat().st_ino
+        while newest.stat().st_ino == inode:
+            writer.extend([], state={b"large": bytes(value)})
+
+    original = getattr(jlog.retention, call)
+
+    def then_replaced(*arguments):
+        monkeypatch.setattr(jlog.retention, call, original)
+        found = original(*arguments)
+        store_until_replaced(writer, 20_000)
+        return found
+
+    with jlog.Writer(path, **SMALL) as writer:
+        jlog.Journal(path).add_subscriber("billing")
+        fill(writer, 10)
+        writer.roll()
+        store_until_replaced(writer, 60_000)
+        jlog.Journal(path).set_subscriber("billing", 10)
+        monkeypatch.setattr(jlog.retention, call, then_replaced)
+        assert [segment.first_sequence for segment in jlog.Journal(path).clean()] == [0]
+        assert jlog.Journal(path).verify().ok
+    assert {key: len(value) for key, value in jlog.Journal(path).state().items()} == {b"large": 20_000}
