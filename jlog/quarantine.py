@@ -56,6 +56,10 @@ class Quarantine:
     def _opened(self) -> Directory:
         is_there = os.path.isdir(os.path.join(self._path, NAME))
         folder = Directory(self._path, NAME, make=True)
-        if not is_there:
-            sync_directory(self._path)
+        try:
+            if not is_there:
+                sync_directory(self._path)
+        except BaseException:
+            folder.close()
+            raise
         return folder

@@ -22,6 +22,7 @@ from jlog._core.buffered import stored_bodies
 from jlog._core.recovery import scan
 from jlog._core.segment import list_segments, segment_name, walk_body
 from jlog.errors import CorruptJournal
+from jlog.files import naming
 
 
 cdef uint64_t block_bytes(const jlog_slot *slot) noexcept nogil:
@@ -156,7 +157,8 @@ cdef class JournalEnd:
         end = scan(self.path, self.uuid, self.bounds_file.read())
         offset, sequence, bodies = end.offset, end.sequence, []
         if self.precommit is not None:
-            offset, sequence, bodies = stored_bodies(self.precommit, end)
+            with naming(self.precommit.path):
+                offset, sequence, bodies = stored_bodies(self.precommit, end)
         memset(&self.now, 0, sizeof(self.now))
         self.live = False
         self.now.slot.segment, self.now.slot.offset, self.now.slot.first_sequence = end.segment, offset, sequence
