@@ -57,10 +57,14 @@ def _restore(url: str, path: str, progress: Callable[[int], None] | None) -> Non
                 progress(segment.size_bytes)
         _complete(work, meta, segments)
         os.rename(work, path)
+        try:
+            sync_directory(os.path.dirname(path))
+        except OSError:
+            os.rename(path, work)  # a call that fails leaves nothing
+            raise
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
-    sync_directory(os.path.dirname(path))
 
 
 def _fetch(archive: Archive, segment: ArchivedSegment, work: str, meta: Meta) -> None:
