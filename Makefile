@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 
 # setuptools and wheel build PySpark, which comes as its source.
 BUILD_REQUIREMENTS := 'scikit-build-core>=0.11' 'cython>=3.1' cmake ninja setuptools wheel
-COMPILED := Makefile pyproject.toml pyx $(wildcard pyx/*)
+COMPILED := Makefile pyproject.toml pyx $(wildcard pyx/* pyx/*/*)
 
 USABLE := import ensurepip, os, sys, sysconfig, venv; \
 	sys.exit(sys.version_info < (3, 10) or not os.path.exists(sysconfig.get_path("include") + "/Python.h"))
@@ -76,7 +76,6 @@ lint: .venv-test/.installed ## checks style, types, stubs and layers
 	$(test) -m mypy
 	$(test) -m mypy.stubtest jlog._core --mypy-config-file pyproject.toml --ignore-disjoint-bases \
 		--allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
-	.venv-test/bin/lint-imports
 	$(test) tools/check_layers.py
 
 docs: .venv/.installed-docs ## builds the documentation into build/docs
@@ -86,7 +85,7 @@ docs: .venv/.installed-docs ## builds the documentation into build/docs
 build: .venv-test/.installed ## compiles what has changed, for the tests
 
 clean: ## removes all that these commands have made
-	rm -rf build dist .venv .venv-test .venv-sanitized .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build dist .venv .venv-test .venv-sanitized .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find jlog tests bench tools -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.installed: .venv/.made $(COMPILED)

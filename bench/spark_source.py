@@ -141,7 +141,7 @@ def planning(settings: Settings) -> Spread:
     """Milliseconds for the reader to list the segments and cut them, as Spark's planner has it do."""
     from pyspark.sql.types import LongType, StructField, StructType
 
-    from jlog.spark.batch import batch_reader
+    from jlog.spark.reading.batch_reader import batch_reader
 
     schema = StructType([StructField("sequence", LongType())])
     found = Spread()

@@ -1,10 +1,9 @@
 """jlog: a journal of records that many processes write and many subscribers read."""
 
-from jlog._core.calls import set_hooks
-from jlog._core.record import Record, RecordBatch
-from jlog._core.writer import Writer
-from jlog.archived import ArchiveReader
-from jlog.damage import Damage
+from jlog._core.write.calls import set_hooks
+from jlog.care.retention import clean_if_free, make_room
+from jlog.care.statistics import Stats, SubscriberStats
+from jlog.care.verify import Report
 from jlog.errors import (
     CheckpointNotFound,
     CorruptJournal,
@@ -24,15 +23,16 @@ from jlog.errors import (
 from jlog.flow.records import NewRecord
 from jlog.journal import Journal, Options
 from jlog.options import Retention
-from jlog.positions import Position
-from jlog.reader import Reader, set_archive_reader
-from jlog.repair import RepairReport
-from jlog.retention import clean_if_free, make_room
-from jlog.segments import Segment
-from jlog.stats import Stats, SubscriberStats
+from jlog.positions.position_files import Position
+from jlog.reading.archive_reader import ArchiveReader
+from jlog.reading.reader import Reader, set_archive_reader
+from jlog.record import Record, RecordBatch
+from jlog.repair.repair import RepairReport
+from jlog.storage.damage import Damage
+from jlog.storage.segments import Segment
 from jlog.transform import transform, transforming
 from jlog.urls import open_journal, open_reader, open_writer
-from jlog.verify import Report
+from jlog.writer import Writer
 
 set_hooks(clean_if_free, make_room)
 set_archive_reader(ArchiveReader)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jlog._core.columns import check_columns, import_pyarrow, schema
-from jlog.reader import Reader
+from jlog._core.records.columns import check_columns, import_pyarrow, schema
+from jlog.reading.reader import Reader
 
 if TYPE_CHECKING:
     import pyarrow

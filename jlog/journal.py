@@ -9,17 +9,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from jlog import positions
-from jlog._core.cursor import Cursor
-from jlog._core.lock import OWNERS, RANGES, Deadline, LockFile
-from jlog._core.segment import Block, SegmentFile
-from jlog.backup import backup
-from jlog.damage import Damage, walk_segment
+from jlog._core.read.cursor import Cursor
+from jlog._core.segments.segment import Block, SegmentFile
+from jlog._core.system.lock import OWNERS, RANGES, Deadline, LockFile
+from jlog.care.backup import backup
+from jlog.care.retention import clean, clean_if_free, held_bytes, is_expired, now_us, roll_if_due
+from jlog.care.statistics import Stats, Watch
+from jlog.care.verify import Progress, Report, segment_ends, verify
 from jlog.errors import CorruptJournal, JournalLocked, SubscriberExists
-from jlog.filesystem import journal_path
-from jlog.holes import Holes
-from jlog.meta import FORMAT_VERSION, create_journal, read_meta
-from jlog.names import Start, check_name, timestamp_us_of
 from jlog.options import (
     DEFAULTS,
     PRECOMMIT_DEFAULT,
@@ -30,13 +27,16 @@ from jlog.options import (
     retention_fields,
     retention_of,
 )
-from jlog.places import find_start, find_time
-from jlog.positions import CHECKPOINT, SUBSCRIBER, Position, PositionFile
-from jlog.repair import RepairReport, repair
-from jlog.retention import clean, clean_if_free, held_bytes, is_expired, now_us, roll_if_due
-from jlog.segments import Segment, segments_now
-from jlog.stats import Stats, Watch
-from jlog.verify import Progress, Report, segment_ends, verify
+from jlog.positions import position_files
+from jlog.positions.names import Start, check_name, timestamp_us_of
+from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, Position, PositionFile
+from jlog.positions.start import find_start, find_time
+from jlog.repair.repair import RepairReport, repair
+from jlog.storage.damage import Damage, walk_segment
+from jlog.storage.gaps import Holes
+from jlog.storage.meta import FORMAT_VERSION, create_journal, read_meta
+from jlog.storage.segments import Segment, segments_now
+from jlog.system.filesystem import journal_path
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ class Journal:
                     raise JournalLocked(f"{path} is open for writing; close its writers before deleting it")
                 if lock_file.is_held(RANGES["copy"]):
                     raise JournalLocked(f"{path} is being copied by a backup; delete it when that is done")
-                for name in positions.names(path, SUBSCRIBER):
-                    positions.hold(path, meta, name).close()
+                for name in position_files.names(path, SUBSCRIBER):
+                    position_files.hold(path, meta, name).close()
                 os.unlink(os.path.join(path, "journal.meta"))  # first: half deleted it is no journal any more
                 shutil.rmtree(path)
         finally:
@@ -226,8 +226,8 @@ class Journal:
         retention = retention_of(read_meta(self._path).options)
         now = now_us()
         found = {}
-        for name, at in positions.standing(self._path, self._meta, kind):
-            busy = kind == SUBSCRIBER and positions.is_held(self._path, self._meta, name)
+        for name, at in position_files.standing(self._path, self._meta, kind):
+            busy = kind == SUBSCRIBER and position_files.is_held(self._path, self._meta, name)
             sequence = first if at is None else at.sequence
             lag = self._holes.records_between(max(first, sequence), end)
             if at is None:
@@ -253,30 +253,30 @@ class Journal:
     def add_subscriber(self, name: str, start: Start = "begin", *, copy_of: str | None = None) -> None:
         """A new subscriber, at `start` or where another one stands. SubscriberExists where the name is taken."""
         check_name(name, SUBSCRIBER)
-        with positions.table_locked(self._path, self._deadline()):
-            if positions.exists(self._path, SUBSCRIBER, name):
+        with position_files.table_locked(self._path, self._deadline()):
+            if position_files.exists(self._path, SUBSCRIBER, name):
                 raise SubscriberExists(
                     f"{self._path} has a subscriber {name!r} already; remove it, or choose another name"
                 )
             sequence = (
                 self._kept(self._find(start)) if copy_of is None else self._stands_at(SUBSCRIBER, copy_of)
             )
-            positions.make(self._path, self._meta, SUBSCRIBER, name, sequence)
+            position_files.make(self._path, self._meta, SUBSCRIBER, name, sequence)
 
     def remove_subscriber(self, name: str) -> None:
         """SubscriberBusy while it is read."""
-        with positions.table_locked(self._path, self._deadline()):
-            file = positions.hold(self._path, self._meta, name)
+        with position_files.table_locked(self._path, self._deadline()):
+            file = position_files.hold(self._path, self._meta, name)
             try:
-                positions.remove(self._path, SUBSCRIBER, name)
+                position_files.remove(self._path, SUBSCRIBER, name)
             finally:
                 file.close()
         clean_if_free(self._path)
 
     def set_subscriber(self, name: str, position: Start) -> None:
         """Moves a subscriber that nobody reads, durably."""
-        with positions.table_locked(self._path, self._deadline()):
-            file = positions.hold(self._path, self._meta, name)
+        with position_files.table_locked(self._path, self._deadline()):
+            file = position_files.hold(self._path, self._meta, name)
             try:
                 file.write(self._kept(self._find(position)))
                 file.sync()
@@ -285,8 +285,8 @@ class Journal:
 
     def rewind(self, name: str, checkpoint: str) -> None:
         """A subscriber that nobody reads goes back to a checkpoint, durably."""
-        with positions.table_locked(self._path, self._deadline()):
-            file = positions.hold(self._path, self._meta, name)
+        with position_files.table_locked(self._path, self._deadline()):
+            file = position_files.hold(self._path, self._meta, name)
             try:
                 file.write(self._kept(self._stands_at(CHECKPOINT, checkpoint)))
                 file.sync()
@@ -296,12 +296,12 @@ class Journal:
     def set_checkpoint(self, name: str, position: Start) -> None:
         """Makes a checkpoint, or moves it, durably."""
         check_name(name, CHECKPOINT)
-        with positions.table_locked(self._path, self._deadline()):
-            positions.put(self._path, self._meta, CHECKPOINT, name, self._kept(self._find(position)))
+        with position_files.table_locked(self._path, self._deadline()):
+            position_files.put(self._path, self._meta, CHECKPOINT, name, self._kept(self._find(position)))
 
     def remove_checkpoint(self, name: str) -> None:
-        with positions.table_locked(self._path, self._deadline()):
-            positions.remove(self._path, CHECKPOINT, name)
+        with position_files.table_locked(self._path, self._deadline()):
+            position_files.remove(self._path, CHECKPOINT, name)
         clean_if_free(self._path)
 
     def _find(self, start: Start) -> int:

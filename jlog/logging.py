@@ -14,7 +14,7 @@ from typing import Any
 
 from jlog import Writer
 from jlog.errors import CorruptJournal, JournalError, JournalLocked, RecordTooLarge
-from jlog.filesystem import journal_path
+from jlog.system.filesystem import journal_path
 
 __all__ = ["DEFAULT_FIELDS", "FIELDS", "JournalHandler"]
 

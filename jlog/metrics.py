@@ -13,7 +13,7 @@ from wsgiref.simple_server import WSGIServer
 
 from jlog import Journal, Stats, SubscriberStats
 from jlog.errors import JournalError
-from jlog.filesystem import EMPTY
+from jlog.system.filesystem import EMPTY
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest, start_http_server

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jlog.flow.ends import Sink, Source
     from jlog.flow.engine import Flow, Policy, Stats
     from jlog.flow.records import Function
-    from jlog.names import Start
+    from jlog.positions.names import Start
 
 Url = str | os.PathLike[str]
 
@@ -103,7 +103,7 @@ def _check_apart(source_url: Url, sink_url: Url) -> None:
     if source is not None and sink is not None:
         same = os.path.realpath(source) == os.path.realpath(sink)
     elif source is None and sink is None:
-        from jlog.kafka.url import parse, parse_topics
+        from jlog.kafka.client.url import parse, parse_topics
 
         of, to = parse_topics(str(source_url)), parse(str(sink_url))
         same = of.servers == to.servers and any(fnmatchcase(to.topic, topic) for topic in of.topics)
@@ -149,10 +149,10 @@ def _source(
             on_event=common["on_event"],
         )
         return journal, journal.journal.uuid
-    from jlog.kafka.errors import at_once
-    from jlog.kafka.settings import Settings
-    from jlog.kafka.source import TopicSource
-    from jlog.kafka.url import parse_topics
+    from jlog.kafka.client.errors import at_once
+    from jlog.kafka.client.settings import Settings
+    from jlog.kafka.client.url import parse_topics
+    from jlog.kafka.mirror.source import TopicSource
 
     at = parse_topics(str(url))
     settings = Settings(at, common["config"], common["config_file"])
@@ -196,10 +196,10 @@ def _sink(
         from jlog.flow.journals import JournalSink
 
         return JournalSink(path, **options)
-    from jlog.kafka.mirror import key_of
-    from jlog.kafka.settings import Settings
-    from jlog.kafka.sink import TopicSink
-    from jlog.kafka.url import parse
+    from jlog.kafka.client.settings import Settings
+    from jlog.kafka.client.url import parse
+    from jlog.kafka.mirror.mirror import key_of
+    from jlog.kafka.mirror.sink import TopicSink
 
     at = parse(str(url))
     key = options.pop("key", "record")
@@ -226,11 +226,11 @@ def _trial_sink(url: Url, identity: str, options: dict[str, Any], common: dict[s
         from jlog.flow.journals import read_marks
 
         return TrialSink(read_marks(path) if os.path.exists(path) else {})
-    from jlog.kafka.errors import at_once
-    from jlog.kafka.mirror import key_of
-    from jlog.kafka.plan import marks_and_rules
-    from jlog.kafka.settings import Settings
-    from jlog.kafka.url import parse
+    from jlog.kafka.client.errors import at_once
+    from jlog.kafka.client.settings import Settings
+    from jlog.kafka.client.url import parse
+    from jlog.kafka.mirror.mirror import key_of
+    from jlog.kafka.mirror.plan import marks_and_rules
 
     at = parse(str(url))
     key = options.get("key", "record")

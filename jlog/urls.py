@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from jlog._core.writer import Writer
 from jlog.errors import JournalError
-from jlog.filesystem import EMPTY, path_of_file
 from jlog.journal import Journal
-from jlog.reader import Reader
+from jlog.reading.reader import Reader
+from jlog.system.filesystem import EMPTY, path_of_file
+from jlog.writer import Writer
 
 FILE, KAFKA = "file", "kafka"
 KNOWN = "file:PATH, kafka://HOST:PORT/TOPIC, or a path without a scheme"

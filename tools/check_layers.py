@@ -1,66 +1,176 @@
-"""Checks that arrows point one way among the files of pyx/, which import-linter cannot read.
+"""Checks that imports point one way: in the package, in the core below it, and in the tools.
 
-A file uses only what is in rows below its own. What is built on the public API stays out of the core.
+It reads every import of every source: `import` and `from` in Python, `cimport` and `cdef extern from` in Cython, and
+`#include` in C. An import that only annotations need counts too. Two rules hold:
+
+- Rooms stand above each other, as ROOMS has them. A file imports from its own room and from the rooms below.
+- Files never import each other in a circle, also inside one room.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Topmost first; NAME.h, NAME.pxd and NAME.pyx are one.
-ROWS = """
-writer
-attachment
-sync ingest
-calls arrow follow watch
-iterate
-append cursor rows
-encode blocks rebuild roll
-open_block direct
-end window closing
-member recovery index record wake
-buffered
-segment precommit
-copies
-lock page columns
-format file
-atomic checksum clock fork recent utf8
-failpoint
+# The topmost room first; rooms of one line do not know each other. A room is a folder or a module of `jlog`; the rooms of
+# the core are the folders of `pyx`.
+ROOMS = """
+jlog.cli
+jlog.demo jlog.bench
+jlog.spark jlog.logging jlog.metrics jlog.arrow
+jlog.ingest
+jlog
+jlog.transform
+jlog.urls
+jlog.kafka
+jlog.flow
+jlog.journal
+jlog.repair
+jlog.reading
+jlog.care
+jlog.archive
+jlog.positions
+jlog.storage
+jlog.writer jlog.record
+jlog.options
+pyx.write
+pyx.read
+pyx.recover
+pyx.buffer
+pyx.segments
+pyx.records
+pyx.format
+pyx.system
+jlog.system
+jlog.errors
 """.strip().splitlines()
 
-USES = (
-    re.compile(r"^\s*from jlog\._core\.(\w+) c?import", re.MULTILINE),
-    re.compile(r"^\s*from jlog\._core c?import (\w+)", re.MULTILINE),
-    re.compile(r"^\s*c?import jlog\._core\.(\w+)", re.MULTILINE),
-    re.compile(r'^\s*cdef extern from "(\w+)\.h"', re.MULTILINE),
-    re.compile(r'^#include "(\w+)\.h"', re.MULTILINE),
+# What is built on the public API stays out of the core.
+ON_THE_PUBLIC_API = (
+    "jlog.cli",
+    "jlog.demo",
+    "jlog.flow",
+    "jlog.kafka",
+    "jlog.logging",
+    "jlog.metrics",
+    "jlog.spark",
 )
-ON_THE_PUBLIC_API = ("cli", "demo", "flow", "kafka", "logging", "metrics", "spark", "transform")
-CORE = re.compile(r"^\s*(?:from|import) (?:jlog\._core|jlog import _core)\b", re.MULTILINE)
+
+CYTHON_FROM = re.compile(r"^\s*from ([\w.]+) c?import \(?([^#\n)]*)", re.MULTILINE)
+CYTHON_IMPORT = re.compile(r"^\s*c?import ([\w.]+)", re.MULTILINE)
+INCLUDE = re.compile(r'^\s*(?:#include|cdef extern from) "([\w/]+)\.h"', re.MULTILINE)
+
+
+def sources() -> dict[str, Path]:
+    """Every module by its name; a `.pyx`, its `.pxd` and a `.h` of the same name are one."""
+    found = {}
+    for folder in ("jlog", "tools/torture", "tools/model"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removeprefix("tools.")
+            if "jlog._core" not in name:
+                found[name.removeprefix("model.").removesuffix(".__init__")] = path
+    for path in sorted((ROOT / "pyx").rglob("*.[hp]*")):
+        found[".".join(path.relative_to(ROOT).with_suffix("").parts)] = path
+    return found
+
+
+def imports(path: Path) -> list[tuple[str, str]]:
+    """What a source imports: pairs of a module and a name in it, or "" where the module itself is imported."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        return _python_imports(ast.parse(text))
+    found = [("pyx." + include.replace("/", "."), "") for include in INCLUDE.findall(text)]
+    found += [(module, "") for module in CYTHON_IMPORT.findall(text)]
+    for module, names in CYTHON_FROM.findall(text):
+        found += [(module, name.strip()) for name in names.split(",")]
+    return found
+
+
+def _python_imports(tree: ast.Module) -> list[tuple[str, str]]:
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found += [(node.module, alias.name) for alias in node.names]
+    return found
+
+
+def graph(modules: dict[str, Path]) -> dict[str, set[str]]:
+    """Which modules each module imports."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for name, path in modules.items():
+        for ext in (".h", ".pxd", ".pyx", ".py"):
+            if path.with_suffix(ext).exists():
+                for module, member in imports(path.with_suffix(ext)):
+                    used = module.replace("jlog._core.", "pyx.")
+                    used = f"{used}.{member}" if f"{used}.{member}" in modules else used
+                    if used in modules and used != name:
+                        found[name].add(used)
+    return found
+
+
+def room_of(module: str) -> str:
+    if module.count(".") == 0:
+        return module
+    return ".".join(module.split(".")[:2])
 
 
 def problems() -> list[str]:
-    height = {name: -row for row, names in enumerate(ROWS) for name in names.split()}
+    modules = sources()
+    uses = graph(modules)
+    height = {name: -row for row, names in enumerate(ROOMS) for name in names.split()}
     found = []
-    for path in sorted((ROOT / "pyx").glob("*.[hp]*")):
-        text = path.read_text(encoding="utf-8")
-        used = {name for pattern in USES for name in pattern.findall(text)} - {path.stem}
-        if path.stem not in height:
-            found.append(f"pyx/{path.name}: give {path.stem} a row in tools/check_layers.py")
+    for name in sorted(modules):
+        if not name.startswith(("jlog", "pyx.")):
             continue
-        found += [
-            f"pyx/{path.name}: uses {name}, which is not below it"
-            for name in sorted(used & height.keys())
-            if height[name] >= height[path.stem]
-        ]
-    for name in ON_THE_PUBLIC_API:
-        for path in sorted([*(ROOT / "jlog").glob(f"{name}.py"), *(ROOT / "jlog" / name).rglob("*.py")]):
-            if CORE.search(path.read_text(encoding="utf-8")):
-                found.append(f"{path.relative_to(ROOT)}: reaches into jlog._core; use the public API")
+        here = room_of(name)
+        if here not in height:
+            found.append(f"{name}: give the room {here} a line in tools/check_layers.py")
+            continue
+        for used in sorted(uses[name]):
+            there = room_of(used)
+            if there != here and there in height and height[there] >= height[here]:
+                found.append(f"{name} imports {used}: {there} is not below {here}")
+            if here in ON_THE_PUBLIC_API and there.startswith("pyx."):
+                found.append(
+                    f"{name} imports {used}: it is built on the public API, and stays out of the core"
+                )
+    found += [" -> ".join(circle) + ": they import each other in a circle" for circle in circles(uses)]
+    return found
+
+
+def circles(uses: dict[str, set[str]]) -> list[list[str]]:
+    """One circle of each group of modules that import each other (Tarjan's strongly connected components)."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(name: str) -> None:
+        order[name] = low[name] = len(order)
+        stack.append(name)
+        for used in sorted(uses[name]):
+            if used not in order:
+                visit(used)
+                low[name] = min(low[name], low[used])
+            elif used in stack:
+                low[name] = min(low[name], order[used])
+        if low[name] == order[name]:
+            group = []
+            while not group or group[-1] != name:
+                group.append(stack.pop())
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for name in sorted(uses):
+        if name not in order:
+            visit(name)
     return found
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 
 from jlog.archive.archive import Archive, archive_at
+from jlog.archive.manifest import ArchivedSegment
 from jlog.archive.restore import restore
-from jlog.archive.segment import ArchivedSegment
 from jlog.errors import JournalNotFound
-from jlog.filesystem import journal_path
-from jlog.meta import read_meta
 from jlog.options import retention_of
-from jlog.segments import Segment, segments_now
+from jlog.storage.meta import read_meta
+from jlog.storage.segments import Segment, segments_now
+from jlog.system.filesystem import journal_path
 
 __all__ = ["Archive", "ArchivedSegment", "archive_at", "archive_of", "restore", "segments"]
 

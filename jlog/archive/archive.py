@@ -10,8 +10,9 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from jlog._core.segment import segment_name
-from jlog.archive.segment import (
+from jlog._core.segments.segment import segment_name
+from jlog.archive.local_copy import Window
+from jlog.archive.manifest import (
     MANIFEST_BYTES_MAX,
     ArchivedSegment,
     describe,
@@ -19,16 +20,15 @@ from jlog.archive.segment import (
     is_whole,
     manifest_name,
 )
-from jlog.archive.target import Target
-from jlog.archive.window import Window
-from jlog.damage import Damage
+from jlog.archive.store import Target
 from jlog.errors import CorruptJournal, JournalError, JournalNotFound, PositionLost
-from jlog.files import read_small
-from jlog.filesystem import is_url
-from jlog.meta import BYTES_MAX, NAME, Meta, parse_meta, read_meta
-from jlog.names import timestamp_us_of
-from jlog.places import find_time
-from jlog.segments import Segment
+from jlog.positions.names import timestamp_us_of
+from jlog.positions.start import find_time
+from jlog.storage.damage import Damage
+from jlog.storage.meta import BYTES_MAX, NAME, Meta, parse_meta, read_meta
+from jlog.storage.segments import Segment
+from jlog.system.files import read_small
+from jlog.system.filesystem import is_url
 
 META = "archive.meta"  # a copy of the journal's journal.meta
 _UUID = re.compile(r"[0-9a-f]{32}\Z")

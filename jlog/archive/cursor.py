@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Generic, TypeVar
 
-from jlog._core.cursor import Cursor
-from jlog._core.record import Record, RecordBatch
-from jlog._core.segment import SEGMENT_HEADER_BYTES, SegmentFile
+from jlog._core.read.cursor import Cursor
+from jlog._core.records.record import Record, RecordBatch
+from jlog._core.segments.segment import SEGMENT_HEADER_BYTES, SegmentFile
 from jlog.archive.archive import Archive
-from jlog.archive.segment import ArchivedSegment
-from jlog.archive.window import Window
-from jlog.damage import Damage, skip_damage
+from jlog.archive.local_copy import Window
+from jlog.archive.manifest import ArchivedSegment
 from jlog.errors import CorruptJournal, JournalClosed, JournalNotFound, PositionLost
+from jlog.storage.damage import Damage, skip_damage
 
 Item = TypeVar("Item")
 

@@ -8,18 +8,18 @@ import shutil
 from collections.abc import Callable
 from itertools import pairwise
 
-from jlog._core.copies import BoundsFile
-from jlog._core.index import write_index
-from jlog._core.lock import LockFile
-from jlog._core.recovery import create_segment, segment_start, sync_directory
-from jlog._core.segment import SegmentFile, index_name
+from jlog._core.format.dual_slot import BoundsFile
+from jlog._core.recover.recovery import create_segment, segment_start, sync_directory
+from jlog._core.segments.index import write_index
+from jlog._core.segments.segment import SegmentFile, index_name
+from jlog._core.system.lock import LockFile
 from jlog.archive.archive import Archive
-from jlog.archive.segment import ArchivedSegment, file_size_and_crc, is_whole
+from jlog.archive.manifest import ArchivedSegment, file_size_and_crc, is_whole
 from jlog.errors import CorruptJournal, JournalExists
-from jlog.files import Directory, naming, share
-from jlog.filesystem import journal_path
-from jlog.meta import DIRECTORIES, LEASE_STRIDE, Meta, write_meta
 from jlog.options import Retention, retention_fields
+from jlog.storage.meta import DIRECTORIES, LEASE_STRIDE, Meta, write_meta
+from jlog.system.files import Directory, naming, share
+from jlog.system.filesystem import journal_path
 
 
 def restore(url: str, path: str | os.PathLike[str], *, progress: Callable[[int], None] | None = None) -> None:

@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 
 import jlog
-from jlog.filesystem import type_of
+from jlog.system.filesystem import type_of
 
 
 def machine(directory: Path) -> dict[str, str]:
@@ -26,7 +26,7 @@ def machine(directory: Path) -> dict[str, str]:
 
 def has_failpoints() -> bool:
     """A build for the tests, which is slower: only in it stands the name of the variable that arms them."""
-    found = importlib.util.find_spec("jlog._core.recovery")
+    found = importlib.util.find_spec("jlog._core.recover.recovery")
     return found is not None and b"JLOG_FAILPOINTS" in Path(str(found.origin)).read_bytes()
 
 

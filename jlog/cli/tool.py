@@ -11,15 +11,15 @@ from typing import Any, NoReturn
 import click
 
 import jlog
+from jlog.cli.arguments.groups import Group
 from jlog.cli.exits import DAMAGED, DONE, FAILED, INTERRUPTED
-from jlog.cli.groups import Group
-from jlog.cli.output import complain, say_no_more
+from jlog.cli.terminal.output import complain, say_no_more
 from jlog.errors import CorruptJournal, JournalError
 
 NAME = "jlogtool"
 COMPLETE = "_JLOGTOOL_COMPLETE"  # set by the scripts that `completion` prints
 
-# Where each command is: a file below jlog.cli, and a name in it. The order is that of --help.
+# Where each command is: a file below jlog.cli.commands, and a name in it. The order is that of --help.
 SECTIONS: dict[str, dict[str, str]] = {
     "Journals": {
         "create": "journals:create",
@@ -75,7 +75,9 @@ class Tool(Group):
         for section in SECTIONS.values():
             if cmd_name in section:
                 module, attribute = section[cmd_name].split(":")
-                command: click.Command = getattr(importlib.import_module(f"jlog.cli.{module}"), attribute)
+                command: click.Command = getattr(
+                    importlib.import_module(f"jlog.cli.commands.{module}"), attribute
+                )
                 return command
         return None
 
@@ -161,7 +163,7 @@ def run(arguments: list[str]) -> int:
 def _invoke(arguments: list[str]) -> int:
     instruction = os.environ.get(COMPLETE)
     if instruction:
-        code: int = importlib.import_module("jlog.cli.completion").answer(tool, NAME, instruction)
+        code: int = importlib.import_module("jlog.cli.commands.completion").answer(tool, NAME, instruction)
         return code
     try:
         with tool.make_context(NAME, list(arguments)) as context:

@@ -10,12 +10,15 @@ from typing import Any
 
 import portalocker
 
-import jlog
 from jlog.errors import JournalError, JournalLocked, PositionLost
-from jlog.files import open_directory
 from jlog.flow.ends import Lag, Marks
 from jlog.flow.engine import nothing
 from jlog.flow.records import RecordLike, columns_of
+from jlog.journal import Journal
+from jlog.reading.reader import Reader
+from jlog.record import RecordBatch
+from jlog.system.files import open_directory
+from jlog.writer import Writer
 
 STATE_PREFIX = b"jlog.source:"
 READ_BYTES = 4 << 20
@@ -39,9 +42,9 @@ class JournalSource:
         on_event: Callable[[str], None] = nothing,
     ) -> None:
         self.missing = 0
-        self._journal = jlog.Journal(path)
+        self._journal = Journal(path)
         self._durable_only = durable_only and subscriber is None
-        self._reader = jlog.Reader(path, subscriber, start=start, durable_only=self._durable_only)
+        self._reader = Reader(path, subscriber, start=start, durable_only=self._durable_only)
         self._subscriber = subscriber
         self._begin = self._reader.position  # where this flow began, long before this process maybe
         self._end: int | None = None
@@ -49,7 +52,7 @@ class JournalSource:
         self._on_event = on_event
 
     @property
-    def journal(self) -> jlog.Journal:
+    def journal(self) -> Journal:
         return self._journal
 
     @property
@@ -72,13 +75,13 @@ class JournalSource:
             self._end = self._end_now()
 
     def _end_now(self) -> int:
-        with jlog.Reader(self._journal.path, start="end", durable_only=self._durable_only) as reader:
+        with Reader(self._journal.path, start="end", durable_only=self._durable_only) as reader:
             return reader.position
 
     def _sequence_of(self, start: Any) -> int:
         if isinstance(start, int):
             return start
-        with jlog.Reader(self._journal.path, start=start) as reader:
+        with Reader(self._journal.path, start=start) as reader:
             return reader.position
 
     def _seek(self, sequence: int) -> None:
@@ -99,7 +102,7 @@ class JournalSource:
         self._on_event(f"{what}; going on at {first}")
         self._reader.seek(first)
 
-    def read(self, max_records: int, timeout: float) -> jlog.RecordBatch:
+    def read(self, max_records: int, timeout: float) -> RecordBatch:
         while True:
             try:
                 return self._reader.read(max_records, READ_BYTES, timeout)
@@ -132,7 +135,7 @@ class JournalSource:
         self._reader.close()
 
 
-def check_mark(journal: jlog.Journal, mark: dict[str, Any]) -> None:
+def check_mark(journal: Journal, mark: dict[str, Any]) -> None:
     """JournalError where the journal does not contain what the sink has of it: it is another one, or an older copy, or it
     has lost its tail."""
     epoch, sequence = mark["epoch"], int(mark["sequence"])
@@ -149,7 +152,7 @@ def check_mark(journal: jlog.Journal, mark: dict[str, Any]) -> None:
         )
 
 
-def journal_lag(journal: jlog.Journal, position: int) -> Lag:
+def journal_lag(journal: Journal, position: int) -> Lag:
     """How far `position` is behind the end. The bytes are estimated: of the segment in which it stands it counts a part."""
     end = journal.next_sequence
     records = end - position
@@ -165,9 +168,9 @@ def journal_lag(journal: jlog.Journal, position: int) -> Lag:
     return Lag(records, int(size), _age(journal, position))
 
 
-def _age(journal: jlog.Journal, position: int) -> float | None:
+def _age(journal: Journal, position: int) -> float | None:
     try:
-        with jlog.Reader(journal.path, start=max(position, journal.first_sequence)) as reader:
+        with Reader(journal.path, start=max(position, journal.first_sequence)) as reader:
             for record in reader.read(1):
                 return max(0.0, time.time() - record.timestamp_us / 1e6)
     except PositionLost:
@@ -184,7 +187,7 @@ class JournalSink:
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self.left_out = 0
-        self._writer = jlog.Writer(path, **options)
+        self._writer = Writer(path, **options)
         self._path = self._writer.path
         self._body = self._writer.body()
         self._marks: Marks = {}
@@ -246,7 +249,7 @@ def read_marks(path: str | os.PathLike[str]) -> Marks:
     """Where the sources of this journal stand."""
     return {
         key[len(STATE_PREFIX) :].decode(): json.loads(value)
-        for key, value in jlog.Journal(path).state().items()
+        for key, value in Journal(path).state().items()
         if key.startswith(STATE_PREFIX)
     }
 

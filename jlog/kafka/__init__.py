@@ -6,17 +6,17 @@ Needs the extra pyjlog[kafka].
 from jlog.flow.ends import Lag
 from jlog.flow.engine import Stats
 from jlog.flow.errors import RecordRefused
-from jlog.kafka.errors import BrokerError, Fenced, TopicChanged
-from jlog.kafka.many import Mirrors
-from jlog.kafka.mirror import Capture, Mirror
-from jlog.kafka.plan import plan_capture, plan_mirror
-from jlog.kafka.reader import TopicReader, open_reader
-from jlog.kafka.settings import Settings
-from jlog.kafka.status import Status, status
-from jlog.kafka.topics import TopicJournal, create_journal, delete_journal, list_topics, open_journal
-from jlog.kafka.url import parse
-from jlog.kafka.verify import Comparison, verify
-from jlog.kafka.writer import TopicWriter, open_writer
+from jlog.kafka.client.errors import BrokerError, Fenced, TopicChanged
+from jlog.kafka.client.settings import Settings
+from jlog.kafka.client.url import parse
+from jlog.kafka.mirror.many import Mirrors
+from jlog.kafka.mirror.mirror import Capture, Mirror
+from jlog.kafka.mirror.plan import plan_capture, plan_mirror
+from jlog.kafka.mirror.status import Status, status
+from jlog.kafka.mirror.verify import Comparison, verify
+from jlog.kafka.topic.reader import TopicReader, open_reader
+from jlog.kafka.topic.topics import TopicJournal, create_journal, delete_journal, list_topics, open_journal
+from jlog.kafka.topic.writer import TopicWriter, open_writer
 
 __all__ = [
     "BrokerError",

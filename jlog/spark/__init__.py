@@ -3,6 +3,6 @@
 Needs PySpark 4.1 or newer and pyarrow: pip install 'pyjlog[spark]'. Nothing has to be registered; docs/spark.md is the guide.
 """
 
-from jlog.spark.ledger import Entry, forget, queries
+from jlog.spark.writing.ledger import Entry, forget, queries
 
 __all__ = ["Entry", "forget", "queries"]

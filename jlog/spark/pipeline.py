@@ -16,59 +16,17 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jlog.errors import JournalError
+from jlog.spark.parquet.plan import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from jlog.spark.lake import Output
-    from jlog.spark.parsing import Parser
+    from jlog.spark.parquet.lake import Output
 
 POLL_SECONDS = 0.25
 GRACE_SECONDS = 10.0  # what a batch at work is given to come to its end when the pipeline is asked to stop
 ROWS_SHOWN_MAX = 1_000  # of the query's result
-BATCH_RECORDS = 5_000_000
-
-
-@dataclass(frozen=True)
-class Windows:
-    """Counts for each window of time, and each value of these columns: in a directory of their own, when the watermark, so
-    many seconds behind the newest record, has passed it."""
-
-    directory: str
-    seconds: float
-    watermark_seconds: float = 600.0
-    by: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Plan:
-    """sources: journals' paths and kafka:// URLs. dest, checkpoint, quarantine: directories of any file system that Spark
-    knows. interval: seconds from batch to batch; None: what is there now, and then the end. schema: of the fields, as DDL;
-    None: as the first records have them. subscriber: whose position in the journals follows."""
-
-    sources: tuple[str, ...]
-    dest: str
-    checkpoint: str
-    quarantine: str
-    parser: Parser
-    schema: str | None = None
-    partition_by: tuple[str, ...] = ("date",)
-    interval: float | None = None
-    batch_records: int = BATCH_RECORDS
-    subscriber: str | None = None
-    windows: Windows | None = None
-    query: str | None = None
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What must be the same whenever the pipeline goes on."""
-        return {
-            "dest": self.dest,
-            "quarantine": self.quarantine,
-            "parse": self.parser.kind,
-            "partition_by": list(self.partition_by),
-        }
 
 
 @dataclass
@@ -127,7 +85,7 @@ class Pipeline:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        from jlog.spark.inputs import explained
+        from jlog.spark.parquet.inputs import explained
 
         began = time.monotonic()
         self._be_quiet_at_the_end(spark)
@@ -153,7 +111,7 @@ class Pipeline:
     # --- Beginning ----------------------------------------------------------------------------------------------------
 
     def _begin(self, spark: SparkSession) -> None:
-        from jlog.spark.lake import Files
+        from jlog.spark.parquet.lake import Files
 
         plan = self._plan
         if plan.query is not None:  # a slip in it should not show after hours
@@ -176,8 +134,8 @@ class Pipeline:
             )
 
     def _start(self, spark: SparkSession) -> list[StreamingQuery]:
-        from jlog.spark.batches import Counting, Loading
-        from jlog.spark.inputs import stream_of
+        from jlog.spark.parquet.batches import Counting, Loading
+        from jlog.spark.parquet.inputs import stream_of
 
         plan = self._plan
         stream = stream_of(spark, plan)
@@ -253,7 +211,7 @@ class Pipeline:
             query.stop()
 
     def _ask(self, spark: SparkSession, text: str) -> list[dict[str, Any]]:
-        from jlog.spark.lake import Files
+        from jlog.spark.parquet.lake import Files
 
         plan, files = self._plan, Files(spark)
         tables = {"records": plan.dest, "quarantine": plan.quarantine}

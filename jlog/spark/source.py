@@ -39,22 +39,22 @@ class JournalSource(DataSource):
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from jlog.spark.batch import batch_reader
+        from jlog.spark.reading.batch_reader import batch_reader
 
         return batch_reader(schema, self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from jlog.spark.stream import StreamReader
+        from jlog.spark.reading.stream_reader import StreamReader
 
         return StreamReader(schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from jlog.spark.sink import BatchSink
+        from jlog.spark.writing.sink import BatchSink
 
         return BatchSink(schema, self.options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        from jlog.spark.sink import StreamSink
+        from jlog.spark.writing.sink import StreamSink
 
         return StreamSink(schema, self.options, overwrite)
 

@@ -13,7 +13,7 @@ import pytest
 import jlog
 import oracle
 from behaviour.journals import SMALL, fill, read_away, sequences, value_of, values
-from jlog.archive.target import Target
+from jlog.archive.store import Target
 
 URLS = ["file", "memory", pytest.param("s3", marks=pytest.mark.xdist_group("s3"))]
 

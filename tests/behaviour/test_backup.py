@@ -302,7 +302,7 @@ def test_without_bounds_there_is_no_copy(path, target):
 # --- Beside others -----------------------------------------------------------------------------------------------
 
 SLOW = """
-from jlog import backup
+from jlog.care import backup
 def stop(path, *rest, copying=backup._copy_segment):
     os.write(1, b"at work")
     sys.stdin.read(1)

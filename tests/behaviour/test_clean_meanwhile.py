@@ -7,17 +7,17 @@ from datetime import datetime, timezone
 import pytest
 
 import jlog
-import jlog._core.blocks
-import jlog._core.cursor
-import jlog.places
-import jlog.reader
+import jlog._core.read.blocks
+import jlog._core.read.cursor
+import jlog.positions.start
+import jlog.reading.reader
 from behaviour.journals import SMALL, fill, read_away, sequences
 from crash.tampering import lose_unsynced
-from jlog._core.recovery import encode_block
-from jlog._core.segment import SegmentFile
+from jlog._core.recover.recovery import encode_block
+from jlog._core.segments.segment import SegmentFile
 from jlog.archive import Archive
 from jlog.archive.cursor import ArchiveCursor
-from jlog.archive.target import Target
+from jlog.archive.store import Target
 
 LONG_AGO = datetime(2001, 9, 9, tzinfo=timezone.utc)
 
@@ -92,14 +92,19 @@ def when_listed(monkeypatch):
 @pytest.mark.parametrize("start", ["begin", LONG_AGO], ids=["begin", "time"])
 def test_a_reader_begins_at_what_is_left(path, start, clean_after):
     journal = make(path)
-    done = clean_after(journal, jlog.reader, "find_start")
+    done = clean_after(journal, jlog.reading.reader, "find_start")
     with jlog.Reader(path, start=start) as reader:
         assert sequences(reader) == [30]
     assert done
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(jlog.places, "list_segments"), (jlog.places, "load_index"), (jlog.places, "_before")]
+    ("owner", "name"),
+    [
+        (jlog.positions.start, "list_segments"),
+        (jlog.positions.start, "load_index"),
+        (jlog.positions.start, "_before"),
+    ],
 )
 def test_a_time_is_found_in_what_is_left(path, owner, name, clean_after):
     journal = make(path)
@@ -111,7 +116,7 @@ def test_a_time_is_found_in_what_is_left(path, owner, name, clean_after):
 def test_what_is_gone_before_it_is_listed_is_no_damage(path, when_listed):
     journal = make(path)
     with jlog.Reader(path, start=25) as reader:
-        when_listed(jlog._core.cursor, before=lambda: clean(journal))
+        when_listed(jlog._core.read.cursor, before=lambda: clean(journal))
         with pytest.raises(jlog.PositionLost, match="before 30 have been removed") as caught:
             reader.seek(5)
         assert caught.value.first_sequence == 30
@@ -131,7 +136,7 @@ def test_a_reader_that_finds_all_of_what_it_has_listed_gone_has_lost_its_positio
 
     with jlog.Reader(path, start=20) as reader:
         assert [record.sequence for record in reader.read(10)] == list(range(20, 30))
-        when_listed(jlog._core.blocks, after=roll_away_and_clean)
+        when_listed(jlog._core.read.blocks, after=roll_away_and_clean)
         with pytest.raises(jlog.PositionLost, match="from 30 to 30") as caught:
             reader.read(1)
         assert caught.value.first_sequence == 31
@@ -150,7 +155,7 @@ def test_a_reader_at_a_torn_block_behind_which_all_is_removed_has_lost_its_posit
         file.write(encode_block(uuid, 10, end, segment.raw_body(last.offset), last.base_time_us, 20)[:-1])
     with jlog.Reader(path, start=10) as reader:
         assert [record.sequence for record in reader.read(10)] == list(range(10, 20))
-        when_listed(jlog._core.blocks, **{when: lambda: clean(journal)})
+        when_listed(jlog._core.read.blocks, **{when: lambda: clean(journal)})
         with pytest.raises(jlog.PositionLost, match="from 20 to 29") as caught:
             reader.read(1)
         assert caught.value.first_sequence == 30
@@ -170,7 +175,7 @@ def test_the_number_of_a_hole_before_what_is_left_is_no_damage(path, tmp_path, w
         journal.clean()
 
     with jlog.Reader(journal.path, start="end") as reader:
-        when_listed(jlog._core.cursor, before=remove_what_is_before)
+        when_listed(jlog._core.read.cursor, before=remove_what_is_before)
         reader.seek(first)
         assert journal.first_sequence == after
         assert sequences(reader) == [after]
@@ -240,10 +245,10 @@ def test_the_first_segment_that_is_kept_is_replaced_by_a_shorter_one_meanwhile(t
         while newest.stat().st_ino == inode:
             writer.extend([], state={b"large": bytes(value)})
 
-    original = getattr(jlog.retention, call)
+    original = getattr(jlog.care.retention, call)
 
     def then_replaced(*arguments):
-        monkeypatch.setattr(jlog.retention, call, original)
+        monkeypatch.setattr(jlog.care.retention, call, original)
         found = original(*arguments)
         store_until_replaced(writer, 20_000)
         return found
@@ -254,7 +259,7 @@ def test_the_first_segment_that_is_kept_is_replaced_by_a_shorter_one_meanwhile(t
         writer.roll()
         store_until_replaced(writer, 60_000)
         jlog.Journal(path).set_subscriber("billing", 10)
-        monkeypatch.setattr(jlog.retention, call, then_replaced)
+        monkeypatch.setattr(jlog.care.retention, call, then_replaced)
         assert [segment.first_sequence for segment in jlog.Journal(path).clean()] == [0]
         assert jlog.Journal(path).verify().ok
     assert {key: len(value) for key, value in jlog.Journal(path).state().items()} == {b"large": 20_000}

@@ -5,7 +5,7 @@ import pytest
 import jlog
 import oracle
 from behaviour.journals import fill, read_away, value_of, values
-from jlog._core import calls
+from jlog._core.write import calls
 from processes.units import check_units, read_all
 
 LIMIT = 20_000

@@ -242,7 +242,7 @@ def test_a_backup_is_not_written_through_a_link(path, tmp_path, monkeypatch, nam
         (target / name).parent.mkdir(exist_ok=True)
         (target / name).symlink_to(elsewhere if name == "subscribers" else missing)
 
-    monkeypatch.setattr("jlog.backup._check_target", plant)
+    monkeypatch.setattr("jlog.care.backup._check_target", plant)
     try:
         jlog.Journal(path).backup(target)
     except (JournalError, FileExistsError):

@@ -8,7 +8,7 @@ import time
 import pytest
 
 import jlog
-from jlog.pace import Pace
+from jlog.reading.pace import Pace
 from processes.children import Raised
 
 SECOND = 1_000_000

@@ -5,9 +5,9 @@ import os
 import pytest
 
 import jlog
-from jlog._core import calls
-from jlog._core.copies import BoundsFile
-from jlog._core.lock import LockFile
+from jlog._core.format.dual_slot import BoundsFile
+from jlog._core.system.lock import LockFile
+from jlog._core.write import calls
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_an_append_succeeds_though_what_follows_a_roll_fails(path):
     def fail(_path):
         raise RuntimeError("the hook is broken")
 
-    after_roll, make_room = jlog.retention.clean_if_free, jlog.retention.make_room
+    after_roll, make_room = jlog.care.retention.clean_if_free, jlog.care.retention.make_room
     calls.set_hooks(fail, make_room)
     try:
         with jlog.Writer(path, segment_bytes=4096, precommit=4096) as writer:

@@ -11,7 +11,7 @@ import jlog
 from behaviour.elsewhere import read_only, run_with_mount
 from behaviour.journals import SMALL, fill, read_away
 from crash.tampering import another_boot, copy, flip, zero
-from jlog.stats import DEAD_AFTER_SECONDS
+from jlog.care.statistics import DEAD_AFTER_SECONDS
 
 COUNTED = ("flushes", "syncs", "rolls")
 AN_HOUR_US = 3600 * 1_000_000

@@ -204,7 +204,7 @@ def test_one_that_the_garbage_collector_closes_while_another_one_is_opened_holds
     run(
         f"""
 import gc
-import jlog.filesystem
+import jlog.system.filesystem
 
 class Owner:
     pass
@@ -214,8 +214,8 @@ owner.itself = owner
 owner.writer = jlog.Writer({str(path)!r})
 gc.disable()
 del owner
-check = jlog.filesystem.check_local
-jlog.filesystem.check_local = lambda path: (gc.collect(), check(path))  # it may come at any allocation
+check = jlog.system.filesystem.check_local
+jlog.system.filesystem.check_local = lambda path: (gc.collect(), check(path))  # it may come at any allocation
 jlog.Writer({str(path) + "-other"!r}).append(b"value")
 """,
         timeout=5,

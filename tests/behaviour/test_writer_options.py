@@ -6,7 +6,7 @@ import pytest
 
 import jlog
 from behaviour.journals import SMALL, fill, values
-from jlog._core.lock import RANGES, LockFile
+from jlog._core.system.lock import RANGES, LockFile
 
 KIB = 1 << 10
 

@@ -11,7 +11,7 @@ import pytest
 from cli.command import HUNG_SECONDS, run, start
 from cli.terminal import terminal
 from jlog.bench.machine import has_failpoints
-from jlog.cli.bench import CONTESTS
+from jlog.cli.commands.bench import CONTESTS
 
 if TYPE_CHECKING:
     import subprocess

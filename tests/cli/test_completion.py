@@ -13,7 +13,7 @@ import pytest
 import jlog
 from cli.command import COMMAND, do, run
 from cli.terminal import terminal_of
-from jlog.cli.completion import SHELLS
+from jlog.cli.commands.completion import SHELLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,9 @@ from decimal import Decimal
 
 import pytest
 
-from jlog.cli.output import human_bytes, to_json
-from jlog.cli.parameters import parse_duration, parse_position, parse_size
+from jlog.cli.arguments.parameters import parse_duration, parse_position, parse_size
+from jlog.cli.terminal.figures import human_bytes
+from jlog.cli.terminal.output import to_json
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 

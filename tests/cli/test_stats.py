@@ -13,7 +13,7 @@ import pytest
 import jlog
 from behaviour.journals import SMALL, fill
 from cli.command import HUNG_SECONDS, do, run, start
-from jlog.cli import figures
+from jlog.cli.terminal import figures
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import jlog
 from cli.command import HUNG_SECONDS, do, run, start
-from jlog.cli.reading import sequence_before
+from jlog.cli.records.past_damage import sequence_before
 
 if TYPE_CHECKING:
     from pathlib import Path

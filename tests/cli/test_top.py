@@ -368,7 +368,7 @@ def test_stopped_by_ctrl_z_it_gives_the_terminal_back_and_takes_it_when_it_goes_
 
 BROKEN = """
 from rich.text import Text
-from jlog.cli.screen import Screen
+from jlog.cli.terminal.screen import Screen
 
 def broken(width, height):
     raise ZeroDivisionError("within a drawing")

@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 
 import jlog
-from jlog._core.segment import BLOCK_HEADER_BYTES, SegmentFile
+from jlog._core.segments.segment import BLOCK_HEADER_BYTES, SegmentFile
 
 BOOT_ID_AT = 32
 DEVICE_AT = 48

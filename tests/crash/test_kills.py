@@ -78,7 +78,7 @@ READING = {"wake.wait_for_any", "end.listed", "page.read"}
 
 
 def test_every_point_that_is_compiled_in_kills_somebody_here():
-    text = "".join(path.read_text() for path in sorted(SOURCES.iterdir()) if path.suffix in (".pyx", ".h"))
+    text = "".join(path.read_text() for path in sorted(SOURCES.rglob("*")) if path.suffix in (".pyx", ".h"))
     compiled_in = set(re.findall(r"""(?:JLOG_FAILPOINT|_visit)\(b?"([a-z_.]+)"\)""", text))
     killing = {
         *WRITING,

@@ -24,8 +24,8 @@ from faults.disk import PLAIN, Disk, Image
 from faults.promises import Promises, Records, check_soundness, is_made
 from faults.recording import Event, read_log
 from filesystems import fast_disk
-from jlog._core.checksum import crc32c
-from jlog._core.copies import birth_us
+from jlog._core.format.checksum import crc32c
+from jlog._core.format.dual_slot import birth_us
 from processes.units import values_of
 
 ALIVE = "alive"  # the machine has not failed: only the processes have died

@@ -8,7 +8,7 @@ import pytest
 
 import jlog
 from jlog.kafka import BrokerError, TopicChanged
-from jlog.kafka.records import KafkaRecord
+from jlog.kafka.client.records import KafkaRecord
 from jlog.urls import create_journal, open_journal, open_reader, open_writer
 from kafka.witness import numbered, wait_until
 

@@ -12,7 +12,7 @@ from kafka_broker import Broker
 
 import jlog
 from jlog.kafka import BrokerError, Capture, Mirror
-from jlog.kafka import writer as topic_writer
+from jlog.kafka.topic import writer as topic_writer
 from jlog.urls import open_reader, open_writer
 from kafka.processes import captured, fill, position, run_to_end
 from kafka.witness import numbered, wait_until

@@ -8,7 +8,7 @@ import pytest
 
 import jlog
 from jlog.kafka import Capture, Lag, Mirror, TopicChanged, status, verify
-from jlog.kafka import lag as kafka_lag
+from jlog.kafka.client import lag as kafka_lag
 from kafka.witness import fields_of_journal, numbered, wait_until
 
 

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 import jlog
 from jlog.kafka import Mirror, RecordRefused, TopicChanged, status, verify
-from jlog.kafka.partitions import murmur2
+from jlog.kafka.client.partitioner import murmur2
 from kafka.witness import fields_of_journal, numbered, wait_until
 
 KEYS = [None, b"", b"a", b"key", b"another key"]

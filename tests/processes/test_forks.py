@@ -103,7 +103,7 @@ def test_a_child_has_no_descriptor_that_its_parent_locks_by_however_the_fork_fal
     run(
         f"""
 import threading
-from jlog._core.lock import LockFile
+from jlog._core.system.lock import LockFile
 sys.setswitchinterval(1e-6)
 path = {str(path)!r}
 jlog.Writer(path).close()

@@ -78,7 +78,7 @@ def again(turn):
 """,
     "opens that fail": """
 holder = jlog.Writer(path, exclusive=True, **OPTIONS)
-from jlog._core.lock import RANGES, LockFile
+from jlog._core.system.lock import RANGES, LockFile
 other = jlog.Writer(path + "-other", **OPTIONS)
 other.close()
 opening = LockFile(path + "-other/lock")

@@ -10,7 +10,7 @@ import pytest
 
 import jlog
 from crash.test_kills import COMPRESSING, WRITING
-from jlog._core.lock import RANGES, LockFile
+from jlog._core.system.lock import RANGES, LockFile
 from processes.children import Raised, word_of
 from processes.units import check_units
 

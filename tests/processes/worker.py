@@ -20,7 +20,7 @@ import calling
 from units import Unit, values_of
 
 import jlog
-from jlog import retention
+from jlog.care import retention
 from jlog.ingest import SegmentBuilder
 
 if TYPE_CHECKING:

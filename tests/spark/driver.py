@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import Row, SparkSession
 
-from jlog.spark.lake import Files
+from jlog.spark.parquet.lake import Files
 from spark.sessions import session
 
 

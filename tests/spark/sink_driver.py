@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark import TaskContext
 from pyspark.sql import Row, SparkSession
 
-from jlog.spark.lake import Files
+from jlog.spark.parquet.lake import Files
 from spark.driver import tell
 from spark.sessions import session
 

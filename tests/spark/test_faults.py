@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 import jlog
 from behaviour.journals import SMALL, fill, read_away, value_of
 from crash.tampering import flip
-from jlog.spark.lake import Files
+from jlog.spark.parquet.lake import Files
 from spark.running import Running
 from spark.sessions import ROOT
 

@@ -13,11 +13,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 import jlog
 from behaviour.journals import SMALL, fill, read_away
 from jlog.errors import JournalError, PositionLost
-from jlog.spark.inputs import check_source
-from jlog.spark.journals import sources_of
-from jlog.spark.limits import shares
-from jlog.spark.options import parse
-from jlog.spark.stream import StreamReader
+from jlog.spark.parquet.inputs import check_source
+from jlog.spark.reading.journals import sources_of
+from jlog.spark.reading.limits import shares
+from jlog.spark.reading.options import parse
+from jlog.spark.reading.stream_reader import StreamReader
 
 SCHEMA = StructType([StructField("sequence", LongType())])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jlog.spark.options import parse
+from jlog.spark.reading.options import parse
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "spark.md"
 

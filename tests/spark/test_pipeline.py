@@ -15,9 +15,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import jlog
-from jlog.spark.lake import Lake, Output
-from jlog.spark.parsing import Parser
-from jlog.spark.pipeline import Pipeline, Plan, Summary, Windows
+from jlog.spark.parquet.lake import Lake, Output
+from jlog.spark.parquet.parsing import Parser
+from jlog.spark.parquet.plan import Plan, Windows
+from jlog.spark.pipeline import Pipeline, Summary
 from jlog.spark.session import ALWAYS
 
 DAY_US = 86_400_000_000

@@ -23,10 +23,10 @@ from pyspark.sql.types import StructType
 import jlog
 from behaviour.journals import records, values
 from jlog.spark import forget, queries
-from jlog.spark.beside import beside
-from jlog.spark.ledger import BATCH, KEPT, STREAM, Ledger
-from jlog.spark.sink import BatchSink, Sink
-from jlog.spark.staging import AT_ONCE_BYTES, NAMELESS, STALE_SECONDS, Staged
+from jlog.spark.writing.beside import beside
+from jlog.spark.writing.ledger import BATCH, KEPT, STREAM, Ledger
+from jlog.spark.writing.sink import BatchSink, Sink
+from jlog.spark.writing.staging import AT_ONCE_BYTES, NAMELESS, STALE_SECONDS, Staged
 
 VALUE = StructType().add("value", "binary")
 
@@ -344,14 +344,14 @@ def test_a_commit_that_was_cut_short_is_ended_with_the_same_rows_in_their_order(
     assert "spark" not in os.listdir(sink.path)
 
 
-SMALL_FILES = "jlog.spark.staging.FIRST_FILE_BYTES, jlog.spark.staging.SEGMENT_BYTES_MIN = 1 << 20, 1 << 20"
+SMALL_FILES = "jlog.spark.writing.staging.FIRST_FILE_BYTES, jlog.spark.writing.staging.SEGMENT_BYTES_MIN = 1 << 20, 1 << 20"
 
 
 @pytest.fixture
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 10 MB the first 2 MB are a file that is copied, the others one that becomes a segment."""
-    monkeypatch.setattr("jlog.spark.staging.FIRST_FILE_BYTES", 1 << 20)
-    monkeypatch.setattr("jlog.spark.staging.SEGMENT_BYTES_MIN", 1 << 20)
+    monkeypatch.setattr("jlog.spark.writing.staging.FIRST_FILE_BYTES", 1 << 20)
+    monkeypatch.setattr("jlog.spark.writing.staging.SEGMENT_BYTES_MIN", 1 << 20)
 
 
 @pytest.mark.usefixtures("small_files")
@@ -409,7 +409,7 @@ def test_a_driver_killed_while_files_become_segments_is_followed_by_one_that_end
     staged = stage(sink, "q", 0, LARGE)
     (tmp_path / "commit").write_bytes(pickle.dumps((sink, staged)))
     program = (
-        f"import pickle, sys, jlog.spark.sink; {SMALL_FILES}\n"
+        f"import pickle, sys, jlog.spark.writing.sink; {SMALL_FILES}\n"
         "sink, staged = pickle.load(open(sys.argv[1], 'rb')); sink.commit('stream', 'q', 0, staged)"
     )
     killed = subprocess.run(
@@ -503,7 +503,7 @@ def nameless_commit(tmp_path: Path, sink: Sink) -> Callable[[str], subprocess.Po
     def start(failpoints: str) -> subprocess.Popen[bytes]:
         (tmp_path / "commit").write_bytes(pickle.dumps((sink, stage(sink, NAMELESS + "1", 0, LARGE))))
         program = (
-            "import pickle, sys, jlog.spark.sink\n"
+            "import pickle, sys, jlog.spark.writing.sink\n"
             "sink, staged = pickle.load(open(sys.argv[1], 'rb'))\n"
             f"sink.commit('batch', '{NAMELESS}1', 0, staged)"
         )

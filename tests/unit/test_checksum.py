@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jlog._core.checksum import crc32c, crc32c_shift, crc32c_table, implementation
+from jlog._core.format.checksum import crc32c, crc32c_shift, crc32c_table, implementation
 
 WAYS = pytest.mark.parametrize("way", [crc32c, crc32c_table], ids=["chosen", "table"])
 

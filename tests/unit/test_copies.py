@@ -7,8 +7,8 @@ import struct
 import pytest
 
 import oracle
-from jlog._core.copies import BoundsFile, read_position, write_position
-from jlog._core.lock import LockFile
+from jlog._core.format.dual_slot import BoundsFile, read_position, write_position
+from jlog._core.system.lock import LockFile
 from jlog.errors import CorruptJournal, UnsupportedFormat
 
 UUID, OTHER = bytes(range(16)), bytes(16)

@@ -6,8 +6,8 @@ import pytest
 
 import jlog
 from behaviour.elsewhere import run_with_mount
-from jlog import filesystem
-from jlog.filesystem import LOCAL, OVERRIDE, check_local, type_of
+from jlog.system import filesystem
+from jlog.system.filesystem import LOCAL, OVERRIDE, check_local, type_of
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_the_kernels_own_are_told():
 def test_a_mount_under_any_name_is_found(tmp_path, name):
     (tmp_path / name).mkdir()
     code = f"""
-from jlog.filesystem import type_of
+from jlog.system.filesystem import type_of
 path = {str(tmp_path / name)!r}
 assert type_of(path) == "tmpfs", type_of(path)
 os.mkdir(path + "/below")
@@ -81,7 +81,7 @@ assert type_of(os.path.dirname(path)) != "tmpfs" or "tmpfs" == {type_of(str(tmp_
 def test_a_mount_elsewhere_whose_name_is_not_utf_8_harms_nobody(tmp_path):
     os.mkdir(os.fsencode(tmp_path) + b"/\xff")
     code = f"""
-from jlog.filesystem import type_of
+from jlog.system.filesystem import type_of
 assert type_of({str(tmp_path)!r}) == {type_of(str(tmp_path))!r}
 """
     run_with_mount(f"mount -t tmpfs tmpfs '{tmp_path}'/*", code)

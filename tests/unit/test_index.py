@@ -8,7 +8,7 @@ import pytest
 
 import jlog
 import oracle
-from jlog._core.index import SparseIndex, build_index, load_index, read_index
+from jlog._core.segments.index import SparseIndex, build_index, load_index, read_index
 from jlog.errors import UnsupportedFormat
 
 NO_TIME = -(2**63)

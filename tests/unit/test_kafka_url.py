@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("confluent_kafka", reason="pip install 'pyjlog[kafka]'")
 
-from jlog.kafka.partitions import murmur2
-from jlog.kafka.settings import Settings
-from jlog.kafka.url import parse, parse_topics
+from jlog.kafka.client.partitioner import murmur2
+from jlog.kafka.client.settings import Settings
+from jlog.kafka.client.url import parse, parse_topics
 
 URL = parse("kafka://localhost/orders")
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import jlog
-from jlog._core.lock import Deadline, LockFile, current_process_token
+from jlog._core.system.lock import Deadline, LockFile, current_process_token
 
 
 @pytest.fixture

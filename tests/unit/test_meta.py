@@ -8,7 +8,7 @@ import pytest
 
 import jlog
 import oracle
-from jlog.meta import read_meta, write_meta
+from jlog.storage.meta import read_meta, write_meta
 
 pytestmark = pytest.mark.damage
 

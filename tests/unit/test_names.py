@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from jlog.names import check_name, timestamp_us_of
+from jlog.positions.names import check_name, timestamp_us_of
 
 GOOD = [
     "a",

@@ -8,7 +8,7 @@ import pytest
 
 import jlog
 import oracle
-from jlog._core.segment import (
+from jlog._core.segments.segment import (
     BLOCK_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     SegmentFile,

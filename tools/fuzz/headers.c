@@ -1,4 +1,4 @@
-/* Feeds any bytes to what pyx/format.h, page.h and columns.h make of a journal's files, with every checksum put right first:
+/* Feeds any bytes to what pyx/format/format.h, buffer/page.h and records/columns.h make of a journal's files, with every checksum put right first:
  * so what stands behind the checksums is what is tested.
  *
  * The first byte of an input chooses the structure, the rest is its image. Built with clang -fsanitize=fuzzer it is a target of
@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "columns.h"
-#include "format.h"
-#include "page.h"
+#include "records/columns.h"
+#include "format/format.h"
+#include "buffer/page.h"
 
 static const uint8_t uuid[16] = {0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77};
 static volatile uint64_t sink; /* what is read must not be optimized away */

@@ -38,7 +38,8 @@ from behaviour.hostile import Harm  # noqa: E402
 from crash.ruins import JOURNALS  # noqa: E402
 from crash.tampering import CAPACITY_AT, DEVICE_AT, copy_of_killed  # noqa: E402
 from jlog.archive import Archive, restore  # noqa: E402
-from jlog.cli import dump, tool  # noqa: E402, F401
+from jlog.cli import tool  # noqa: E402
+from jlog.cli.commands import dump  # noqa: E402, F401
 
 FAILING = ROOT / "build" / "fuzz-failing-journals"
 FILE_BYTES = 256 << 20  # no call of a small journal writes more, so that no number in it fills the disk

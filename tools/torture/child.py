@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from torture.gate import Gate
 from torture.keeper import keep
+from torture.log import Log
 from torture.mirror import mirror
 from torture.producer import Producer
 from torture.subscriber import subscribe
@@ -25,16 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PR_SET_PDEATHSIG = 1
-
-
-class Log:
-    """A file that each line reaches with a write of its own: a killed process has written it or not."""
-
-    def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-
-    def __call__(self, *words: object) -> None:
-        os.write(self._fd, " ".join(map(str, words)).encode() + b"\n")
 
 
 def figures() -> dict[str, int]:

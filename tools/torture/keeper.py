@@ -16,8 +16,8 @@ from torture.records import EXPECTED, Wrong
 from torture.subscriber import saw
 
 if TYPE_CHECKING:
-    from torture.child import Log
     from torture.gate import Gate
+    from torture.log import Log
 
 
 class Errand(NamedTuple):

@@ -11,8 +11,8 @@ import jlog
 from torture.subscriber import expected
 
 if TYPE_CHECKING:
-    from torture.child import Log
     from torture.gate import Gate
+    from torture.log import Log
 
 STEP_SECONDS = 0.05
 

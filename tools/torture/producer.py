@@ -22,8 +22,8 @@ from torture.records import EXPECTED, Content, contents_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torture.child import Log
     from torture.gate import Gate
+    from torture.log import Log
 
 NOT_DURABLE = re.compile(r"from sequence (\d+) on can be read")
 AGAIN_SECONDS = 0.02

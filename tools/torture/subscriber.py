@@ -18,8 +18,8 @@ from torture.records import EXPECTED, check_record
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from torture.child import Log
     from torture.gate import Gate
+    from torture.log import Log
 
 WAIT_SECONDS = 0.05
 BUSY_SECONDS = 20.0  # guards against a name that its dead owner keeps

@@ -1,6 +1,6 @@
-/* The publish protocol of pyx/page.h with real threads, for ThreadSanitizer: writers append under the lock word, switch to the next
+/* The publish protocol of pyx/buffer/page.h with real threads, for ThreadSanitizer: writers append under the lock word, switch to the next
  * block and write the closing one to its place; readers follow generation, slot, word and body, and check every checksum, as
- * pyx/precommit.pyx does.
+ * pyx/buffer/precommit.pyx does.
  *
  *     publish SECONDS [WRITERS [READERS]]
  *
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "page.h"
+#include "buffer/page.h"
 
 enum { CAPACITY = 4096, SEGMENT_BYTES = 1 << 22, THREADS_MAX = 16, SPIN_TURNS = 400 };
 

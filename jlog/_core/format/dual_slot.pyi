@@ -1,0 +1,57 @@
+from types import EllipsisType
+from typing import NamedTuple
+
+from typing_extensions import disjoint_base
+
+from jlog._core.system.lock import Deadline, LockFile
+
+NONE: int
+
+class Bounds(NamedTuple):
+    first_sequence: int
+    mark_segment: int
+    mark_offset: int
+    mark_sequence: int
+    lease_limit: int
+    closed: tuple[int, int, int] | None
+
+class Position(NamedTuple):
+    sequence: int
+    epoch: int
+    moved_us: int
+
+@disjoint_base
+class BoundsFile:
+    def __init__(
+        self, path: str, uuid: bytes, lock_file: LockFile | None, *, writable: bool = True
+    ) -> None: ...
+    @property
+    def path(self) -> str: ...
+    @staticmethod
+    def create(
+        path: str,
+        uuid: bytes,
+        lease_limit: int,
+        closed: tuple[int, int, int],
+        *,
+        first_sequence: int = 0,
+        mark: tuple[int, int, int] = ...,
+        temporary: str | None = None,
+    ) -> None: ...
+    def close(self) -> None: ...
+    def read(self) -> Bounds: ...
+    def update(
+        self,
+        *,
+        first_sequence: int = 0,
+        mark: tuple[int, int, int] | None = None,
+        lease_limit: int = 0,
+        closed: tuple[int, int, int] | EllipsisType | None = ...,
+        durable: bool = False,
+        deadline: Deadline = ...,
+    ) -> Bounds: ...
+
+def both_copies(fd: int, uuid: bytes, *, bounds: bool = False) -> list[bytes | None]: ...
+def birth_us(fd: int) -> int: ...
+def read_position(file: int | LockFile, uuid: bytes, path: str) -> Position: ...
+def write_position(file: int | LockFile, uuid: bytes, epoch: int, sequence: int, path: str) -> None: ...

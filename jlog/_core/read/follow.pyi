@@ -1,0 +1,19 @@
+from typing import Protocol
+
+from typing_extensions import Self, disjoint_base
+
+from jlog._core.read.cursor import Cursor
+from jlog._core.records.record import Record
+from jlog._core.system.lock import Deadline
+
+class _Pace(Protocol):
+    def delay(self, timestamp_us: int) -> float: ...
+
+def wait(cursor: Cursor, deadline: Deadline) -> bool: ...
+
+@disjoint_base
+class Following:
+    def __init__(self, cursor: Cursor, timeout: float | None, pace: _Pace | None) -> None: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Record: ...
+    def step(self) -> tuple[Record | None, float]: ...

@@ -1,0 +1,1 @@
+"""Records as Python objects and as Arrow columns."""

@@ -1,0 +1,1 @@
+"""Segment files, their blocks and their index."""

@@ -1,0 +1,1 @@
+"""The operating system, the processor and the clock."""

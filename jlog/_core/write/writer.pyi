@@ -1,0 +1,80 @@
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import pyarrow
+from typing_extensions import Buffer, Self, disjoint_base
+
+from jlog._core.write.encode import Body
+from jlog._core.write.ingest import Piece
+from jlog.options import Retention
+
+_Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
+
+@disjoint_base
+class Writer:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        precommit: int = ...,
+        compression: str | None = None,
+        segment_bytes: int | None = None,
+        roll: str | None = None,
+        sync: str | None = None,
+        sync_interval: float | None = None,
+        retention: Retention | None = None,
+        exclusive: bool = False,
+        lock_timeout: float | None = None,
+        create: bool = True,
+    ) -> None: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def next_sequence(self) -> int: ...
+    @property
+    def precommit(self) -> int: ...
+    def append(
+        self,
+        value: Buffer | None,
+        /,
+        *,
+        key: Buffer | None = None,
+        headers: _Headers | None = None,
+        timestamp_us: int | None = None,
+    ) -> int: ...
+    def extend(
+        self,
+        values: Iterable[Buffer | None],
+        /,
+        keys: Iterable[Buffer | None] | None = None,
+        headers: Iterable[_Headers | None] | None = None,
+        timestamps_us: Iterable[int | None] | None = None,
+        state: Mapping[bytes, Buffer | None] | None = None,
+    ) -> int: ...
+    def extend_arrow(
+        self,
+        data: pyarrow.Array | pyarrow.ChunkedArray | pyarrow.RecordBatch | pyarrow.Table,
+        /,
+        *,
+        state: Mapping[bytes, Buffer | None] | None = None,
+    ) -> int: ...
+    def adopt(
+        self,
+        path: str | os.PathLike[str],
+        pieces: Sequence[Piece],
+        /,
+        state: Mapping[bytes, Buffer | None] | None = None,
+    ) -> int | None: ...
+    def body(self) -> Body: ...
+    def extend_body(self, body: Body, state: Mapping[bytes, Buffer | None] | None = None) -> int: ...
+    def flush(self) -> None: ...
+    def sync(self) -> None: ...
+    def roll(self) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...

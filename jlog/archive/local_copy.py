@@ -1,0 +1,73 @@
+"""One archived segment as a journal of its own, for as long as it is read: all that reads a journal reads it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from jlog._core.format.dual_slot import BoundsFile
+from jlog._core.system.lock import LockFile
+from jlog.archive.manifest import ArchivedSegment
+from jlog.archive.store import Target
+from jlog.errors import CorruptJournal
+from jlog.storage.meta import Meta
+
+
+class Window:
+    """A directory below TMPDIR that holds the segment, or a link where the archive is on this machine. It goes with close(),
+    with the object, or with the process."""
+
+    def __init__(self, target: Target, segment: ArchivedSegment) -> None:
+        import tempfile  # few need it
+
+        self.segment = segment
+        self.meta = Meta(bytes.fromhex(segment.uuid), [])
+        self.path = tempfile.mkdtemp(prefix="jlog-archive-")
+        self._discard = weakref.finalize(self, _discard, self.path, os.getpid())
+        try:
+            target.fetch(segment.name, os.path.join(self.path, segment.name))
+            self._bound()
+        except BaseException:
+            self.close()
+            raise
+
+    def _bound(self) -> None:
+        """Where it begins and ends: nothing in a segment says that it was the last one."""
+        uuid, path = self.meta.uuid, os.path.join(self.path, "bounds")
+        end = (self.segment.first_sequence, self.segment.size_bytes, self.segment.end_sequence)
+        BoundsFile.create(path, uuid, self.segment.end_sequence, end)
+        lock_file = LockFile(os.path.join(self.path, "lock"), create=True)
+        bounds = BoundsFile(path, uuid, lock_file)
+        try:
+            bounds.update(first_sequence=self.segment.first_sequence, mark=end)
+        finally:
+            bounds.close()
+            lock_file.close()
+
+    @contextmanager
+    def naming_the_archive(self) -> Iterator[None]:
+        """Damage that is found here is the archive's."""
+        try:
+            yield
+        except CorruptJournal as error:
+            raise CorruptJournal(self.segment.path, error.offset, error.reason) from None
+
+    def close(self) -> None:
+        self._discard()
+
+    def __enter__(self) -> Window:  # noqa: PYI034
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _discard(path: str, process: int) -> None:
+    if process == os.getpid():  # a forked child must leave the parent's
+        shutil.rmtree(path, ignore_errors=True)

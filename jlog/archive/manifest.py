@@ -1,0 +1,202 @@
+"""What an archive says of each of its segments, in a file beside it that is written last."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
+from typing import Any, ClassVar
+
+from jlog._core.format.checksum import crc32c
+from jlog._core.segments.segment import (
+    BLOCK_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    Block,
+    SegmentFile,
+    segment_name,
+)
+from jlog.errors import CorruptJournal, UnsupportedFormat
+from jlog.storage.meta import NUMBER_MAX, Meta, check_uuid, parse_json, whole_number
+from jlog.storage.segments import Segment, first_time_of, last_time_of, time_of
+
+FORMAT = 1
+MANIFEST_BYTES_MAX = 64 << 10
+PIECE_BYTES = 4 << 20
+NONE = (1 << 64) - 1
+
+
+def manifest_name(first_sequence: int) -> str:
+    return f"{first_sequence:020d}.json"
+
+
+@dataclass(frozen=True)
+class ArchivedSegment:
+    """One segment in an archive. `path` is its URL."""
+
+    path: str = field(repr=False, compare=False)
+    uuid: str
+    first_sequence: int
+    end_sequence: int
+    size_bytes: int
+    crc32c: str  # of the file
+    epoch: int | None  # None, and the next two, where the segment's header was damaged
+    previous_segment: int | None  # first sequence of the one before; None in the first of all too
+    previous_end_sequence: int | None
+    first_timestamp_us: int | None  # None, and the next two, without records
+    last_timestamp_us: int | None
+    max_timestamp_us: int | None  # no record is later
+    sound: bool  # whether it had no damage when it was archived
+    sealed: ClassVar[bool] = True
+    archived: ClassVar[bool] = True
+
+    @property
+    def records(self) -> int:
+        return self.end_sequence - self.first_sequence
+
+    @property
+    def name(self) -> str:
+        return segment_name(self.first_sequence)
+
+    @property
+    def first_timestamp(self) -> datetime | None:
+        """Of its first record; None without one."""
+        return time_of(self.first_timestamp_us)
+
+    @property
+    def last_timestamp(self) -> datetime | None:
+        """Of its last record; None without one."""
+        return time_of(self.last_timestamp_us)
+
+    def follows(self, before: ArchivedSegment) -> bool:
+        """Whether nothing is missing between the two; numbers that were never given out may be."""
+        if self.previous_segment is None:
+            return self.first_sequence == before.end_sequence
+        return (self.previous_segment, self.previous_end_sequence) == (
+            before.first_sequence,
+            before.end_sequence,
+        )
+
+    def to_json(self) -> bytes:
+        content = {"format": FORMAT, **asdict(self)}
+        del content["path"]
+        return json.dumps(content, indent=1).encode() + b"\n"
+
+
+def from_json(content: bytes, name: str, segment_path: str) -> ArchivedSegment:
+    """`name` is where the content came from."""
+    try:
+        if len(content) > MANIFEST_BYTES_MAX:
+            raise ValueError(f"it has more than {MANIFEST_BYTES_MAX} bytes")
+        found = parse_json(content)
+        number = whole_number(found, "format", 1, (1 << 31) - 1)
+        if number > FORMAT:
+            raise UnsupportedFormat(
+                f"{name} has format version {number}, this jlog reads up to {FORMAT}: upgrade pyjlog"
+            )
+        _check_fields(found)
+        wanted = [field.name for field in fields(ArchivedSegment) if field.name != "path"]
+        return ArchivedSegment(path=segment_path, **{field: found[field] for field in wanted})
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptJournal(name, 0, f"it does not describe an archived segment: {error}") from None
+
+
+def _check_fields(found: dict[str, Any]) -> None:
+    """ValueError for a manifest that no archive has written."""
+    check_uuid(found["uuid"])
+    if not isinstance(found["crc32c"], str) or not re.fullmatch("[0-9a-f]{8}", found["crc32c"]):
+        raise ValueError("crc32c is not 8 lower-case hex digits")
+    if not isinstance(found["sound"], bool):
+        raise ValueError("sound is neither true nor false")
+    first = whole_number(found, "first_sequence", 0, NUMBER_MAX)
+    whole_number(found, "end_sequence", first, NUMBER_MAX)
+    whole_number(found, "size_bytes", 0, NUMBER_MAX)
+    limits = {"epoch": (0, NONE), "previous_segment": (0, first), "previous_end_sequence": (0, first)}
+    times = dict.fromkeys(
+        ("first_timestamp_us", "last_timestamp_us", "max_timestamp_us"), (-(1 << 63), (1 << 63) - 1)
+    )
+    for name, (low, high) in {**limits, **times}.items():
+        if found[name] is not None:
+            whole_number(found, name, low, high)
+
+
+def describe(segment: Segment, meta: Meta, path: str) -> ArchivedSegment:
+    """What there is to say of a sealed segment; `path` is where it will be archived. FileNotFoundError where it has
+    been removed."""
+    directory = os.path.dirname(segment.path)
+    header: SegmentFile | None = None
+    try:
+        header = SegmentFile(directory, segment.first_sequence, meta.uuid)
+    except CorruptJournal:
+        file = SegmentFile(directory, segment.first_sequence, meta.uuid, check_header=False)
+    else:
+        file = header
+    size, crc = file_size_and_crc(file.fileno(), segment.size_bytes)
+    end, sequence, blocks, latest_us = _walk(file)
+    sound = header is not None and (end, sequence, size) == (
+        segment.size_bytes,
+        segment.end_sequence,
+        segment.size_bytes,
+    )
+    times_us = _times(file, blocks)
+    file.close()
+    is_first = header is None or header.previous_segment == NONE
+    return ArchivedSegment(
+        path=path,
+        uuid=meta.uuid.hex(),
+        first_sequence=segment.first_sequence,
+        end_sequence=segment.end_sequence,
+        size_bytes=size,
+        crc32c=f"{crc:08x}",
+        epoch=None if header is None else header.epoch,
+        previous_segment=None if is_first or header is None else header.previous_segment,
+        previous_end_sequence=None if is_first or header is None else header.previous_end_sequence,
+        first_timestamp_us=times_us[0],
+        last_timestamp_us=times_us[1],
+        max_timestamp_us=latest_us,
+        sound=sound,
+    )
+
+
+def file_size_and_crc(fd: int, end: int = 1 << 63) -> tuple[int, int]:
+    size = crc = 0
+    while size < end:
+        piece = os.pread(fd, min(PIECE_BYTES, end - size), size)
+        if not piece:
+            break
+        crc = crc32c(piece, crc)
+        size += len(piece)
+    return size, crc
+
+
+def _walk(file: SegmentFile) -> tuple[int, int, list[Block], int | None]:
+    """(offset, sequence) that its whole blocks reach; the first and the last of those with records; and a time that no
+    record of theirs is behind."""
+    offset, sequence, latest_us = SEGMENT_HEADER_BYTES, file.segment, None
+    ends: list[Block] = []
+    for block in file.blocks(with_body=True):
+        if block.first_sequence != sequence:
+            break
+        offset = block.offset + BLOCK_HEADER_BYTES + block.stored_bytes
+        sequence += block.records
+        if block.records:
+            ends = [*ends[:1], block]
+            latest_us = (
+                block.max_timestamp_us if latest_us is None else max(latest_us, block.max_timestamp_us)
+            )
+    return offset, sequence, ends, latest_us
+
+
+def _times(file: SegmentFile, blocks: list[Block]) -> tuple[int | None, int | None]:
+    """Of the first and of the last record."""
+    if not blocks:
+        return None, None
+    try:
+        return first_time_of(file, blocks[0]), last_time_of(file, blocks[-1])
+    except CorruptJournal:
+        return None, None
+
+
+def is_whole(segment: ArchivedSegment, size: int, crc: int) -> bool:
+    return (size, f"{crc:08x}") == (segment.size_bytes, segment.crc32c)

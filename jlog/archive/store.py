@@ -1,0 +1,205 @@
+"""A directory of an archive, wherever fsspec can reach: put, read back, list, fetch."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from jlog._core.format.checksum import crc32c
+from jlog._core.recover.recovery import sync_directory
+from jlog.errors import JournalError
+from jlog.system.files import write_whole
+
+PIECE_BYTES = 4 << 20
+PART = ".part"  # ends the name of what is being uploaded
+# Where an object is there as a whole or not at all. Elsewhere it is renamed once it is whole.
+OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl"})
+
+
+class Target:
+    """Raises JournalError, with what the file system said, for whatever fails there."""
+
+    def __init__(self, url: str, fs: Any = None, root: str = "") -> None:
+        self.url = url.rstrip("/")
+        if fs is None:
+            with self._explained("it cannot be opened"):
+                fs, root = _open(url)
+        self._fs = fs
+        self._root = root.rstrip("/")
+        protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
+        self._is_local = "file" in protocols
+        self._puts_whole = bool(protocols & OBJECT_STORES)
+
+    def below(self, name: str) -> Target:
+        return Target(self.url_of(name), self._fs, self._path(name))
+
+    def url_of(self, name: str) -> str:
+        return f"{self.url}/{name}"
+
+    def local_path(self, name: str = "") -> str | None:
+        """Where this machine has it as a file; None where it has not."""
+        if not self._is_local:
+            return None
+        return self._path(name) if name else self._root
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except JournalError:
+            raise
+        except Exception as error:
+            told = str(error) or type(error).__name__
+            raise JournalError(
+                f"{self.url}: {what}: {told}; check that the place exists, can be reached, and may be read and written, and "
+                "try again"
+            ) from error
+
+    # --- Reading ----------------------------------------------------------------------------------------------------
+
+    def sizes(self) -> dict[str, int | None]:
+        """Size of each file by its name, None for a directory; empty where nothing is."""
+        with self._explained("it cannot be listed"):
+            self._fs.invalidate_cache()  # others write there too
+            try:
+                found = self._fs.ls(self._root, detail=True)
+            except FileNotFoundError:
+                return {}
+        sizes = {}
+        for entry in found:
+            name = entry["name"].rstrip("/").rpartition("/")[2]
+            sizes[name] = None if entry["type"] == "directory" else entry["size"]
+        return sizes
+
+    def read(self, names: list[str], most: int) -> list[bytes]:
+        """The content of small files, several at once where the file system can: of each no more than a byte above `most`."""
+        with self._explained(f"{names[0] if len(names) == 1 else 'its files'} cannot be read"):
+            paths = [self._path(name) for name in names]
+            found = self._fs.cat_ranges(paths, 0, most + 1, on_error="raise")
+            return [bytes(content) for content in found]
+
+    def size_and_crc(self, name: str) -> tuple[int, int]:
+        """Of what is read back: all of it."""
+        size = crc = 0
+        self._fs.invalidate_cache()
+        for piece in self._pieces(name):
+            crc = crc32c(piece, crc)
+            size += len(piece)
+        return size, crc
+
+    def _pieces(self, name: str) -> Iterator[bytes]:
+        """Of its content, in their order."""
+        with self._explained(f"{name} cannot be read"):
+            file = self._fs.open(self._path(name), "rb", block_size=PIECE_BYTES, cache_type="readahead")
+        with file:
+            while True:
+                with self._explained(f"{name} cannot be read"):
+                    piece = file.read(PIECE_BYTES)
+                if not piece:
+                    return
+                yield piece
+
+    def fetch(self, name: str, path: str) -> None:
+        """Makes the file readable at `path`."""
+        local = self.local_path(name)
+        if local is not None:
+            os.symlink(local, path)
+            return
+        with self._explained(f"{name} cannot be fetched"):
+            self._fs.get_file(self._path(name), path)
+
+    def copy(self, name: str, fd: int) -> None:
+        """All of the file to the descriptor of an empty one."""
+        at = 0
+        for piece in self._pieces(name):
+            write_whole(fd, piece, at)
+            at += len(piece)
+
+    # --- Writing ----------------------------------------------------------------------------------------------------
+
+    def put(self, path: str, name: str, progress: Callable[[int], None] | None = None) -> None:
+        """Uploads a file. A reader sees all of it or nothing; a file that was there is replaced as a whole. On return it
+        has survived a power loss, as far as this machine keeps it."""
+        from fsspec.callbacks import Callback
+
+        done = 0
+
+        def tell(size: int | None, value: int) -> None:  # noqa: ARG001
+            nonlocal done
+            if progress is not None and value > done:
+                progress(value - done)
+            done = max(done, value)
+
+        with self._explained(f"{name} cannot be written"), self._whole(name) as target:
+            self._fs.put_file(path, target, callback=Callback(hooks={"tell": tell}))
+        tell(None, os.path.getsize(path))
+
+    def put_bytes(self, content: bytes, name: str) -> None:
+        with self._explained(f"{name} cannot be written"), self._whole(name) as target:
+            self._fs.pipe_file(target, content)
+
+    @contextmanager
+    def _whole(self, name: str) -> Iterator[str]:
+        """Gives the path to write to: where that does not put whole files, one beside, which is renamed."""
+        self._make_directory()
+        if self._puts_whole:
+            yield self._path(name)
+            return
+        beside = f".{name}.{secrets.token_hex(8)}{PART}"
+        try:
+            yield self._path(beside)
+            self._rename(beside, name)
+        except BaseException:
+            with suppress(OSError):  # what stopped the upload may stop this: the next upload removes it
+                self._discard(beside)
+            raise
+
+    def discard_parts(self, name: str, names: list[str]) -> None:
+        """What uploads of this file have left that were killed, among the names that are there."""
+        for left in names:
+            if left.startswith(f".{name}.") and left.endswith(PART):
+                self._discard(left)
+
+    def _make_directory(self) -> None:
+        """An object store has none; there, this could only make a bucket that nobody asked for."""
+        if self._puts_whole:
+            return
+        self._fs.makedirs(self._root, exist_ok=True)
+        if self._is_local:
+            sync_directory(os.path.dirname(self._root))
+
+    def _rename(self, beside: str, name: str) -> None:
+        if not self._is_local:
+            self._fs.mv(self._path(beside), self._path(name))
+            return
+        fd = os.open(self._path(beside), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(self._path(beside), self._path(name))
+        sync_directory(self._root)
+
+    def _discard(self, name: str) -> None:
+        try:
+            self._fs.rm_file(self._path(name))
+        except FileNotFoundError:
+            return
+
+
+def _open(url: str) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise JournalError("an archive needs fsspec; install pyjlog with its extra `archive`") from None
+    from urllib.parse import unquote
+
+    # As everywhere in a file: URL, and unlike what fsspec does, a % is written as %25.
+    fs, root = url_to_fs(unquote(url) if url.startswith("file://") else url)
+    return fs, root

@@ -1,0 +1,1 @@
+"""Looking after a journal: retention, verifying, backups, statistics."""

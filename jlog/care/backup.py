@@ -1,0 +1,218 @@
+"""A copy of a journal, made while others write, roll and clean."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import pairwise
+from typing import BinaryIO
+
+from jlog._core.format.dual_slot import BoundsFile, both_copies
+from jlog._core.read.rebuild import COPIES_AT, Body, read_buffer
+from jlog._core.recover.recovery import encode_block, sync_directory
+from jlog._core.segments.index import read_index, segment_end
+from jlog._core.segments.segment import index_name, list_segments, segment_name
+from jlog._core.system.lock import NEVER, Deadline
+from jlog.errors import JournalExists
+from jlog.positions import position_files
+from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER
+from jlog.storage.copying import being_copied, copy_range
+from jlog.storage.meta import BYTES_MAX, DIRECTORIES, LEASE_STRIDE, Meta, read_meta
+from jlog.storage.meta import NAME as META
+from jlog.system.files import (
+    Directory,
+    naming,
+    naming_its_path,
+    open_file,
+    read_small,
+    read_whole,
+    write_whole,
+)
+
+UNFINISHED = "next.backup"  # stands in a copy until it is whole
+TEARS_MAX = 100
+POSITION_BYTES = 64
+Progress = Callable[[int], object]  # called with each number of bytes that was copied
+
+
+@naming_its_path
+def backup(path: str, target: str, progress: Progress = lambda _: None, deadline: Deadline = NEVER) -> None:
+    """Raises JournalExists where `target` is anything but an empty directory, or nothing; JournalLocked where segments are
+    being removed until the deadline."""
+    meta = read_meta(path)
+    _check_target(target)
+    made = _make_directories(path, target)
+    try:
+        _make(target, UNFINISHED)
+    except FileExistsError:
+        raise JournalExists(_unfinished(target), target) from None
+    try:
+        with being_copied(path, deadline):
+            _copy(path, meta, target, progress)
+        _finish(path, target)
+        for directory in [target, *made]:
+            sync_directory(os.path.dirname(directory))
+    except BaseException:
+        for name in os.listdir(target):
+            _remove(os.path.join(target, name))
+        for directory in made:
+            os.rmdir(directory)
+        raise
+
+
+def _check_target(target: str) -> None:
+    if os.path.lexists(target) and not os.path.isdir(target):
+        raise JournalExists(f"{target} is a file; choose another path for the copy, or remove it", target)
+    there = os.listdir(target) if os.path.isdir(target) else []
+    if META in there:
+        raise JournalExists(f"{target} is a journal already; choose another path for the copy", target)
+    if UNFINISHED in there:
+        raise JournalExists(_unfinished(target), target)
+    if there:
+        message = f"{target} is a directory with other files; choose another path for the copy"
+        raise JournalExists(message, target)
+
+
+def _unfinished(target: str) -> str:
+    return (
+        f"{target} holds what a backup has copied that was cut short or is still at work; remove the directory, or choose "
+        "another path for the copy"
+    )
+
+
+def _make_directories(path: str, target: str) -> list[str]:
+    """The target, as open to others as the journal's own directory, and what is missing above it. Returns those that were
+    made, the target first."""
+    made: list[str] = []
+    missing = target
+    while not os.path.isdir(missing):
+        made.append(missing)
+        missing = os.path.dirname(missing)
+    for directory in reversed(made):
+        os.mkdir(directory)
+    if made:
+        shutil.copymode(path, target)
+    return made
+
+
+def _copy(path: str, meta: Meta, target: str, progress: Progress) -> None:
+    """Positions first: none of them can lie behind the end that is looked for afterwards."""
+    for directory in DIRECTORIES:
+        Directory(target, directory, make=True).close()
+    for kind in (SUBSCRIBER, CHECKPOINT):
+        for name in position_files.names(path, kind):
+            _copy_position(path, meta, target, kind, name)
+        sync_directory(os.path.join(target, f"{kind}s"))
+    bodies, newest = _open_segment(path, meta)
+    with newest:
+        bounds = BoundsFile(os.path.join(path, "bounds"), meta.uuid, None, writable=False).read()
+        for segment, following in pairwise(name for name in list_segments(path) if name <= bodies[0].segment):
+            if following > bounds.first_sequence:  # else retention has removed it, and its file was left
+                end, _, stated = segment_end(path, segment, following, meta.uuid)
+                with open(os.path.join(path, segment_name(segment)), "rb", opener=open_file) as source:
+                    _copy_segment(source, target, end if stated else None, progress)
+                if read_index(path, segment, meta.uuid) is not None:  # else whoever needs it builds it anew
+                    _copy_file(path, target, index_name(segment))
+        place = _copy_open_segment(newest, meta, target, bodies, progress)
+    lease = max(bounds.lease_limit, place[2] + LEASE_STRIDE)
+    file = os.path.join(target, "bounds")
+    BoundsFile.create(file, meta.uuid, lease, place, first_sequence=bounds.first_sequence, mark=place)
+
+
+def _copy_position(path: str, meta: Meta, target: str, kind: str, name: str) -> None:
+    try:
+        file = position_files.PositionFile(path, meta, kind, name)
+    except LookupError:
+        return  # removed in this moment
+    try:
+        with Directory(target, f"{kind}s") as directory, directory.made(name) as made:
+            for at, content in zip(COPIES_AT, _read_copies(file.fileno(), meta), strict=True):
+                write_whole(made, content, at)
+    finally:
+        file.close()
+
+
+def _read_copies(fd: int, meta: Meta) -> list[bytes]:
+    """The one that counts, twice, for the file may be written at this moment. Damaged ones stay what they are."""
+    for _ in range(TEARS_MAX):
+        whole = [copy for copy in both_copies(fd, meta.uuid) if copy is not None]
+        if whole:
+            return [max(whole, key=_generation)] * 2
+    return [read_whole(fd, POSITION_BYTES, at) for at in COPIES_AT]
+
+
+def _generation(copy: bytes) -> int:
+    return int.from_bytes(copy[16:24], "little")
+
+
+def _open_segment(path: str, meta: Meta) -> tuple[list[Body], BinaryIO]:
+    """What the buffer holds, and the file of its segment: another one may take its name at any time, where it has no
+    record."""
+    while True:
+        bodies = read_buffer(path, meta.uuid)
+        first = bodies[0]
+        file = open(os.path.join(path, segment_name(first.segment)), "rb", opener=open_file)  # noqa: SIM115
+        again = read_buffer(path, meta.uuid)[0]
+        if first.first_sequence > first.segment or (again.segment, again.offset) == (
+            first.segment,
+            first.offset,
+        ):
+            return bodies, file
+        file.close()
+
+
+def _copy_segment(source: BinaryIO, target: str, end: int | None, progress: Progress) -> None:
+    """Its blocks; all of it where nothing tells how far they reach."""
+    with Directory(target) as directory, directory.made(os.path.basename(source.name)) as copy:
+        size = os.fstat(source.fileno()).st_size
+        copy_range(source.fileno(), 0, size if end is None else end, copy, 0, progress)
+
+
+def _copy_open_segment(
+    source: BinaryIO, meta: Meta, target: str, bodies: list[Body], progress: Progress
+) -> tuple[int, int, int]:
+    """The blocks that it has, and those of the buffer as if they had been flushed. Returns where the copy ends."""
+    _copy_segment(source, target, bodies[0].offset, progress)
+    segment, offset, sequence = bodies[0].segment, bodies[0].offset, bodies[0].first_sequence
+    file = os.path.join(target, segment_name(segment))
+    with naming(file), open(file, "r+b", opener=open_file) as copy:
+        for body in bodies:
+            if body.records:
+                block = encode_block(meta.uuid, segment, offset, body.raw, body.base_time_us, sequence)
+                write_whole(copy.fileno(), block, offset)
+                offset, sequence = offset + len(block), sequence + body.records
+        os.fsync(copy.fileno())
+    return segment, offset, sequence
+
+
+def _copy_file(path: str, target: str, name: str) -> None:
+    with suppress(FileNotFoundError), open(os.path.join(path, name), "rb", opener=open_file) as source:
+        _copy_segment(source, target, None, lambda _: None)
+
+
+def _finish(path: str, target: str) -> None:
+    """`journal.meta` makes it a journal, and so comes last. It is copied as it is: that it is another file says to the first
+    who writes there that he has a copy."""
+    _make(target, "lock")
+    sync_directory(target)
+    content = read_small(os.path.join(path, META), BYTES_MAX)
+    with Directory(target) as directory:
+        with directory.made(META, f".{META}") as made:
+            write_whole(made, content, 0)
+        directory.remove(UNFINISHED)
+    sync_directory(target)
+
+
+def _make(target: str, name: str) -> None:
+    """An empty file. FileExistsError where anything has the name."""
+    with Directory(target) as directory:
+        os.close(directory.create(name))
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)

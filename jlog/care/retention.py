@@ -1,0 +1,300 @@
+"""Which segments may go, and their removal."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from jlog._core.format import dual_slot
+from jlog._core.read.cursor import Cursor
+from jlog._core.read.iterate import RecordIterator
+from jlog._core.recover.recovery import sync_data, sync_directory, write_blocks
+from jlog._core.segments.segment import (
+    SegmentFile,
+    first_block_offset,
+    index_name,
+    list_segments,
+    segment_name,
+)
+from jlog._core.system.lock import AT_ONCE, NEVER, Deadline
+from jlog._core.write.attachment import Attachment, attach, detach
+from jlog.archive import Archive
+from jlog.errors import CorruptJournal, JournalError, JournalLocked, PositionLost
+from jlog.options import Retention, retention_of
+from jlog.positions import position_files
+from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER
+from jlog.storage.copying import nobody_copies
+from jlog.storage.meta import Meta, read_meta
+from jlog.storage.segments import Segment, segments_of
+from jlog.system.files import naming, naming_its_path, open_file
+
+LOCK_SECONDS = 1.0  # how long an append that has met limit_bytes waits for who cleans or moves a position
+NOBODY = 1 << 64  # behind every sequence: nobody holds anything back
+
+READ, TOO_MUCH, TOO_OLD = "read", "max_bytes", "max_age"
+
+
+# --- Who holds what back ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hold:
+    """What subscribers and checkpoints ask for."""
+
+    sequence: int  # from here on somebody wants the records
+    subscribed: bool  # there is a subscriber, if only one that holds nothing back any more
+
+
+def hold(path: str, meta: Meta, retention: Retention) -> Hold:
+    """A position that cannot be read holds everything back; a subscriber that has expired nothing."""
+    subscribers = position_files.standing(path, meta, SUBSCRIBER)
+    found = [at for _, at in position_files.standing(path, meta, CHECKPOINT)]
+    found += [at for _, at in subscribers if at is None or not is_expired(path, meta, at, retention)]
+    lowest = min((0 if at is None else at.sequence for at in found), default=NOBODY)
+    return Hold(lowest, bool(subscribers))
+
+
+def is_expired(path: str, meta: Meta, at: dual_slot.Position, retention: Retention) -> bool:
+    """Whether the subscriber that stands there has neither committed for subscriber_max_age, nor had nothing to commit:
+    its next record was written as long ago. A commit that lies ahead of the clock is as good as one of this moment."""
+    if retention.subscriber_max_age is None:
+        return False
+    limit_us = now_us() - round(retention.subscriber_max_age.total_seconds() * 1e6)
+    if at.moved_us > limit_us:
+        return False
+    try:
+        written_us = _written_us(path, meta, at.sequence)
+    except PositionLost:
+        return True
+    except (CorruptJournal, FileNotFoundError, ValueError):
+        return False  # what cannot be told removes nothing
+    return written_us is not None and written_us <= limit_us
+
+
+def _written_us(path: str, meta: Meta, sequence: int) -> int | None:
+    """Clock when this record was written; None where it has not been yet. In the open block, which has no clock so far,
+    it is the record's own time."""
+    cursor = Cursor(path, meta.uuid)
+    try:
+        cursor.seek(sequence)
+        cursor.refresh()
+        if not cursor.can_go_on():
+            return None
+        segment, offset = cursor.place
+        block, _ = SegmentFile(path, segment, meta.uuid, check_header=False).block_at(offset, with_body=False)
+        return block.clock_us if block is not None else next(RecordIterator(cursor)).timestamp_us
+    finally:
+        cursor.close()
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def held_bytes(segments: Iterable[Segment], sequences: Iterable[int]) -> list[int]:
+    """For each position the content of the sealed segments that it has not passed."""
+    sealed = [segment for segment in segments if segment.sealed]
+    ends = [segment.end_sequence for segment in sealed]
+    passed = [0, *accumulate(segment.size_bytes for segment in sealed)]
+    return [passed[-1] - passed[bisect_right(ends, sequence)] for sequence in sequences]
+
+
+# --- Which segments go ------------------------------------------------------------------------------------------------
+
+
+def removable(
+    path: str, meta: Meta, retention: Retention, written_place: tuple[int, int, int], buffered_bytes: int
+) -> list[Segment]:
+    """The sealed segments that may go, oldest first, each with its reason."""
+    if not retention.delete_read and retention.max_bytes is None and retention.max_age is None:
+        return []
+    names = [name for name in list_segments(path) if name <= written_place[0]]
+    if len(names) < 2 or names[-1] != written_place[0]:
+        return []
+    wanted = hold(path, meta, retention)
+    segments: Iterable[Segment] = segments_of(path, meta, names, written_place, buffered_bytes)
+    surplus_bytes = 0
+    if retention.max_bytes is not None:
+        segments = list(segments)
+        surplus_bytes = sum(segment.size_bytes for segment in segments) - retention.max_bytes
+    found = []
+    for segment in segments:
+        reason = _reason(segment, retention, wanted, surplus_bytes) if segment.sealed else None
+        if reason is None:
+            break
+        found.append(replace(segment, reason=reason))
+        surplus_bytes -= segment.size_bytes
+    return found
+
+
+def _reason(segment: Segment, retention: Retention, wanted: Hold, surplus_bytes: int) -> str | None:
+    """Why it goes; None where it stays."""
+    passed = segment.end_sequence <= wanted.sequence
+    if passed and wanted.subscribed and retention.delete_read:
+        return READ
+    if not passed and retention.keep_for_subscribers:
+        return None
+    if surplus_bytes > 0:
+        return TOO_MUCH
+    if retention.max_age is not None:
+        written_us = segment.written_us
+        if written_us is not None and now_us() - written_us > retention.max_age.total_seconds() * 1e6:
+            return TOO_OLD
+    return None
+
+
+def _removable_now(path: str, meta: Meta, retention: Retention) -> list[Segment]:
+    """Without any lock: what is removed is looked at once more under the table's."""
+    cursor = Cursor(path, meta.uuid)
+    try:
+        while True:
+            try:
+                return removable(path, meta, retention, cursor.end_place, cursor.buffered_bytes)
+            except FileNotFoundError:
+                continue  # cleaned in this moment
+    finally:
+        cursor.close()
+
+
+# --- Removing them ----------------------------------------------------------------------------------------------------
+
+
+@naming_its_path
+def clean(
+    path: str,
+    *,
+    dry_run: bool = False,
+    deadline: Deadline = NEVER,
+    progress: Callable[[int], None] | None = None,
+) -> list[Segment]:
+    """Removes what may go, and returns it; with an archive, once it is there. What allows it is durable first: the
+    positions, and the new first sequence, so that a segment which a power loss brings back is known to be gone.
+
+    progress: called with each number of bytes that the archive has taken.
+    """
+    meta = read_meta(path)
+    retention = retention_of(meta.options)
+    found = _removable_now(path, meta, retention)
+    if dry_run or not found:
+        return found
+    attachment = attach(path, deadline=deadline)
+    try:
+        if retention.archive is not None:
+            return _archive_and_remove(path, attachment, retention, found, deadline, progress)
+        with position_files.table_locked(path, deadline):
+            found = removable(path, meta, retention, attachment.written_place, attachment.buffered_bytes)
+            if found:
+                remove(path, attachment, found, deadline)
+            return found
+    finally:
+        detach(attachment, deadline=deadline)
+
+
+def _archive_and_remove(
+    path: str,
+    attachment: Attachment,
+    retention: Retention,
+    found: list[Segment],
+    deadline: Deadline,
+    progress: Callable[[int], None] | None,
+) -> list[Segment]:
+    """One after the other, so that what is interrupted has freed what was copied. Nobody waits for the archive: the table
+    is locked only once a segment is there, and what must not go any more by then stays."""
+    assert retention.archive is not None
+    archive = Archive.of_journal(retention.archive, path)
+    removed = []
+    for segment in found:
+        try:
+            if os.path.getsize(segment.path) > segment.size_bytes:
+                attachment.seal(segment.first_sequence, segment.size_bytes)
+            archive.store(segment, progress)
+        except FileNotFoundError:
+            continue  # another process has archived and removed it
+        with position_files.table_locked(path, deadline):
+            oldest = removable(
+                path, attachment.meta, retention, attachment.written_place, attachment.buffered_bytes
+            )[:1]
+            if oldest == [segment]:
+                remove(path, attachment, oldest, deadline)
+                removed += oldest
+        if not oldest:
+            break
+    return removed
+
+
+def remove(path: str, attachment: Attachment, segments: list[Segment], deadline: Deadline = NEVER) -> None:
+    """Under the table's lock. JournalLocked, and nothing is removed, while a backup copies the journal, or where `bounds` is
+    being written until the deadline."""
+    with nobody_copies(path):
+        _remove(path, attachment, segments, deadline)
+
+
+def _remove(path: str, attachment: Attachment, segments: list[Segment], deadline: Deadline) -> None:
+    position_files.sync_all(path, attachment.meta)
+    # The state stands at the beginning of each segment: that of the first one kept must not be lost with the others. It is
+    # written again, for the kernel may have failed to write it, told another descriptor, and call it clean now.
+    first = segments[-1].next_segment
+    name = os.path.join(path, segment_name(first))
+    with naming(name):
+        fd = open_file(name, os.O_RDWR)
+        try:
+            with closing(SegmentFile(path, first, attachment.uuid)) as file:
+                offset = first_block_offset(file)
+                # If a writer has given the name to another file in between, it had synced that one.
+                if os.path.samestat(os.fstat(file.fileno()), os.fstat(fd)):
+                    write_blocks(file, offset, fd)
+            sync_data(fd, name)
+        finally:
+            os.close(fd)
+    sync_directory(path)
+    attachment.bounds_file.update(
+        first_sequence=first, mark=(first, offset, first), durable=True, deadline=deadline
+    )
+    for segment in segments:
+        for name in (index_name(segment.first_sequence), segment_name(segment.first_sequence)):
+            try:
+                os.unlink(os.path.join(path, name))
+            except FileNotFoundError:
+                continue
+
+
+def clean_if_free(path: str) -> None:
+    """What a commit and a roll do: leaves it to the next one where another process is at it, or where it fails, and to
+    clean() where the segments are archived."""
+    try:
+        if retention_of(read_meta(path).options).archive is None:
+            clean(path, deadline=AT_ONCE)
+    except JournalLocked:
+        return
+    except (JournalError, OSError) as error:
+        logging.getLogger("jlog").warning("%s: nothing was cleaned: %s", path, error)
+
+
+def make_room(path: str, deadline: Deadline) -> bool:
+    """For an append that has met limit_bytes, once all that stands in the open segment has been sealed: removes what may
+    go, and says whether anything did. What an archive is to have is left to clean()."""
+    try:
+        if retention_of(read_meta(path).options).archive is not None:
+            return False
+        return bool(clean(path, deadline=deadline.at_most(LOCK_SECONDS)))
+    except JournalLocked:
+        return False
+    except (JournalError, OSError) as error:
+        logging.getLogger("jlog").warning("%s: nothing was cleaned: %s", path, error)
+        return False
+
+
+def roll_if_due(path: str, deadline: Deadline = NEVER) -> None:
+    """Where the journal rolls by time, and no append has come since the period of the open segment ended. OSError where
+    this process may not write, whether it is due or not."""
+    attachment = attach(path, deadline=deadline)
+    try:
+        attachment.roll_if_due(deadline)
+    finally:
+        detach(attachment, deadline=deadline)

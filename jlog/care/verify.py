@@ -1,0 +1,229 @@
+"""Checks every byte of a journal that is kept, and says what is damaged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from jlog._core.format.dual_slot import BoundsFile
+from jlog._core.read.cursor import Cursor
+from jlog._core.segments.segment import BLOCK_HEADER_BYTES, list_segments, segment_name
+from jlog.errors import CorruptJournal
+from jlog.positions import position_files
+from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, PositionFile
+from jlog.storage.damage import Damage, Gap, bad_sectors_are_damage, open_segment, walk_segment
+from jlog.storage.gaps import Holes
+from jlog.storage.meta import Meta, read_meta
+
+Progress = Callable[[int], object]  # called with each number of bytes that was looked at
+NONE = 2**64 - 1
+
+
+@dataclass
+class Report:
+    """What verify() found. `ok`: no damage."""
+
+    records: int = 0
+    blocks: int = 0
+    segments: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    skipped: list[tuple[int, int]] = field(default_factory=list)  # numbers that no record has
+
+    @property
+    def ok(self) -> bool:
+        return not self.damage
+
+
+REPLACED_MAX = 10  # another file seldom takes the open segment's name, and each turn reads the whole journal
+
+
+def verify(path: str, progress: Progress = lambda _: None) -> Report:
+    for _turn in range(REPLACED_MAX):
+        report, place = _look(path, progress)
+        # A segment that holds state alone may be replaced while it is read: then it ends at another place.
+        if place is None or not any(damage.path == _path_of(path, place) for damage in report.damage):
+            break
+        if Cursor(path, read_meta(path).uuid).end_place == place:
+            break
+    return report
+
+
+def _path_of(path: str, place: tuple[int, int, int]) -> str:
+    return os.path.join(path, segment_name(place[0]))
+
+
+def _look(path: str, progress: Progress) -> tuple[Report, tuple[int, int, int] | None]:
+    """With the place where the blocks in segments end, where no record is before it."""
+    meta = read_meta(path)
+    report = Report(damage=damage_of_small_files(path, meta))
+    try:
+        with bad_sectors_are_damage():
+            cursor = Cursor(path, meta.uuid)
+            written_place = cursor.end_place
+            first_kept = int(cursor.first_sequence)
+    except FileNotFoundError:
+        return report, None  # of `bounds`: nothing says where reading may begin
+    except CorruptJournal as error:  # nor where it ends: then all is looked at that is there
+        _check_segments(path, meta, None, 0, report, progress)
+        if all(damage.path != error.path for damage in report.damage):
+            report.damage.append(Damage(error.path, error.offset, error.reason, 0, 0))
+        return report, None
+    _check_segments(path, meta, written_place, first_kept, report, progress)
+    _check_buffer(cursor, report)
+    report.skipped = Holes(path, meta.uuid).all()
+    return report, written_place if written_place[0] == written_place[2] else None
+
+
+def damage_of_small_files(path: str, meta: Meta) -> list[Damage]:
+    """Of positions and of `bounds`. One whole copy is enough."""
+    found = []
+    for kind in (SUBSCRIBER, CHECKPOINT):
+        for name in position_files.names(path, kind):
+            try:
+                file = PositionFile(path, meta, kind, name)
+            except LookupError:
+                continue  # removed in this moment
+            except CorruptJournal as error:
+                found.append(Damage(error.path, error.offset, error.reason, 0, 0))
+                continue
+            try:
+                with bad_sectors_are_damage():
+                    file.read()
+            except CorruptJournal as error:
+                found.append(Damage(error.path, error.offset, error.reason, 0, 0))
+            finally:
+                file.close()
+    return found + _damage_of_bounds(os.path.join(path, "bounds"), meta)
+
+
+def _damage_of_bounds(path: str, meta: Meta) -> list[Damage]:
+    try:
+        with bad_sectors_are_damage():
+            BoundsFile(path, meta.uuid, None, writable=False).read()
+    except FileNotFoundError:
+        reason = "it is missing, so that numbers might be given out twice; `jlogtool repair` goes on under a new epoch"
+        return [Damage(path, 0, reason, 0, 0)]
+    except CorruptJournal as error:
+        return [Damage(error.path, error.offset, error.reason, 0, 0)]
+    return []
+
+
+def segment_ends(
+    path: str, meta: Meta, written_place: tuple[int, int, int] | None, first_kept: int
+) -> Iterator[tuple[int, tuple[int, int] | None]]:
+    """Each segment that is kept, oldest first, and the offset and sequence where its blocks end; None where nothing tells
+    it."""
+    names = [name for name in list_segments(path) if written_place is None or name <= written_place[0]]
+    for name, following in zip(names, [*names[1:], None], strict=False):
+        if written_place is not None and name == written_place[0]:
+            yield name, written_place[1:]
+        elif following is None:
+            yield name, None
+        elif following > first_kept:
+            yield name, _stated_end(path, meta, name, following)
+
+
+def _check_segments(
+    path: str,
+    meta: Meta,
+    written_place: tuple[int, int, int] | None,
+    first_kept: int,
+    report: Report,
+    progress: Progress,
+) -> None:
+    before, reached = None, first_kept
+    for name, end in segment_ends(path, meta, written_place, first_kept):
+        try:
+            _check_link(path, meta, before, name, reached, report)
+            before, reached = name, _check_segment(path, meta, name, end, report, progress)
+        except FileNotFoundError:
+            before = None  # cleaned meanwhile
+    if (
+        written_place is not None
+        and before != written_place[0]
+        and written_place[0] >= _first_kept(path, meta)
+    ):
+        missing = os.path.join(path, segment_name(written_place[0]))
+        lost = max(0, written_place[2] - reached)
+        report.damage.append(Damage(missing, 0, "the segment file is missing", reached, lost))
+
+
+def _first_kept(path: str, meta: Meta) -> int:
+    """As it is now: others may clean meanwhile."""
+    try:
+        return BoundsFile(os.path.join(path, "bounds"), meta.uuid, None, writable=False).read().first_sequence
+    except CorruptJournal:
+        return 0
+
+
+def _check_link(path: str, meta: Meta, before: int | None, name: int, reached: int, report: Report) -> None:
+    """Whether the segment that its header names comes before it, or was removed by retention."""
+    file, error = open_segment(path, name, meta.uuid)
+    if error is not None:
+        return  # which is found when it is read
+    previous, end = file.previous_segment, file.previous_end_sequence
+    file.close()
+    if previous in (before, NONE):
+        return
+    if before is None:
+        reached = max(reached, _first_kept(path, meta))
+    if end > reached or before is not None:
+        missing = os.path.join(path, segment_name(previous))
+        lost = max(0, end - reached)
+        report.damage.append(Damage(missing, 0, "the segment file is missing", reached, lost))
+
+
+def _check_segment(
+    path: str,
+    meta: Meta,
+    name: int,
+    end: tuple[int, int] | None,
+    report: Report,
+    progress: Progress,
+) -> int:
+    """Returns the sequence behind its last record."""
+    report.segments += 1
+    file, error = open_segment(path, name, meta.uuid)
+    if error is not None:
+        report.damage.append(Damage(error.path, error.offset, error.reason, name, 0))
+    sequence = name
+    for piece in walk_segment(file, end):
+        if isinstance(piece, Gap):
+            report.damage.append(piece.damage(file.path))
+            sequence = piece.next_sequence
+            progress(piece.end - piece.offset)
+        else:
+            report.blocks += 1
+            report.records += piece.records
+            sequence = piece.first_sequence + piece.records
+            progress(BLOCK_HEADER_BYTES + piece.stored_bytes)
+    file.close()
+    return sequence
+
+
+def _stated_end(path: str, meta: Meta, name: int, following: int) -> tuple[int, int] | None:
+    """Where the next segment's header says that this one ends; None where that header is damaged, or follows another
+    segment."""
+    try:
+        file, error = open_segment(path, following, meta.uuid)
+    except FileNotFoundError:
+        return None
+    file.close()
+    if error is not None:
+        return None
+    return (file.previous_end_offset, file.previous_end_sequence) if file.previous_segment == name else None
+
+
+def _check_buffer(cursor: Cursor, report: Report) -> None:
+    try:
+        with bad_sectors_are_damage():
+            first = cursor.end_place[2]
+            cursor.seek(first)
+            cursor.can_go_on()  # reads the closing block, where there is one
+            cursor.seek_end()
+        report.records += int(cursor.position) - first
+    except FileNotFoundError:
+        return  # the open segment's, which has been told
+    except CorruptJournal as error:
+        report.damage.append(Damage(error.path, error.offset, error.reason, cursor.end_place[2], 0))

@@ -1,0 +1,236 @@
+"""What stands on the command line, and what it means to the API."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from jlog.archive import archive_at
+from jlog.cli.arguments.topics import topic_settings
+from jlog.errors import JournalError
+from jlog.system.filesystem import is_url
+from jlog.urls import open_journal, path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Position = str | int | datetime
+
+_SIZE = re.compile(r"(\d+)\s*(?:([KMGT])(?:I?B)?|B)?\Z", re.IGNORECASE | re.ASCII)
+_DURATION = re.compile(r"(?:\d+[wdhms])+\Z", re.ASCII)
+_UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+_LIKE_A_TIME = re.compile(r"\d{4}-\d{2}-\d{2}(?:[Tt ].*)?\Z", re.ASCII)
+_TIME = re.compile(
+    r"(?P<date>\d{4}-\d{2}-\d{2})[Tt ](?P<minute>\d{2}:\d{2})(?::(?P<second>\d{2}))?(?:\.(?P<fraction>\d{1,6})\d*)?"
+    r"\s?(?:(?P<utc>[Zz])|(?P<hours>[+-]\d{2}):?(?P<minutes>\d{2})?)\Z",
+    re.ASCII,
+)
+
+
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # it takes one only since click 8.4
+    """What `parse` makes of the text. Its ValueError is an error of usage."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):  # a default
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class PositionType(Parsed):
+    def shell_complete(
+        self, ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return _beginning_with(incomplete, ["begin", "end", *_names(ctx, "checkpoints")])
+
+
+class NameType(click.ParamType):  # type: ignore[type-arg]
+    """Of a subscriber or a checkpoint that is there: `kind` is `subscribers` or `checkpoints`."""
+
+    name = "NAME"
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def shell_complete(
+        self, ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return _beginning_with(incomplete, _names(ctx, self._kind))
+
+
+def _names(ctx: click.Context, kind: str) -> list[str]:
+    """None where the journal cannot be read: whoever types is told that when the command runs."""
+    # Behind an option whose value is being typed, click has not told arguments apart yet.
+    given = ctx.params.get("journal") or next(iter(ctx.args), "")
+    try:
+        return [] if is_topic(given) else list(getattr(open_journal(given), kind)())
+    except (JournalError, OSError, ValueError):
+        return []
+
+
+def _beginning_with(incomplete: str, values: list[str]) -> list[CompletionItem]:
+    return [CompletionItem(value) for value in values if value.startswith(incomplete)]
+
+
+class JournalType(click.ParamType):  # type: ignore[type-arg]
+    """A path, or a file: URL, becomes a path; where a Kafka topic or an archive will do too, its URL stays as it is, and
+    the directory of an archive becomes one. Whether it exists is not asked here: a path that does not exist is no error of
+    usage."""
+
+    name = "JOURNAL"
+
+    def __init__(self, or_topic: bool, or_archive: bool = False) -> None:
+        self._or_topic = or_topic
+        self._or_archive = or_archive
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            path = path_of(value)
+        except ValueError as error:
+            if self._or_archive and is_archive(value) and not value.lower().startswith("file:"):
+                return value
+            self.fail(str(error), param, ctx)
+        if path is None:
+            if not self._or_topic:
+                self.fail(f"{value} is a Kafka topic, and this command is for journals", param, ctx)
+            return value
+        text = os.fspath(path)
+        archive = archive_at(text) if self._or_archive else None
+        if archive is not None:
+            return archive
+        return f"./{text}" if ":" in text.partition("/")[0] else text  # not to be taken for a URL further on
+
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="dir")]
+
+
+DIRECTORY = JournalType(or_topic=False)
+DIRECTORY_OR_SERVER = JournalType(or_topic=True)
+PATH = click.Path()
+
+
+def journal_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.argument("journal", type=DIRECTORY)(function)
+
+
+def journal_or_topic_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What such a command does it does through jlog.urls, and with what is the same for journals and topics."""
+    return click.argument("journal", type=JournalType(or_topic=True))(topic_settings(function))
+
+
+def readable_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A journal, a topic or an archive: what cli.reading.open_reader opens."""
+    return click.argument("journal", type=JournalType(or_topic=True, or_archive=True))(
+        topic_settings(function)
+    )
+
+
+def journal_or_archive_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.argument("journal", type=JournalType(or_topic=False, or_archive=True))(function)
+
+
+def refuse_beside(option: str, *others: str) -> None:
+    """Options, by their parameters' names, that do not go together with this one."""
+    ctx = click.get_current_context()
+    for parameter in ctx.command.params:
+        given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        if parameter.name in others and given:
+            raise click.UsageError(f"{option} and {parameter.opts[-1]} do not go together", ctx)
+
+
+def is_topic(journal: str) -> bool:
+    return not is_archive(journal) and path_of(journal) is None
+
+
+def is_archive(journal: str) -> bool:
+    """Of what a JournalType has let through: a journal is a path there."""
+    return is_url(journal) and not journal.lower().startswith("kafka:")
+
+
+def parse_position(text: str) -> Position:
+    """A sequence, a time, or the name of an end or a checkpoint. ValueError for a time without offset."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    return parse_time(text) if _LIKE_A_TIME.match(text) else text
+
+
+def parse_time(text: str) -> datetime:
+    """Not datetime.fromisoformat: before Python 3.11 that knows no Z and only fractions of 3 or 6 digits."""
+    found = _TIME.match(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no time with its offset; write it as 2026-11-20T12:34:56Z or …+01:00")
+    second, fraction = found["second"] or "00", (found["fraction"] or "").ljust(6, "0")
+    offset = "+00:00" if found["utc"] else f"{found['hours']}:{found['minutes'] or '00'}"
+    try:
+        return datetime.fromisoformat(f"{found['date']}T{found['minute']}:{second}.{fraction}{offset}")
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no time: {error}") from None
+
+
+def parse_pattern(text: str) -> re.Pattern[bytes]:
+    """A regular expression on bytes."""
+    try:
+        return re.compile(os.fsencode(text))
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+
+
+def parse_size(text: str) -> int:
+    """Bytes: 4096, 128K, 64MiB. Units are powers of 1024."""
+    found = _SIZE.match(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no number of bytes; write 131072, 128K or 64MiB")
+    return int(found[1]) << (10 * (" KMGT".index((found[2] or " ").upper())))
+
+
+def parse_duration(text: str) -> timedelta:
+    """7d, 12h, 90m, 30s, 1w, 1d12h."""
+    if not _DURATION.match(text.strip()):
+        raise ValueError(f"{text!r} is no duration; write it in w, d, h, m and s: 7d, 12h, 1h30m")
+    found = re.findall(r"(\d+)([wdhms])", text)
+    try:
+        return sum((timedelta(**{_UNITS[unit]: int(count)}) for count, unit in found), timedelta(0))
+    except OverflowError:
+        raise ValueError(f"{text!r} is longer than {timedelta.max.days} days") from None
+
+
+NO_LIMIT = object()  # what `none` stands for: not the same as an option that was not given
+
+
+def or_none(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda text: NO_LIMIT if text == "none" else parse(text)
+
+
+SUBSCRIBER = NameType("subscribers")
+CHECKPOINT = NameType("checkpoints")
+POSITION = PositionType("POSITION", parse_position)
+SIZE = Parsed("BYTES", parse_size)
+SIZE_LIMIT = Parsed("BYTES", or_none(parse_size))
+AGE_LIMIT = Parsed("DURATION", or_none(parse_duration))
+PATTERN = Parsed("REGEX", parse_pattern)
+
+
+@contextmanager
+def checked() -> Iterator[None]:
+    """Around a call that is given what stands on the command line: a value that the API does not allow is an error of
+    usage there."""
+    try:
+        yield
+    except JournalError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise click.UsageError(str(error), click.get_current_context(silent=True)) from error

@@ -1,0 +1,114 @@
+"""Options about Kafka topics: what a topic that has to be made is like, and librdkafka's settings."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+Command = Callable[..., Any]
+
+MAKING = ("partitions", "replication_factor", "no_create")
+
+
+def kafka() -> Any:
+    """What needs the extra is imported when it is used."""
+    try:
+        return importlib.import_module("jlog.kafka")
+    except ModuleNotFoundError as error:
+        raise click.UsageError(f"this needs {error.name}: pip install 'pyjlog[kafka]'") from error
+
+
+def making_options(command: Command) -> Command:
+    """For who makes a topic where there is none."""
+    command = click.option(
+        "--no-create", is_flag=True, help="Make nothing: what is to be written to is there."
+    )(command)
+    return size_options(command)
+
+
+def size_options(command: Command) -> Command:
+    command = click.option(
+        "--replication-factor", type=click.IntRange(min=1), help="Likewise.  [default: the brokers']"
+    )(command)
+    return click.option(
+        "--partitions", type=click.IntRange(min=1), help="Of a topic that has to be made.  [default: 1]"
+    )(command)
+
+
+def take_making(options: dict[str, Any], for_topic: bool) -> dict[str, Any]:
+    """Takes them out of `options`; those that were given, as the API has them."""
+    found = {name: options.pop(name, None) for name in MAKING}
+    making = {name: found[name] for name in MAKING[:2] if found[name] is not None}
+    if making and not for_topic:
+        raise click.UsageError("--partitions and --replication-factor are for Kafka topics")
+    return making | ({"create": False} if found["no_create"] else {})
+
+
+def config_options(command: Command) -> Command:
+    """librdkafka's settings, as the arguments `settings` and `config_file`."""
+    command = click.option(
+        "--config",
+        "config_file",
+        type=click.Path(),
+        metavar="FILE",
+        help="Such settings, one on each line.",
+    )(command)
+    return click.option(
+        "-X",
+        "settings",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A setting of librdkafka's, for example security.protocol=SSL. May be repeated.",
+    )(command)
+
+
+def topic_settings(command: Command) -> Command:
+    """The same for a command that takes journals too, and opens either by its URL: there settings come from this process's
+    environment, and these are put into it."""
+    command = click.option(
+        "--config",
+        metavar="FILE",
+        expose_value=False,
+        is_eager=True,  # before -X, which goes over it
+        callback=_set_from_file,
+        help="For a Kafka topic: such settings, one on each line.",
+    )(command)
+    return click.option(
+        "-X",
+        "settings",
+        multiple=True,
+        metavar="NAME=VALUE",
+        expose_value=False,
+        callback=_set_each,
+        help="For a Kafka topic: a setting of librdkafka's, such as security.protocol=SSL. May be repeated.",
+    )(command)
+
+
+def _set_each(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter("write NAME=VALUE", ctx, param)
+        _set(name.strip(), text.strip())
+
+
+def _set_from_file(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
+    if path is None:
+        return
+    kafka()
+    from jlog.kafka.client.settings import read_file
+
+    try:
+        found = read_file(path)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+    for name, value in found.items():
+        _set(name, value)
+
+
+def _set(name: str, value: str) -> None:
+    os.environ["JLOG_KAFKA_" + name.upper().replace(".", "_")] = value

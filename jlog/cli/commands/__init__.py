@@ -1,0 +1,1 @@
+"""The commands of `jlogtool`, a file each."""

@@ -1,0 +1,186 @@
+"""`jlogtool bench`."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from jlog.bench.contest import Contest, Result, Settings, Spread, hold
+from jlog.bench.load import Load
+from jlog.bench.machine import has_failpoints, machine
+from jlog.bench.suite import contests
+from jlog.cli.arguments.parameters import DIRECTORY, SIZE
+from jlog.cli.terminal.figures import human_bytes
+from jlog.cli.terminal.output import complain, json_option, print_fields, print_json, print_table
+from jlog.cli.terminal.progress import progress_bar
+
+RUN_BYTES = 64 << 20  # of a run, unless --records says how many
+RECORDS_MAX = 500_000
+PREALLOCATED_BYTES = 256 << 20
+CONTESTS = {contest.name: contest for contest in contests()}
+
+
+@click.command(short_help="Measure it on this machine.")
+@click.option(
+    "--records",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Records of a round.  [default: as many as make 64M, at most 500,000]",
+)
+@click.option("--bytes", "value_bytes", type=SIZE, default=100, show_default=True, help="Size of a record.")
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 64),
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="Of those lines where several write, 1 to 64.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="That count; one more warms up.",
+)
+@click.option(
+    "--dir",
+    "directory",
+    type=DIRECTORY,
+    default=".",
+    metavar="DIR",
+    show_default=True,
+    help="Where to measure: the disk and the file system.",
+)
+@click.option(
+    "--only",
+    type=click.Choice(list(CONTESTS)),
+    multiple=True,
+    metavar="NAME",
+    help=f"Only this line; may be repeated. One of {', '.join(CONTESTS)}.",
+)
+@json_option
+def bench(
+    records: int | None,
+    value_bytes: int,
+    processes: int,
+    rounds: int,
+    directory: str,
+    only: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Measure how fast records are appended and read on this machine, disk and file system.
+
+    Each line is measured in turns with the same work on a plain file of length-prefixed values, so that what else the
+    machine does hits both. The figures are medians, with the least and the most of the rounds in brackets; the ratio is
+    taken in each round. MB are millions of bytes of values. What is read is in the page cache. On a busy machine every
+    number is noise: the spread says how busy it was.
+
+    Works in a temporary directory below DIR, which it removes, on Ctrl-C too.
+
+    \b
+    Examples:
+      jlogtool bench
+      jlogtool bench --dir /mnt/disk --bytes 1K --processes 4
+      jlogtool bench --only append --only durable --json | jq .results
+    """
+    load = Load(records or max(min(RUN_BYTES // max(value_bytes, 1), RECORDS_MAX), 1), value_bytes).whole(
+        processes
+    )
+    with _ends_cleanly(), tempfile.TemporaryDirectory(prefix="jlog-bench-", dir=directory) as work:
+        _check_space(work, load)
+        settings = Settings(Path(work), load, rounds, processes)
+        about = machine(settings.directory)
+        if has_failpoints():
+            complain(
+                "warning: this jlog was built with fail points, for its tests, and is slower than a release"
+            )
+        results = _measure([CONTESTS[name] for name in only or CONTESTS], settings)
+    if as_json:
+        shown = {"records": load.records, "bytes": value_bytes, "processes": processes, "rounds": rounds}
+        print_json({"machine": about, "settings": shown, "results": [_fields(at, load) for at in results]})
+        return
+    print_fields([*about.items(), ("round", f"{load.records} records of {value_bytes} bytes")])
+    click.echo()
+    print_table(("", "records/s ", "MB/s ", "ratio "), [row for at in results for row in _rows(at, load)])
+
+
+@contextmanager
+def _ends_cleanly() -> Iterator[None]:
+    """What ends a process by default ends this one in order, so that nothing stays behind."""
+
+    def end(number: int, _frame: Any) -> NoReturn:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _check_space(directory: str, load: Load) -> None:
+    free = shutil.disk_usage(directory).free
+    needed = 3 * load.records * (load.value_bytes + 16) + PREALLOCATED_BYTES
+    if free < needed:
+        raise click.ClickException(
+            f"{directory} has {human_bytes(free)} of free space, and {human_bytes(needed)} are needed; "
+            f"take another --dir, or fewer --records"
+        )
+
+
+def _measure(wanted: list[Contest], settings: Settings) -> list[Result]:
+    results = []
+    with progress_bar("Measuring", len(wanted), in_bytes=False) as advance:
+        for contest in wanted:
+            results.append(hold(contest, settings))
+            advance(1)
+    return results
+
+
+def _fields(result: Result, load: Load) -> dict[str, Any]:
+    """The same for both, and the words of the options: a rival is a plain file here."""
+    fields = result.as_json()
+    return {
+        "name": result.contest.name,
+        "unit": "records/s",
+        "jlog": fields["ours"],
+        "plain": fields["rival"],
+        "ratio": fields["ratio"],
+        "mb_per_second": result.ours.median * load.value_bytes / 1e6,
+    }
+
+
+def _rows(result: Result, load: Load) -> Iterator[tuple[str, ...]]:
+    def megabytes(spread: Spread) -> str:
+        rate = spread.median * load.value_bytes / 1e6
+        return f"{rate:.1f}" if rate >= 1 else f"{rate:.3f}"
+
+    ratio = result.ratio
+    yield result.ours_name, _rates(result.ours), megabytes(result.ours), _spread(ratio) if ratio else ""
+    if ratio:
+        yield f"  plain file: {result.rival_name}", _rates(result.rival), megabytes(result.rival), ""
+
+
+def _rates(found: Spread) -> str:
+    for scale, unit in ((1e6, " M"), (1e3, " k")):
+        if found.median >= scale:
+            return _spread(found, scale, unit)
+    return _spread(found)
+
+
+def _spread(found: Spread, scale: float = 1, unit: str = "") -> str:
+    median, low, high = (
+        f"{rate / scale:.2f}" for rate in (found.median, min(found.rounds), max(found.rounds))
+    )
+    return f"{median}{unit} ({low}–{high})"

@@ -1,0 +1,165 @@
+"""`jlogtool dump`: the records, or the blocks that they are stored in."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import jlog
+from jlog.cli.arguments.parameters import (
+    POSITION,
+    Position,
+    checked,
+    is_archive,
+    is_topic,
+    readable_argument,
+    refuse_beside,
+)
+from jlog.cli.records.blocks import dump_blocks
+from jlog.cli.records.formats import Format, format_options
+from jlog.cli.records.matching import Match, grep_options
+from jlog.cli.records.past_damage import Reading, holes_of, open_reader
+from jlog.cli.records.replay import pace_option, write_records
+from jlog.cli.terminal.output import binary_stdout
+from jlog.cli.terminal.progress import progress_bar
+from jlog.errors import CorruptJournal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from jlog.cli.records.formats import Records
+    from jlog.reading.pace import Pace
+
+
+@click.command(short_help="Print records, or the raw structure.")
+@readable_argument
+@click.option("--from", "start", type=POSITION, default="begin", show_default=True, help="The first record.")
+@click.option(
+    "--to", "stop", type=POSITION, default="end", show_default=True, help="The first record that is left out."
+)
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Print at most N records.")
+@click.option("--reverse", is_flag=True, help="Newest first.")
+@grep_options
+@format_options
+@pace_option
+@click.option("--blocks", is_flag=True, help="Print the blocks of the segments instead of records.")
+def dump(journal: str, output: Format, blocks: bool, **selection: Any) -> None:
+    """Print the records of JOURNAL, oldest first, up to its end as it is now.
+
+    --from and --to are positions: `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after
+    it), or the name of a checkpoint. The record at --to is not printed any more. With --reverse the newest of the same
+    records comes first, and --limit takes the newest. With --pace they come as far apart as their timestamps are, counted
+    from the first; one whose time has passed already comes at once.
+
+    JOURNAL may be an archive, too: its directory, or a URL such as s3://bucket/prefix.
+
+    What is damaged is left out: each damaged place has a line on stderr, and the exit code is 3. `raw` writes a null
+    value as an empty one. In jsonl, what is not UTF-8 is base64, in `value_base64` or `key_base64`. REGEX is one of
+    Python's, and looks at bytes: `.` is one byte, and --ignore-case knows the letters of ASCII.
+
+    \b
+    Examples:
+      jlogtool dump /var/lib/events
+      jlogtool dump --from 1000 --to 2000 --json /var/lib/events | jq .value
+      jlogtool dump --from 2026-11-20T12:00:00Z --limit 10 /var/lib/events
+      jlogtool dump --reverse --limit 5 --grep 'error|fatal' -i /var/lib/events
+      jlogtool dump --from 2026-11-20T12:00:00Z --pace 10 /var/lib/events
+      jlogtool dump --framing length32 /var/lib/images > images.bin
+      jlogtool dump --blocks /var/lib/events
+    """
+    if blocks:
+        refuse_beside("--blocks", "framing", "value", "key", *(f.name for f in fields(Selection)))
+        if is_topic(journal):
+            raise click.UsageError("--blocks is for journals: a topic's blocks are its broker's")
+        if is_archive(journal):
+            raise click.UsageError("--blocks is for journals: `jlogtool restore` makes one of an archive")
+        dump_blocks(journal, output.name == "jsonl")
+        return
+    if selection["reverse"]:
+        refuse_beside("--reverse", "pace")
+    dump_records(journal, output.to_bytes, Selection(**selection))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which records, and in which order."""
+
+    start: Position
+    stop: Position
+    limit: int | None
+    reverse: bool
+    match: Match | None
+    pace: Pace | None
+
+
+def dump_records(journal: str, to_bytes: Callable[[Records], bytes], wanted: Selection) -> None:
+    out = binary_stdout()
+    with checked():
+        reader = open_reader(journal, start=wanted.start)
+    with checked():
+        end = _sequence_of(journal, wanted.stop)
+    with reader, _progress(reader, end) as advance:
+        reading = Reading(reader)
+        left = sys.maxsize if wanted.limit is None else wanted.limit
+        pieces = (
+            _backward(journal, reading, reader.position, end)
+            if wanted.reverse
+            else _forward(reading, end, left, wanted.match)
+        )
+        while left and (piece := next(pieces, None)) is not None:
+            records: Any = piece
+            if wanted.match:
+                records = [record for record in piece if wanted.match(record)]
+            if len(records) > left:
+                records = records[:left]
+            left -= len(records)
+            write_records(out, to_bytes, records, wanted.pace)
+            advance(len(piece))
+        out.flush()
+        reading.finish()
+
+
+def _forward(reading: Reading, end: int, limit: int, match: Match | None) -> Iterator[Records]:
+    reader = reading.reader
+    while reader.position < end:
+        wanted = end - reader.position
+        batch = reading.batch(wanted if match else min(wanted, limit))
+        if not len(batch):
+            return
+        # Behind damage, or in a topic, numbers may be missing: then so many records reach behind the end.
+        yield batch if reader.position <= end else [record for record in batch if record.sequence < end]
+
+
+def _backward(journal: str, reading: Reading, start: int, stop: int) -> Iterator[Records]:
+    try:
+        reading.reader.seek("end")
+    except CorruptJournal:  # it cannot be told but by going there
+        while len(reading.batch()):
+            continue
+    return reading.backward(start, min(stop, reading.reader.position), holes_of(journal))
+
+
+def _progress(reader: jlog.Reader, end: int) -> AbstractContextManager[Callable[[int], None]]:
+    """For output into a file: behind a pipe may be what uses the terminal itself."""
+    into_file = stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+    total = None if end == sys.maxsize else end - reader.position
+    return progress_bar("Reading", total, in_bytes=False, shown=into_file)
+
+
+def _sequence_of(journal: str, position: Position) -> int:
+    """Of --to; of `end` as it is now, so that a journal that is written meanwhile has one too."""
+    if isinstance(position, int):
+        return position
+    try:
+        with open_reader(journal, start=position) as reader:
+            return reader.position
+    except CorruptJournal:
+        if position != "end":
+            raise
+        return sys.maxsize  # what hides it is reported when reading comes there

@@ -1,0 +1,230 @@
+"""`jlogtool create`, `info`, `ls` and `rm`: journals as a whole."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import jlog
+from jlog.archive import Archive
+from jlog.cli.arguments.parameters import (
+    DIRECTORY_OR_SERVER,
+    SIZE,
+    checked,
+    is_archive,
+    is_topic,
+    journal_argument,
+    journal_or_topic_argument,
+    readable_argument,
+)
+from jlog.cli.arguments.retention import complete_retention
+from jlog.cli.arguments.topics import size_options, take_making, topic_settings
+from jlog.cli.commands.options import journal_options
+from jlog.cli.exits import FAILED
+from jlog.cli.terminal.figures import human_bytes
+from jlog.cli.terminal.output import (
+    complain,
+    in_words,
+    json_option,
+    print_fields,
+    print_json,
+    print_table,
+)
+from jlog.errors import JournalError, JournalNotFound
+from jlog.urls import create_journal, delete_journal, list_topics, open_journal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@click.command(short_help="Make a journal.")
+@journal_or_topic_argument
+@click.option(
+    "--precommit", type=SIZE, help="Size of the shared pre-commit buffer, 4K to 1G.  [default: 128K]"
+)
+@journal_options
+@size_options
+def create(journal: str, options: dict[str, Any], precommit: int | None, **making: int | None) -> None:
+    """Make JOURNAL, empty, with options that hold for everybody who writes to it.
+
+    Without `create` the first writer makes the journal. By default a segment is removed once every subscriber and every
+    checkpoint has passed it; a journal without subscribers keeps everything. Sizes have units of 1024: 128K, 64MiB.
+    Exits with 1, and changes nothing, where something is at that path already.
+
+    JOURNAL may be a Kafka topic, kafka://HOST:PORT/TOPIC; then --segment-bytes, --roll and --compression become its
+    settings, and what is about the pre-commit buffer and about syncing means nothing.
+
+    \b
+    Examples:
+      jlogtool create /var/lib/events
+      jlogtool create --sync append --keep-read /var/lib/orders
+      jlogtool create --segment-bytes 1G --precommit 1M /var/lib/clicks
+      jlogtool create --max-age 7d --archive s3://logs/archive /var/lib/audit
+    """
+    if precommit is not None:
+        options["precommit"] = precommit
+    options |= take_making(making, is_topic(journal))
+    with checked():
+        complete_retention(options)
+        create_journal(journal, **options)
+
+
+@click.command(short_help="Show what a journal is and holds.")
+@readable_argument
+@json_option
+def info(journal: str, as_json: bool) -> None:
+    """Show what JOURNAL is, what it holds and who reads it.
+
+    `size_bytes` counts the bytes of the segment files, and those that the pre-commit buffer will add to them. `raw_bytes`
+    counts the bytes of the blocks in these files before compression. `skipped` lists numbers that no record has: after
+    a power loss numbering goes on behind every number that had been given out. `dead` lists the subscribers that
+    nobody reads and that have not committed for a day, or have expired, and what they hold back.
+
+    JOURNAL may be an archive, too: its directory, or a URL such as s3://bucket/prefix.
+
+    \b
+    Examples:
+      jlogtool info /var/lib/events
+      jlogtool info --json /var/lib/events | jq .next_sequence
+    """
+    found = Archive(journal).info() if is_archive(journal) else open_journal(journal).info()
+    if as_json:
+        print_json(found)
+        return
+    print_fields((name, in_words(name, value)) for name, value in found.items())
+
+
+@click.command("ls", short_help="List the journals below a directory.")
+@click.argument("directory", metavar="[DIR]", type=DIRECTORY_OR_SERVER, default=".")
+@topic_settings
+@json_option
+def list_journals(directory: str, as_json: bool) -> None:
+    """List the journals below DIR (the current directory), with their subscribers and how far these lag.
+
+    `lag` is that of the slowest subscriber. A journal that cannot be read has a line on stderr, and the exit code is 1.
+
+    \b
+    Examples:
+      jlogtool ls /var/lib
+      jlogtool ls --json /var/lib | jq '.[] | select(.lag > 1000) | .path'
+    """
+    paths = list_topics(directory) if is_topic(directory) else journals_below(directory)
+    tried = [_try_summary(path) for path in paths]
+    found = [summary for summary in tried if summary]
+    if as_json:
+        print_json(found)
+    else:
+        columns = ("journal", "records ", "size ", "lag ", "subscribers")
+        print_table(columns, [_summary_row(summary) for summary in found])
+    if None in tried:
+        raise click.exceptions.Exit(FAILED)
+
+
+def journals_below(directory: str, tell: Callable[[OSError], None] = complain) -> Iterator[str]:
+    """Raises OSError where `directory` cannot be read; below it, that is told."""
+    os.stat(directory)
+
+    def cannot_be_read(error: OSError) -> None:
+        if error.filename == directory:
+            raise error
+        tell(error)
+
+    for path, directories, files in os.walk(directory, onerror=cannot_be_read):
+        directories.sort()
+        if "journal.meta" in files:
+            directories.clear()
+            yield path
+
+
+def _try_summary(path: str) -> dict[str, Any] | None:
+    """None where it cannot be read; nothing is said of one that was removed in this moment."""
+    try:
+        return _summary(path)
+    except JournalNotFound:
+        return {}
+    except (JournalError, OSError) as error:
+        complain(error)
+        return None
+
+
+def _summary(path: str) -> dict[str, Any]:
+    journal = open_journal(path)
+    subscribers = journal.subscribers()
+    return {
+        "path": path,
+        "records": len(journal),
+        "size_bytes": journal.size_bytes,
+        "lag": max((position.lag for position in subscribers.values()), default=0),
+        "subscribers": [
+            {"name": name, "sequence": position.sequence, "lag": position.lag, "busy": position.busy}
+            for name, position in subscribers.items()
+        ],
+    }
+
+
+def _summary_row(summary: dict[str, Any]) -> list[str]:
+    names = ", ".join(f"{at['name']} ({at['lag']})" for at in summary["subscribers"])
+    lag = str(summary["lag"]) if summary["subscribers"] else "-"
+    return [
+        summary["path"],
+        str(summary["records"]),
+        "-"
+        if summary["size_bytes"] is None
+        else human_bytes(summary["size_bytes"]),  # of a topic nobody tells
+        lag,
+        names or "none",
+    ]
+
+
+@click.command(short_help="Begin the next segment.")
+@journal_argument
+def roll(journal: str) -> None:
+    """Close the newest segment of JOURNAL and begin the next one, if it has a record.
+
+    Others may write meanwhile. A closed segment is complete and changes no more: it may be copied, and it may be cleaned
+    once nobody needs it.
+
+    \b
+    Example:
+      jlogtool roll /var/lib/events
+    """
+    with jlog.Writer(journal, precommit=0, create=False) as writer:
+        writer.roll()
+
+
+@click.command("rm", short_help="Delete a journal.")
+@journal_or_topic_argument
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def remove(journal: str, yes: bool) -> None:
+    """Delete JOURNAL with all its records, subscribers and checkpoints.
+
+    Asks first, on a terminal; elsewhere it needs --yes. A journal that somebody writes to or reads from as a
+    subscriber is not deleted, and neither is one about which the answer is no: the exit code is 1.
+
+    \b
+    Examples:
+      jlogtool rm /tmp/numbers
+      jlogtool rm --yes /tmp/numbers
+    """
+    if not yes:
+        question = f"Delete {_what_it_holds(journal)}?"
+        if not sys.stdin.isatty():
+            raise click.UsageError("stdin is no terminal to ask on; --yes deletes without asking")
+        if not click.confirm(question, err=True):
+            complain(f"{journal} was not deleted")
+            raise click.exceptions.Exit(FAILED)
+    delete_journal(journal)
+
+
+def _what_it_holds(path: str) -> str:
+    """Raises JournalNotFound; whatever else is wrong with it, it may be deleted."""
+    try:
+        summary = _summary(path)
+    except JournalNotFound:
+        raise
+    except JournalError as error:
+        return f"{path} ({error})"
+    return f"{path} with {summary['records']} records and {len(summary['subscribers'])} subscribers"

@@ -1,0 +1,40 @@
+"""`jlogtool metrics`."""
+
+from __future__ import annotations
+
+import signal
+
+import click
+
+from jlog.cli.arguments.parameters import DIRECTORY, checked
+
+ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+@click.command(short_help="Give metrics to Prometheus.")
+@click.argument("journals", metavar="JOURNAL...", nargs=-1, required=True, type=DIRECTORY)
+@click.option("--listen", metavar="ADDRESS:PORT", help="Serve them over HTTP until SIGTERM or Ctrl-C.")
+def metrics(journals: tuple[str, ...], listen: str | None) -> None:
+    """Print statistics of each JOURNAL as Prometheus reads them, or serve them at http://ADDRESS:PORT/metrics.
+
+    A journal that cannot be read has `jlog_up 0`, a line on stderr says why, and the others go on. It is looked at again
+    with each scrape. Needs the extra pyjlog[metrics].
+
+    \b
+    Examples:
+      jlogtool metrics --listen 127.0.0.1:9464 /var/lib/events /var/lib/orders
+      jlogtool metrics --listen :9464 /var/lib/events
+      jlogtool metrics /var/lib/events > /var/lib/node_exporter/jlog.prom
+    """
+    from jlog.metrics import exposition, serve
+
+    if listen is None:
+        click.echo(exposition(journals), nl=False)
+        return
+    # Before the threads that serve: they inherit it, and the signal waits here for sigwait.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    with checked():
+        server = serve(journals, listen)
+    with server:
+        click.echo(f"Serving {server.url}", err=True)
+        signal.sigwait(ENDING)

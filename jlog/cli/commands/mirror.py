@@ -1,0 +1,360 @@
+"""`jlogtool mirror`: a journal to a Kafka topic, topics to a journal, and how the two stand."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from jlog.cli.arguments.parameters import PATH, POSITION, checked, journal_argument, refuse_beside
+from jlog.cli.arguments.topics import config_options, kafka, making_options, take_making
+from jlog.cli.exits import DAMAGED, FAILED
+from jlog.cli.terminal.figures import human_bytes
+from jlog.cli.terminal.output import complain, json_option, print_fields, print_json, print_table
+from jlog.cli.terminal.progress import progress_bar, working
+from jlog.flow.functions import load
+from jlog.options import COMPRESSIONS, SYNCS
+
+
+@click.group(short_help="Mirror to and from Kafka; status, verify.")
+def mirror() -> None:
+    """Mirror a journal to a Kafka topic, or capture topics into a journal: each record exactly once.
+
+    TOPIC is kafka://HOST:PORT/TOPIC. Settings of librdkafka's come from -X NAME=VALUE, from a file of such lines
+    (--config) and from the environment (JLOG_KAFKA_SASL_PASSWORD is sasl.password; JLOG_KAFKA_CONFIG names a file).
+
+    A mirror that is killed, or loses its broker, goes on where it was. SIGINT and SIGTERM end it within two seconds,
+    with exit code 0.
+    """
+
+
+def flow_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Those that both ways have."""
+    options = (
+        click.option("--until-end", is_flag=True, help="End where the source ends now; without it: follow."),
+        click.option(
+            "--start", type=POSITION, default="begin", show_default=True, help="Where a new mirror begins."
+        ),
+        click.option(
+            "--resume-at",
+            type=POSITION,
+            help="Go on at this position of the source, whatever was mirrored before.",
+        ),
+        click.option("--skip-missing", is_flag=True, help="Go on behind records that retention has removed."),
+        click.option(
+            "--transform", metavar="MODULE:FUNCTION", help="Record to record, list of records, or None."
+        ),
+        click.option("--rate", type=float, metavar="N", help="At most N records a second."),
+        click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus counters there."),
+        click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done."),
+    )
+    for option in options:
+        function = option(function)
+    return config_options(json_option(function))
+
+
+key_option = click.option(
+    "--key", default="record", show_default=True, help="A message's key: record, none or header:NAME."
+)
+
+
+def refused_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    command = click.option(
+        "--dead-letter",
+        metavar="TOPIC",
+        help="Where it goes with --refused dead-letter.  [default: TOPIC.refused]",
+    )(command)
+    return click.option(
+        "--refused",
+        type=click.Choice(["stop", "skip", "dead-letter"]),
+        default="stop",
+        show_default=True,
+        help="What becomes of a record that the topic, or the transform, will not have.",
+    )(command)
+
+
+def dead_letter_topic(refused: str, dead_letter: str | None, topic: str) -> str | None:
+    if refused != "dead-letter" or dead_letter is not None:
+        return dead_letter
+    with checked():
+        return f"{kafka().parse(topic).topic}.refused"
+
+
+@mirror.command("to-kafka", short_help="A journal to a topic.")
+@journal_argument
+@click.argument("topic")
+@click.option(
+    "--subscriber", metavar="NAME", default="", help="Whose position it holds.  [default: kafka:TOPIC]"
+)
+@click.option(
+    "--read-only",
+    is_flag=True,
+    help="Hold no subscriber and write nothing to the journal: mirror what is synced.",
+)
+@key_option
+@refused_options
+@making_options
+@flow_options
+def to_kafka(
+    journal: str,
+    topic: str,
+    read_only: bool,
+    subscriber: str,
+    dead_letter: str | None,
+    **options: Any,
+) -> None:
+    """Mirror JOURNAL to TOPIC, which is made if there is none, and follow.
+
+    Each record becomes one message with value, key, headers and time, exactly once for consumers that read committed.
+    Headers that begin with `jlog.kafka.` are left out. A record that the topic will not have ends it with exit code 1,
+    when all before it are there.
+
+    \b
+    Examples:
+      jlogtool mirror to-kafka /var/lib/orders kafka://localhost/orders
+      jlogtool mirror to-kafka --until-end /var/lib/a kafka://localhost/a
+      jlogtool mirror to-kafka --config prod.conf -n /var/lib/a kafka://host/a
+    """
+    module = kafka()
+    name = None if read_only else subscriber
+    making = take_making(options, for_topic=True)
+    if options["dry_run"]:
+        refuse_beside("--dry-run", "transform")
+        wanted = ("start", "resume_at", "key")
+        with checked():
+            found = module.plan_mirror(
+                journal,
+                topic,
+                subscriber=name,
+                partitions=making.get("partitions", 1),
+                **{option: options[option] for option in wanted},
+                **settings_of(options),
+            )
+        print_plan(found, options["as_json"])
+        return
+    own = {"key": options.pop("key"), "refused": options.pop("refused"), **making}
+    own["dead_letter"] = dead_letter_topic(own["refused"], dead_letter, topic)
+    run(
+        f"{journal} to {topic}",
+        lambda **given: module.Mirror(journal, topic, subscriber=name, **own, **given),
+        options,
+    )
+
+
+def journal_sink_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    command = click.option("--compression", type=click.Choice(COMPRESSIONS), help="Likewise.")(command)
+    return click.option("--sync", type=click.Choice(SYNCS), help="Of the journal, from now on.")(command)
+
+
+@mirror.command("from-kafka", short_help="Topics to a journal.")
+@click.argument("topic")
+@journal_argument
+@journal_sink_options
+@click.option(
+    "--refused",
+    type=click.Choice(["stop", "skip"]),
+    default="stop",
+    show_default=True,
+    help="What becomes of a record on which the transform fails.",
+)
+@flow_options
+def from_kafka(topic: str, journal: str, **options: Any) -> None:
+    """Capture TOPIC, all of its partitions, into JOURNAL, which is made if there is none, and follow.
+
+    Each committed message becomes one record, exactly once, with value, key, headers and time; the headers
+    `jlog.kafka.partition` and `jlog.kafka.offset` say where it was. TOPIC may be several, with commas, and patterns; then
+    `jlog.kafka.topic` says which.
+
+    \b
+    Examples:
+      jlogtool mirror from-kafka kafka://localhost/orders /var/lib/orders
+      jlogtool mirror from-kafka --until-end 'kafka://localhost/a.*,b' /tmp/all
+    """
+    module = kafka()
+    if options["dry_run"]:
+        refuse_beside("--dry-run", "transform")
+        wanted = {option: options[option] for option in ("start", "resume_at")}
+        with checked():
+            found = module.plan_capture(topic, journal, **wanted, **settings_of(options))
+        print_plan(found, options["as_json"])
+        return
+    own = {option: options.pop(option) for option in ("sync", "compression", "refused")}
+    run(f"{topic} to {journal}", lambda **given: module.Capture(topic, journal, **own, **given), options)
+
+
+def settings_of(options: dict[str, Any]) -> dict[str, Any]:
+    return {"config": options["settings"], "config_file": options["config_file"]}
+
+
+def run(name: str, make: Callable[..., Any], options: dict[str, Any]) -> None:
+    """Makes the flow, and runs it to its end or to a signal's. `name`: in its metrics."""
+    names = ("until_end", "start", "resume_at", "skip_missing", "rate")
+    given = {name: options[name] for name in names} | settings_of(options)
+    if options["transform"]:
+        with checked():
+            given["function"] = load(options["transform"])
+    flow: Any = None
+
+    def end(_number: int, _frame: object) -> None:
+        if flow is None:
+            raise click.exceptions.Exit(0)
+        flow.stop()
+
+    with signals_to(end), progress_bar("Moving", None, in_bytes=False, shown=options["until_end"]) as advance:
+        with checked():
+            flow = make(on_event=complain, on_commit=advance, **given)
+        with served(options["metrics"], {name: flow}), checked():
+            stats = flow.run()
+    if options["as_json"]:
+        print_json(vars(stats))
+
+
+@contextmanager
+def served(listen: str | None, flows: Mapping[str, Any]) -> Iterator[None]:
+    """Their metrics, over HTTP."""
+    if listen is None:
+        yield
+        return
+    try:
+        from prometheus_client import CollectorRegistry
+
+        from jlog.flow.metrics import FlowCollector
+        from jlog.metrics import serve
+    except ImportError as error:
+        raise click.UsageError(f"--metrics needs {error.name}: pip install 'pyjlog[metrics]'") from error
+    registry = CollectorRegistry()
+    registry.register(FlowCollector(flows))
+    with checked():
+        server = serve((), listen, registry=registry)
+    with server:
+        yield
+
+
+@contextmanager
+def signals_to(end: Callable[[int, Any], None]) -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, end) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def print_plan(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    for warning in found.pop("warnings", []):
+        complain(f"warning: {warning}")
+    refused = found.pop("refused", [])
+    print_fields(
+        (name, human_bytes(value) if name == "bytes" and value is not None else value)
+        for name, value in found.items()
+    )
+    if refused:
+        click.echo()
+        print_table(("refused ", "reason"), [(at["sequence"], at["reason"]) for at in refused])
+
+
+@mirror.command("run", short_help="Many of them, out of a file.")
+@click.argument("file", type=PATH)
+@click.option("--until-end", is_flag=True, help="End when all have reached their ends.")
+@click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus counters there.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only list them.")
+def run_file(file: str, until_end: bool, metrics: str | None, dry_run: bool) -> None:
+    """Run all mirrors and captures that FILE asks for, in one process. FILE is TOML:
+
+    \b
+      [kafka]                            # settings of librdkafka's, for all
+      "security.protocol" = "SSL"
+    \b
+      [[to-kafka]]
+      journals = "/var/lib/journals/*"   # paths and patterns
+      url = "kafka://localhost:9092"
+      topic = "live.{name}"              # {name}: of the journal's directory
+    \b
+      [[from-kafka]]
+      url = "kafka://localhost:9092"
+      topics = ["orders.*", "clicks"]    # names and patterns
+      journal = "/var/lib/copies/{topic}"
+
+    The other names are those of the options of to-kafka and from-kafka. Journals and topics that come later are found
+    within ten seconds. One that cannot go on has a line on stderr, the others go on; the exit code is 1 then.
+
+    \b
+    Example:
+      jlogtool mirror run /etc/jlog/mirrors.toml
+    """
+    with checked():
+        mirrors = kafka().Mirrors(file, until_end=until_end, on_event=complain)
+        if dry_run:
+            for job in mirrors.jobs():
+                click.echo(job.name)
+            return
+        with signals_to(lambda *_: mirrors.stop()), served(metrics, mirrors.flows):
+            mirrors.run()
+    if mirrors.failures:
+        raise click.exceptions.Exit(FAILED)
+
+
+def pair_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
+    return journal_argument(click.argument("topic")(config_options(json_option(command))))
+
+
+@mirror.command(short_help="How far it has come.")
+@pair_arguments
+def status(
+    journal: str, topic: str, settings: tuple[str, ...], config_file: str | None, as_json: bool
+) -> None:
+    """Show how far the mirror between JOURNAL and TOPIC, whichever way, is behind: in records, bytes and seconds.
+
+    The bytes are estimated. `lag_seconds` is the age of the oldest record that was not mirrored yet.
+
+    \b
+    Examples:
+      jlogtool mirror status /var/lib/orders kafka://localhost/orders
+      jlogtool mirror status --json /tmp/a kafka://localhost/a | jq .lag
+    """
+    with checked():
+        found = kafka().status(journal, topic, config=settings, config_file=config_file).as_json()
+    if as_json:
+        print_json(found)
+        return
+    owner = found.get("owner")
+    if owner:
+        found["owner"] = f"process {owner['pid']} on {owner['host']}"
+    found["lag_bytes"] = "unknown" if found["lag_bytes"] is None else human_bytes(found["lag_bytes"])
+    found["lag_seconds"] = "unknown" if found["lag_seconds"] is None else f"{found['lag_seconds']:.1f}"
+    print_fields(found.items())
+
+
+@mirror.command(short_help="Compare both sides.")
+@pair_arguments
+def verify(
+    journal: str, topic: str, settings: tuple[str, ...], config_file: str | None, as_json: bool
+) -> None:
+    """Compare JOURNAL and TOPIC record by record: value, key, headers and milliseconds, as far as was mirrored.
+
+    Exits with 3 when they differ, with 1 where nothing was ever mirrored. `gone` counts records that retention or
+    compaction has removed on one side.
+
+    \b
+    Example:
+      jlogtool mirror verify /var/lib/orders kafka://localhost/orders
+    """
+    with working("Comparing"), checked():
+        found = kafka().verify(journal, topic, config=settings, config_file=config_file)
+    fields = {"ok": found.ok, **vars(found)}
+    if as_json:
+        print_json(fields)
+    else:
+        examples = fields.pop("examples")
+        print_fields([("result", "the same" if fields.pop("ok") else "different"), *fields.items()])
+        for example in examples:
+            click.echo("  " + ", ".join(f"{name} {value}" for name, value in example.items()))
+    if not found.ok:
+        raise click.exceptions.Exit(DAMAGED)

@@ -1,0 +1,108 @@
+"""The journal's options on the command line, and `jlogtool options`."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import jlog
+from jlog.cli.arguments.parameters import SIZE, checked, journal_argument
+from jlog.cli.arguments.retention import complete_retention, retention_options, take_retention
+from jlog.cli.terminal.figures import human_bytes
+from jlog.cli.terminal.output import in_words, json_option, print_fields, print_json
+from jlog.errors import JournalError
+from jlog.options import COMPRESSIONS, ROLLS, SYNCS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NAMES = ("compression", "segment_bytes", "roll", "sync", "sync_interval")
+
+
+def journal_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives the command `options`: those of jlog.Writer that were given and belong to the journal."""
+
+    @click.option(
+        "--compression", type=click.Choice(COMPRESSIONS), help="Of the blocks.  [new journal: none]"
+    )
+    @click.option(
+        "--segment-bytes",
+        type=SIZE,
+        help="Size at which the next segment is begun, 4K to 1T.  [new journal: 64M]",
+    )
+    @click.option(
+        "--roll",
+        type=click.Choice(ROLLS),
+        help="Begin the next segment at these times too, in UTC.  [new journal: never]",
+    )
+    @click.option(
+        "--sync",
+        type=click.Choice(SYNCS),
+        help="What survives a power loss. none: what the system has written back; interval: all but the last "
+        "--sync-interval; append: each record whose append has returned.  [new journal: none]",
+    )
+    @click.option(
+        "--sync-interval",
+        type=float,
+        metavar="SECONDS",
+        help="Of --sync interval, above 0.  [new journal: 1]",
+    )
+    @retention_options
+    @functools.wraps(command)
+    def with_options(**parameters: Any) -> None:
+        retention = take_retention(parameters)
+        found = {name: parameters.pop(name) for name in NAMES} | {"retention": retention or None}
+        command(options={name: value for name, value in found.items() if value is not None}, **parameters)
+
+    return with_options
+
+
+@click.command("options", short_help="Show or change the options of a journal.")
+@journal_argument
+@journal_options
+@click.option(
+    "--precommit",
+    type=SIZE,
+    help="Size of the shared pre-commit buffer, up to 1G. It grows and never shrinks.",
+)
+@json_option
+def change_options(journal: str, options: dict[str, Any], precommit: int | None, as_json: bool) -> None:
+    """Show the options of JOURNAL, or change those that are given.
+
+    A change holds for what is written from now on, by processes too that have the journal open. What is written already
+    stays as it is. Sizes have units of 1024: 128K, 64MiB. The pre-commit buffer can grow only while no process has the
+    journal open for writing.
+
+    \b
+    Examples:
+      jlogtool options /var/lib/events
+      jlogtool options --segment-bytes 1G /var/lib/events
+      jlogtool options --max-age 30d --archive none /var/lib/events
+      jlogtool options --json /var/lib/events | jq .segment_bytes
+    """
+    if options or precommit is not None:
+        _change(journal, options, precommit)
+    elif not as_json:
+        print_fields((name, in_words(name, value)) for name, value in _options(journal).items())
+    if as_json:
+        print_json(_options(journal))
+
+
+def _change(journal: str, options: dict[str, Any], precommit: int | None) -> None:
+    with checked():
+        complete_retention(options, journal)
+        with jlog.Writer(journal, precommit=precommit or 0, create=False, **options):
+            found = jlog.Journal(journal).options.precommit
+    if precommit is not None and found != precommit:
+        raise JournalError(
+            f"{journal}: the pre-commit buffer has {human_bytes(found)}, not {human_bytes(precommit)}: it grows only while "
+            f"no process has the journal open for writing, and never shrinks"
+        )
+
+
+def _options(journal: str) -> dict[str, Any]:
+    info = jlog.Journal(journal).info()  # where they have the form that is printed
+    return {field.name: info[field.name] for field in fields(jlog.Options)}

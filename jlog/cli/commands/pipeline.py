@@ -1,0 +1,179 @@
+"""`jlogtool pipeline`: journals, or Kafka topics, through Spark into Parquet."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from jlog.cli.arguments.parameters import Parsed, checked, parse_duration
+from jlog.cli.commands.mirror import signals_to
+from jlog.cli.terminal.output import print_json, print_table
+from jlog.cli.terminal.progress import on_terminal, progress_bar
+from jlog.errors import JournalError
+
+
+def parse_trigger(text: str) -> timedelta | None:
+    return None if text == "available-now" else parse_duration(text)
+
+
+def parse_setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ValueError(f"{text!r} is no setting; write NAME=VALUE")
+    return name.strip(), value.strip()
+
+
+TRIGGER = Parsed("available-now|DURATION", parse_trigger)
+DURATION = Parsed("DURATION", parse_duration)
+SETTING = Parsed("NAME=VALUE", parse_setting)
+
+
+@click.command(short_help="From journals to Parquet, through Spark.")
+@click.argument("sources", metavar="JOURNAL...", nargs=-1, required=True)
+@click.argument("dest")
+@click.option(
+    "--parse",
+    type=click.Choice(["none", "json", "regex", "logfmt"]),
+    default="none",
+    show_default=True,
+    help="What values are: each field becomes a column.",
+)
+@click.option("--pattern", metavar="REGEX", help="For --parse regex: each named group becomes a column.")
+@click.option(
+    "--schema", metavar="DDL", help="Fields and their types: 'level string, ms double'.  [default: as seen]"
+)
+@click.option("--keep-value", is_flag=True, help="Keep the value as a column beside its fields.")
+@click.option(
+    "--partition-by",
+    metavar="COLUMN",
+    multiple=True,
+    help="A directory for each of its values; date and hour are of the record's UTC time. May be repeated.  [default: date]",
+)
+@click.option(
+    "--trigger",
+    type=TRIGGER,
+    default="available-now",
+    show_default=True,
+    help="Take what is there and end; or a batch so often, until stopped.",
+)
+@click.option(
+    "--checkpoint", metavar="DIR", help="Where it notes how far it has come.  [default: DEST.checkpoint]"
+)
+@click.option(
+    "--quarantine", metavar="DIR", help="Where values go that are not so.  [default: DEST.quarantine]"
+)
+@click.option("--query", metavar="SQL", help="Ask this at the end: of records, quarantine and windows.")
+@click.option("--window", type=DURATION, help="Also count records in windows of this length.")
+@click.option("--watermark", type=DURATION, default="10m", show_default=True, help="How late one may come.")
+@click.option(
+    "--count-by", metavar="COLUMN", multiple=True, help="Count for each of its values. May be repeated."
+)
+@click.option("--counts", metavar="DIR", help="Where the counts go.  [default: DEST.windows]")
+@click.option("--subscriber", metavar="NAME", help="Whose position follows, in each journal.")
+@click.option(
+    "--batch-records",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=5_000_000,
+    show_default=True,
+    help="At most, of each source.",
+)
+@click.option("--master", metavar="URL", help="Spark's.  [default: local[*]]")
+@click.option(
+    "--conf", type=SETTING, multiple=True, help="A setting of Spark's, as with spark-submit. May be repeated."
+)
+def pipeline(**options: Any) -> None:
+    """Write the records of each JOURNAL to Parquet below DEST, through Spark, each exactly once.
+
+    A JOURNAL may be a topic: kafka://HOST:PORT/TOPIC. Run again it goes on where it was, killed or not. A value that
+    cannot be parsed goes to the quarantine with the reason; a field that no column is for, to the column `other`.
+
+    Ends with a summary on stdout as one line of JSON: records_in, records_out, records_bad, quarantine and more. SIGTERM
+    and SIGINT end it with exit code 0, and the summary of what was done. Needs Java, and pip install 'pyjlog[spark]'.
+
+    \b
+    Examples:
+      jlogtool pipeline /var/lib/orders /lake/orders
+      jlogtool pipeline --parse json --partition-by date --partition-by level \\
+          --query 'SELECT level, count(*) FROM records GROUP BY 1' /tmp/a lake
+      jlogtool pipeline --trigger 10s --window 1m /tmp/a /tmp/b hdfs:///lake
+    """
+    run(options)
+
+
+def run(options: dict[str, Any]) -> None:
+    with checked():
+        plan = plan_of(options)
+        from jlog.spark.pipeline import Pipeline
+        from jlog.spark.session import session
+
+    logging.getLogger().addHandler(logging.NullHandler())  # py4j logs what it raises, too
+    log = os.path.join(tempfile.gettempdir(), f"jlogtool-pipeline-{os.getpid()}.log")
+    with progress_bar("Records", None, in_bytes=False) as advance:
+        running = Pipeline(plan, on_records=advance)
+        with signals_to(lambda *_: running.stop()), checked():
+            name = f"jlog pipeline to {plan.dest}"
+            try:
+                with session(name, options["master"], dict(options["conf"]), log) as spark:
+                    running.run(spark)
+            except JournalError as error:
+                raise JournalError(
+                    f"{error}; Spark's log: {log}" if os.path.exists(log) else str(error)
+                ) from error
+            except Exception:
+                if not running.is_stopped:  # signals reach the virtual machine too
+                    raise
+    if os.path.exists(log):
+        os.unlink(log)
+    found = running.summary.as_json()
+    if on_terminal() and found.get("query"):
+        rows = found["query"]
+        print_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+    print_json(found)
+
+
+def plan_of(options: dict[str, Any]) -> Any:
+    """What the options ask for. The journals are looked at before Spark is started: that takes seconds."""
+    from jlog.spark.session import check_installed
+
+    check_installed()
+    from jlog.spark.parquet.inputs import check_source
+    from jlog.spark.parquet.parsing import Parser
+    from jlog.spark.parquet.plan import Plan, Windows
+
+    dest = location(options["dest"])
+    windows = None
+    if options["window"] is not None:
+        windows = Windows(
+            location(options["counts"] or f"{dest}.windows"),
+            options["window"].total_seconds(),
+            options["watermark"].total_seconds(),
+            options["count_by"],
+        )
+    elif options["counts"] or options["count_by"]:
+        raise ValueError("--counts and --count-by need --window")
+    trigger = options["trigger"]
+    return Plan(
+        sources=tuple(check_source(source) for source in options["sources"]),
+        dest=dest,
+        checkpoint=location(options["checkpoint"] or f"{dest}.checkpoint"),
+        quarantine=location(options["quarantine"] or f"{dest}.quarantine"),
+        parser=Parser(options["parse"], options["pattern"], options["keep_value"]),
+        schema=options["schema"],
+        partition_by=options["partition_by"] or ("date",),
+        interval=None if trigger is None else trigger.total_seconds(),
+        batch_records=options["batch_records"],
+        subscriber=options["subscriber"],
+        windows=windows,
+        query=options["query"],
+    )
+
+
+def location(path: str) -> str:
+    """A directory of this machine's by its whole path, since Spark may run elsewhere; or a URL as it is."""
+    return path.rstrip("/") if "://" in path else os.path.abspath(path.removeprefix("file:"))

@@ -1,0 +1,75 @@
+"""`jlogtool read`: as a subscriber."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+import jlog
+from jlog.cli.arguments.parameters import POSITION, SUBSCRIBER, Position, checked, journal_or_topic_argument
+from jlog.cli.records.formats import Format, format_options
+from jlog.cli.records.past_damage import BATCH_RECORDS, LOOK_EVERY, Reading
+from jlog.cli.terminal.output import binary_stdout, stdout_is_gone
+
+
+@click.command(short_help="Print what a subscriber has not read yet, and commit it.")
+@journal_or_topic_argument
+@click.argument("subscriber", type=SUBSCRIBER)
+@click.option("-f", "--follow", is_flag=True, help="Go on with new records as they are appended.")
+@click.option("-n", "--limit", type=click.IntRange(min=0), metavar="N", help="End after N records.")
+@click.option(
+    "--start",
+    type=POSITION,
+    default="begin",
+    show_default=True,
+    help="Where a new subscriber begins to read.",
+)
+@click.option("--no-commit", is_flag=True, help="Leave the subscriber where it stands.")
+@format_options
+def read(
+    journal: str,
+    subscriber: str,
+    follow: bool,
+    limit: int | None,
+    start: Position,
+    no_commit: bool,
+    output: Format,
+) -> None:
+    """Print the records that SUBSCRIBER has not committed, oldest first, and commit them. It is made if it is new.
+
+    Records are committed as soon as the output has taken them. If this process, or what reads its output, ends before,
+    they are printed again the next time: each at least once. Meanwhile nobody else can read as SUBSCRIBER.
+
+    POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
+    of a checkpoint. What is damaged is left out and committed: each damaged place has a line on stderr, and the exit
+    code is 3. With --follow it ends on Ctrl-C, or when nobody reads the output any more.
+
+    \b
+    Examples:
+      jlogtool read /var/lib/events billing
+      jlogtool read --follow --json /var/lib/events billing | ./bill
+      jlogtool read --limit 1 /var/lib/jobs worker
+    """
+    out = binary_stdout()
+    with checked():
+        reader = jlog.open_reader(journal, subscriber, start=start)
+    with reader:
+        reading = Reading(reader)
+        left = (
+            sys.maxsize if follow else reader.lag
+        )  # as it is now, or it would never end beside a busy writer
+        left = left if limit is None else min(left, limit)
+        committed = reader.position
+        while left and not stdout_is_gone():
+            batch = reading.batch(min(left, BATCH_RECORDS), timeout=LOOK_EVERY if follow else 0)
+            if len(batch):
+                out.write(output.to_bytes(batch))
+                out.flush()
+                left -= len(batch)
+            if not no_commit and reader.position != committed:  # also where there was nothing but damage
+                reader.commit()
+                committed = reader.position
+            if not len(batch) and not follow:
+                break
+        reading.finish()

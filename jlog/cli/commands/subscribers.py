@@ -1,0 +1,147 @@
+"""`jlogtool subscriber` and `rewind`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import jlog
+from jlog.cli.arguments.groups import Group
+from jlog.cli.arguments.parameters import (
+    CHECKPOINT,
+    POSITION,
+    SUBSCRIBER,
+    Position,
+    checked,
+    journal_or_topic_argument,
+)
+from jlog.cli.terminal.output import json_option, print_json, print_table
+from jlog.urls import open_journal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@click.group(cls=Group, short_help="Subscribers: list, add, remove, move, copy.")
+def subscriber() -> None:
+    """Subscribers: named, durable positions.
+
+    Retention keeps every record that some subscriber has not committed. A name is 1 to 200 bytes of UTF-8 without `/`
+    and control characters; it does not start with a dot, is not `begin` or `end`, and reads neither as a sequence nor
+    as a time.
+    """
+
+
+@subscriber.command("ls", short_help="List the subscribers.")
+@journal_or_topic_argument
+@json_option
+def list_subscribers(journal: str, as_json: bool) -> None:
+    """List the subscribers of JOURNAL: where each stands, how many records it lags, and whether it is being read.
+
+    \b
+    Examples:
+      jlogtool subscriber ls /var/lib/events
+      jlogtool subscriber ls --json /var/lib/events | jq '.[] | select(.lag > 0)'
+    """
+    print_positions(open_journal(journal).subscribers(), ("sequence", "lag", "busy"), as_json)
+
+
+def print_positions(found: Mapping[str, jlog.Position], fields: tuple[str, ...], as_json: bool) -> None:
+    rows = [{"name": name} | {field: getattr(at, field) for field in fields} for name, at in found.items()]
+    if as_json:
+        print_json(rows)
+        return
+    columns = {"sequence": "sequence ", "lag": "lag ", "busy": "busy"}
+    print_table(
+        ["name", *(columns[field] for field in fields)],
+        [[_cell(cell) for cell in row.values()] for row in rows],
+    )
+
+
+def _cell(value: Any) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+@subscriber.command("add", short_help="Make a subscriber.")
+@journal_or_topic_argument
+@click.argument("name")
+@click.option("--start", type=POSITION, default="begin", show_default=True, help="Where it begins to read.")
+def add_subscriber(journal: str, name: str, start: Position) -> None:
+    """Make the subscriber NAME. From now on JOURNAL keeps what it has not committed.
+
+    POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
+    of a checkpoint.
+
+    \b
+    Examples:
+      jlogtool subscriber add /var/lib/events billing
+      jlogtool subscriber add /var/lib/events audit --start end
+      jlogtool subscriber add /var/lib/events replay --start 2026-11-20T12:00:00Z
+    """
+    with checked():
+        open_journal(journal).add_subscriber(name, start)
+
+
+@subscriber.command("rm", short_help="Remove a subscriber.")
+@journal_or_topic_argument
+@click.argument("name", type=SUBSCRIBER)
+def remove_subscriber(journal: str, name: str) -> None:
+    """Remove the subscriber NAME, which nobody may be reading. What only it still wanted may be cleaned.
+
+    \b
+    Example:
+      jlogtool subscriber rm /var/lib/events billing
+    """
+    with checked():
+        open_journal(journal).remove_subscriber(name)
+
+
+@subscriber.command("set", short_help="Move a subscriber.")
+@journal_or_topic_argument
+@click.argument("name", type=SUBSCRIBER)
+@click.argument("position", type=POSITION)
+def set_subscriber(journal: str, name: str, position: Position) -> None:
+    """Move the subscriber NAME, which nobody may be reading, to POSITION, the next record that it reads.
+
+    POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
+    of a checkpoint.
+
+    \b
+    Examples:
+      jlogtool subscriber set /var/lib/events billing end
+      jlogtool subscriber set /var/lib/events billing 1200
+    """
+    with checked():
+        open_journal(journal).set_subscriber(name, position)
+
+
+@subscriber.command("copy", short_help="Make a subscriber that stands where another does.")
+@journal_or_topic_argument
+@click.argument("source", type=SUBSCRIBER, metavar="FROM")
+@click.argument("target", metavar="TO")
+def copy_subscriber(journal: str, source: str, target: str) -> None:
+    """Make the subscriber TO, which begins where the subscriber FROM stands now.
+
+    \b
+    Example:
+      jlogtool subscriber copy /var/lib/events billing billing-test
+    """
+    with checked():
+        open_journal(journal).add_subscriber(target, copy_of=source)
+
+
+@click.command(short_help="Set a subscriber back to a checkpoint.")
+@journal_or_topic_argument
+@click.argument("name", type=SUBSCRIBER, metavar="SUBSCRIBER")
+@click.argument("checkpoint", type=CHECKPOINT)
+def rewind(journal: str, name: str, checkpoint: str) -> None:
+    """Set SUBSCRIBER, which nobody may be reading, back to CHECKPOINT, to read again from there.
+
+    \b
+    Examples:
+      jlogtool checkpoint set /var/lib/events before-upgrade end
+      jlogtool rewind /var/lib/events billing before-upgrade
+    """
+    with checked():
+        open_journal(journal).rewind(name, checkpoint)

@@ -1,0 +1,54 @@
+"""`jlogtool top`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+
+import click
+
+from jlog.cli.arguments.parameters import DIRECTORY
+from jlog.cli.terminal.sampling import Sampler
+
+
+@click.command(short_help="Watch journals and their subscribers.")
+@click.argument("paths", metavar="[JOURNAL | DIR]...", nargs=-1, type=DIRECTORY)
+@click.option(
+    "-i",
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between two looks.",
+)
+def top(paths: tuple[str, ...], interval: float) -> None:
+    """Watch journals, or all that are below a directory (the current one by default), as they are written and read.
+
+    Shows rates of each journal, and how far each subscriber lags, how that moves, how old its next record is and how many
+    bytes it holds back. `?` lists the keys, `q` quits. Changes nothing and holds nothing back.
+
+    Where stdin or stdout is no terminal it looks twice, one interval apart, prints what it found as plain text and ends;
+    `jlogtool stats` is made for programs.
+
+    \b
+    Examples:
+      jlogtool top /var/lib/events
+      jlogtool top -i 0.5 /var/lib
+      jlogtool top /var/lib/events < /dev/null | head
+    """
+    sampler = Sampler(paths or (".",))
+    live = importlib.import_module("jlog.cli.terminal.live")
+    if on_terminal():
+        raise click.exceptions.Exit(live.watch(sampler, interval))
+    sampler.look()
+    time.sleep(interval)
+    live.print_snapshot(sampler.look())
+
+
+def on_terminal() -> bool:
+    """Whether there is one that keys come from, and that can be drawn on."""
+    dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
+    return not dumb and all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))

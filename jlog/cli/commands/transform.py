@@ -1,0 +1,103 @@
+"""`jlogtool transform`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from jlog.cli.arguments.parameters import checked
+from jlog.cli.arguments.topics import making_options, take_making
+from jlog.cli.commands.mirror import (
+    dead_letter_topic,
+    flow_options,
+    journal_sink_options,
+    key_option,
+    print_plan,
+    refused_options,
+    run,
+)
+from jlog.transform import transforming
+from jlog.urls import path_of
+
+
+@click.command(short_help="Change records on their way somewhere else.")
+@click.argument("source")
+@click.argument("sink")
+@click.option("--subscriber", metavar="NAME", default="", help="Of a journal, whose position it holds.")
+@click.option("--read-only", is_flag=True, help="Hold no subscriber of a journal: read what is synced.")
+@click.option("--name", help="Tells transforms from the same topics to the same topic apart.")
+@key_option
+@refused_options
+@making_options
+@journal_sink_options
+@flow_options
+def transform(
+    source: str,
+    sink: str,
+    subscriber: str,
+    read_only: bool,
+    refused: Any,
+    dead_letter: str | None,
+    key: str,
+    sync: str | None,
+    compression: str | None,
+    **options: Any,
+) -> None:
+    """Move every record of SOURCE to SINK, changed by --transform, and follow.
+
+    Each of the two is a journal or a Kafka topic. The function is given a record and returns a record, bytes (the same
+    record with this value), a list of these, or None to drop it. Every record of SOURCE counts once, whatever is killed:
+    SINK has the place in SOURCE beside the records.
+
+    --dry-run reads what is in SOURCE now and runs the function, but writes nothing at either end: it prints how many records
+    were read, made of them, and refused.
+
+    SINK is made if there is none. Of the options, --key, --dead-letter and those of a topic's size are for a topic, --sync
+    and --compression for a journal.
+
+    \b
+    Examples:
+      jlogtool transform --transform clean:strip /var/lib/raw /var/lib/clean
+      jlogtool transform --transform clean:strip kafka://host/raw kafka://host/ok
+    """
+    if not options["transform"]:
+        raise click.UsageError("--transform MODULE:FUNCTION says what becomes of each record")
+    with checked():
+        to_topic = path_of(sink) is None
+    own = take_making(options, to_topic)
+    own |= {
+        name: value for name, value in (("sync", sync), ("compression", compression)) if value is not None
+    }
+    if key != "record":
+        own["key"] = key
+    own["dead_letter"] = dead_letter_topic(refused, dead_letter, sink) if to_topic else dead_letter
+    name = options.pop("name")
+
+    reader = None if read_only else subscriber
+    made: Any = None
+
+    def make(**given: Any) -> Any:
+        nonlocal made
+        function = given.pop("function")
+        made = transforming(
+            source,
+            sink,
+            function,
+            subscriber=reader,
+            name=name,
+            refused="skip" if options["dry_run"] and refused == "stop" else refused,
+            trial=options["dry_run"],
+            **own,
+            **given,
+        )
+        return made
+
+    if not options["dry_run"]:
+        run(f"{source} to {sink}", make, options)
+        return
+    as_json, options["as_json"], options["until_end"] = options["as_json"], False, True
+    run(f"{source} to {sink}", make, options)
+    print_plan(
+        {"records": made.stats.records, "made": made.sink.made, "left_out": made.stats.refused}, as_json
+    )

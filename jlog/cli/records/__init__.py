@@ -1,0 +1,1 @@
+"""Records between a journal and a stream of bytes."""

@@ -1,0 +1,199 @@
+"""Records as bytes for stdout: `--format`, and one function for each."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from json.encoder import encode_basestring
+from typing import Any, TypeAlias
+
+import click
+
+from jlog import Record, RecordBatch
+from jlog.cli.arguments.parameters import refuse_beside
+from jlog.cli.terminal.output import in_colour, printable
+
+Command = Callable[..., None]
+Records: TypeAlias = "Sequence[Record] | RecordBatch"
+Formatter = Callable[[Records], bytes]
+
+FORMATS = ("raw", "jsonl", "hex", "pretty")
+FRAMINGS = ("lines", "length32")
+
+EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC, which is written behind it
+
+_BYTES_PER_LINE = 16
+_AS_TEXT = bytes(byte if 32 <= byte < 127 else ord(".") for byte in range(256))
+
+
+@dataclass(frozen=True)
+class Format:
+    name: str
+    to_bytes: Formatter
+
+
+def format_options(command: Command) -> Command:
+    """Gives the command `output`, a Format."""
+
+    @click.option(
+        "--format",
+        "format_name",
+        type=click.Choice(FORMATS),
+        default="raw",
+        show_default=True,
+        help="raw: the value alone; jsonl: a JSON object on each line; hex: bytes in hexadecimal; pretty: for people.",
+    )
+    @click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")
+    @click.option(
+        "--framing",
+        type=click.Choice(FRAMINGS),
+        default="lines",
+        show_default=True,
+        help="Of raw: a newline behind each value, or its length in 4 bytes, little-endian, before it.",
+    )
+    @functools.wraps(command)
+    def with_output(*arguments: Any, format_name: str, as_json: bool, framing: str, **options: Any) -> None:
+        if as_json:
+            refuse_beside("--json", "format_name")
+            format_name = "jsonl"
+        if format_name != "raw":
+            refuse_beside(f"--format {format_name}", "framing")
+        output = Format(format_name, formatter(format_name, framing))
+        command(*arguments, output=output, **options)
+
+    return with_output
+
+
+def formatter(name: str, framing: str) -> Formatter:
+    """`framing` is that of raw."""
+    if name == "raw":
+        return raw_lines if framing == "lines" else raw_length32
+    return {"jsonl": jsonl, "hex": hex_dump, "pretty": pretty}[name]
+
+
+def _values(records: Records) -> list[bytes]:
+    values = records.values() if isinstance(records, RecordBatch) else [record.value for record in records]
+    return [value or b"" for value in values]
+
+
+def raw_lines(records: Records) -> bytes:
+    values = _values(records)
+    return b"\n".join(values) + b"\n" if values else b""
+
+
+def raw_length32(records: Records) -> bytes:
+    length = struct.Struct("<I").pack
+    return b"".join([part for value in _values(records) for part in (length(len(value)), value)])
+
+
+def jsonl(records: Records) -> bytes:
+    lines = []
+    for record in records:
+        time = _json_time(record.timestamp_us)
+        key, value = _json_bytes("key", record.key), _json_bytes("value", record.value)
+        headers = ", ".join([_json_header(name, header) for name, header in record.headers])
+        lines.append(
+            f'{{"sequence": {record.sequence}, "timestamp": {time}, {key}, {value}, "headers": [{headers}]}}\n'
+        )
+    # A header's name that is no UTF-8 becomes escapes that json.loads makes the same string of.
+    return "".join(lines).encode("utf-8", "backslashreplace")
+
+
+def _json_time(timestamp_us: int) -> str:
+    text = _time(timestamp_us)
+    return f'"{text}"' if text else f'null, "timestamp_us": {timestamp_us}'
+
+
+def _json_bytes(name: str, value: bytes | None) -> str:
+    if value is None:
+        return f'"{name}": null'
+    try:
+        return f'"{name}": {encode_basestring(value.decode())}'
+    except UnicodeDecodeError:
+        return f'"{name}_base64": "{base64.b64encode(value).decode()}"'
+
+
+def _json_header(name: str, value: bytes | None) -> str:
+    if value is None:
+        return f"[{encode_basestring(name)}, null]"
+    try:
+        return f"[{encode_basestring(name)}, {encode_basestring(value.decode())}]"
+    except UnicodeDecodeError:
+        return f'[{encode_basestring(name)}, null, "{base64.b64encode(value).decode()}"]'
+
+
+def _time(timestamp_us: int) -> str | None:
+    """2026-11-20T12:34:56.123456Z; None outside the years 1 to 9999, for a timestamp may be any 64 bits."""
+    second, microsecond = divmod(timestamp_us, 1_000_000)
+    text = _second(second)
+    return text and f"{text}.{microsecond:06d}Z"
+
+
+@functools.lru_cache(maxsize=1024)
+def _second(second: int) -> str | None:
+    """Many records share it, and a datetime for each costs more than all the rest."""
+    try:
+        return (EPOCH + timedelta(seconds=second)).isoformat()
+    except OverflowError:
+        return None
+
+
+def pretty(records: Records) -> bytes:
+    """For people: one line each, with nothing in it that a terminal would act on."""
+    style = _styles()
+    lines = []
+    for record in records:
+        headers = "".join(f" {printable(name)}={_text(value)}" for name, value in record.headers)
+        key = "" if record.key is None else style(_text(record.key), fg="yellow") + " "
+        lines.append(
+            f"{style(str(record.sequence), fg='green')} {style(_time_text(record), dim=True)} {key}"
+            f"{_text(record.value)}{style(headers, fg='cyan')}\n"
+        )
+    return "".join(lines).encode("utf-8", "backslashreplace")
+
+
+def hex_dump(records: Records) -> bytes:
+    """A heading for each record, then its value's bytes: offset, sixteen in hexadecimal, the same as ASCII."""
+    style = _styles()
+    lines = []
+    for record in records:
+        value = record.value
+        size = "null" if value is None else f"{len(value)} bytes"
+        key = "" if record.key is None else f" key={record.key.hex()}"
+        lines.append(style(f"{record.sequence} {_time_text(record)} {size}{key}", bold=True) + "\n")
+        for name, header in record.headers:
+            lines.append(f"  {printable(name)}={'null' if header is None else header.hex()}\n")
+        lines += _hex_lines(value or b"")
+    return "".join(lines).encode("utf-8", "backslashreplace")
+
+
+def _hex_lines(value: bytes) -> list[str]:
+    lines = []
+    for offset in range(0, len(value), _BYTES_PER_LINE):
+        part = value[offset : offset + _BYTES_PER_LINE]
+        text = part.translate(_AS_TEXT).decode()
+        lines.append(f"  {offset:08x}  {part.hex(' '):<{_BYTES_PER_LINE * 3}} |{text}|\n")
+    return lines
+
+
+def _time_text(record: Record) -> str:
+    return _time(record.timestamp_us) or f"{record.timestamp_us}us"
+
+
+def _text(value: bytes | None) -> str:
+    return "null" if value is None else printable(value.decode("utf-8", "backslashreplace"))
+
+
+def _styles() -> Callable[..., str]:
+    """click.style where there are colours, elsewhere the bare text."""
+    if in_colour():
+        return click.style
+
+    def bare(text: str, **_: Any) -> str:
+        return text
+
+    return bare

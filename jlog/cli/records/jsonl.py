@@ -1,0 +1,108 @@
+"""Records out of lines of JSON, as `dump --format jsonl` prints them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from jlog.cli.arguments.parameters import parse_time
+from jlog.cli.records.framing import split_lines
+from jlog.positions.names import timestamp_us_of
+
+Headers = list[tuple[str, bytes | None]]
+
+
+@dataclass
+class Columns:
+    """What jlog.Writer.extend takes."""
+
+    values: list[bytes | None] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    headers: list[Headers] = field(default_factory=list)
+    timestamps_us: list[int | None] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def split_jsonl(pieces: Iterator[bytes], name: str) -> Iterator[Columns]:
+    """The records whose lines are whole by now. What a record has not is null; its sequence is given anew."""
+    number = 0
+    for lines in split_lines(pieces, name):
+        found = Columns()
+        for line in lines:
+            number += 1
+            if not line.strip():
+                continue
+            try:
+                _add(found, json.loads(line))
+            except ValueError as error:
+                if len(found):
+                    yield found
+                raise click.ClickException(
+                    f"{name}, line {number}: {error}; the lines before it are appended"
+                ) from None
+        if len(found):
+            yield found
+
+
+def _add(columns: Columns, record: Any) -> None:
+    if not isinstance(record, dict):
+        raise ValueError('a record is an object, {"value": "text"}')
+    headers = [_header(header) for header in _list(record.get("headers"))]
+    value, key, timestamp_us = _bytes(record, "value"), _bytes(record, "key"), _timestamp(record)
+    columns.values.append(value)
+    columns.keys.append(key)
+    columns.headers.append(headers)
+    columns.timestamps_us.append(timestamp_us)
+
+
+def _list(headers: Any) -> list[Any]:
+    if headers is not None and not isinstance(headers, list):
+        raise ValueError(f"headers is a list, not {json.dumps(headers)}")
+    return headers or []
+
+
+def _bytes(record: dict[str, Any], name: str) -> bytes | None:
+    coded = record.get(f"{name}_base64")
+    return _text(record.get(name), name) if coded is None else _decoded(coded, f"{name}_base64")
+
+
+def _text(value: Any, name: str) -> bytes | None:
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name} is text or null, not {json.dumps(value)}")
+    return None if value is None else value.encode()
+
+
+def _decoded(coded: Any, name: str) -> bytes:
+    try:
+        return base64.b64decode(coded, validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        raise ValueError(f"{name} is no base64") from None
+
+
+def _header(header: Any) -> tuple[str, bytes | None]:
+    if not isinstance(header, list) or not 2 <= len(header) <= 3 or not isinstance(header[0], str):
+        raise ValueError(
+            f'a header is ["name", "text"] or ["name", null, "base64"], not {json.dumps(header)}'
+        )
+    return header[0], _text(header[1], "a header") if len(header) == 2 else _decoded(header[2], "a header")
+
+
+def _timestamp(record: dict[str, Any]) -> int | None:
+    microseconds, time = record.get("timestamp_us"), record.get("timestamp")
+    if microseconds is None and time is not None:
+        if not isinstance(time, str):
+            raise ValueError(f"timestamp is a time, not {json.dumps(time)}")
+        return timestamp_us_of(parse_time(time))
+    if microseconds is not None and not (
+        isinstance(microseconds, int) and -(1 << 63) <= microseconds < 1 << 63
+    ):
+        raise ValueError(f"timestamp_us is an integer of 64 bits, not {json.dumps(microseconds)}")
+    return microseconds

@@ -1,0 +1,52 @@
+"""`--grep` and its companions: which records `dump` and `tail` print."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jlog.cli.arguments.parameters import PATTERN
+
+if TYPE_CHECKING:
+    from jlog import Record
+
+Match = Callable[["Record"], bool]
+
+
+def grep_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives the command `match`: whether a record is to be printed; None where all are."""
+
+    @click.option("--grep", "value", type=PATTERN, help="Only records in whose value REGEX is found.")
+    @click.option("--grep-key", "key", type=PATTERN, help="Only records in whose key REGEX is found.")
+    @click.option("-i", "--ignore-case", is_flag=True, help="Of --grep and --grep-key: a and A are the same.")
+    @click.option("-v", "--invert-match", is_flag=True, help="Only what --grep and --grep-key leave out.")
+    @functools.wraps(command)
+    def with_match(
+        *arguments: Any,
+        value: re.Pattern[bytes] | None,
+        key: re.Pattern[bytes] | None,
+        ignore_case: bool,
+        invert_match: bool,
+        **options: Any,
+    ) -> None:
+        if value is None and key is None:
+            if ignore_case or invert_match:
+                raise click.UsageError("--ignore-case and --invert-match are of --grep or --grep-key")
+            command(*arguments, match=None, **options)
+            return
+        if ignore_case:
+            value, key = (pattern and re.compile(pattern.pattern, re.IGNORECASE) for pattern in (value, key))
+        command(*arguments, match=_match(value, key, not invert_match), **options)
+
+    return with_match
+
+
+def _match(value: re.Pattern[bytes] | None, key: re.Pattern[bytes] | None, wanted: bool) -> Match:
+    def finds(pattern: re.Pattern[bytes] | None, text: bytes | None) -> bool:
+        return pattern is None or (text is not None and pattern.search(text) is not None)
+
+    return lambda record: (finds(value, record.value) and finds(key, record.key)) is wanted

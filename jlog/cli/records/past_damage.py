@@ -1,0 +1,126 @@
+"""Reading on over damage, forward and backward, for `dump` and `tail`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+import jlog
+from jlog.archive import Archive
+from jlog.cli.arguments.parameters import Position, is_archive, is_topic
+from jlog.cli.exits import DAMAGED
+from jlog.cli.terminal.output import complain
+from jlog.errors import CorruptJournal, PositionLost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+BATCH_RECORDS = 10_000
+BATCH_BYTES = 8 << 20
+LOOK_EVERY = 1.0  # seconds: a closed pipe is noticed without a record that is written to it
+PIECE_BYTES = 64 << 20  # reading backward, what is held at once, unless one record is larger
+
+
+class Reading:
+    """A Reader that goes on behind damage, with a line on stderr for each damaged place."""
+
+    def __init__(self, reader: jlog.Reader) -> None:
+        self.reader = reader
+        self._damage: set[tuple[str, int]] = set()
+
+    def batch(self, max_records: int = BATCH_RECORDS, timeout: float | None = 0) -> jlog.RecordBatch:
+        """Empty where nothing came within `timeout` seconds."""
+        while True:
+            batch = self._try_batch(min(max_records, BATCH_RECORDS), timeout)
+            if batch is not None:
+                return batch
+
+    def _try_batch(self, max_records: int, timeout: float | None) -> jlog.RecordBatch | None:
+        """None where there was damage, which has been skipped."""
+        try:
+            return self.reader.read(max_records, BATCH_BYTES, timeout)
+        except CorruptJournal:
+            found = self.reader.skip_damage()
+            if (found.path, found.offset) not in self._damage:
+                self._damage.add((found.path, found.offset))
+                report_damage(found)
+            return None
+
+    def backward(self, start: int, end: int, holes: Sequence[tuple[int, int]]) -> Iterator[list[jlog.Record]]:
+        """The records from `start` to before `end`, newest first, in pieces. `holes`: numbers that were never given out."""
+        wanted = 16
+        while start < end:
+            begin = max(start, sequence_before(end, wanted, holes))
+            try:
+                found = self._between(begin, end)
+            except PositionLost:
+                return  # retention has removed what is older
+            if found is None:
+                wanted = max((end - begin) // 2, 1)
+                continue
+            yield found[::-1]
+            wanted = min(wanted * 2, BATCH_RECORDS)
+            end = begin
+
+    def _between(self, begin: int, end: int) -> list[jlog.Record] | None:
+        """None where they are too much to be held."""
+        found: list[jlog.Record] = []
+        held = 0
+        self.reader.seek(begin)
+        while self.reader.position < end and len(batch := self.batch(end - self.reader.position)):
+            found += [record for record in batch if begin <= record.sequence < end]
+            held += sum(len(record.value or b"") for record in batch)
+            if held > PIECE_BYTES and len(found) > 1:
+                return None
+        return found
+
+    def finish(self) -> None:
+        """Ends the command with exit code 3 if there was damage."""
+        if self._damage:
+            raise click.exceptions.Exit(DAMAGED)
+
+
+def open_reader(journal: str, start: Position) -> jlog.Reader:
+    """Of a journal, a topic or an archive; no subscriber."""
+    return (jlog.Reader if is_archive(journal) else jlog.open_reader)(journal, start=start)
+
+
+def holes_of(journal: str) -> list[tuple[int, int]]:
+    """Those that are large, after a power loss; the small ones of a topic don't matter to whoever looks for records."""
+    if is_archive(journal):
+        return Archive(journal).holes()
+    return [] if is_topic(journal) else jlog.Journal(journal).holes()
+
+
+def seek_kept(reader: jlog.Reader, sequence: int) -> None:
+    """To the sequence, or to the first one kept where that is higher."""
+    while True:
+        reader.seek("begin")
+        try:
+            reader.seek(max(sequence, reader.position))
+        except PositionLost:
+            continue  # removed in this moment
+        return
+
+
+def sequence_before(end: int, records: int, holes: Sequence[tuple[int, int]]) -> int:
+    """Where the last so many records before `end` begin. Negative where there are fewer."""
+    start = end - records
+    for first, following in reversed(holes):
+        if start < following <= end:
+            start -= following - first
+    return start
+
+
+def report_damage(damage: jlog.Damage) -> None:
+    complain(f"{damage.path}: damaged at byte {damage.offset}: {damage.reason}; {_lost(damage)}")
+
+
+def _lost(damage: jlog.Damage) -> str:
+    first, count = damage.first_sequence, damage.records_lost
+    if count == 0:
+        return "no record is lost"
+    if count == 1:
+        return f"record {first} is lost"
+    return f"records {first} to {first + count - 1} are lost"

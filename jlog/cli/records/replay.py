@@ -1,0 +1,50 @@
+"""`--pace`: records as far apart as they were written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from jlog.cli.records.past_damage import LOOK_EVERY
+from jlog.cli.terminal.output import stdout_is_gone
+from jlog.reading.pace import Pace
+
+if TYPE_CHECKING:
+    from jlog.cli.records.formats import Formatter, Records
+
+
+class PaceType(click.ParamType[Pace]):
+    name = "FACTOR"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Pace:
+        if isinstance(value, Pace):
+            return value
+        try:
+            return Pace(float(value))
+        except ValueError:
+            self.fail(f"{value!r} is no number above 0: 1 is as recorded, 2 twice as fast", param, ctx)
+
+
+pace_option = click.option(
+    "--pace",
+    type=PaceType(),
+    help="Print each record when it is due: 1 is as far apart as their timestamps are, 2 twice as fast.",
+)
+
+
+def write_records(out: BinaryIO, to_bytes: Formatter, records: Records, pace: Pace | None) -> None:
+    """At once, or each when it is due; BrokenPipeError as soon as nobody reads them any more."""
+    if pace is None:
+        out.write(to_bytes(records))
+        return
+    for record in records:
+        while (seconds := pace.delay(record.timestamp_us)) > 0:
+            if stdout_is_gone():
+                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE), "stdout")
+            time.sleep(min(seconds, LOOK_EVERY))
+        out.write(to_bytes([record]))
+        out.flush()

@@ -1,0 +1,186 @@
+"""What goes to stdout and stderr."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import sys
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from jlog.cli.terminal.figures import human_bytes, span
+from jlog.errors import JournalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+WIDTH_WITHOUT_TERMINAL = 10_000  # so that nothing is folded
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+
+def complain(error: BaseException | str) -> None:
+    """One line on stderr."""
+    text = error if isinstance(error, str) else describe(error)
+    click.echo(f"jlogtool: {' '.join(text.split())}", err=True)
+
+
+def describe(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, JournalError):
+        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+        return f"{where}{error.strerror}"
+    return str(error) or type(error).__name__
+
+
+def in_colour() -> bool:
+    """Whether stdout takes colours, and its user wants them."""
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in ("dumb", "unknown")
+    return wanted and sys.stdout is not None and sys.stdout.isatty()
+
+
+def say_no_more() -> None:
+    """Lets go what stdout still has: it would fail once more when the interpreter ends."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), sys.stdout.fileno())
+
+
+def binary_stdout() -> BinaryIO:
+    """For bytes as they are. OSError where the caller has closed it."""
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF), "stdout")
+    sys.stdout.flush()
+    return sys.stdout.buffer
+
+
+def stdout_is_gone() -> bool:
+    """Whether nobody can read any more what is written: the other end of the pipe is closed."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return bool(poll.poll(0))
+
+
+def to_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """Also of what a query's columns may be made of."""
+    if isinstance(value, datetime):
+        return iso_time(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode(errors="backslashreplace")
+    raise TypeError(f"{value!r} has no form in JSON")
+
+
+def print_json(value: Any) -> None:
+    """On one line."""
+    # What is no Unicode, in a path, becomes the escape that json.loads makes the same string of.
+    binary_stdout().write(to_json(value).encode("utf-8", "backslashreplace") + b"\n")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Columns whose name ends in a space hold numbers, which are aligned to the right. As wide as it needs to be, where
+    no terminal limits it."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.strip(), justify="right" if column.endswith(" ") else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(str(cell))) for cell in row))
+    _print(table)
+
+
+def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
+    """A name and a value on each line."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in fields:
+        table.add_row(name, Text(printable(str(value))))
+    _print(table)
+
+
+def _print(table: Any) -> None:
+    from rich.console import Console
+
+    binary_stdout()
+    if sys.stdout.isatty():
+        Console(highlight=False, color_system="auto" if in_colour() else None).print(table)
+        return
+    console = Console(width=WIDTH_WITHOUT_TERMINAL, highlight=False, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    for line in capture.get().splitlines():
+        click.echo(line.rstrip())
+
+
+def printable(text: str) -> str:
+    """The same on one line, with nothing that a terminal would act on."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def iso_time(time: datetime) -> str:
+    """UTC, to the microsecond: 2026-11-20T12:34:56.123456Z."""
+    return time.astimezone(timezone.utc).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def in_words(name: str, value: Any) -> str:
+    """A field of a journal, by its name."""
+    if name.endswith("_bytes") or name == "precommit":
+        return human_bytes(value)
+    if name == "sync_interval":
+        return f"{value:g} s"
+    if name in ("subscribers", "checkpoints"):
+        return ", ".join(f"{at['name']} at {at['sequence']} (lag {at['lag']})" for at in value) or "none"
+    if name == "skipped":
+        return (
+            ", ".join(f"{hole['first_sequence']} to {hole['next_sequence'] - 1}" for hole in value) or "none"
+        )
+    if name == "retention" and "delete_read" in value:
+        return describe_retention(value)
+    if name == "dead":
+        return ", ".join(map(describe_dead, value)) or "none"
+    return str(value)
+
+
+def describe_retention(fields: dict[str, Any]) -> str:
+    said = ["what is read is removed" if fields["delete_read"] else "what is read is kept"]
+    unread = "" if fields["keep_for_subscribers"] else ", unread too"
+    if fields["max_bytes"] is not None:
+        said.append(f"at most {human_bytes(fields['max_bytes'])}{unread}")
+    if fields["max_age"] is not None:
+        said.append(f"at most {span(fields['max_age'])} old{unread}")
+    if fields["subscriber_max_age"] is not None:
+        said.append(f"subscribers hold for {span(fields['subscriber_max_age'])}")
+    if fields["limit_bytes"] is not None:
+        said.append(f"full at {human_bytes(fields['limit_bytes'])}")
+    if fields["archive"] is not None:
+        said.append(f"archived at {fields['archive']}")
+    return "; ".join(said)
+
+
+def describe_dead(at: dict[str, Any]) -> str:
+    """A subscriber that nobody reads."""
+    held = "holds nothing back any more" if at["expired"] else f"holds back {human_bytes(at['held_bytes'])}"
+    return f"{at['name']} (no commit for {span(at['idle_seconds'])}, {held})"

@@ -1,0 +1,116 @@
+"""Journals looked at again and again, and what happened in between."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import jlog
+from jlog.cli.commands.journals import journals_below
+from jlog.cli.terminal.output import describe
+from jlog.errors import JournalError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SEARCH_EVERY = 10.0  # seconds between two searches of a directory for journals
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Per second, between two looks. What was counted anew meanwhile, in a journal made anew, is 0."""
+
+    records: float
+    bytes: float
+    flushes: float
+    syncs: float
+    rolls: float
+    waits: float
+    read: dict[str, float]  # records that each subscriber has committed
+    lag: dict[str, float]  # how each one's lag grows, or shrinks
+
+
+def rates(before: jlog.Stats, now: jlog.Stats, seconds: float) -> Rates:
+    def rate(name: str) -> float:
+        grown: int = getattr(now, name) - getattr(before, name)
+        return max(0, grown) / seconds
+
+    both = {
+        name: (before.subscribers[name], at)
+        for name, at in now.subscribers.items()
+        if name in before.subscribers
+    }
+    return Rates(
+        records=rate("appends"),
+        bytes=rate("bytes"),
+        flushes=rate("flushes"),
+        syncs=rate("syncs"),
+        rolls=rate("rolls"),
+        waits=rate("waits"),
+        read={name: max(0, at.sequence - was.sequence) / seconds for name, (was, at) in both.items()},
+        lag={name: (at.lag - was.lag) / seconds for name, (was, at) in both.items()},
+    )
+
+
+@dataclass
+class Sample:
+    """A journal as it was looked at last. `rates` from the second look on; `error` where it could not be read."""
+
+    path: str
+    stats: jlog.Stats | None = None
+    rates: Rates | None = None
+    error: str = ""
+    time: float = field(default=0.0, repr=False)
+
+
+class Sampler:
+    """Looks at journals, and at all that are below directories."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        """OSError or JournalError for a path that is neither."""
+        self._journals: dict[str, jlog.Journal] = {}
+        self._samples: dict[str, Sample] = {}
+        self._directories = [path for path in paths if _is_directory_of_journals(path)]
+        self._given = [path for path in paths if path not in self._directories]
+        for path in self._given:
+            self._journals[path] = jlog.Journal(path)
+        self._below: list[str] = []
+        self._searched = -SEARCH_EVERY
+
+    def look(self) -> list[Sample]:
+        """As they are now, in the order in which they were given or found."""
+        paths = dict.fromkeys([*self._given, *self._search()])
+        self._samples = {path: self._look_at(path) for path in paths}
+        return list(self._samples.values())
+
+    def _search(self) -> list[str]:
+        if self._directories and time.monotonic() - self._searched >= SEARCH_EVERY:
+            self._searched = time.monotonic()
+            self._below = [path for directory in self._directories for path in _try_below(directory)]
+        return self._below
+
+    def _look_at(self, path: str) -> Sample:
+        before = self._samples.get(path)
+        try:
+            if path not in self._journals:
+                self._journals[path] = jlog.Journal(path)
+            now, stats = time.monotonic(), self._journals[path].stats()
+        except (JournalError, OSError) as error:
+            return Sample(path, error=describe(error))
+        if before is None or before.stats is None or now <= before.time:
+            return Sample(path, stats, time=now)
+        return Sample(path, stats, rates(before.stats, stats, now - before.time), time=now)
+
+
+def _is_directory_of_journals(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.exists(os.path.join(path, "journal.meta"))
+
+
+def _try_below(directory: str) -> list[str]:
+    """None where it cannot be read: it may be removed, and come again."""
+    try:
+        return list(journals_below(directory, lambda error: None))  # noqa: ARG005
+    except OSError:
+        return []

@@ -1,0 +1,210 @@
+"""The two tables of `jlogtool top`, of journals and of subscribers: what they show, in which order, how far scrolled."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from jlog.cli.terminal.figures import change, count, rate, size, span
+from jlog.cli.terminal.output import printable
+from jlog.cli.terminal.sampling import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import jlog
+
+ALARMING = ("damaged", "expired", "dead")
+
+
+@dataclass(frozen=True)
+class SubscriberRow:
+    name: str
+    sample: Sample
+    at: jlog.SubscriberStats
+
+    @property
+    def read(self) -> float | None:
+        return self.sample.rates.read.get(self.name) if self.sample.rates else None
+
+    @property
+    def grown(self) -> float | None:
+        return self.sample.rates.lag.get(self.name) if self.sample.rates else None
+
+    @property
+    def state(self) -> str:
+        at = self.at
+        states = {"damaged": at.damaged, "expired": at.expired, "dead": at.dead, "read": at.busy}
+        return next((state for state, holds in states.items() if holds), "-")
+
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    title: str
+    width: int  # 0: what is left, shared by all such columns
+    shown: Callable[[Row], str]
+    value: Callable[[Row], Any]  # to sort by; None comes last
+    key: str  # that sorts by it
+    is_path: bool = False  # whose end tells more than its beginning
+    from_width: int = 0  # of the terminal; a narrower one leaves the column out
+    falling: bool = True  # the largest first, unless reversed
+
+
+def _of_stats(name: str) -> Callable[[Sample], Any]:
+    return lambda sample: getattr(sample.stats, name) if sample.stats else None
+
+
+def _of_rates(name: str) -> Callable[[Sample], Any]:
+    return lambda sample: getattr(sample.rates, name) if sample.rates else None
+
+
+def _journal_column(
+    title: str, width: int, value: Callable[[Sample], Any], form: Callable[[Any], str], key: str
+) -> Column[Sample]:
+    return Column(title, width, lambda sample: form(value(sample)), value, key)
+
+
+JOURNALS: tuple[Column[Sample], ...] = (
+    Column("JOURNAL", 0, lambda sample: sample.path, lambda sample: sample.path, "j", True, falling=False),
+    _journal_column("REC/S", 7, _of_rates("records"), rate, "a"),
+    _journal_column("BYTES/S", 9, _of_rates("bytes"), size, "b"),
+    _journal_column("RECORDS", 8, _of_stats("records"), count, "n"),
+    _journal_column("SIZE", 9, _of_stats("size_bytes"), size, "z"),
+    _journal_column("SEGS", 5, _of_stats("segments"), count, "e"),
+    _journal_column("FLUSH/S", 7, _of_rates("flushes"), rate, "f"),
+    _journal_column("SYNC/S", 6, _of_rates("syncs"), rate, "y"),
+    _journal_column("ROLL/S", 6, _of_rates("rolls"), rate, "o"),
+    _journal_column("WR", 3, _of_stats("writers"), count, "w"),
+)
+SUBSCRIBERS: tuple[Column[SubscriberRow], ...] = (
+    Column("SUBSCRIBER", 0, lambda row: row.name, lambda row: row.name, "n", falling=False),
+    Column("JOURNAL", 0, lambda row: row.sample.path, lambda row: row.sample.path, "j", True, falling=False),
+    Column("READ/S", 7, lambda row: rate(row.read), lambda row: row.read, "a"),
+    Column("LAG", 8, lambda row: count(row.at.lag), lambda row: row.at.lag, "l"),
+    Column("LAG/S", 7, lambda row: change(row.grown), lambda row: row.grown, "m"),
+    Column(
+        "OLDEST",
+        6,
+        lambda row: span(row.at.oldest_unread_seconds),
+        lambda row: row.at.oldest_unread_seconds,
+        "o",
+    ),
+    Column(
+        "IDLE", 6, lambda row: span(row.at.idle_seconds), lambda row: row.at.idle_seconds, "i", from_width=90
+    ),
+    Column("HELD", 9, lambda row: size(row.at.held_bytes), lambda row: row.at.held_bytes, "h"),
+    Column("STATE", 7, lambda row: row.state, lambda row: row.state, "t", falling=False),
+)
+
+
+class TableView(Generic[Row]):
+    """A table as far as it is seen: sorted by one column, and scrolled."""
+
+    def __init__(self, columns: Sequence[Column[Row]], sorted_by: str) -> None:
+        self.columns = columns
+        self.rows: list[Row] = []
+        self.top = 0
+        self.room = 1
+        self.reversed = False
+        self.column = next(column for column in columns if column.title == sorted_by)
+        self.widths = {column: column.width for column in columns}
+
+    def press(self, key: str) -> bool:
+        """Whether the key was for it."""
+        moves = {
+            "up": -1,
+            "down": 1,
+            "page up": -self.room,
+            "page down": self.room,
+            "home": -len(self.rows),
+            "end": len(self.rows),
+        }
+        by_key: dict[str, Column[Row]] = {column.key: column for column in self.columns}
+        if key in moves:
+            self.top += moves[key]
+            self._clamp()
+        elif key == "s":
+            seen = list(self.widths)
+            self.column = seen[(seen.index(self.column) + 1) % len(seen)] if self.column in seen else seen[0]
+        elif key == "r":
+            self.reversed = not self.reversed
+        elif key in by_key:
+            self.column = by_key[key]
+        else:
+            return False
+        return True
+
+    def _clamp(self) -> None:
+        self.top = max(0, min(self.top, len(self.rows) - self.room))
+
+    def show(self, rows: Sequence[Row], room: int) -> None:
+        """These rows now, of which so many are seen."""
+        value, falling = self.column.value, self.column.falling != self.reversed
+        known = [row for row in rows if value(row) is not None]
+        self.rows = sorted(known, key=value, reverse=falling) + [row for row in rows if value(row) is None]
+        self.room = max(1, room)
+        self._clamp()
+
+    @property
+    def seen(self) -> list[Row]:
+        return self.rows[self.top : self.top + self.room]
+
+    def fit(self, width: int, *, without: str = "") -> None:
+        """Which columns a terminal of this width has room for, and how wide each is: the names as wide as they need to be,
+        or sharing what is left."""
+        columns = [c for c in self.columns if width >= c.from_width and c.title != without]
+        named = [column for column in columns if not column.width]
+        left = width - sum(column.width for column in columns) - len(columns) + 1
+        self.widths = {column: column.width for column in columns}
+        for place, column in enumerate(sorted(named, key=self._needed)):
+            self.widths[column] = max(1, min(self._needed(column), left // (len(named) - place)))
+            left -= self.widths[column]
+
+    def _needed(self, column: Column[Row]) -> int:
+        return max(
+            cell_len(text) for text in [column.title, *(printable(column.shown(row)) for row in self.rows)]
+        )
+
+    def header(self, width: int, *, focused: bool) -> Text:
+        line = Text(style="reverse" if focused else "underline")
+        for column, cells in self.widths.items():
+            style = "bold" if column is self.column else ""
+            line.append(fitted(column.title, cells, right=bool(column.width)), style)
+            line.append(" ")
+        line.set_length(width)
+        return line
+
+    def line(self, row: Row, width: int) -> Text:
+        cells = [
+            fitted(printable(column.shown(row)), cells, right=bool(column.width), keep_end=column.is_path)
+            for column, cells in self.widths.items()
+        ]
+        if isinstance(row, Sample) and row.error:
+            reason = row.error.replace(os.path.abspath(row.path), "").lstrip("/: ")
+            return Text(fitted(printable(f"{cells[0]} {reason}"), width), "red")
+        alarming = isinstance(row, SubscriberRow) and row.state in ALARMING
+        return Text(fitted(" ".join(cells), width), "red" if alarming else "")
+
+    def plain_table(self) -> tuple[list[str], list[list[str]]]:
+        """Titles as print_table takes them, and the rows, all of them."""
+        titles = [f"{column.title} " if column.width else column.title for column in self.columns]
+        return titles, [[column.shown(row) for column in self.columns] for row in self.rows]
+
+
+def fitted(text: str, width: int, *, right: bool = False, keep_end: bool = False) -> str:
+    """In exactly so many cells of a terminal; what is cut off, at its end or its beginning, leaves a ~."""
+    if cell_len(text) > width and keep_end:
+        while cell_len(text) >= width > 0:
+            text = text[1:]
+        text = f"~{text}"
+    if cell_len(text) > width:
+        text = set_cell_size(text, max(0, width - 1)) + "~"[:width]
+    blank = " " * (width - cell_len(text))
+    return blank + text if right else text + blank

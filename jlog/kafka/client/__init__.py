@@ -1,0 +1,1 @@
+"""Kafka's brokers and topics as jlog knows them: settings, errors, metadata, tables, transactions."""

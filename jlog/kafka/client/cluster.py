@@ -1,0 +1,238 @@
+"""Topics as their brokers know them: found, made, watched. Every question has a time limit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from jlog.errors import JournalNotFound
+from jlog.flow.errors import Retry
+from jlog.flow.stop import Stop
+from jlog.kafka.client.errors import LEADER_UNKNOWN, TIMED_OUT, BrokerError, code_of, told
+from jlog.kafka.client.settings import Settings
+
+ANSWER_SECONDS = 10.0
+UNREACHABLE_SECONDS = 3.0  # at the start, where a wrong address is likelier than a broker that is coming back
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(1 << 20),  # the least: what is in the newest segment is never compacted
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What a topic is. `id` is another one when it was deleted and made again."""
+
+    name: str
+    id: str
+    partitions: int
+    replicas: int
+
+    def check_has(self, partition: int) -> None:
+        """ValueError where it does not."""
+        if partition >= self.partitions:
+            raise ValueError(
+                f"topic {self.name} has the partitions 0 to {self.partitions - 1}, and no {partition}"
+            )
+
+
+class Cluster:
+    """Asks the brokers of one cluster. Raises BrokerError where they refuse for good, Retry where they do not answer."""
+
+    def __init__(self, settings: Settings, stop: Stop | None = None) -> None:
+        self.settings = settings
+        self._stop = stop or Stop()
+        self._admin: AdminClient | None = None
+
+    @property
+    def admin(self) -> AdminClient:
+        if self._admin is None:
+            with told("the settings", self.settings):
+                self._admin = AdminClient(self.settings.for_admin())
+        return self._admin
+
+    def answer(self, future: Any, what: str, unreachable_seconds: float = ANSWER_SECONDS) -> Any:
+        """Looks at whether to stop while it waits. unreachable_seconds: how long where no broker takes a connection."""
+        with told(what, self.settings):
+            try:
+                return self._wait(future, unreachable_seconds)
+            except KafkaException as error:
+                if code_of(error) in (*TIMED_OUT, *LEADER_UNKNOWN):
+                    self._forget_client()
+                raise
+
+    def _wait(self, future: Any, unreachable_seconds: float) -> Any:
+        begun = time.monotonic()
+        self.settings.unreachable = False
+        while True:
+            try:
+                return future.result(self._stop.slice())
+            except FutureTimeout:
+                self.admin.poll(0)  # hears why no broker can be reached
+                patience = unreachable_seconds if self.settings.unreachable else ANSWER_SECONDS
+                if time.monotonic() > begun + patience:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
+
+    def _forget_client(self) -> None:
+        """It keeps to the broker it was once told to put questions to, though that one is dead and others live; and to the
+        leader's epoch that it has heard of, though brokers refuse it."""
+        self._admin = None
+
+    def check(self) -> None:
+        """Retry where no broker answers."""
+        future = self.admin.describe_cluster(request_timeout=ANSWER_SECONDS)
+        self.answer(future, "asking for the cluster", UNREACHABLE_SECONDS)
+
+    # --- Topics -----------------------------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Topic | None:
+        try:
+            return self.topic(name)
+        except JournalNotFound:
+            return None
+
+    def topic(self, name: str) -> Topic:
+        """JournalNotFound where there is none."""
+        answers = self.admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
+        try:
+            found = self.answer(answers[name], f"asking for topic {name}")
+        except JournalNotFound:
+            where = f"kafka://{self.settings.servers}/{name}"
+            raise JournalNotFound(
+                f"{where}: no topic is there; `jlogtool create {where}` makes one", where
+            ) from None
+        return Topic(
+            name,
+            str(found.topic_id),
+            len(found.partitions),
+            max((len(partition.replicas) for partition in found.partitions), default=0),
+        )
+
+    def names(self) -> list[str]:
+        """Of all topics, but for those that Kafka keeps for itself."""
+        with told("listing topics", self.settings):
+            found = self.admin.list_topics(timeout=ANSWER_SECONDS).topics
+        return sorted(name for name in found if not name.startswith("__"))
+
+    def ensure(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        config: Mapping[str, str] = {},
+        create: bool = True,
+    ) -> tuple[Topic, bool]:
+        """The topic, made where there is none and it may be; and whether it was."""
+        found = self.find(name)
+        if found is not None:
+            return found, False
+        if not create:
+            where = f"kafka://{self.settings.servers}/{name}"
+            message = (
+                f"{where}: no topic is there, and none was to be made; `jlogtool create {where}` makes one"
+            )
+            raise JournalNotFound(message, where)
+        self.create(name, partitions, replication_factor, config)
+        return self.topic(name), True
+
+    def create(
+        self, name: str, partitions: int, replication_factor: int | None, config: Mapping[str, str]
+    ) -> bool:
+        """False where another was first. Returns when the brokers know it."""
+        if partitions < 1:
+            raise ValueError(f"a topic has at least 1 partition, not {partitions}")
+        new = NewTopic(
+            name, num_partitions=partitions, replication_factor=replication_factor or -1, config=dict(config)
+        )
+        answers = self.admin.create_topics([new], request_timeout=ANSWER_SECONDS)
+        made = self._unless(answers[name], f"making topic {name}", KafkaError.TOPIC_ALREADY_EXISTS)
+        until = time.monotonic() + ANSWER_SECONDS
+        while self.find(name) is None and time.monotonic() < until:
+            self._stop.wait(0.05)  # another broker than the one that was asked
+        return made
+
+    def delete(self, name: str) -> None:
+        answers = self.admin.delete_topics([name], request_timeout=ANSWER_SECONDS)
+        self.answer(answers[name], f"deleting topic {name}")
+
+    def _unless(self, future: Any, what: str, code: int) -> bool:
+        """False where it failed with this code, which is as good."""
+        try:
+            self.answer(future, what)
+        except Retry as error:
+            if getattr(error.cause, "code", 0) == code:
+                return False
+            raise
+        return True
+
+    def config(self, name: str) -> dict[str, str]:
+        """What is set for a topic, the brokers' defaults included. Empty where this user may not ask."""
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        answers = self.admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)
+        try:
+            found = self.answer(answers[resource], f"asking for the settings of topic {name}")
+        except BrokerError as error:
+            if error.code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                return {}
+            raise
+        return {key: entry.value for key, entry in found.items()}
+
+    def why_late(self, name: str) -> str:
+        """What keeps deliveries from being acknowledged, as far as can be told: the client says only that they timed out."""
+        self._forget_client()
+        try:
+            answers = self.admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
+            found = self.answer(answers[name], f"asking for topic {name}", UNREACHABLE_SECONDS)
+            needed = int(self.config(name).get("min.insync.replicas", 1))
+        except JournalNotFound:
+            return f"topic {name} is gone"
+        except (BrokerError, Retry):
+            return f"the brokers do not answer ({self.settings.last_said or 'no reason is known'})"
+        few = [partition.id for partition in found.partitions if len(partition.isr) < needed]
+        if few:
+            return f"partitions {few} of topic {name} have fewer replicas in sync than min.insync.replicas={needed}"
+        return f"topic {name} took longer than its time limit to acknowledge"
+
+    # --- Offsets ----------------------------------------------------------------------------------------------------
+
+    def first_offsets(self, topic: Topic, partitions: Iterable[int] | None = None) -> dict[int, int]:
+        return self._offsets(topic, OffsetSpec.earliest(), partitions)
+
+    def end_offsets(self, topic: Topic, partitions: Iterable[int] | None = None) -> dict[int, int]:
+        """Behind the last record of a transaction that is not open any more."""
+        return self._offsets(topic, OffsetSpec.latest(), partitions)
+
+    def offsets_at(
+        self, topic: Topic, timestamp_us: int, partitions: Iterable[int] | None = None
+    ) -> dict[int, int]:
+        """Of the first record at or after this time; the end where all are earlier."""
+        milliseconds = -(-timestamp_us // 1000)  # a record's time is kept to the millisecond, rounded down
+        found = self._offsets(topic, OffsetSpec.for_timestamp(max(0, milliseconds)), partitions)
+        ends = self.end_offsets(topic, partitions)
+        return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
+
+    def _offsets(self, topic: Topic, spec: OffsetSpec, partitions: Iterable[int] | None) -> dict[int, int]:
+        wanted = range(topic.partitions) if partitions is None else partitions
+        asked = {TopicPartition(topic.name, partition): spec for partition in wanted}
+        what = f"asking for the offsets of topic {topic.name}"
+        until = time.monotonic() + ANSWER_SECONDS
+        while True:
+            answers = self.admin.list_offsets(
+                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ANSWER_SECONDS
+            )
+            try:
+                return {
+                    asked.partition: self.answer(answer, what).offset for asked, answer in answers.items()
+                }
+            except Retry as error:
+                if getattr(error.cause, "code", 0) not in LEADER_UNKNOWN or time.monotonic() > until:
+                    raise
+            self._stop.wait(0.1)

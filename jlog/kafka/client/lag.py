@@ -1,0 +1,69 @@
+"""How far behind the ends of topics somebody reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from jlog.flow.ends import Lag
+from jlog.flow.stop import Stop
+from jlog.kafka.client.cluster import Cluster
+from jlog.kafka.client.errors import told
+from jlog.kafka.client.records import time_us_of
+
+SAMPLE = 100  # messages of each partition, for what a record takes on the average
+SAMPLE_SECONDS = 2.0
+
+
+def topics_lag(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: Stop) -> Lag:
+    """`offsets`: of the next record, by topic and partition. Offsets are counted, so that what ends transactions counts as
+    a record; bytes are estimated from the next records."""
+    behind: dict[tuple[str, int], int] = {}
+    for name in {name for name, _ in offsets}:
+        topic = cluster.topic(name)
+        partitions = [partition for other, partition in offsets if other == name]
+        first, end = cluster.first_offsets(topic, partitions), cluster.end_offsets(topic, partitions)
+        for partition in partitions:
+            behind[name, partition] = end[partition] - max(offsets[name, partition], first[partition])
+    late = {place: count for place, count in behind.items() if count > 0}
+    if not late:
+        return Lag(0, 0, 0.0)
+    sample, is_all = _sample(cluster, {place: offsets[place] for place in late}, stop)
+    records = sum(late.values())
+    if (
+        not sample
+    ):  # nothing but the ends of transactions, which are never handed out; or brokers that are slow
+        return Lag(0, 0, 0.0) if is_all else Lag(records)
+    size = sum(map(len, sample)) / len(sample)
+    oldest = min((time_us for message in sample if (time_us := time_us_of(message))), default=None)
+    return Lag(records, int(size * records), None if oldest is None else max(0.0, time.time() - oldest / 1e6))
+
+
+def _sample(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: Stop) -> tuple[list[Any], bool]:
+    """The next records of each partition, a few; and whether it has come to the ends of all."""
+    found: list[Any] = []
+    ended = set()
+    with told("looking at the next records", cluster.settings):
+        consumer = Consumer({**cluster.settings.for_consumer(), "auto.offset.reset": "earliest"})
+        try:
+            consumer.assign([TopicPartition(*place, offset) for place, offset in offsets.items()])
+            left = dict.fromkeys(offsets, SAMPLE)
+            until = time.monotonic() + SAMPLE_SECONDS
+            while left and time.monotonic() < until:
+                for message in consumer.consume(1, stop.slice()) + consumer.consume(SAMPLE, 0):
+                    place = message.topic(), message.partition()
+                    if message.error() is not None:
+                        left.pop(place, None)
+                        if message.error().code() == KafkaError._PARTITION_EOF:
+                            ended.add(place)
+                    elif place in left:
+                        found.append(message)
+                        left[place] -= 1
+                        if not left[place]:
+                            del left[place]
+        finally:
+            consumer.close()
+    return found, len(ended) == len(offsets)

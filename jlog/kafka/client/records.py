@@ -1,0 +1,163 @@
+"""Messages of Kafka's as records."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta, timezone
+from itertools import repeat
+from typing import Any, overload
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+
+from jlog.flow.records import Columns, Headers
+from jlog.kafka.client.names import OFFSET, PARTITION, TOPIC
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+class KafkaRecord:
+    """One message, with the attributes of a jlog.Record. `sequence` is its offset; times are whole milliseconds."""
+
+    __slots__ = ("headers", "key", "partition", "sequence", "timestamp_us", "topic", "value")
+
+    def __init__(self, message: Any) -> None:
+        self.value: bytes | None = message.value()
+        self.key: bytes | None = message.key()
+        self.headers: list[tuple[str, bytes | None]] = message.headers() or []
+        self.sequence: int = message.offset()
+        self.timestamp_us: int = time_us_of(message) or 0
+        self.topic: str = message.topic()
+        self.partition: int = message.partition()
+
+    @property
+    def timestamp(self) -> datetime:
+        return _EPOCH + timedelta(microseconds=self.timestamp_us)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KafkaRecord) and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.partition, self.sequence))
+
+    def _fields(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __repr__(self) -> str:
+        return f"<jlog.kafka record {self.topic}/{self.partition} {self.sequence}: {self.value!r}>"
+
+
+def time_us_of(message: Any) -> int | None:
+    kind, milliseconds = message.timestamp()
+    return None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000
+
+
+class KafkaBatch:
+    """Messages in order, as a batch of records. Those of several partitions are interleaved."""
+
+    __slots__ = ("_messages",)
+
+    def __init__(self, messages: Sequence[Any]) -> None:
+        self._messages = messages
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[KafkaRecord]:
+        return map(KafkaRecord, self._messages)
+
+    @overload
+    def __getitem__(self, index: int, /) -> KafkaRecord: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> list[KafkaRecord]: ...
+    def __getitem__(self, index: int | slice, /) -> KafkaRecord | list[KafkaRecord]:
+        if isinstance(index, slice):
+            return [KafkaRecord(message) for message in self._messages[index]]
+        return KafkaRecord(self._messages[index])
+
+    def __repr__(self) -> str:
+        return f"<jlog.kafka.KafkaBatch of {len(self)} records>"
+
+    @property
+    def count(self) -> int:
+        return len(self)
+
+    def values(self) -> list[bytes | None]:
+        return [message.value() for message in self._messages]
+
+    def to_arrow(self) -> Any:
+        """A pyarrow.RecordBatch with the columns of jlog.RecordBatch.to_arrow."""
+        import pyarrow
+
+        records = list(self)
+        header = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
+        columns = {
+            "sequence": pyarrow.array([record.sequence for record in records], pyarrow.int64()),
+            "timestamp": pyarrow.array(
+                [record.timestamp_us for record in records], pyarrow.timestamp("us", tz="UTC")
+            ),
+            "key": pyarrow.array([record.key for record in records], pyarrow.binary()),
+            "value": pyarrow.array([record.value for record in records], pyarrow.binary()),
+            "headers": pyarrow.array(
+                [
+                    [{"key": name, "value": value} for name, value in record.headers] or None
+                    for record in records
+                ],
+                pyarrow.list_(header),
+            ),
+        }
+        return pyarrow.RecordBatch.from_pydict(columns)
+
+
+class CapturedBatch(KafkaBatch):
+    """The same on its way into a journal: each record says by headers where in Kafka it was."""
+
+    __slots__ = ("_origins",)
+
+    def __init__(self, messages: Sequence[Any], origins: Origins) -> None:
+        super().__init__(messages)
+        self._origins = origins
+
+    def __iter__(self) -> Iterator[KafkaRecord]:
+        for message, headers in zip(self._messages, self._origins.headers(self._messages), strict=True):
+            record = KafkaRecord(message)
+            record.headers = list(headers or ())
+            yield record
+
+    def columns(self) -> Columns:
+        messages = self._messages
+        return Columns(
+            list(map(Message.value, messages)),
+            list(map(Message.key, messages)),
+            self._origins.headers(messages),
+            [
+                None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000
+                for kind, milliseconds in map(Message.timestamp, messages)
+            ],
+        )
+
+
+class Origins:
+    """The headers that say where a record was: partition and offset in decimal, and the topic where there are several."""
+
+    def __init__(self, places: Collection[tuple[str, int]], with_topic: bool) -> None:
+        self._known = {
+            (topic, partition): ((TOPIC, topic.encode()),) * with_topic + ((PARTITION, b"%d" % partition),)
+            for topic, partition in places
+        }
+
+    def headers(self, messages: Sequence[Any]) -> list[Headers | None]:
+        """Of each message, with its own before them."""
+        places: Iterable[Headers]
+        if len(self._known) == 1:
+            places = repeat(*self._known.values())
+        else:
+            topics, partitions = map(Message.topic, messages), map(Message.partition, messages)
+            places = map(self._known.__getitem__, zip(topics, partitions, strict=True))
+        offsets = tuple(map(Message.offset, messages))
+        decimal = (b"%d " * len(offsets) % offsets).split()  # all at once: each by itself takes longer
+        return [
+            (*(own or ()), *place, offset)
+            for own, place, offset in zip(
+                map(Message.headers, messages), places, zip(repeat(OFFSET), decimal), strict=False
+            )
+        ]

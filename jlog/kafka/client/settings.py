@@ -1,0 +1,196 @@
+"""librdkafka's settings: the ones a user gives, and the ones that exactly once depends on. Secrets are never shown."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from jlog.kafka.client.url import TopicUrl
+
+ENVIRONMENT = "JLOG_KAFKA_"
+CONFIG_FILE = ENVIRONMENT + "CONFIG"
+HIDDEN = "***"
+LOGGER = logging.getLogger("jlog.kafka")
+LOGGER.addHandler(logging.NullHandler())  # librdkafka's own lines are for who asks for them
+
+_NAME = re.compile(r"[a-z][a-z0-9._]*\Z")
+_SECRET = re.compile(r"password|secret|\.pem$|token|oauthbearer\.config|assertion|jwt")
+
+# What a delivery guarantee hangs on is not the user's to set.
+OURS = frozenset(
+    (
+        "acks",
+        "allow.auto.create.topics",
+        "auto.offset.reset",
+        "bootstrap.servers",
+        "delivery.report.only.error",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.idempotence",
+        "enable.partition.eof",
+        "group.id",
+        "group.instance.id",
+        "isolation.level",
+        "metadata.broker.list",
+        "on_delivery",
+        "queue.buffering.backpressure.threshold",
+        "request.required.acks",
+        "transactional.id",
+    )
+)
+EVERYWHERE = {
+    "allow.auto.create.topics": False,  # a topic that was deleted would come back empty, and nobody would be told
+    "socket.timeout.ms": 10_000,  # a broker that hangs costs 10 s and not 60
+    "socket.keepalive.enable": True,
+    "reconnect.backoff.max.ms": 2_000,
+    "topic.metadata.refresh.interval.ms": 60_000,
+}
+PRODUCER = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "delivery.report.only.error": True,
+    "linger.ms": 20,
+    "batch.num.messages": 100_000,
+    "batch.size": 1_000_000,
+    "compression.type": "lz4",
+    "queue.buffering.max.messages": 500_000,
+    "queue.buffering.max.kbytes": 65_536,  # bounds the memory of whoever produces, whatever the lag
+    "partitioner": "murmur2_random",  # puts keys where Java's producer puts them
+}
+TRANSACTIONAL = {"transaction.timeout.ms": 60_000}
+CONSUMER = {
+    "group.id": "jlog",  # it must have one; no group is joined and nothing is committed by itself
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",  # retention that overtakes is told, never skipped
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "check.crcs": True,
+    "fetch.wait.max.ms": 100,
+    "fetch.queue.backoff.ms": 5,  # 1 s by default, which a queue that was full once sleeps
+    "queued.min.messages": 100_000,
+    "queued.max.messages.kbytes": 65_536,  # of each partition: bounds the memory of whoever consumes
+    "fetch.message.max.bytes": 1 << 20,
+}
+
+
+Config = Mapping[str, Any] | Iterable[str] | None
+
+
+class Settings:
+    """Settings for the clients of one cluster: the environment's, then a file's, then those given, each over the one before.
+
+    A property `sasl.password` is JLOG_KAFKA_SASL_PASSWORD in the environment, `sasl.password=…` on a line of a file.
+    JLOG_KAFKA_CONFIG names a file for all. ValueError for a name that is none, and for one that is jlog's to set.
+    """
+
+    def __init__(
+        self,
+        url: TopicUrl,
+        given: Config = None,
+        config_file: str | os.PathLike[str] | None = None,
+    ) -> None:
+        named = os.environ.get(CONFIG_FILE)
+        found: dict[str, Any] = {
+            **(read_file(named) if named else {}),
+            **_from_environment(),
+            **(read_file(config_file) if config_file else {}),
+        }
+        found |= given if isinstance(given, Mapping) else dict(map(parse_pair, given or ()))
+        for name in found:
+            if not _NAME.match(name):
+                raise ValueError(f"{name!r} is no setting of librdkafka's")
+            if name in OURS:
+                raise ValueError(f"{name} is not to be set: {_why(name)}")
+        self.given = found
+        self.servers = url.servers
+        self.last_said = ""  # by a client of its own accord: why no broker can be reached
+        self.unreachable = False  # whether a client has said that none can be
+
+    def __repr__(self) -> str:
+        return f"<jlog.kafka.Settings {self.servers} {self.shown()}>"
+
+    def shown(self) -> dict[str, Any]:
+        """Those given, for listings: what may be a secret is hidden."""
+        return {name: HIDDEN if _SECRET.search(name) else value for name, value in sorted(self.given.items())}
+
+    def without_secrets(self, text: str) -> str:
+        """For an error that may quote a setting."""
+        for name, value in self.given.items():
+            if _SECRET.search(name) and len(str(value)) > 1:
+                text = text.replace(str(value), HIDDEN)
+        return text
+
+    @property
+    def partitioner(self) -> str:
+        return str(self.given.get("partitioner", PRODUCER["partitioner"]))
+
+    def for_admin(self) -> dict[str, Any]:
+        return self._merged({})
+
+    def for_producer(self, **more: Any) -> dict[str, Any]:
+        return self._merged(PRODUCER, more)
+
+    def for_consumer(self, **more: Any) -> dict[str, Any]:
+        return self._merged(CONSUMER, more)
+
+    def _merged(self, own: Mapping[str, Any], more: Mapping[str, Any] = {}) -> dict[str, Any]:
+        named = {name.replace("_", "."): value for name, value in more.items()}
+        return {
+            **EVERYWHERE,
+            **own,
+            **self.given,
+            **named,
+            "bootstrap.servers": self.servers,
+            "error_cb": self._note,
+            "logger": LOGGER,
+        }
+
+    def _note(self, error: Any) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # which follows what says why
+            self.unreachable = True
+        else:
+            self.last_said = self.without_secrets(str(error.str()))
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """NAME=VALUE, of -X."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"{name!r} is no setting; write NAME=VALUE")
+    return name.strip(), value.strip()
+
+
+def read_file(path: str | os.PathLike[str]) -> dict[str, str]:
+    """NAME=VALUE on each line; # begins a comment. ValueError names the line, not what stands on it."""
+    found = {}
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            text = line.strip()
+            if text and not text.startswith("#"):
+                name, equals, value = text.partition("=")
+                if not equals or not _NAME.match(name.strip()):
+                    raise ValueError(
+                        f"{os.fspath(path)}, line {number}: write NAME=VALUE, as in security.protocol=SSL"
+                    )
+                found[name.strip()] = value.strip()
+    return found
+
+
+def _from_environment() -> dict[str, str]:
+    return {
+        name[len(ENVIRONMENT) :].lower().replace("_", "."): value
+        for name, value in os.environ.items()
+        if name.startswith(ENVIRONMENT) and name != CONFIG_FILE
+    }
+
+
+def _why(name: str) -> str:
+    if name in ("bootstrap.servers", "metadata.broker.list"):
+        return "the URL names the brokers"
+    return "what jlog promises hangs on the value that it sets"

@@ -1,0 +1,64 @@
+"""One partition from one offset to another, message by message."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from jlog.flow.stop import Stop
+from jlog.kafka.client.cluster import ANSWER_SECONDS
+from jlog.kafka.client.errors import TIMED_OUT, told
+from jlog.kafka.client.settings import Settings
+
+AT_ONCE = 1_000
+QUEUED_KILOBYTES = 8_192
+
+
+class Stream:
+    """Iterates over the committed messages of one partition from offset `first` up to `end`. `next` may be put back."""
+
+    def __init__(
+        self, settings: Settings, topic: str, partition: int, first: int, end: int, stop: Stop | None = None
+    ) -> None:
+        self._settings = settings
+        self._place = TopicPartition(topic, partition, first)
+        self._end = end
+        self._stop = stop or Stop()
+        self._messages = self._read() if first < end else iter(())
+        self._back: list[Any] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self._back.pop() if self._back else next(self._messages)
+
+    def put_back(self, message: Any) -> None:
+        self._back.append(message)
+
+    def _read(self) -> Iterator[Any]:
+        with told(f"reading topic {self._place.topic}", self._settings):
+            conf = self._settings.for_consumer(queued_max_messages_kbytes=QUEUED_KILOBYTES)
+            consumer = Consumer(conf)
+            try:
+                consumer.assign([self._place])
+                until = time.monotonic() + ANSWER_SECONDS
+                while time.monotonic() < until:
+                    for message in consumer.consume(1, self._stop.slice()) + consumer.consume(AT_ONCE, 0):
+                        error = message.error()
+                        if error is None:
+                            if message.offset() >= self._end:
+                                return
+                            yield message
+                        elif error.code() == KafkaError._PARTITION_EOF:
+                            if message.offset() >= self._end:
+                                return
+                        elif error.code() not in TIMED_OUT:
+                            raise KafkaException(error)
+                        until = time.monotonic() + ANSWER_SECONDS
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            finally:
+                consumer.close()

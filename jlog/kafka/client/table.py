@@ -1,0 +1,55 @@
+"""A compacted topic of one partition as a table: the newest value of each key."""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from jlog.flow.stop import Stop
+from jlog.kafka.client.cluster import ANSWER_SECONDS, COMPACTED, Cluster
+from jlog.kafka.client.errors import BrokerError, told
+from jlog.kafka.client.settings import Settings
+
+ROWS_AT_ONCE = 1_000
+
+
+def ensure_table(cluster: Cluster, name: str, replication_factor: int | None, create: bool = True) -> bool:
+    """Whether it was made now. BrokerError where a topic of this name is no table: retention would remove its rows."""
+    topic, made = cluster.ensure(name, replication_factor=replication_factor, config=COMPACTED, create=create)
+    policy = cluster.config(name).get("cleanup.policy", "compact")
+    if topic.partitions != 1 or policy != "compact":
+        raise BrokerError(
+            f"{cluster.settings.servers}: topic {name} keeps positions, and has {topic.partitions} partitions and "
+            f"cleanup.policy={policy}; it must have 1 and compact: set it so, or delete the topic"
+        )
+    return made
+
+
+def read_table(settings: Settings, name: str, stop: Stop) -> dict[bytes, bytes]:
+    """As the last committed transaction has left it. Rows whose value is null are not there."""
+    rows: dict[bytes, bytes] = {}
+    with told(f"reading topic {name}", settings):
+        # Offset 0 is asked for at once; OFFSET_BEGINNING costs the client half a second. Where it is not there any more,
+        # what is left is the table.
+        consumer = Consumer(settings.for_consumer(auto_offset_reset="earliest", fetch_wait_max_ms=10))
+        try:
+            consumer.assign([TopicPartition(name, 0, 0)])
+            until = time.monotonic() + ANSWER_SECONDS
+            while True:
+                for message in consumer.consume(1, stop.slice()) + consumer.consume(ROWS_AT_ONCE, 0):
+                    error = message.error()
+                    if error is not None:
+                        if error.code() == KafkaError._PARTITION_EOF:
+                            return rows
+                        raise KafkaException(error)
+                    until = time.monotonic() + ANSWER_SECONDS
+                    key, value = message.key() or b"", message.value()
+                    if value is None:
+                        rows.pop(key, None)
+                    else:
+                        rows[key] = value
+                if time.monotonic() > until:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        finally:
+            consumer.close()

@@ -1,0 +1,1 @@
+"""Journals mirrored to topics and captured from them, exactly once."""

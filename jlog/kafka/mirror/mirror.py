@@ -1,0 +1,197 @@
+"""A journal mirrored to a topic, and topics captured into a journal: exactly once, one way each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from jlog.flow.engine import Flow, Policy, nothing
+from jlog.flow.journals import JournalSink, JournalSource
+from jlog.flow.records import Function, RecordLike
+from jlog.flow.stop import Stop
+from jlog.kafka.client.errors import at_once
+from jlog.kafka.client.settings import Config, Settings
+from jlog.kafka.client.url import parse, parse_topics
+from jlog.kafka.mirror.sink import Key, TopicSink
+from jlog.kafka.mirror.source import TopicSource
+from jlog.positions.names import Start
+
+
+class Mirror(Flow):
+    """Moves every record of the journal to a topic, once: exactly once for consumers that read committed.
+
+    The topic's transactions carry the journal's position in a table beside it (jlog.mirror.TOPIC.UUID), and that alone says
+    where a mirror goes on, whatever was killed. Whoever mirrors the same journal to the same topic again, from wherever,
+    fences the one before. Before a transaction commits, the journal is synced as far as it carries it.
+
+    subscriber: whose name it holds, and which keeps what is not mirrored from retention; None needs no write access, mirrors
+        what is synced and holds nothing back. start: where a new mirror begins.
+    key: "record", "none" or "header:NAME", or a function of the record. partitions, replication_factor: of a topic that has
+        to be made, unless create=False.
+    function: what becomes of each record: a record, a list of them, or None. refused: "stop", "skip" or "dead-letter" (then
+        `dead_letter` is a topic), for what the topic or the function will not have.
+    until_end: run() ends where the journal ended when it began. rate: records a second at most.
+    skip_missing: goes on behind what retention has removed. resume_at: a position of the journal to go on at, whatever was
+        mirrored before.
+    config, config_file: settings of librdkafka's (see Settings). on_event: is told what somebody should know, in a line;
+        on_commit: how many records a transaction moved. stop: of several that end together.
+
+    Raises where it cannot go on: Fenced, TopicChanged, RecordRefused, PositionLost, SubscriberBusy, BrokerError.
+
+        mirror = jlog.kafka.Mirror("/var/lib/orders", "kafka://localhost:9092/orders")
+        mirror.run()    # until mirror.stop(); or mirror.step() again and again
+    """
+
+    def __init__(
+        self,
+        journal: str | os.PathLike[str],
+        url: str,
+        *,
+        subscriber: str | None = "",
+        start: Start = "begin",
+        key: str | Key = "record",
+        function: Function | None = None,
+        refused: Policy = "stop",
+        dead_letter: str | None = None,
+        until_end: bool = False,
+        rate: float | None = None,
+        skip_missing: bool = False,
+        resume_at: Start | None = None,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        create: bool = True,
+        config: Config = None,
+        config_file: str | os.PathLike[str] | None = None,
+        on_event: Callable[[str], None] = nothing,
+        on_commit: Callable[[int], None] = nothing,
+        stop: Stop | None = None,
+    ) -> None:
+        at = parse(url)
+        settings = Settings(at, config, config_file)
+        name = default_subscriber(at.topic) if subscriber == "" else subscriber
+        stop = stop or Stop()
+        source = JournalSource(journal, name, start=start, skip_missing=skip_missing, on_event=on_event)
+        try:
+            sink = TopicSink(
+                settings,
+                at.topic,
+                source.journal.uuid,
+                stop=stop,
+                key=key if callable(key) else key_of(key),
+                partition=at.partition,
+                refused=refused,
+                dead_letter=dead_letter,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                create=create,
+                about={"key": key if isinstance(key, str) else "function", "transform": function is not None},
+                describe=source.describe,
+                on_event=on_event,
+            )
+            super().__init__(
+                source,
+                sink,
+                stop=stop,
+                function=function,
+                refused=refused,
+                until_end=until_end,
+                rate=rate,
+                resume_at=resume_at,
+                on_event=on_event,
+                on_commit=on_commit,
+            )
+        except BaseException:
+            source.close()
+            raise
+
+
+class Capture(Flow):
+    """Moves every record of one or several topics into a journal, once.
+
+    One atomic append holds a batch of records and the next offset of every partition, so that the journal's own tail says
+    where to go on. A record keeps value, key, headers and time; headers that begin with jlog.kafka. say its partition and
+    offset, and its topic where there are several. Records of one partition keep their order. Only committed records are
+    read. One process at a time captures into a journal, others may append to it.
+
+    url: kafka://HOST:PORT/TOPIC[,TOPIC], also with patterns (orders.*), or with ?partition=N. start: "begin", "end", a time,
+        or an offset of a single partition, for what was not captured before.
+    writer_options: of jlog.Writer. The others are those of Mirror.
+
+    Raises where it cannot go on: TopicChanged, PositionLost, JournalLocked, BrokerError, OSError.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        journal: str | os.PathLike[str],
+        *,
+        start: Start = "begin",
+        function: Function | None = None,
+        refused: Policy = "stop",
+        until_end: bool = False,
+        rate: float | None = None,
+        skip_missing: bool = False,
+        resume_at: Start | None = None,
+        config: Config = None,
+        config_file: str | os.PathLike[str] | None = None,
+        on_event: Callable[[str], None] = nothing,
+        on_commit: Callable[[int], None] = nothing,
+        stop: Stop | None = None,
+        **writer_options: Any,
+    ) -> None:
+        at = parse_topics(url)
+        if refused == "dead-letter":
+            raise ValueError(
+                "dead letters go to a topic beside a topic, and a capture writes to a journal: skip, or stop"
+            )
+        settings = Settings(at, config, config_file)
+        stop = stop or Stop()
+        source = TopicSource(
+            settings,
+            at,
+            stop=stop,
+            start=start,
+            skip_missing=skip_missing,
+            about={"transform": True} if function is not None else {},
+            on_event=on_event,
+        )
+        with at_once():
+            source.cluster.check()  # before a journal is made for what cannot be read
+        sink = JournalSink(journal, **writer_options)
+        try:
+            super().__init__(
+                source,
+                sink,
+                stop=stop,
+                function=function,
+                refused=refused,
+                until_end=until_end,
+                rate=rate,
+                resume_at=resume_at,
+                on_event=on_event,
+                on_commit=on_commit,
+            )
+        except BaseException:
+            sink.close()
+            raise
+
+
+def default_subscriber(topic: str) -> str:
+    return f"kafka:{topic}"
+
+
+def key_of(choice: str) -> Key | None:
+    """ "record": the record's own; "none": none; "header:NAME": what stands in this header, none where it is not there."""
+    if choice == "record":
+        return None
+    if choice == "none":
+        return lambda _: None
+    kind, _, name = choice.partition(":")
+    if kind != "header" or not name:
+        raise ValueError(f"a key is record, none or header:NAME, not {choice!r}")
+
+    def from_header(record: RecordLike) -> bytes | None:
+        return next((value for header, value in record.headers if header == name), None)
+
+    return from_header

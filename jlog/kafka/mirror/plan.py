@@ -1,0 +1,134 @@
+"""What a mirror or a capture would do, and what about a topic somebody should know before."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from jlog.flow.ends import Marks
+from jlog.flow.journals import check_mark, journal_lag, read_marks
+from jlog.flow.stop import Stop
+from jlog.journal import Journal
+from jlog.kafka.client.cluster import Cluster
+from jlog.kafka.client.errors import at_once
+from jlog.kafka.client.names import marks_topic
+from jlog.kafka.client.rules import Rules
+from jlog.kafka.client.settings import Config, Settings
+from jlog.kafka.client.url import parse, parse_topics
+from jlog.kafka.mirror.mirror import default_subscriber, key_of
+from jlog.kafka.mirror.sink import SINK
+from jlog.kafka.mirror.sink import read_marks as read_marks_topic
+from jlog.kafka.mirror.source import TopicSource
+from jlog.positions.names import Start
+from jlog.reading.reader import Reader
+
+SCAN_RECORDS = 1_000_000
+
+
+@at_once()
+def plan_mirror(
+    journal: str | os.PathLike[str],
+    url: str,
+    *,
+    subscriber: str | None = "",
+    start: Start = "begin",
+    resume_at: Start | None = None,
+    key: str = "record",
+    partitions: int = 1,
+    config: Config = None,
+    config_file: str | os.PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """What `mirror to-kafka` would do, without doing any of it: where it would begin, how much there is, and which records
+    the topic would refuse (of the first million)."""
+    at = parse(url)
+    settings = Settings(at, config, config_file)
+    opened = Journal(journal)
+    marks, rules = marks_and_rules(settings, at.topic, opened.uuid)
+    topic = Cluster(settings).find(at.topic)
+    mark = marks.get(opened.uuid) if resume_at is None else None
+    name = default_subscriber(at.topic) if subscriber == "" else subscriber
+    if mark is not None:
+        check_mark(opened, mark)
+        begin: Start = int(mark["sequence"])
+    elif resume_at is None and name in opened.subscribers():
+        begin = opened.subscribers()[name].sequence
+    else:
+        begin = start if resume_at is None else resume_at
+    with Reader(journal, start=begin) as reader:
+        sequence = reader.position
+        refused, oldest_us = _scan(reader, rules, key)
+    lag = journal_lag(opened, sequence)
+    return {
+        "journal": opened.path,
+        "topic": str(at),
+        "create": topic is None,
+        "partitions": partitions if topic is None else topic.partitions,
+        "subscriber": name,
+        "sequence": sequence,
+        "records": lag.records,
+        "bytes": lag.bytes,
+        "refused": refused,
+        "warnings": rules.warnings(oldest_us),
+        "settings": settings.shown(),
+    }
+
+
+def marks_and_rules(settings: Settings, topic: str, identity: str) -> tuple[Marks, Rules]:
+    """Where a sink of this identity stands in the topic, and what the topic will not have; of one that is not there too."""
+    cluster = Cluster(settings)
+    cluster.check()
+    rules = Rules(cluster.config(topic) if cluster.find(topic) is not None else {})
+    table = marks_topic(topic, identity)
+    if cluster.find(table) is None:
+        return {}, rules
+    marks = read_marks_topic(settings, table, Stop())
+    return {name: mark for name, mark in marks.items() if name != SINK}, rules
+
+
+def _scan(reader: Reader, rules: Rules, key: str) -> tuple[list[dict[str, Any]], int | None]:
+    """The first records that the topic would refuse, and the oldest time of all."""
+    key_from = key_of(key)
+    refused: list[dict[str, Any]] = []
+    oldest: int | None = None
+    left = SCAN_RECORDS
+    while left > 0 and len(batch := reader.read(min(left, 10_000))):
+        left -= len(batch)
+        for record in batch:
+            own = record.key if key_from is None else key_from(record)
+            reason = rules.refusal(record, own)
+            if reason and len(refused) < 100:
+                refused.append({"sequence": record.sequence, "reason": reason})
+            oldest = record.timestamp_us if oldest is None else min(oldest, record.timestamp_us)
+    return refused, oldest
+
+
+@at_once()
+def plan_capture(
+    url: str,
+    journal: str | os.PathLike[str],
+    *,
+    start: Start = "begin",
+    resume_at: Start | None = None,
+    config: Config = None,
+    config_file: str | os.PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """What `mirror from-kafka` would do, without doing any of it."""
+    at = parse_topics(url)
+    settings = Settings(at, config, config_file)
+    exists = os.path.exists(journal)
+    source = TopicSource(settings, at, stop=Stop(), start=start)
+    try:
+        source.resume(read_marks(journal) if exists else {}, resume_at)
+        marks = source.marks()
+        lag = source.lag(marks)
+    finally:
+        source.close()
+    return {
+        "topics": str(at),
+        "journal": os.path.abspath(journal),
+        "create": not exists,
+        "offsets": {name: mark["offset"] for name, mark in sorted(marks.items())},
+        "records": lag.records,
+        "bytes": lag.bytes,
+        "settings": settings.shown(),
+    }

@@ -1,0 +1,313 @@
+"""A topic as the sink of a flow: transactions, with the source's marks in a table of their own in the same transaction."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from jlog.flow.ends import Marks
+from jlog.flow.engine import Policy, nothing
+from jlog.flow.errors import Refused
+from jlog.flow.records import Headers, RecordLike
+from jlog.flow.stop import Stop
+from jlog.kafka.client.cluster import Cluster, Topic
+from jlog.kafka.client.errors import REFUSED, TopicChanged, code_of, describe
+from jlog.kafka.client.names import OURS_PREFIX, marks_topic
+from jlog.kafka.client.rules import Rules, bytes_beside, milliseconds
+from jlog.kafka.client.settings import Settings
+from jlog.kafka.client.table import ensure_table, read_table
+from jlog.kafka.client.transactions import OWNER, Transactions
+
+SINK = "sink"  # the sink's own row in the table of marks
+SPREAD_BITS = 10  # records without a key go to one partition 1024 at a time
+DEAD_LETTER_BYTES = 16 << 20  # max.message.bytes of a topic for dead letters that is made
+REASON_BYTES = 1_000  # of what a dead letter says: a function's error may quote the whole record
+
+Key = Callable[[RecordLike], "bytes | None"]
+
+
+class TopicSink:
+    """The topic, as the sink of the source that is called `identity`: whoever opens the same again fences the one before.
+
+    key: what to take for a message's key, None for the record's own. partition: where all go.
+    refused, dead_letter: what becomes of records that the topic will not have, and the topic for them.
+    partitions, replication_factor, create: of a topic that has to be made. about: goes into the marks. describe: says
+    where in the source a record stands.
+    """
+
+    transaction_records = 100_000
+
+    def __init__(
+        self,
+        settings: Settings,
+        topic: str,
+        identity: str,
+        *,
+        stop: Stop,
+        key: Key | None = None,
+        partition: int | None = None,
+        refused: Policy = "stop",
+        dead_letter: str | None = None,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        create: bool = True,
+        about: Mapping[str, Any] = {},
+        describe: Callable[[Any], str] = str,
+        on_event: Callable[[str], None] = nothing,
+    ) -> None:
+        if (refused == "dead-letter") != (dead_letter is not None):
+            raise ValueError("refused='dead-letter' and a topic for dead letters go together")
+        self.left_out = 0
+        self.beside_bytes = 0
+        self.settings = settings
+        self.cluster = Cluster(settings, stop)
+        self.name = topic
+        self.marks_topic = marks_topic(topic, identity)
+        self._stop = stop
+        self._key = key
+        self._partition = partition
+        self._refused = refused
+        self._dead_letter = dead_letter
+        self._making: dict[str, Any] = {
+            "partitions": partitions,
+            "replication_factor": replication_factor,
+            "create": create,
+        }
+        self._about = dict(about)
+        self._describe = describe
+        self._on_event = on_event
+        self._instance = secrets.token_hex(8)
+        self._transactions = Transactions(
+            settings, self.cluster, stop, topic=topic, table=self.marks_topic, instance=self._instance
+        )
+        self._marks: Marks = {}
+        self._prepared: Marks = {}
+        self._topic: Topic | None = None
+        self._rules: Rules | None = None
+        self._dead_letter_bytes = 0
+
+    # --- Beginning --------------------------------------------------------------------------------------------------
+
+    def open(self, *, forget: bool = False) -> Marks:
+        self.drop()
+        self.cluster.check()
+        topic = self._ensure_topics(forget)
+        assert self._rules is not None
+        limit = self._rules.limit_bytes
+        largest = max(limit, self._dead_letter_bytes)
+        self._transactions.start(limit, largest)
+        found = read_marks(self.settings, self.marks_topic, self._stop)
+        marks = {} if forget else found
+        self._check_same(marks, topic)
+        self._topic = topic
+        self._marks = found
+        self._claim(marks, topic)
+        return {name: mark for name, mark in marks.items() if name != SINK}
+
+    def _ensure_topics(self, forget: bool) -> Topic:
+        if (
+            not forget
+            and self.cluster.find(self.name) is None
+            and self.cluster.find(self.marks_topic) is not None
+        ):
+            raise self._deleted()
+        topic, _ = self.cluster.ensure(self.name, **self._making)
+        if self._partition is not None:
+            topic.check_has(self._partition)
+        replication_factor = self._making["replication_factor"]
+        ensure_table(self.cluster, self.marks_topic, replication_factor)
+        self._rules = Rules(self.cluster.config(self.name))
+        if self._dead_letter is not None:
+            config = {"max.message.bytes": str(DEAD_LETTER_BYTES)}
+            self.cluster.ensure(self._dead_letter, replication_factor=replication_factor, config=config)
+            self._dead_letter_bytes = Rules(self.cluster.config(self._dead_letter)).limit_bytes
+        return topic
+
+    def _check_same(self, marks: Marks, topic: Topic) -> None:
+        known = marks.get(SINK, {}).get("topic_id", topic.id)
+        if known != topic.id:
+            raise TopicChanged(
+                f"kafka://{self.settings.servers}/{self.name} was deleted and made again since the last transaction: what was "
+                f"moved is not in it. Move everything again with --resume-at begin, or only what is new with --resume-at end"
+            )
+
+    def _claim(self, marks: Marks, topic: Topic) -> None:
+        """A first transaction of its own: it says who writes now, and shows that transactions work."""
+        sink = marks.get(SINK) or {
+            "topic_id": topic.id,
+            "begin": self.cluster.end_offsets(topic),
+            "placing": [],
+        }
+        by = self.settings.partitioner if self._partition is None else self._partition
+        placing = {"partitions": topic.partitions, "by": by}
+        if not sink["placing"] or {**sink["placing"][-1], **placing} != sink["placing"][-1]:
+            since = {name: mark for name, mark in marks.items() if name != SINK}
+            sink = {**sink, "placing": [*sink["placing"], {**placing, "since": since}]}
+        sink = {"left_out": 0, **sink, **self._about}
+        owner = {
+            "instance": self._instance,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "since": int(time.time()),
+        }
+        self._produce(self.marks_topic, json.dumps(owner).encode(), OWNER)
+        self.prepare({SINK: sink})
+        self.commit()
+
+    # --- A transaction ----------------------------------------------------------------------------------------------
+
+    def _begun(self) -> Producer:
+        if not self._transactions.is_begun:
+            self.left_out = self.beside_bytes = 0
+        return self._transactions.begun()
+
+    def write(self, batch: Iterable[RecordLike]) -> int:
+        producer = self._begun()
+        produce, name, key_of = producer.produce, self.name, self._key
+        assert self._topic is not None
+        assert self._rules is not None
+        partitions, rules = self._topic.partitions, self._rules
+        spread = partitions > 1 and self._partition is None
+        limit, keyed = rules.limit_bytes, rules.needs_key
+        earliest_ms, latest_ms = rules.times_ms()
+        partition, size, beside = self._partition or 0, 0, 0
+        for record in batch:
+            value, time_us = record.value, record.timestamp_us
+            key = record.key if key_of is None else key_of(record)
+            if spread:
+                partition = partition_of(record, key, partitions)
+            time_ms = 0 if time_us is None else time_us // 1000 or 1  # milliseconds(), without the call
+            length = len(value) if value else 0
+            if length > limit or not earliest_ms <= time_ms <= latest_ms or (keyed and key is None):
+                reason = rules.refusal(record, key)
+                if reason:
+                    self._refuse(record, reason)
+                    continue
+            size += length
+            headers = record.headers
+            if key:
+                beside += len(key)
+            try:
+                if headers:
+                    headers = without_ours(headers)
+                    beside += bytes_beside(None, headers)
+                    produce(name, value, key, partition, None, None, time_ms, headers)
+                else:
+                    produce(name, value, key, partition, None, None, time_ms)
+            except (BufferError, KafkaException):
+                try:
+                    self._produce(name, value, key, partition, None, None, time_ms, [*headers])
+                except KafkaException as error:
+                    if code_of(error) not in REFUSED:
+                        raise self._transactions.what_failed(error, "producing") from None
+                    self._refuse(record, describe(error.args[0]))
+        self.beside_bytes += beside
+        self._transactions.poll(0)
+        return size
+
+    def _produce(self, *message: Any) -> None:
+        """Waits while the queue is full. KafkaException where the client will not have the message."""
+        produce = self._begun().produce
+        while True:
+            try:
+                produce(*message)
+            except (BufferError, KafkaException) as error:
+                if not isinstance(error, BufferError) and code_of(error) != KafkaError._QUEUE_FULL:
+                    raise
+            else:
+                return
+            self._transactions.poll(self._stop.slice())
+
+    def _refuse(self, record: RecordLike, reason: str) -> None:
+        if self._refused == "stop":
+            raise Refused(f"{reason} (topic {self.name})", record)
+        where = self._describe(record) if hasattr(record, "sequence") else "a record that the transform made"
+        self._on_event(f"{where} is refused: {reason}")
+        self.leave_out(record, where, reason)
+
+    def leave_out(self, record: RecordLike, where: str, reason: str) -> None:
+        self._begun()
+        self.left_out += 1
+        if self._dead_letter is None:
+            return
+        about = [("jlog.refused", reason.encode()[:REASON_BYTES]), ("jlog.record", where.encode())]
+        value, key, headers = record.value, record.key, [*without_ours(record.headers), *about]
+        time_us = record.timestamp_us
+        # Its own time, unless that is in the future, which may be why it is here.
+        time_ms = 0 if time_us is None or time_us > time.time() * 1e6 else milliseconds(time_us)
+        size = len(value or b"") + bytes_beside(key, record.headers)
+        if size + bytes_beside(None, about) > self._dead_letter_bytes:
+            value, headers = None, [*about, ("jlog.bytes", b"%d" % size)]
+            if bytes_beside(key, headers) > self._dead_letter_bytes:
+                key = None
+        try:
+            self._produce(self._dead_letter, value, key, -1, None, None, time_ms, headers)
+        except KafkaException as error:
+            raise self._transactions.what_failed(error, "producing a dead letter") from None
+
+    def prepare(self, marks: Marks) -> None:
+        self._begun()
+        if self.left_out:
+            sink = self._marks[SINK]
+            marks = {**marks, SINK: {**sink, "left_out": sink["left_out"] + self.left_out}}
+        self._prepared = marks
+        changed = {name: mark for name, mark in marks.items() if self._marks.get(name) != mark}
+        try:
+            for name, mark in changed.items():
+                self._produce(self.marks_topic, json.dumps(mark).encode(), name.encode())
+        except KafkaException as error:
+            raise self._transactions.what_failed(error, "producing positions") from None
+
+    def commit(self) -> None:
+        self._transactions.flush(self._check_topic)
+        self._check_topic()  # all is delivered: what was there until now was the topic that is still there
+        self._transactions.commit()
+        self._marks = {**self._marks, **self._prepared}
+
+    def _check_topic(self) -> None:
+        assert self._topic is not None
+        found = self.cluster.find(self.name)
+        if found is None:
+            raise self._deleted()
+        self._check_same({SINK: {"topic_id": self._topic.id}}, found)
+
+    def _deleted(self) -> TopicChanged:
+        return TopicChanged(
+            f"kafka://{self.settings.servers}/{self.name} was deleted, with all that was moved to it. Move everything again "
+            f"with --resume-at begin, or only what is new with --resume-at end"
+        )
+
+    def abort(self) -> bool:
+        return self._transactions.abort()
+
+    def drop(self) -> None:
+        self._transactions.drop()
+
+    def close(self) -> None:
+        self.drop()
+
+
+def partition_of(record: RecordLike, key: bytes | None, partitions: int) -> int:
+    """-1 leaves it to the client's partitioner. Records without a key are spread by their sequence, so that who compares
+    knows where each is."""
+    if key is not None:
+        return -1
+    sequence: int = getattr(record, "sequence", -1)
+    return -1 if sequence < 0 else (sequence >> SPREAD_BITS) % partitions
+
+
+def without_ours(headers: Headers) -> Sequence[tuple[str, bytes | None]]:
+    """Without those that a capture adds."""
+    return [header for header in headers if not header[0].startswith(OURS_PREFIX)]
+
+
+def read_marks(settings: Settings, table: str, stop: Stop) -> Marks:
+    rows = read_table(settings, table, stop)
+    return {key.decode(): json.loads(value) for key, value in rows.items() if key != OWNER}

@@ -1,0 +1,122 @@
+"""What is mirrored between a journal and a topic, which way, and how far."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from jlog.errors import JournalError
+from jlog.flow.ends import Lag, Marks
+from jlog.flow.journals import journal_lag
+from jlog.flow.journals import read_marks as marks_in_journal
+from jlog.flow.stop import Stop
+from jlog.journal import Journal
+from jlog.kafka.client.cluster import Cluster
+from jlog.kafka.client.errors import at_once
+from jlog.kafka.client.lag import topics_lag
+from jlog.kafka.client.names import marks_topic
+from jlog.kafka.client.settings import Config, Settings
+from jlog.kafka.client.table import read_table
+from jlog.kafka.client.transactions import OWNER
+from jlog.kafka.client.url import TopicUrl, parse
+
+TO_KAFKA, FROM_KAFKA = "to-kafka", "from-kafka"
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far a mirror or a capture has come. `sequence`: of the next record that a mirror moves; `offsets`: of the next
+    message of each partition that a capture reads. `owner`: which process mirrored last."""
+
+    direction: str
+    journal: str
+    topic: str
+    lag: Lag
+    sequence: int | None = None
+    offsets: dict[int, int] = field(default_factory=dict)
+    owner: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        where: dict[str, Any] = {"sequence": self.sequence, "owner": self.owner}
+        if self.direction == FROM_KAFKA:
+            where = {"offsets": {str(partition): offset for partition, offset in self.offsets.items()}}
+        return {
+            "direction": self.direction,
+            "journal": self.journal,
+            "topic": self.topic,
+            **where,
+            "lag": self.lag.records,
+            "lag_bytes": self.lag.bytes,
+            "lag_seconds": self.lag.seconds,
+        }
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A journal and a topic, and what is known of what moved between them."""
+
+    journal: Journal
+    url: TopicUrl
+    settings: Settings
+    direction: str
+    marks: Marks  # the source's, and the sink's own
+    owner: dict[str, Any]
+
+    @property
+    def cluster(self) -> Cluster:
+        return Cluster(self.settings)
+
+
+@at_once()
+def find_pair(
+    journal: str | os.PathLike[str],
+    url: str,
+    config: Config = None,
+    config_file: str | os.PathLike[str] | None = None,
+) -> Pair:
+    """JournalError where nothing was ever moved between the two."""
+    at = parse(url)
+    settings = Settings(at, config, config_file)
+    opened = Journal(journal)
+    cluster = Cluster(settings)
+    cluster.check()
+    table = marks_topic(at.topic, opened.uuid)
+    if cluster.find(table) is not None:
+        rows = {key: json.loads(value) for key, value in read_table(settings, table, Stop()).items()}
+        owner = rows.pop(OWNER, {})
+        marks = {key.decode(): mark for key, mark in rows.items()}
+        if opened.uuid in marks:
+            return Pair(opened, at, settings, TO_KAFKA, marks, owner)
+    prefix = f"{at.topic}/"
+    marks = {
+        name[len(prefix) :]: mark
+        for name, mark in marks_in_journal(journal).items()
+        if name.startswith(prefix)
+    }
+    if not marks:
+        raise JournalError(
+            f"nothing was ever mirrored between {opened.path} and {at}; `jlogtool mirror to-kafka` or `mirror from-kafka` does"
+        )
+    return Pair(opened, at, settings, FROM_KAFKA, marks, {})
+
+
+@at_once()
+def status(
+    journal: str | os.PathLike[str],
+    url: str,
+    *,
+    config: Config = None,
+    config_file: str | os.PathLike[str] | None = None,
+) -> Status:
+    """How far the mirror or capture between the two has come; it may be running. JournalError where there is none."""
+    pair = find_pair(journal, url, config, config_file)
+    if pair.direction == TO_KAFKA:
+        sequence = int(pair.marks[pair.journal.uuid]["sequence"])
+        lag = journal_lag(pair.journal, sequence)
+        return Status(TO_KAFKA, pair.journal.path, str(pair.url), lag, sequence=sequence, owner=pair.owner)
+    offsets = {int(partition): int(mark["offset"]) for partition, mark in sorted(pair.marks.items())}
+    places = {(pair.url.topic, partition): offset for partition, offset in offsets.items()}
+    lag = topics_lag(pair.cluster, places, Stop())
+    return Status(FROM_KAFKA, pair.journal.path, str(pair.url), lag, offsets=offsets)

@@ -1,0 +1,301 @@
+"""A journal and a topic compared record by record: value, key, headers and milliseconds."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from jlog.errors import JournalError
+from jlog.flow.records import Headers, RecordLike
+from jlog.kafka.client.errors import at_once
+from jlog.kafka.client.names import OFFSET, PARTITION, TOPIC
+from jlog.kafka.client.partitioner import partition_of_key
+from jlog.kafka.client.rules import milliseconds
+from jlog.kafka.client.settings import Config
+from jlog.kafka.client.streams import Stream
+from jlog.kafka.mirror.mirror import key_of
+from jlog.kafka.mirror.sink import SINK, SPREAD_BITS, without_ours
+from jlog.kafka.mirror.status import FROM_KAFKA, TO_KAFKA, Pair, find_pair
+from jlog.reading.reader import Reader
+from jlog.record import Record
+
+EXAMPLES = 10
+STABLE_TRIES = 10
+
+
+@dataclass
+class Comparison:
+    """What verify() found. `differences` counts records that differ or are on one side only; `examples` are the first of
+    them. `gone`: records that retention or compaction has removed on one side, so that nothing is left to compare."""
+
+    direction: str
+    compared: int = 0
+    differences: int = 0
+    gone: int = 0
+    left_out: int = 0  # refused, when they were mirrored
+    examples: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.differences
+
+    def differ(self, **where: Any) -> None:
+        self.differences += 1
+        if len(self.examples) < EXAMPLES:
+            self.examples.append(where)
+
+
+@at_once()
+def verify(
+    journal: str | os.PathLike[str],
+    url: str,
+    *,
+    config: Config = None,
+    config_file: str | os.PathLike[str] | None = None,
+) -> Comparison:
+    """Compares what was mirrored between the two, whichever way. Headers that begin with jlog.kafka. do not count.
+
+    JournalError where nothing ever was, or where a transform lies between.
+    """
+    pair = find_pair(journal, url, config, config_file)
+    if any(mark.get("transform") for mark in pair.marks.values()):
+        raise JournalError(
+            f"{pair.journal.path} and {pair.url}: a transform lies between, so that they differ"
+        )
+    return _verify_mirror(pair) if pair.direction == TO_KAFKA else _verify_capture(pair)
+
+
+def difference(record: RecordLike, message: Any, key: bytes | None) -> str:
+    """Which field differs first; empty where none does."""
+    if record.value != message.value():
+        return "value"
+    if key != message.key():
+        return "key"
+    time_us = record.timestamp_us
+    assert time_us is not None
+    if milliseconds(time_us) != milliseconds(message.timestamp()[1] * 1000):
+        return "timestamp"
+    return "" if _plain(record.headers) == _plain(message.headers() or ()) else "headers"
+
+
+def _plain(headers: Headers) -> list[tuple[str, bytes | None]]:
+    return list(without_ours(headers))
+
+
+# --- Journal to topic -----------------------------------------------------------------------------------------------
+
+
+def _verify_mirror(pair: Pair) -> Comparison:
+    mirror = _Mirrored(pair)
+    found = Comparison(TO_KAFKA)
+    streams = mirror.streams()
+    found.gone += mirror.extra
+    for record, key, partition in mirror.records():
+        if mirror.is_gone(partition):
+            found.gone += 1
+            continue
+        _compare_next(record, key, partition, streams[partition], mirror, found)
+    for partition, stream in streams.items():
+        for message in stream:
+            found.differ(what="only in the topic", partition=partition, offset=message.offset())
+    return found
+
+
+def _compare_next(
+    record: Any, key: bytes | None, partition: int, stream: Stream, mirror: _Mirrored, found: Comparison
+) -> None:
+    message = next(stream, None)
+    differs = "only in the journal" if message is None else difference(record, message, key)
+    if not differs:
+        found.compared += 1
+    elif mirror.may_be_missing():
+        if message is not None:
+            stream.put_back(message)
+        if mirror.compacted:
+            found.gone += 1
+        else:
+            found.left_out += 1
+    else:
+        where = {} if message is None else {"offset": message.offset()}
+        found.differ(what=differs, sequence=record.sequence, partition=partition, **where)
+
+
+class _Mirrored:
+    """What a topic should hold of a journal, by the mirror's own marks."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+        self._topic = pair.cluster.topic(pair.url.topic)
+        self._first = pair.cluster.first_offsets(self._topic)
+        self._read_ends()
+        self._sink = pair.marks[SINK]
+        if self._sink["topic_id"] != self._topic.id:
+            raise JournalError(
+                f"{pair.url} was deleted and made again since it was mirrored to; nothing can be compared"
+            )
+        self._key = key_of(self._sink["key"])
+        self._left_out = int(self._sink["left_out"])
+        self.compacted = "compact" in pair.cluster.config(pair.url.topic).get("cleanup.policy", "")
+        self._gone: Counter[int] = Counter()
+        self._extra: Counter[int] = Counter()
+        if not self.compacted:
+            self._align()
+
+    def _read_ends(self) -> None:
+        """The mark and the ends of the partitions at one moment, while a mirror may be running."""
+        mark = self._pair.marks[self._pair.journal.uuid]
+        for _ in range(STABLE_TRIES):
+            self._ends = self._pair.cluster.end_offsets(self._topic)
+            again = find_pair(self._pair.journal.path, str(self._pair.url), self._pair.settings.given).marks
+            before, mark = mark, again[self._pair.journal.uuid]
+            if before == mark:
+                break
+        else:
+            raise JournalError(
+                f"{self._pair.url} is being mirrored to faster than it can be compared; stop the mirror"
+            )
+        self._begin, self._end = int(mark["begin"]), int(mark["sequence"])
+
+    def _begin_offset(self, partition: int) -> int:
+        begun: int = self._sink["begin"].get(str(partition), 0)
+        return max(begun, self._first[partition])
+
+    def streams(self) -> dict[int, Stream]:
+        settings, name = self._pair.settings, self._topic.name
+        found = {}
+        for partition, end in self._ends.items():
+            found[partition] = Stream(settings, name, partition, self._begin_offset(partition), end)
+            for _ in range(self._extra[partition]):
+                next(found[partition], None)
+        return found
+
+    def records(self) -> Iterator[tuple[Any, bytes | None, int]]:
+        """Each with its key, and the partition in which it should be."""
+        with Reader(
+            self._pair.journal.path, start=max(self._begin, self._pair.journal.first_sequence)
+        ) as reader:
+            while reader.position < self._end and len(
+                batch := reader.read(min(1000, self._end - reader.position))
+            ):
+                for record in batch:
+                    key = record.key if self._key is None else self._key(record)
+                    yield record, key, self._partition(record, key)
+
+    def _partition(self, record: Any, key: bytes | None) -> int:
+        uuid = self._pair.journal.uuid
+        placing = next(
+            at
+            for at in reversed(self._sink["placing"])
+            if at["since"].get(uuid, {"sequence": 0})["sequence"] <= record.sequence
+        )
+        by, count = placing["by"], int(placing["partitions"])
+        if isinstance(by, int):
+            return by
+        if count == 1:
+            return 0
+        if key is None:
+            return int(record.sequence >> SPREAD_BITS) % count
+        found = partition_of_key(key, count, by)
+        if found is None:
+            raise JournalError(
+                f"{self._pair.url}: partitioner={by} puts record {record.sequence} anywhere, so that nothing can be compared"
+            )
+        return found
+
+    def _align(self) -> None:
+        """Where the head of one side was removed, both are compared from the end backward as far as both go: it counts
+        how many records each partition has on either side."""
+        head_of_topic = any(
+            self._first[partition] > self._sink["begin"].get(str(partition), 0) for partition in self._first
+        )
+        head_of_journal = self._pair.journal.first_sequence > self._begin
+        if not head_of_topic and not head_of_journal:
+            return
+        expected = Counter(partition for _, _, partition in self.records())
+        for partition, stream in self.streams().items():
+            there = sum(1 for _ in stream)
+            self._gone[partition] = max(0, expected[partition] - there) if head_of_topic else 0
+            self._extra[partition] = max(0, there - expected[partition]) if head_of_journal else 0
+
+    @property
+    def extra(self) -> int:
+        """Records of the topic that retention has removed from the journal."""
+        return sum(self._extra.values())
+
+    def is_gone(self, partition: int) -> bool:
+        """Whether the next record of this partition is one that retention has removed from the topic."""
+        if self._gone[partition] <= 0:
+            return False
+        self._gone[partition] -= 1
+        return True
+
+    def may_be_missing(self) -> bool:
+        if self.compacted:
+            return True
+        self._left_out -= 1
+        return self._left_out >= 0
+
+
+# --- Topic to journal -----------------------------------------------------------------------------------------------
+
+
+def _verify_capture(pair: Pair) -> Comparison:
+    found = Comparison(FROM_KAFKA)
+    topic = pair.cluster.topic(pair.url.topic)
+    first = pair.cluster.first_offsets(topic)
+    compacted = "compact" in pair.cluster.config(topic.name).get("cleanup.policy", "")
+    streams: dict[int, Stream] = {}
+    for partition, mark in ((int(number), mark) for number, mark in pair.marks.items()):
+        if mark["topic_id"] != topic.id:
+            raise JournalError(
+                f"{pair.url} was deleted and made again since it was captured; nothing can be compared"
+            )
+        begin = max(int(mark["begin"]), first[partition])
+        streams[partition] = Stream(pair.settings, topic.name, partition, begin, int(mark["offset"]))
+    with Reader(pair.journal.path) as reader:
+        begun = set(streams) if reader.position == 0 else set()  # where the journal has not lost its head
+        for record, partition, offset in _captured(reader, topic.name, streams):
+            message = _at(streams[partition], partition, offset, found if partition in begun else None)
+            begun.add(partition)
+            where = {"sequence": record.sequence, "partition": partition, "offset": offset}
+            if message is None:
+                if compacted or offset < first[partition]:
+                    found.gone += 1
+                else:
+                    found.differ(what="only in the journal", **where)
+            elif differs := difference(record, message, record.key):
+                found.differ(what=differs, **where)
+            else:
+                found.compared += 1
+    for partition, stream in streams.items():
+        for message in stream:
+            found.differ(what="only in the topic", partition=partition, offset=message.offset())
+    return found
+
+
+def _captured(reader: Reader, topic: str, partitions: Iterable[int]) -> Iterator[tuple[Record, int, int]]:
+    """The records that were captured from this topic, and where they were there."""
+    for record in reader:
+        origin = dict(record.headers)  # ours come last, whatever the message brought
+        partition, offset = origin.get(PARTITION), origin.get(OFFSET)
+        if partition is None or offset is None or origin.get(TOPIC, topic.encode()) != topic.encode():
+            continue
+        if int(partition) in partitions:
+            yield record, int(partition), int(offset)
+
+
+def _at(stream: Stream, partition: int, offset: int, found: Comparison | None) -> Any:
+    """The message at this offset, or None. Those before it are only in the topic, which `found` is told: None where the
+    journal has lost its head."""
+    for message in stream:
+        if message.offset() == offset:
+            return message
+        if message.offset() > offset:
+            stream.put_back(message)
+            return None
+        if found is not None:
+            found.differ(what="only in the topic", partition=partition, offset=message.offset())
+    return None

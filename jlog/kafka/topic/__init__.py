@@ -1,0 +1,1 @@
+"""A topic read and written as a journal is."""

@@ -1,0 +1,66 @@
+"""Named checkpoints of topics: rows of a compacted topic, jlog.checkpoints. They hold nothing back from retention."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaException, Producer
+
+from jlog.flow.stop import Stop
+from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster, Topic
+from jlog.kafka.client.errors import BrokerError, told
+from jlog.kafka.client.names import CHECKPOINTS
+from jlog.kafka.client.table import ensure_table, read_table
+
+
+class Checkpoint(NamedTuple):
+    offset: int
+    moved_us: int
+
+
+class Checkpoints:
+    """Those of one partition of a topic. Those of a topic of this name that was deleted are not."""
+
+    def __init__(self, cluster: Cluster, topic: Topic, partition: int) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._partition = partition
+
+    def all(self) -> dict[str, Checkpoint]:
+        if self._cluster.find(CHECKPOINTS) is None:
+            return {}
+        found = {}
+        for key, value in read_table(self._cluster.settings, CHECKPOINTS, Stop()).items():
+            topic, partition, name = json.loads(key)
+            row = json.loads(value)
+            if (topic, partition, row["topic_id"]) == (self._topic.name, self._partition, self._topic.id):
+                found[name] = Checkpoint(row["offset"], row["moved_us"])
+        return dict(sorted(found.items()))
+
+    def put(self, name: str, offset: int) -> None:
+        """Returns when the brokers have it."""
+        ensure_table(self._cluster, CHECKPOINTS, None)
+        row = {"offset": offset, "topic_id": self._topic.id, "moved_us": int(time.time() * 1e6)}
+        self._write(name, json.dumps(row).encode())
+
+    def remove(self, name: str) -> None:
+        self._write(name, None)
+
+    def _write(self, name: str, value: bytes | None) -> None:
+        failed: list[Any] = []
+        settings = self._cluster.settings
+        with told(f"writing to topic {CHECKPOINTS}", settings):
+            conf = settings.for_producer(message_timeout_ms=int(ANSWER_SECONDS * 1000))
+            producer = Producer({**conf, "on_delivery": lambda error, _: failed.append(error)})
+            # Or the client asks for the topic's leader by itself, half a second later.
+            producer.list_topics(CHECKPOINTS, ANSWER_SECONDS)
+            producer.produce(
+                CHECKPOINTS, value, json.dumps([self._topic.name, self._partition, name]).encode()
+            )
+            left = producer.flush(2 * ANSWER_SECONDS)
+            if failed:
+                raise KafkaException(failed[0])
+        if left:
+            raise BrokerError(f"{settings.servers}: writing to topic {CHECKPOINTS}: no broker answers")

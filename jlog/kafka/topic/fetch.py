@@ -1,0 +1,71 @@
+"""One partition, read by a client that says where its end is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from jlog.errors import JournalNotFound
+from jlog.kafka.client.cluster import ANSWER_SECONDS
+from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, as_ours, told
+from jlog.kafka.topic.partition import Partition
+
+AT_ONCE = 1_000
+
+
+class Fetch:
+    """Hands out messages from the offset of the last seek() on. `eof`: the offset of the partition's end, which lies behind
+    what ends transactions, once all before it was handed out."""
+
+    def __init__(self, partition: Partition, consumer: Consumer) -> None:
+        self._partition = partition
+        self._consumer = consumer
+        self._broken: Exception | None = None
+        self.eof: int | None = None
+        with told("asking for the partition's leader", partition.settings):
+            consumer.list_topics(partition.name, ANSWER_SECONDS)  # or the client asks a second later
+
+    def seek(self, offset: int) -> None:
+        with told("beginning to read", self._partition.settings):
+            self._consumer.assign([TopicPartition(self._partition.name, self._partition.number, offset)])
+        self._at = offset
+        self._broken = None
+        self.eof = None
+
+    def get(self, timeout: float) -> list[Any]:
+        """Messages in order, none if none came in time. Raises PositionLost, TopicChanged or BrokerError, when what came
+        before was handed out."""
+        if self._broken is not None:
+            raise self._broken
+        found: list[Any] = []
+        with told("reading", self._partition.settings):
+            got = self._consumer.consume(1, timeout)
+            if got:
+                got += self._consumer.consume(AT_ONCE, 0)
+        for message in got:
+            error = message.error()
+            if error is None:
+                found.append(message)
+                self._at = message.offset() + 1
+                self.eof = None
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self.eof = max(self._at, message.offset())
+            elif error.code() not in TIMED_OUT:
+                self._broken = self._what(error)
+                break
+        if self._broken is not None and not found:
+            raise self._broken
+        return found
+
+    def _what(self, error: KafkaError) -> Exception:
+        partition = self._partition
+        if error.code() in OFFSET_GONE:
+            try:
+                partition.check_same()
+                first = partition.first()
+            except Exception as other:  # noqa: BLE001 - it is what is raised then
+                return other
+            return partition.lost(first) if self._at < first else partition.changed()
+        found = as_ours(KafkaException(error), "reading", partition.settings)
+        return partition.changed() if isinstance(found, JournalNotFound) else found

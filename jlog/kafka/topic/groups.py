@@ -1,0 +1,240 @@
+"""Subscribers of a topic: consumer groups, whose committed offset is the position; and whose name each is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+
+from jlog.errors import SubscriberBusy
+from jlog.flow.errors import Retry
+from jlog.kafka.client.cluster import ANSWER_SECONDS
+from jlog.kafka.client.errors import BrokerError, told
+from jlog.kafka.topic.partition import Partition
+
+SESSION_SECONDS = 10  # after which the broker gives the name of a process that died to another
+JOIN_SECONDS = 30.0
+POLL_SECONDS = 0.1
+# While the coordinator of a group is being found, or reads what it has to know.
+NOT_YET = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError._WAIT_COORD,
+)
+NOT_A_MEMBER = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS)
+
+
+Result = TypeVar("Result")
+
+
+def _patiently(call: Callable[[], Result]) -> Result:
+    """Asks again for a while where the coordinator is not ready yet."""
+    until = time.monotonic() + ANSWER_SECONDS
+    while True:
+        try:
+            return call()
+        except Retry as error:
+            if getattr(error.cause, "code", 0) not in NOT_YET or time.monotonic() > until:
+                raise
+        time.sleep(0.1)
+
+
+def busy(partition: Partition, name: str, why: str = "") -> SubscriberBusy:
+    return SubscriberBusy(
+        f"{partition.url}: subscriber {name!r} is read by another{why}, which has its name alone until it closes; after a "
+        f"crash it is free within {SESSION_SECONDS} s"
+    )
+
+
+# --- Positions ------------------------------------------------------------------------------------------------------
+
+
+def consumer_of(partition: Partition, name: str | None) -> Consumer:
+    """Of the group, which it does not join."""
+    with told("the settings", partition.settings):
+        group = {} if name is None else {"group_id": name}
+        return Consumer(partition.settings.for_consumer(**group))
+
+
+def committed(consumer: Consumer, partition: Partition) -> int | None:
+    """None where the group has none for this partition. TopicChanged where it is one in an earlier topic."""
+
+    def ask() -> Any:
+        with told("asking for a group's position", partition.settings):
+            (at,) = consumer.committed([TopicPartition(partition.name, partition.number)], ANSWER_SECONDS)
+            if at.error is not None:
+                raise KafkaException(at.error)
+            return at
+
+    at = _patiently(ask)
+    if at.offset == OFFSET_INVALID:
+        return None
+    if at.metadata and at.metadata != partition.topic.id:
+        raise partition.changed()
+    return int(at.offset)
+
+
+def commit(consumer: Consumer, partition: Partition, name: str, offset: int) -> None:
+    """Returns when the brokers have it. With it goes the topic's id, since an offset means nothing in another topic."""
+    at = TopicPartition(partition.name, partition.number, offset, partition.topic.id)
+
+    def ask() -> None:
+        with told("committing a position", partition.settings):
+            (done,) = consumer.commit(offsets=[at], asynchronous=False)
+            if done.error is not None:
+                raise KafkaException(done.error)
+
+    try:
+        _patiently(ask)
+    except (Retry, BrokerError) as error:
+        code = getattr(error.cause if isinstance(error, Retry) else error, "code", 0)
+        if code in NOT_A_MEMBER:
+            raise busy(partition, name, " consumer, a member of the group") from None
+        raise
+
+
+def subscribers_of(partition: Partition) -> dict[str, int]:
+    """The groups that have committed a position in this partition."""
+    names = [name for name in _group_names(partition) if not name.startswith(_registration(partition, ""))]
+    asked = {name: _ask_position(partition, name) for name in names}  # all at once: a cluster may have many
+    found = {name: _position_of(partition, name, asked[name]) for name in sorted(names)}
+    return {name: offset for name, offset in found.items() if offset is not None}
+
+
+def _ask_position(partition: Partition, name: str) -> Any:
+    wanted = ConsumerGroupTopicPartitions(name, [TopicPartition(partition.name, partition.number)])
+    return partition.cluster.admin.list_consumer_group_offsets([wanted], request_timeout=ANSWER_SECONDS)[name]
+
+
+def _position_of(partition: Partition, name: str, asked: Any) -> int | None:
+    first = iter([asked])
+
+    def ask() -> Any:
+        future = next(first, None) or _ask_position(partition, name)
+        return partition.cluster.answer(future, f"asking for the position of group {name}")
+
+    for at in _patiently(ask).topic_partitions:
+        if at.error is None and at.offset != OFFSET_INVALID:
+            return int(at.offset)
+    return None
+
+
+def _group_names(partition: Partition) -> list[str]:
+    future = partition.cluster.admin.list_consumer_groups(request_timeout=ANSWER_SECONDS)
+    return [group.group_id for group in partition.cluster.answer(future, "listing groups").valid]
+
+
+def remove(partition: Partition, name: str) -> None:
+    """The whole group, with its positions in other topics too."""
+
+    def ask() -> None:
+        answers = partition.cluster.admin.delete_consumer_groups([name], request_timeout=ANSWER_SECONDS)
+        partition.cluster.answer(answers[name], f"deleting group {name}")
+
+    _patiently(ask)
+
+
+# --- Names ----------------------------------------------------------------------------------------------------------
+
+
+def _registration(partition: Partition, name: str) -> str:
+    """The group whose only member is the reader that has the name. Not the subscriber's own: that has positions of all
+    partitions, and its members would be given them by its coordinator."""
+    return f"jlog.reader.{partition.name}.{partition.number}.{name}"
+
+
+def is_busy(partition: Partition, name: str) -> bool:
+    return bool(_members(partition, _registration(partition, name)))
+
+
+def _members(partition: Partition, group: str) -> list[Any]:
+    def ask() -> list[Any]:
+        answers = partition.cluster.admin.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)
+        return list(partition.cluster.answer(answers[group], f"asking for group {group}").members)
+
+    try:
+        return _patiently(ask)
+    except Retry as error:
+        if getattr(error.cause, "code", 0) == KafkaError.GROUP_ID_NOT_FOUND:
+            return []
+        raise
+
+
+class Registration:
+    """Holds a subscriber's name until close(), or until this process dies or stops answering for SESSION_SECONDS. Of two
+    that ask at once both may be refused. A thread answers the brokers meanwhile."""
+
+    def __init__(self, partition: Partition, name: str) -> None:
+        self._partition = partition
+        self._name = name
+        self._group = _registration(partition, name)
+        self._joined = False
+        self._lost = False
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        if _members(partition, self._group):
+            raise busy(partition, name, " Reader")
+        conf = partition.settings.for_consumer(
+            group_id=self._group,
+            session_timeout_ms=SESSION_SECONDS * 1000,
+            heartbeat_interval_ms=SESSION_SECONDS * 1000 // 4,
+            max_poll_interval_ms=86_400_000,
+        )
+        with told("the settings", partition.settings):
+            self._consumer = Consumer(conf)
+        try:
+            self._join()
+        except BaseException:
+            self._consumer.close()
+            raise
+        self._thread = threading.Thread(target=self._answer, name=f"jlog {self._group}", daemon=True)
+        self._thread.start()
+
+    def _join(self) -> None:
+        with told("registering a reader", self._partition.settings):
+            self._consumer.subscribe([self._partition.name], on_assign=self._assigned, on_lost=self._is_lost)
+            until = time.monotonic() + JOIN_SECONDS
+            while not self._joined:
+                message = self._consumer.poll(0.1)
+                if message is not None and message.error() is not None and not message.error().retriable():
+                    raise KafkaException(message.error())
+                if time.monotonic() > until:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        if len(_members(self._partition, self._group)) > 1:
+            raise busy(self._partition, self._name, " Reader")
+
+    def _assigned(self, consumer: Consumer, _partitions: Any) -> None:
+        consumer.assign([])  # it is a member, and reads nothing
+        self._joined = True
+
+    def _is_lost(self, _consumer: Consumer, _partitions: Any) -> None:
+        self._lost = True
+
+    def _answer(self) -> None:
+        while not self._closing and not self._lost:
+            # The client tries again by itself; a lost session comes to _is_lost.
+            with suppress(KafkaException):
+                self._consumer.poll(POLL_SECONDS)
+
+    def check(self) -> None:
+        """SubscriberBusy where the name may have been given to another."""
+        if self._lost:
+            raise busy(self._partition, self._name, " Reader, since this one did not answer for too long")
+
+    def close(self) -> None:
+        self._closing = True
+        if self._thread is not None:
+            self._thread.join()
+        self._consumer.close()

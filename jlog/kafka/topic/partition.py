@@ -1,0 +1,127 @@
+"""One partition of one topic, which is to kafka:// URLs what a directory is to paths."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from jlog.errors import CheckpointNotFound, PositionLost
+from jlog.kafka.client.cluster import Cluster, Topic
+from jlog.kafka.client.errors import TopicChanged
+from jlog.kafka.client.settings import Config, Settings
+from jlog.kafka.client.url import TopicUrl, parse
+from jlog.kafka.topic.checkpoints import Checkpoints
+from jlog.positions.names import Start, check_name, timestamp_us_of
+
+
+class Partition:
+    """What `url` names: ValueError where the topic has several partitions and the URL names none, or one that is not there.
+    JournalNotFound where there is no such topic; with `making` (see Cluster.ensure) it is made."""
+
+    def __init__(
+        self,
+        url: str,
+        config: Config = None,
+        config_file: str | os.PathLike[str] | None = None,
+        making: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._at = parse(url)
+        self.settings = Settings(self._at, config, config_file)
+        self.cluster = Cluster(self.settings)
+        self.cluster.check()
+        name = self._at.topic
+        self.topic = self.cluster.topic(name) if making is None else self.cluster.ensure(name, **making)[0]
+        self.number = _number_of(self._at, self.topic)
+
+    @property
+    def url(self) -> str:
+        return str(self._at)
+
+    @property
+    def name(self) -> str:
+        return self.topic.name
+
+    def first(self) -> int:
+        return self.cluster.first_offsets(self.topic, [self.number])[self.number]
+
+    def end(self) -> int:
+        return self.cluster.end_offsets(self.topic, [self.number])[self.number]
+
+    def check_same(self) -> None:
+        """TopicChanged where it was deleted, or made again."""
+        found = self.cluster.find(self.name)
+        if found is None:
+            raise TopicChanged(f"{self.url} was deleted")
+        if found.id != self.topic.id:
+            raise self.changed()
+
+    def changed(self) -> TopicChanged:
+        return TopicChanged(
+            f"{self.url} was deleted and made again: a position in the old topic means nothing in the new one; open it again, "
+            f"and set its subscribers (`jlogtool subscriber set`)"
+        )
+
+    # --- Positions --------------------------------------------------------------------------------------------------
+
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.cluster, self.topic, self.number)
+
+    def find(self, start: Start, *, checkpoints: bool = True) -> int:
+        """An offset. ValueError for what is no position, or one behind the end; CheckpointNotFound for a name that is not
+        there."""
+        if isinstance(start, bool) or not isinstance(start, (str, int, datetime)):
+            raise TypeError(
+                f"a position is 'begin', 'end', an offset, an aware datetime or a checkpoint's name, not {start!r}"
+            )
+        if start == "begin":
+            return self.first()
+        if start == "end":
+            return self.end()
+        if isinstance(start, datetime):
+            at = self.cluster.offsets_at(self.topic, timestamp_us_of(start), [self.number])
+            return at[self.number]
+        if isinstance(start, str):
+            if not checkpoints:
+                raise ValueError(
+                    f"seek goes to 'begin', 'end', an offset or an aware datetime, not {start!r}; rewind() goes to a checkpoint"
+                )
+            return self.checkpoint(start)
+        if start < 0:
+            raise ValueError(f"an offset is 0 or more, not {start}")
+        end = self.end()
+        if start > end:
+            raise ValueError(f"{self.url} ends at offset {end}; {start} lies behind it")
+        return start
+
+    def checkpoint(self, name: str) -> int:
+        check_name(name, "checkpoint")
+        there = self.checkpoints().all()
+        if name not in there:
+            raise CheckpointNotFound(
+                f"{self.url} has no checkpoint {name!r}; there: {', '.join(sorted(there)) or 'none'}"
+            )
+        return there[name].offset
+
+    def kept(self, offset: int) -> int:
+        """The same. PositionLost where retention has removed what stood there."""
+        first = self.first()
+        if offset < first:
+            raise self.lost(first)
+        return offset
+
+    def lost(self, first: int) -> PositionLost:
+        return PositionLost(f"{self.url}: the offsets before {first} have been removed by retention", first)
+
+
+def _number_of(at: TopicUrl, topic: Topic) -> int:
+    if at.partition is not None:
+        topic.check_has(at.partition)
+        return at.partition
+    if topic.partitions > 1:
+        raise ValueError(
+            f"topic {topic.name} has the partitions 0 to {topic.partitions - 1}, and a reader or writer has one of them; "
+            f"choose it: {at}?partition=0"
+        )
+    return 0

@@ -1,0 +1,356 @@
+"""Reading one partition of a topic as a journal is read."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from types import TracebackType
+from typing import Any, NoReturn
+
+from jlog.errors import JournalClosed, JournalError, SubscriberNotFound
+from jlog.kafka.client.cluster import ANSWER_SECONDS
+from jlog.kafka.client.errors import BrokerError, at_once
+from jlog.kafka.client.records import KafkaBatch, KafkaRecord
+from jlog.kafka.client.settings import Config
+from jlog.kafka.topic import groups
+from jlog.kafka.topic.fetch import Fetch
+from jlog.kafka.topic.partition import Partition
+from jlog.positions.names import Start, check_name
+from jlog.reading.pace import Pace
+
+SLICE_SECONDS = 0.2  # of a wait, so that Ctrl-C is heard
+SAME_SECONDS = 1.0  # between two looks at whether the topic is still the same
+READ_BACK = 1_000
+
+
+class TopicReader:
+    """Reads the committed messages of one partition in order, as jlog.Reader reads a journal; `sequence` is the offset.
+
+    With a `name` it is a subscriber, which is a consumer group of this name: commit() commits the group's offset, where
+    reading resumes. The name belongs to one TopicReader at a time (after a crash, for ten seconds more), other consumers of
+    the group are not kept away. Retention heeds no subscriber: PositionLost where it was faster.
+
+    start, create: as of jlog.Reader. durable_only changes nothing: what can be read was acknowledged by the brokers that
+    must. lock_timeout means nothing. config, config_file: settings of librdkafka's.
+
+    A TopicReader is used by one thread at a time. After a fork the child's raises JournalClosed. It cannot be pickled.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        name: str | None = None,
+        *,
+        start: Start = "begin",
+        create: bool = True,
+        durable_only: bool = False,  # noqa: ARG002
+        lock_timeout: float | None = None,  # noqa: ARG002
+        config: Config = None,
+        config_file: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._name = None if name is None else check_name(name, "subscriber")
+        self._registration: groups.Registration | None = None
+        self._closed = False
+        self._pid = os.getpid()
+        self._buffer: deque[Any] = deque()
+        self._position = 0
+        self._same_at = time.monotonic()
+        with at_once():
+            self._partition = Partition(url, config, config_file)
+            self._consumer = groups.consumer_of(self._partition, name)
+            try:
+                offset = self._partition.find(start) if name is None else self._subscribe(name, start, create)
+                self._fetch = Fetch(self._partition, self._consumer)
+                self._go(offset)
+            except BaseException:
+                self.close()
+                raise
+
+    def _subscribe(self, name: str, start: Start, create: bool) -> int:
+        found = groups.committed(self._consumer, self._partition)
+        if found is None and not create:
+            there = ", ".join(groups.subscribers_of(self._partition)) or "none"
+            raise SubscriberNotFound(f"{self._partition.url} has no subscriber {name!r}; there: {there}")
+        offset = self._partition.kept(self._partition.find(start)) if found is None else found
+        self._registration = groups.Registration(self._partition, name)
+        if found is None:
+            groups.commit(self._consumer, self._partition, name, offset)
+        return offset
+
+    def __repr__(self) -> str:
+        return f"<jlog.kafka.TopicReader {self._partition.url!r} {self._name or 'anonymous'}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a TopicReader cannot be pickled; hand over its URL and name, and open one where they arrive"
+        )
+
+    # --- Reading ----------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[KafkaRecord]:
+        """Records up to the end as it is now; iterate again to go on."""
+        self._check_open()
+        with at_once():
+            return self._up_to(self._partition.end())
+
+    def values(self) -> Iterator[bytes | None]:
+        """Their values alone."""
+        return (record.value for record in self)
+
+    def _up_to(self, end: int) -> Iterator[KafkaRecord]:
+        while self._position < end and (self._buffer or self._catch_up(end)):
+            message = self._buffer.popleft()
+            self._position = message.offset() + 1
+            yield KafkaRecord(message)
+
+    def follow(self, timeout: float | None = None, *, pace: float | None = None) -> Iterator[KafkaRecord]:
+        """Records as they come. Ends after `timeout` seconds without one; None: never. pace: as of jlog.Reader.follow."""
+        self._check_open()
+        paced = None if pace is None else Pace(pace)
+        return self._following(timeout, paced)
+
+    def _following(self, timeout: float | None, pace: Pace | None) -> Iterator[KafkaRecord]:
+        while self._buffer or self._wait(timeout):
+            message = self._buffer[0]
+            record = KafkaRecord(message)
+            if pace is not None:
+                time.sleep(max(0.0, pace.delay(record.timestamp_us)))
+            if self._buffer and self._buffer[0] is message:
+                self._buffer.popleft()
+                self._position = record.sequence + 1
+                yield record
+
+    async def follow_async(
+        self, timeout: float | None = None, *, pace: float | None = None
+    ) -> AsyncIterator[KafkaRecord]:
+        """The same for `async for`: a thread waits, the loop goes on. A step that is cancelled loses no record."""
+        paced = None if pace is None else Pace(pace)
+        while bool(self._buffer) or await self._wait_async(timeout):
+            record = KafkaRecord(self._buffer[0])
+            if paced is not None:
+                await asyncio.sleep(max(0.0, paced.delay(record.timestamp_us)))
+            self._buffer.popleft()
+            self._position = record.sequence + 1
+            yield record
+
+    def read(
+        self, max_records: int = 10_000, max_bytes: int = 64 << 20, timeout: float | None = 0
+    ) -> KafkaBatch:
+        """At least one record, and no more than `max_records` or, beyond the first, `max_bytes`. Empty only if none came
+        within `timeout` seconds (None: waits for ever)."""
+        if max_records < 1 or max_bytes < 1:
+            raise ValueError(f"max_records and max_bytes are at least 1, not {max_records} and {max_bytes}")
+        self._check_open()
+        if not self._buffer:
+            with at_once():
+                there = self._get(0) or self._catch_up(self._partition.end())
+            if not there and timeout != 0:
+                self._wait(timeout)
+        found: list[Any] = []
+        size = 0
+        while self._buffer and len(found) < max_records:
+            size += len(self._buffer[0])
+            if found and size > max_bytes:
+                break
+            found.append(self._buffer.popleft())
+        if found:
+            self._position = found[-1].offset() + 1
+        return KafkaBatch(found)
+
+    def read_backward(self, max_records: int) -> list[KafkaRecord]:
+        """Up to so many records before the position, newest first; the position moves back behind them."""
+        if max_records < 1:
+            raise ValueError(f"max_records is at least 1, not {max_records}")
+        self._check_open()
+        found: list[KafkaRecord] = []
+        with at_once():
+            first, end = self._partition.first(), self._position
+            while end > first and len(found) < max_records:
+                begin = max(first, end - min(READ_BACK, max_records - len(found)))
+                self._go(begin)
+                found += [*self._up_to(end)][::-1]
+                end = begin
+            self._go(found[-1].sequence if found else end)
+        return found
+
+    # --- The client -------------------------------------------------------------------------------------------------
+
+    def _go(self, offset: int) -> None:
+        self._buffer.clear()
+        self._position = offset
+        self._fetch.seek(offset)
+
+    def _get(self, timeout: float) -> bool:
+        """Whether a record is there then."""
+        self._check_open()
+        self._buffer.extend(self._fetch.get(timeout))
+        if self._buffer and time.monotonic() > self._same_at + SAME_SECONDS:
+            self._partition.check_same()  # no fetch tells that the topic is another one
+            self._same_at = time.monotonic()
+        if not self._buffer and self._fetch.eof is not None:
+            self._position = max(self._position, self._fetch.eof)
+        return bool(self._buffer)
+
+    def _catch_up(self, end: int) -> bool:
+        """Whether there is a record before `end`, for which it waits until the brokers have sent it."""
+        until = time.monotonic() + ANSWER_SECONDS
+        with at_once():
+            while self._position < end:
+                if self._get(SLICE_SECONDS):
+                    return bool(self._buffer[0].offset() < end)
+                if time.monotonic() > until:
+                    said = self._partition.settings.last_said
+                    raise BrokerError(
+                        f"{self._partition.url}: reading: no broker answers ({said or 'no reason is known'})"
+                    )
+        return False
+
+    def _wait(self, timeout: float | None) -> bool:
+        """Whether a record came in time."""
+        until = None if timeout is None else time.monotonic() + timeout
+        with at_once():
+            while not self._get(
+                SLICE_SECONDS if until is None else max(0, min(SLICE_SECONDS, until - time.monotonic()))
+            ):
+                if until is not None and time.monotonic() >= until:
+                    return False
+        return True
+
+    async def _wait_async(self, timeout: float | None) -> bool:
+        """The same, in a thread a slice at a time: a wait that is cancelled leaves none that reads on, or that the loop would
+        wait for when it ends."""
+        until = float("inf") if timeout is None else time.monotonic() + timeout
+        while True:
+            left = max(0.0, min(SLICE_SECONDS, until - time.monotonic()))
+            step = asyncio.ensure_future(asyncio.to_thread(self._wait, left))
+            try:
+                found = await asyncio.shield(step)
+            except asyncio.CancelledError:
+                await asyncio.gather(step, return_exceptions=True)
+                raise
+            if found or time.monotonic() >= until:
+                return found
+
+    # --- Where it stands --------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str | None:
+        return self._name
+
+    @property
+    def position(self) -> int:
+        """The offset of the next record to read. It moves with every record handed out."""
+        self._check_open()
+        return self._position
+
+    @property
+    @at_once()
+    def committed(self) -> int:
+        """Where reading resumes after a crash."""
+        self._named()
+        found = groups.committed(self._consumer, self._partition)
+        if found is None:
+            raise SubscriberNotFound(f"{self._partition.url}: subscriber {self._name!r} was removed")
+        return found
+
+    @property
+    @at_once()
+    def lag(self) -> int:
+        """Offsets between the position and the end: what ends a transaction counts until it was passed."""
+        self._check_open()
+        return max(0, self._partition.end() - max(self._position, self._partition.first()))
+
+    @at_once()
+    def seek(self, to: Start) -> None:
+        """Moves the position, not what is committed: "begin", "end", an offset, or an aware datetime."""
+        self._check_open()
+        self._go(self._partition.kept(self._partition.find(to, checkpoints=False)))
+
+    # --- What is durable --------------------------------------------------------------------------------------------
+
+    @at_once()
+    def commit(self, sequence: int | None = None, *, durable: bool = False) -> None:  # noqa: ARG002
+        """Everything before the position, or before `sequence`, is done with: reading resumes there after a crash. The
+        brokers have it when this returns; `durable` adds nothing. SubscriberBusy where another reader may have the name,
+        since this process had stopped for too long."""
+        registration, name = self._named()
+        if sequence is None:
+            sequence = self._position
+        elif isinstance(sequence, bool) or not isinstance(sequence, int):
+            raise TypeError(f"a commit takes an offset, not {sequence!r}")
+        elif sequence < 0:
+            raise ValueError(f"an offset is 0 or more, not {sequence}")
+        if sequence > self._position and sequence > self._partition.end():
+            raise ValueError(
+                f"{self._partition.url} ends before offset {sequence}; commit what has been read"
+            )
+        if sequence < self._position:
+            self._partition.kept(sequence)
+        registration.check()
+        self._partition.check_same()
+        groups.commit(self._consumer, self._partition, name, sequence)
+
+    @at_once()
+    def checkpoint(self, name: str) -> None:
+        """Makes the checkpoint `name`, or moves it, to the position. It holds nothing back from retention."""
+        check_name(name, "checkpoint")
+        self._check_open()
+        self._partition.checkpoints().put(name, self._partition.kept(self._position))
+
+    @at_once()
+    def rewind(self, name: str) -> None:
+        """Position and committed go back to the checkpoint `name`."""
+        registration, subscriber = self._named()
+        offset = self._partition.kept(self._partition.checkpoint(name))
+        registration.check()
+        groups.commit(self._consumer, self._partition, subscriber, offset)
+        self._go(offset)
+
+    def sync(self) -> None:
+        """What was read is as durable as it gets already."""
+        self._check_open()
+
+    def close(self) -> None:
+        """Frees the name. Does not commit. A second close does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._buffer.clear()
+        if self._pid != os.getpid():
+            return  # a client does not outlive a fork
+        if self._registration is not None:
+            self._registration.close()
+        self._consumer.close()
+
+    def __enter__(self) -> TopicReader:  # noqa: PYI034
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _named(self) -> tuple[groups.Registration, str]:
+        self._check_open()
+        if self._registration is None or self._name is None:
+            raise JournalError(
+                f"{self._partition.url}: an anonymous reader commits nothing; open it with a name"
+            )
+        return self._registration, self._name
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise JournalClosed(f"{self._partition.url}: this reader is closed; open a new one")
+        if self._pid != os.getpid():
+            raise JournalClosed(
+                f"{self._partition.url}: this reader belongs to the process that this one was forked from; open a new one"
+            )
+
+
+def open_reader(url: str, subscriber: str | None = None, **options: Any) -> TopicReader:
+    """A TopicReader of the partition at `url`, with its options."""
+    return TopicReader(url, subscriber, **options)

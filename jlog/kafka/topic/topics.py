@@ -1,0 +1,311 @@
+"""Topics in the place of journals: made, looked at, deleted, and their positions kept."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from typing import Any
+
+from jlog.errors import CheckpointNotFound, JournalExists, SubscriberExists, SubscriberNotFound
+from jlog.kafka.client.cluster import Cluster
+from jlog.kafka.client.errors import at_once
+from jlog.kafka.client.names import is_ours
+from jlog.kafka.client.settings import Config, Settings
+from jlog.kafka.client.url import SCHEME, parse, parse_any
+from jlog.kafka.topic import groups
+from jlog.kafka.topic.partition import Partition
+from jlog.options import Retention
+from jlog.positions.names import Start, check_name
+from jlog.positions.position_files import Position
+
+SHOWN = (
+    "cleanup.policy",
+    "retention.ms",
+    "retention.bytes",
+    "max.message.bytes",
+    "message.timestamp.type",
+    "min.insync.replicas",
+)
+ROLL_MS = {"minutely": 60_000, "hourly": 3_600_000, "daily": 86_400_000, "weekly": 604_800_000}
+
+
+class TopicJournal:
+    """What a kafka:// URL names, with the methods of jlog.Journal for looking at it and for its positions."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        config: Config = None,
+        config_file: str | os.PathLike[str] | None = None,
+    ) -> None:
+        with at_once():
+            self._partition = Partition(url, config, config_file)
+
+    def __repr__(self) -> str:
+        return f"<jlog.kafka.TopicJournal {self._partition.url!r}>"
+
+    @property
+    def path(self) -> str:
+        """Its URL."""
+        return self._partition.url
+
+    @property
+    def uuid(self) -> str:
+        """The topic's id: another one when it was deleted and made again."""
+        return self._partition.topic.id
+
+    # --- What it holds ----------------------------------------------------------------------------------------------
+
+    @property
+    @at_once()
+    def first_sequence(self) -> int:
+        return self._partition.first()
+
+    @property
+    @at_once()
+    def next_sequence(self) -> int:
+        return self._partition.end()
+
+    def __len__(self) -> int:
+        """Offsets: what ends transactions, and what was compacted away, is counted."""
+        return self.next_sequence - self.first_sequence
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def size_bytes(self) -> None:
+        """Not known to clients."""
+
+    def holes(self) -> list[tuple[int, int]]:
+        """None that a topic could tell of."""
+        return []
+
+    @at_once()
+    def find(self, time: datetime) -> int:
+        """The offset of the first record at or after this time; the end where all are earlier."""
+        return self._partition.find(time)
+
+    @property
+    @at_once()
+    def options(self) -> dict[str, str]:
+        """The topic's settings, the brokers' defaults included."""
+        return self._partition.cluster.config(self._partition.name)
+
+    @at_once()
+    def info(self) -> dict[str, Any]:
+        """What `jlogtool info --json` prints."""
+        partition = self._partition
+        config = partition.cluster.config(partition.name)
+        subscribers = [
+            {"name": name, "sequence": at.sequence, "lag": at.lag, "busy": at.busy}
+            for name, at in self.subscribers().items()
+        ]
+        checkpoints = [
+            {"name": name, "sequence": at.sequence, "lag": at.lag} for name, at in self.checkpoints().items()
+        ]
+        return {
+            "path": self.path,
+            "uuid": self.uuid,
+            "partition": partition.number,
+            "partitions": partition.topic.partitions,
+            "replicas": partition.topic.replicas,
+            "first_sequence": self.first_sequence,
+            "next_sequence": self.next_sequence,
+            "records": len(self),
+            "compression": config.get("compression.type", ""),
+            "retention": {name: config[name] for name in SHOWN if name in config},
+            "subscribers": subscribers,
+            "checkpoints": checkpoints,
+            "skipped": [],
+        }
+
+    # --- Who reads it -----------------------------------------------------------------------------------------------
+
+    @at_once()
+    def subscribers(self) -> dict[str, Position]:
+        """Every consumer group that has committed an offset in this partition."""
+        first, end = self._partition.first(), self._partition.end()
+        return {
+            name: Position(offset, max(0, end - max(first, offset)), groups.is_busy(self._partition, name))
+            for name, offset in groups.subscribers_of(self._partition).items()
+        }
+
+    @at_once()
+    def checkpoints(self) -> dict[str, Position]:
+        first, end = self._partition.first(), self._partition.end()
+        return {
+            name: Position(at.offset, max(0, end - max(first, at.offset)), moved_us=at.moved_us)
+            for name, at in self._partition.checkpoints().all().items()
+        }
+
+    @at_once()
+    def add_subscriber(self, name: str, start: Start = "begin", *, copy_of: str | None = None) -> None:
+        """SubscriberExists where the group has a position already."""
+        check_name(name, "subscriber")
+        there = groups.subscribers_of(self._partition)
+        if name in there:
+            raise SubscriberExists(
+                f"{self.path} has a subscriber {name!r} already; remove it, or choose another name"
+            )
+        if copy_of is not None and copy_of not in there:
+            raise self._no_subscriber(copy_of, there)
+        self._commit(
+            name, there[copy_of] if copy_of is not None else self._partition.kept(self._partition.find(start))
+        )
+
+    @at_once()
+    def remove_subscriber(self, name: str) -> None:
+        """Removes the whole group, with its positions in other topics too. SubscriberBusy while it is read."""
+        self._check_free(name)
+        groups.remove(self._partition, name)
+
+    @at_once()
+    def set_subscriber(self, name: str, position: Start) -> None:
+        self._check_free(name)
+        self._commit(name, self._partition.kept(self._partition.find(position)))
+
+    @at_once()
+    def rewind(self, name: str, checkpoint: str) -> None:
+        self._check_free(name)
+        self._commit(name, self._partition.kept(self._partition.checkpoint(checkpoint)))
+
+    @at_once()
+    def set_checkpoint(self, name: str, position: Start) -> None:
+        check_name(name, "checkpoint")
+        self._partition.checkpoints().put(name, self._partition.kept(self._partition.find(position)))
+
+    @at_once()
+    def remove_checkpoint(self, name: str) -> None:
+        check_name(name, "checkpoint")
+        checkpoints = self._partition.checkpoints()
+        there = checkpoints.all()
+        if name not in there:
+            raise CheckpointNotFound(
+                f"{self.path} has no checkpoint {name!r}; there: {', '.join(there) or 'none'}"
+            )
+        checkpoints.remove(name)
+
+    def _commit(self, name: str, offset: int) -> None:
+        consumer = groups.consumer_of(self._partition, name)
+        try:
+            groups.commit(consumer, self._partition, name, offset)
+        finally:
+            consumer.close()
+
+    def _check_free(self, name: str) -> None:
+        check_name(name, "subscriber")
+        there = groups.subscribers_of(self._partition)
+        if name not in there:
+            raise self._no_subscriber(name, there)
+        if groups.is_busy(self._partition, name):
+            raise groups.busy(self._partition, name, " Reader")
+
+    def _no_subscriber(self, name: str, there: dict[str, int]) -> SubscriberNotFound:
+        return SubscriberNotFound(
+            f"{self.path} has no subscriber {name!r}; there: {', '.join(there) or 'none'}"
+        )
+
+
+def topic_config(
+    compression: str | None = None,
+    segment_bytes: int | None = None,
+    roll: str | None = None,
+    retention: Retention | None = None,
+) -> dict[str, str]:
+    """A journal's options as the settings of a topic that is made. ValueError for what a topic cannot have."""
+    found = {}
+    if compression is not None and compression != "none":
+        found["compression.type"] = compression
+    if segment_bytes is not None:
+        found["segment.bytes"] = str(max(segment_bytes, 1 << 20))
+    if roll is not None and roll != "never":
+        if roll not in ROLL_MS:
+            raise ValueError(f"roll is one of never, {', '.join(ROLL_MS)}, not {roll!r}")
+        found["segment.ms"] = str(ROLL_MS[roll])
+    if retention is not None:
+        found |= _retention_config(retention)
+    return found
+
+
+def _retention_config(retention: Retention) -> dict[str, str]:
+    found = {}
+    for name in ("limit_bytes", "archive"):
+        if getattr(retention, name, None) is not None:
+            raise ValueError(f"a topic has no {name}; its brokers keep retention.bytes and retention.ms")
+    max_bytes, max_age = getattr(retention, "max_bytes", None), getattr(retention, "max_age", None)
+    if max_bytes is not None:
+        found["retention.bytes"] = str(max_bytes)
+    if max_age is not None:
+        found["retention.ms"] = str(int(max_age.total_seconds() * 1000))
+    return found
+
+
+def open_journal(url: str, **options: Any) -> TopicJournal:
+    return TopicJournal(url, **options)
+
+
+@at_once()
+def create_journal(
+    url: str,
+    *,
+    partitions: int = 1,
+    replication_factor: int | None = None,
+    exist_ok: bool = False,
+    config: Config = None,
+    config_file: str | os.PathLike[str] | None = None,
+    compression: str | None = None,
+    segment_bytes: int | None = None,
+    roll: str | None = None,
+    retention: Retention | None = None,
+    **meaningless: Any,
+) -> None:
+    """Makes a topic. JournalExists where one is there, unless `exist_ok`. Options of a journal become its settings; those
+    of its pre-commit buffer and of syncing mean nothing."""
+    unknown = sorted(set(meaningless) - {"precommit", "sync", "sync_interval"})
+    if unknown:
+        raise TypeError(f"a topic has no option {', '.join(unknown)}")
+    at = parse(url)
+    cluster = Cluster(Settings(at, config, config_file))
+    cluster.check()
+    made = cluster.create(
+        at.topic, partitions, replication_factor, topic_config(compression, segment_bytes, roll, retention)
+    )
+    if not made and not exist_ok:
+        raise JournalExists(f"{at} is a topic already; open it, or choose another name", str(at))
+
+
+@at_once()
+def delete_journal(
+    url: str, *, config: Config = None, config_file: str | os.PathLike[str] | None = None
+) -> None:
+    """Deletes the topic, with all its partitions. SubscriberBusy while a reader of ours has a subscriber's name."""
+    at = parse(url)
+    cluster = Cluster(Settings(at, config, config_file))
+    cluster.check()
+    topic = cluster.topic(at.topic)
+    for number in range(topic.partitions):
+        partition = Partition(f"{SCHEME}{at.servers}/{at.topic}?partition={number}", config, config_file)
+        for name in groups.subscribers_of(partition):
+            if groups.is_busy(partition, name):
+                raise groups.busy(partition, name, " Reader")
+    cluster.delete(at.topic)
+
+
+@at_once()
+def list_topics(
+    url: str, *, config: Config = None, config_file: str | os.PathLike[str] | None = None
+) -> list[str]:
+    """The URLs of the topics at kafka://HOST:PORT, of each partition where there are several. Those that jlog and Kafka
+    keep for themselves are left out."""
+    at = parse_any(url)
+    cluster = Cluster(Settings(at, config, config_file))
+    cluster.check()
+    found = []
+    for name in cluster.names():
+        if not is_ours(name) and (topic := cluster.find(name)) is not None:
+            base = f"{SCHEME}{at.servers}/{name}"
+            several = [f"{base}?partition={number}" for number in range(topic.partitions)]
+            found += several if topic.partitions > 1 else [base]
+    return found

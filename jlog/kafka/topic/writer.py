@@ -1,0 +1,365 @@
+"""Writing to one partition of a topic as to a journal."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from jlog.errors import JournalClosed, JournalError, RecordTooLarge
+from jlog.kafka.client.cluster import ANSWER_SECONDS
+from jlog.kafka.client.errors import REFUSED, BrokerError, at_once, code_of, told
+from jlog.kafka.client.rules import Rules, bytes_beside, milliseconds
+from jlog.kafka.client.settings import TRANSACTIONAL, Config
+from jlog.kafka.topic.partition import Partition
+from jlog.kafka.topic.topics import topic_config
+from jlog.options import Retention
+from jlog.positions.names import timestamp_us_of
+
+SLICE_SECONDS = 0.2  # of a wait, so that Ctrl-C is heard
+START_SECONDS, COMMIT_SECONDS, ABORT_SECONDS = 30.0, 60.0, 5.0
+
+
+class TopicWriter:
+    """Writes to one partition, as jlog.Writer writes to a journal. append() returns None, since the offset is known only
+    when the brokers have it: flush() returns when all replicas that must have acknowledged all, or raises.
+
+    A topic that is not there is made, with `partitions` (1) and `replication_factor` (the brokers' default), unless
+    create=False; compression, segment_bytes, roll and retention are then its settings, and mean nothing for one that is
+    there, but for the compression of what is written. precommit, sync, sync_interval and lock_timeout have no meaning here.
+    exclusive is a ValueError.
+
+    transactional: every extend is a transaction, all of it or nothing for consumers that read committed; what was appended
+    becomes visible with the next flush.
+    config, config_file: settings of librdkafka's.
+
+    Threads may share one. After a fork the child's raises JournalClosed. It pickles as its URL and options.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        create: bool = True,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        transactional: bool = False,
+        compression: str | None = None,
+        segment_bytes: int | None = None,
+        roll: str | None = None,
+        retention: Retention | None = None,
+        precommit: int | None = None,  # noqa: ARG002
+        sync: str | None = None,  # noqa: ARG002
+        sync_interval: float | None = None,  # noqa: ARG002
+        lock_timeout: float | None = None,  # noqa: ARG002
+        exclusive: bool = False,
+        config: Config = None,
+        config_file: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if exclusive:
+            raise ValueError("a topic cannot be written to by one alone; leave exclusive=True to journals")
+        self._arguments = {
+            "create": create,
+            "partitions": partitions,
+            "replication_factor": replication_factor,
+            "transactional": transactional,
+            "compression": compression,
+            "segment_bytes": segment_bytes,
+            "roll": roll,
+            "retention": retention,
+            "config": config,
+            "config_file": config_file,
+        }
+        making = {
+            "partitions": partitions,
+            "replication_factor": replication_factor,
+            "create": create,
+            "config": topic_config(compression, segment_bytes, roll, retention),
+        }
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._failure: KafkaError | None = None
+        self._transactional = transactional
+        self._begun = False
+        with at_once():
+            self._partition = Partition(url, config, config_file, making)
+            self._rules = Rules(self._partition.cluster.config(self._partition.name))
+            self._producer: Producer | None = self._start(compression)
+
+    def _start(self, compression: str | None) -> Producer:
+        settings, limit = self._partition.settings, self._rules.limit_bytes
+        more: dict[str, Any] = {
+            "message_max_bytes": limit,
+            "batch_size": min(limit, int(settings.given.get("batch.size", 1_000_000))),
+        }
+        if compression is not None:
+            more["compression_type"] = compression
+        if self._transactional:
+            more |= {
+                "transactional_id": f"jlog.writer.{secrets.token_hex(16)}",
+                "transaction_timeout_ms": TRANSACTIONAL["transaction.timeout.ms"],
+            }
+        with told("the settings", settings):
+            producer = Producer({**settings.for_producer(**more), "on_delivery": self._delivered})
+            if self._transactional:
+                _until_done(producer.init_transactions, START_SECONDS)
+            # Or the first flush waits until the client asks for the partition's leader by itself, half a second later.
+            producer.list_topics(self._partition.name, ANSWER_SECONDS)
+        return producer
+
+    def __repr__(self) -> str:
+        return f"<jlog.kafka.TopicWriter {self._partition.url!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self._partition.url, self._arguments)
+
+    # --- Writing ----------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        value: Any,
+        /,
+        *,
+        key: Any = None,
+        headers: Iterable[tuple[str, Any]] | None = None,
+        timestamp_us: int | None = None,
+    ) -> None:
+        """Hands a record to the client, which sends it on. RecordTooLarge if the topic has no room for it."""
+        message = self._message(value, key, headers, timestamp_us)
+        with self._lock, at_once():
+            self._raise_if_failed()
+            self._produce(message)
+
+    def extend(
+        self,
+        values: Iterable[Any],
+        /,
+        keys: Iterable[Any] | None = None,
+        headers: Iterable[Iterable[tuple[str, Any]] | None] | None = None,
+        timestamps_us: Iterable[int | None] | None = None,
+        state: Mapping[bytes, Any] | None = None,
+    ) -> None:
+        """The same for many: all of them or none are handed to the client. With transactional=True they are one
+        transaction, which is committed when this returns. A topic has no state: ValueError."""
+        if state:
+            raise ValueError(
+                "a topic keeps no state; write it to a journal, or to a compacted topic of your own"
+            )
+        rows = list(values)
+        columns = [
+            [None] * len(rows) if column is None else list(column)
+            for column in (keys, headers, timestamps_us)
+        ]
+        if any(len(column) != len(rows) for column in columns):
+            lengths = ", ".join(str(len(column)) for column in (rows, *columns))
+            raise ValueError(f"columns of unequal length: {lengths}")
+        messages = [self._message(*row) for row in zip(rows, *columns, strict=True)]
+        with self._lock, at_once():
+            self._raise_if_failed()
+            if self._transactional:
+                self._commit()
+            for message in messages:
+                self._produce(message)
+            if self._transactional:
+                self._commit()
+
+    def extend_arrow(self, data: Any, /, *, state: Mapping[bytes, Any] | None = None) -> None:
+        """The same from pyarrow: an Array of values, or a RecordBatch with the columns of to_arrow()."""
+        if not hasattr(data, "schema"):
+            self.extend(data.to_pylist(), state=state)
+            return
+        found = {name: data.column(name).to_pylist() for name in data.schema.names}
+        times = found.get("timestamp")
+        self.extend(
+            found["value"],
+            found.get("key"),
+            [None if row is None else [(h["key"], h["value"]) for h in row] for row in found["headers"]]
+            if "headers" in found
+            else None,
+            None if times is None else [None if at is None else timestamp_us_of(at) for at in times],
+            state=state,
+        )
+
+    def _message(
+        self, value: Any, key: Any, headers: Iterable[tuple[str, Any]] | None, timestamp_us: int | None
+    ) -> tuple[Any, ...]:
+        self._check_open()
+        data, name = _bytes(value, "a value"), _bytes(key, "a key")
+        pairs = [(_header_name(h), _bytes(v, "a header's value")) for h, v in headers] if headers else []
+        size = len(data or b"") + bytes_beside(name, pairs)
+        if size > self._rules.limit_bytes:
+            raise RecordTooLarge(
+                f"{self._partition.url}: a record of {size} bytes, and the topic takes {self._rules.max_message_bytes} "
+                f"(max.message.bytes) with all that surrounds them"
+            )
+        time_ms = 0 if timestamp_us is None else milliseconds(timestamp_us)
+        return self._partition.name, data, name, self._partition.number, None, None, time_ms, pairs
+
+    def _produce(self, message: tuple[Any, ...]) -> None:
+        producer = self._open_producer()
+        with told("producing", self._partition.settings):
+            if self._transactional and not self._begun:
+                producer.begin_transaction()
+                self._begun = True
+            while True:
+                try:
+                    producer.produce(*message)
+                except BufferError:
+                    producer.poll(SLICE_SECONDS)
+                    self._raise_if_failed()
+                except KafkaException as error:
+                    if code_of(error) in REFUSED:
+                        raise RecordTooLarge(f"{self._partition.url}: {error.args[0].str()}") from None
+                    raise
+                else:
+                    break
+            producer.poll(0)
+
+    def flush(self) -> None:
+        """Returns when the brokers have all that was appended, or raises the first that failed: BrokerError."""
+        with self._lock:
+            producer = self._open_producer()
+            with at_once():
+                if self._transactional:
+                    self._commit()
+                with told("flushing", self._partition.settings):
+                    while producer.flush(SLICE_SECONDS):
+                        self._raise_if_failed()
+                self._raise_if_failed()
+                self._partition.check_same()
+
+    def sync(self) -> None:
+        """The same: what the brokers have acknowledged is as durable as they are set to make it."""
+        self.flush()
+
+    def roll(self) -> None:
+        """Does nothing: the segments are the brokers'."""
+        self._check_open()
+
+    def close(self) -> None:
+        """Flushes, and raises what failed; closed it is in either case. A second close does nothing."""
+        if self._producer is None:
+            return
+        try:
+            if self._pid == os.getpid():
+                self.flush()
+        finally:
+            self._producer = None
+
+    # --- What it is -------------------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """Its URL."""
+        return self._partition.url
+
+    @property
+    @at_once()
+    def next_sequence(self) -> int:
+        """The end of the partition now, as the brokers have it: what was not flushed is not counted."""
+        self._check_open()
+        return self._partition.end()
+
+    @property
+    def precommit(self) -> int:
+        """0: what is buffered here is buffered by the client, and lost with its process."""
+        self._check_open()
+        return 0
+
+    def __enter__(self) -> TopicWriter:  # noqa: PYI034
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- What goes wrong --------------------------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        if not self._begun:
+            return
+        self._begun = False
+        producer = self._open_producer()
+        try:
+            with told("committing a transaction", self._partition.settings):
+                _until_done(producer.commit_transaction, COMMIT_SECONDS)
+        except BaseException as error:
+            with suppress(KafkaException):  # then the brokers give it up by themselves
+                _until_done(producer.abort_transaction, ABORT_SECONDS)
+            if isinstance(error, JournalError):
+                self._raise_if_failed()
+            raise
+
+    def _delivered(self, error: KafkaError | None, _message: Any) -> None:
+        if error is not None and self._failure is None:
+            self._failure = error
+
+    def _raise_if_failed(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is None:
+            return
+        text = f"{self._partition.url}: a record was not taken: {failure.str()}"
+        if failure.code() == KafkaError._MSG_TIMED_OUT:
+            text += f": {self._partition.cluster.why_late(self._partition.name)}"
+        raise BrokerError(text, failure.code())
+
+    def _open_producer(self) -> Producer:
+        self._check_open()
+        assert self._producer is not None
+        return self._producer
+
+    def _check_open(self) -> None:
+        if self._producer is None:
+            raise JournalClosed(f"{self._partition.url}: this writer is closed; open a new one")
+        if self._pid != os.getpid():
+            raise JournalClosed(
+                f"{self._partition.url}: this writer belongs to the process that this one was forked from; open a new one"
+            )
+
+
+def _until_done(call: Callable[[float], Any], seconds: float) -> None:
+    """The client's calls may be repeated after a time-out and go on where they were."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            call(SLICE_SECONDS)
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > until:
+                raise
+        else:
+            return
+
+
+def _bytes(value: Any, what: str) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        raise TypeError(f"{what} is bytes, not str; encode it")
+    try:
+        return memoryview(value).tobytes()
+    except TypeError:
+        raise TypeError(f"{what} is bytes or None, not {type(value).__name__}") from None
+
+
+def _header_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"a header's name is str, not {type(name).__name__}")
+    return name
+
+
+def _reopened(url: str, arguments: dict[str, Any]) -> TopicWriter:
+    return TopicWriter(url, **arguments)
+
+
+def open_writer(url: str, **options: Any) -> TopicWriter:
+    """A TopicWriter to the partition at `url`, with its options."""
+    return TopicWriter(url, **options)

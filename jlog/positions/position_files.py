@@ -1,0 +1,254 @@
+"""Subscribers and checkpoints: durable positions, a file each."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+from jlog._core.format import dual_slot
+from jlog._core.recover.recovery import sync_directory
+from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
+from jlog.errors import CheckpointNotFound, CorruptJournal, JournalLocked, SubscriberBusy, SubscriberNotFound
+from jlog.positions.names import check_name, is_name
+from jlog.storage.meta import Meta
+from jlog.system.files import Directory
+
+SUBSCRIBER = "subscriber"
+CHECKPOINT = "checkpoint"
+
+
+@contextmanager
+def table_locked(path: str, deadline: Deadline = NEVER) -> Iterator[None]:
+    """While a position is made, removed or moved backward, and while segments are removed. JournalLocked where another
+    process does one of these until the deadline."""
+    lock_file = LockFile(os.path.join(path, "lock"))
+    try:
+        if not lock_file.acquire(RANGES["table"], timeout=deadline.left()):
+            raise JournalLocked(
+                f"{path}: its table of subscribers was being changed, or its segments removed, by another process for the "
+                "whole lock_timeout; try again; that one may be stopped: continue or end it"
+            )
+        yield
+    finally:
+        lock_file.close()  # and with it the lock
+
+
+DEAD_AFTER = timedelta(days=1)  # over a night without work nobody is called dead
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a subscriber or a checkpoint stands."""
+
+    sequence: int
+    lag: int
+    busy: bool = False  # a Reader has the subscriber's name
+    moved_us: int = 0  # clock when it was last moved, microseconds since 1970; 0: not known
+    damaged: bool = False  # its file cannot be read: until it is set again it holds everything back
+    idle_seconds: float = 0.0  # since it was last moved
+    held_bytes: int = (
+        0  # content of the sealed segments that it has not passed, and that retention keeps for it
+    )
+    expired: bool = (
+        False  # a subscriber that has not committed for subscriber_max_age: it holds nothing back any more
+    )
+
+    @property
+    def moved(self) -> datetime | None:
+        """When it was last moved: for a subscriber, its last commit. None where that is not known."""
+        return _EPOCH + timedelta(microseconds=self.moved_us) if self.moved_us else None
+
+    @property
+    def dead(self) -> bool:
+        """Whether nobody reads, though there are records, and nobody has committed for DEAD_AFTER, a day."""
+        return not self.busy and self.lag > 0 and self.idle_seconds >= DEAD_AFTER.total_seconds()
+
+
+def _open(path: str, kind: str, name: str) -> tuple[LockFile, OSError | None]:
+    """For reading alone where more is not allowed, with the error that says so. FileNotFoundError where it is not there."""
+    file, refused = path_of(path, kind, name), None
+    with Directory(path, f"{kind}s") as directory:
+        try:
+            opened = LockFile(file)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM):
+                raise
+            opened, refused = LockFile(file, writable=False), error
+        try:
+            # A link may have taken the directory's place in between.
+            named = os.stat(name, dir_fd=directory.fd, follow_symlinks=False)
+            if not os.path.samestat(os.fstat(opened.fileno()), named):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file)
+        except BaseException:
+            opened.close()
+            raise
+        return opened, refused
+
+
+class PositionFile:
+    """One subscriber's or checkpoint's file, open. Its name is ours while `held`."""
+
+    def __init__(self, path: str, meta: Meta, kind: str, name: str) -> None:
+        check_name(name, kind)
+        self.kind = kind
+        self.name = name
+        self.path = path_of(path, kind, name)
+        self._meta = meta
+        try:
+            self._file, self._refused = _open(path, kind, name)
+        except FileNotFoundError:
+            raise not_found(path, kind, name) from None
+
+    def hold(self) -> bool:
+        """Takes the name, which the kernel gives back when this process dies. False where another has it."""
+        if self._refused is not None:
+            raise self._refused
+        return self._file.acquire(0, timeout=0)
+
+    @property
+    def is_held_elsewhere(self) -> bool:
+        return self._file.is_held(0)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the name still stands for this file: it may have been removed, and made again."""
+        try:
+            named, ours = os.stat(self.path), os.fstat(self._file.fileno())
+        except FileNotFoundError:
+            return False
+        return (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino)
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def read(self) -> int:
+        return self.read_all().sequence
+
+    def read_all(self) -> dual_slot.Position:
+        return dual_slot.read_position(self._file, self._meta.uuid, self.path)
+
+    def write(self, sequence: int) -> None:
+        """Survives the death of the process; a power loss only after sync()."""
+        dual_slot.write_position(self._file, self._meta.uuid, self._meta.epoch, sequence, self.path)
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def path_of(path: str, kind: str, name: str) -> str:
+    return os.path.join(path, f"{kind}s", name)
+
+
+def not_found(path: str, kind: str, name: str) -> LookupError:
+    there = ", ".join(names(path, kind)) or "none"
+    error = SubscriberNotFound if kind == SUBSCRIBER else CheckpointNotFound
+    return error(f"{path} has no {kind} {name!r}; there: {there}")
+
+
+def names(path: str, kind: str) -> list[str]:
+    """Of all subscribers or checkpoints, sorted."""
+    try:
+        with Directory(path, f"{kind}s") as directory:
+            found = directory.names()
+    except FileNotFoundError:
+        return []
+    return sorted(name for name in found if is_name(name))
+
+
+def exists(path: str, kind: str, name: str) -> bool:
+    return os.path.exists(path_of(path, kind, name))
+
+
+def make(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
+    """A new position file, durable, as a whole. Under the table's lock."""
+    temporary = f".{os.getpid()}.new"
+    with Directory(path, f"{kind}s") as directory, directory.made(check_name(name, kind), temporary) as fd:
+        dual_slot.write_position(fd, meta.uuid, meta.epoch, sequence, os.path.join(directory.path, temporary))
+    sync_directory(directory.path)
+
+
+def put(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
+    """Makes it or moves it, durably. Under the table's lock."""
+    if not exists(path, kind, name):
+        make(path, meta, kind, name, sequence)
+        return
+    file = PositionFile(path, meta, kind, name)
+    try:
+        file.write(sequence)
+        file.sync()
+    finally:
+        file.close()
+
+
+def hold(path: str, meta: Meta, name: str) -> PositionFile:
+    """The subscriber's file with its name held. SubscriberBusy where another Reader has it."""
+    while True:
+        file = PositionFile(path, meta, SUBSCRIBER, name)
+        if not file.hold():
+            file.close()
+            raise SubscriberBusy(
+                f"{path}: subscriber {name!r} is read by another Reader, which has its name alone until it closes or dies"
+            )
+        if file.is_current:
+            return file
+        file.close()
+
+
+def remove(path: str, kind: str, name: str) -> None:
+    """Under the table's lock, a subscriber's name held."""
+    try:
+        with Directory(path, f"{kind}s") as directory:
+            os.unlink(check_name(name, kind), dir_fd=directory.fd)
+    except FileNotFoundError:
+        raise not_found(path, kind, name) from None
+
+
+def standing(path: str, meta: Meta, kind: str) -> list[tuple[str, dual_slot.Position | None]]:
+    """(name, where it stands) of every subscriber or checkpoint; None for one that cannot be read."""
+    found: list[tuple[str, dual_slot.Position | None]] = []
+    for name in names(path, kind):
+        try:
+            file = PositionFile(path, meta, kind, name)
+        except LookupError:
+            continue  # removed in this moment
+        except CorruptJournal:
+            found.append((name, None))
+            continue
+        try:
+            found.append((name, file.read_all()))
+        except CorruptJournal:
+            found.append((name, None))
+        finally:
+            file.close()
+    return found
+
+
+def is_held(path: str, meta: Meta, name: str) -> bool:
+    """Whether a Reader has the subscriber's name."""
+    try:
+        file = PositionFile(path, meta, SUBSCRIBER, name)
+    except (LookupError, CorruptJournal):
+        return False
+    try:
+        return file.is_held_elsewhere
+    finally:
+        file.close()
+
+
+def sync_all(path: str, meta: Meta) -> None:
+    """Where everybody stands is durable on return. Under the table's lock."""
+    for kind in (SUBSCRIBER, CHECKPOINT):
+        for name in names(path, kind):
+            file = PositionFile(path, meta, kind, name)
+            try:
+                file.sync()
+            finally:
+                file.close()

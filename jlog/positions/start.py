@@ -1,0 +1,108 @@
+"""What "begin", "end", a sequence, a time or a checkpoint's name means as a sequence."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from datetime import datetime
+
+from jlog._core.read.cursor import Cursor
+from jlog._core.read.end import JournalEnd
+from jlog._core.segments.index import build_index, load_index, points_at_block
+from jlog._core.segments.segment import list_segments
+from jlog.errors import JournalError, PositionLost
+from jlog.positions.names import Start, timestamp_us_of
+from jlog.positions.position_files import CHECKPOINT, PositionFile
+from jlog.storage.meta import Meta
+
+
+def find_start(path: str, meta: Meta, cursor: Cursor, start: Start, *, checkpoints: bool = True) -> int:
+    """ValueError for what is no position, or one behind the end; CheckpointNotFound for a name that is not there."""
+    if isinstance(start, bool) or not isinstance(start, (str, int, datetime)):
+        raise TypeError(
+            f"a position is 'begin', 'end', a sequence, an aware datetime or a checkpoint's name, not {start!r}"
+        )
+    if start == "begin":
+        return int(cursor.first_sequence)
+    if start == "end":
+        return int(cursor.next_sequence)
+    if isinstance(start, datetime):
+        return find_time(path, meta, timestamp_us_of(start), cursor.durable_only)
+    if isinstance(start, str):
+        if not checkpoints:
+            raise ValueError(f"seek goes to 'begin', 'end', a sequence or an aware datetime, not {start!r}; rewind() goes to "
+                             "a checkpoint")  # fmt: skip
+        file = PositionFile(path, meta, CHECKPOINT, start)
+        try:
+            return _before_end(path, cursor, f"checkpoint {start!r}", file.read())
+        finally:
+            file.close()
+    if start < 0:
+        raise ValueError(f"a sequence is 0 or more, not {start}")
+    end = int(cursor.next_sequence)
+    if start > end:
+        raise ValueError(f"{path} ends at sequence {end}; {start} lies behind it")
+    return start
+
+
+def outlives_its_records(path: str, meta: Meta, sequence: int, next_sequence: int) -> bool:
+    """Whether a power loss may have kept a position at this sequence and not the records before it: the journal ends at
+    `next_sequence` now, and was not closed there. The next writer gives out numbers behind all that may have been, so that
+    nothing is passed over."""
+    end = JournalEnd(path, meta.uuid)
+    end.refresh()
+    bounds = end.bounds_file.read()
+    was_closed_here = bounds.closed is not None and bounds.closed[2] == next_sequence
+    return not end.live and not was_closed_here and sequence <= bounds.lease_limit
+
+
+def _before_end(path: str, cursor: Cursor, what: str, sequence: int) -> int:
+    if sequence > cursor.next_sequence:
+        raise JournalError(
+            f"{path}: {what} stands at {sequence}, behind the journal's end: the journal was replaced by an older one; "
+            "`jlogtool checkpoint set` moves it"
+        )
+    return sequence
+
+
+def find_time(path: str, meta: Meta, timestamp_us: int, durable_only: bool = False) -> int:
+    """The first record at or after this time, the end where all are earlier: by the indexes' running maximum, then in the
+    block itself."""
+    cursor = Cursor(path, meta.uuid, durable_only=durable_only)
+    try:
+        while True:
+            first = cursor.first_sequence
+            try:
+                cursor.seek(_before(path, meta, cursor, timestamp_us))
+                return _first_at(cursor, timestamp_us)
+            except (FileNotFoundError, PositionLost):
+                if cursor.first_sequence == first:
+                    raise  # else it was cleaned in this moment
+    finally:
+        cursor.close()
+
+
+def _first_at(cursor: Cursor, timestamp_us: int) -> int:
+    """From the position on."""
+    while True:
+        batch = cursor.read(4096, 4 << 20)
+        if not len(batch):
+            return int(cursor.position)
+        for record in batch:
+            if record.timestamp_us >= timestamp_us:
+                return int(record.sequence)
+
+
+def _before(path: str, meta: Meta, cursor: Cursor, timestamp_us: int) -> int:
+    """A sequence before which every record is earlier, near the first that is not."""
+    open_segment, open_offset, open_sequence = cursor.end_place
+    first = int(cursor.first_sequence)
+    segments = [name for name in list_segments(path) if name <= open_segment]
+    for segment in segments[max(0, bisect_right(segments, first) - 1) :]:  # what lies before is being removed
+        end_offset = open_offset if segment == open_segment else 1 << 62
+        index = load_index(path, segment, meta.uuid, end_offset)
+        entry = index.locate_time(timestamp_us)
+        if entry is not None and not points_at_block(path, segment, meta.uuid, entry[0], entry[1]):
+            entry = build_index(path, segment, meta.uuid, end_offset).locate_time(timestamp_us)
+        if entry is not None:
+            return max(first, int(entry[0]))
+    return max(first, int(open_sequence))

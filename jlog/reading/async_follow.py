@@ -1,0 +1,63 @@
+"""Following a journal in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+from jlog._core.read.cursor import Cursor
+from jlog._core.read.follow import Following
+from jlog._core.records.record import Record
+from jlog.reading.event_loops import Waiter, Waiting
+from jlog.reading.pace import Pace
+
+TURN_SECONDS = 0.002  # of records that are there already, before other tasks get their turn
+SLEEP_SECONDS = 1.0  # at most, until a record is due: then a closed reader is noticed
+
+
+class AsyncFollowing(AsyncIterator[Record]):
+    """What Reader.follow_async() gives. It lives through an error, and through a cancelled step, from which no record is
+    lost: the next step goes on."""
+
+    def __init__(
+        self, cursor: Cursor, timeout: float | None, pace: Pace | None, waiters: set[Waiter]
+    ) -> None:
+        self._waiting = Waiting(cursor, waiters)
+        self._following = Following(cursor, None, pace)
+        self._timeout = timeout
+        self._ended = False
+        self._turn_ends = 0.0
+
+    def __aiter__(self) -> AsyncFollowing:
+        return self
+
+    async def __anext__(self) -> Record:
+        if time.monotonic() >= self._turn_ends:
+            await self._begin_turn(0)
+        deadline = None
+        while not self._ended:
+            record, seconds = self._following.step()
+            if record is not None:
+                return record
+            if seconds > 0:
+                deadline = None
+                await self._begin_turn(min(seconds, SLEEP_SECONDS))
+            else:
+                if deadline is None and self._timeout is not None:
+                    deadline = time.monotonic() + self._timeout
+                self._ended = not await self._waiting.wait(deadline)
+                self._turn_ends = time.monotonic() + TURN_SECONDS
+        raise StopAsyncIteration
+
+    async def _begin_turn(self, after_seconds: float) -> None:
+        await asyncio.sleep(after_seconds)
+        self._turn_ends = time.monotonic() + TURN_SECONDS
+
+    async def aclose(self) -> None:
+        """Ends it. Nothing is left behind without this either."""
+        self._ended = True
+        self._waiting.give_up()
+
+    def __del__(self) -> None:
+        self._waiting.give_up()

@@ -1,0 +1,217 @@
+"""Waits for many journals on behalf of event loops, with one thread of the process that is there while anybody waits.
+
+A coroutine that has nothing to read says so, looks once more, and then sleeps in its event loop. The thread sleeps in the
+kernel until a writer publishes in one of the journals, and wakes the loops. Once a second it looks at each journal itself,
+for a writer may die between publishing and waking; a journal whose writers cannot wake us, since this process may not
+write there or nobody has it open, is looked at every 1 to 50 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+import time
+from collections.abc import Iterable
+
+from jlog._core.read.cursor import Cursor
+from jlog._core.read.waiting import JOURNALS_MAX, Bell, WatchedJournal, wait_for_change
+from jlog._core.system.lock import current_process_token
+
+TICK_SECONDS = 1.0
+POLL_MIN_SECONDS = 0.001
+POLL_MAX_SECONDS = 0.05
+
+
+class Waiter:
+    """One sleep of a coroutine in its event loop."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[None] = self.loop.create_future()
+
+    async def sleep(self, seconds: float | None) -> None:
+        """Until it is woken, or so long."""
+        timer = None if seconds is None else self.loop.call_later(seconds, self.wake)
+        try:
+            await self._future
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def wake(self) -> None:
+        """In the loop's own thread."""
+        if not self._future.done():
+            self._future.set_result(None)
+
+
+def wake_all(waiters: Iterable[Waiter]) -> None:
+    """In any thread."""
+    loops: dict[asyncio.AbstractEventLoop, list[Waiter]] = {}
+    for waiter in waiters:
+        loops.setdefault(waiter.loop, []).append(waiter)
+    for loop, its_waiters in loops.items():
+        try:
+            loop.call_soon_threadsafe(_wake, its_waiters)
+        except RuntimeError:
+            continue  # closed, though coroutines still waited in it
+
+
+def _wake(waiters: list[Waiter]) -> None:
+    for waiter in waiters:
+        waiter.wake()
+
+
+class Watch:
+    """The journals that one thread waits for: as many as the kernel takes in one call."""
+
+    def __init__(self, watches: Watches) -> None:
+        self.journals: dict[tuple[str, int, int], WatchedJournal] = {}
+        self.bell = Bell()
+        self.thread = threading.Thread(target=self._run, name="jlog-watch", daemon=True)
+        self._watches = watches
+
+    def _run(self) -> None:
+        try:
+            self._wait()
+        finally:
+            wake_all(self._watches.end(self))
+
+    def _wait(self) -> None:
+        changed: list[WatchedJournal] = []
+        poll, tick = POLL_MIN_SECONDS, time.monotonic() + TICK_SECONDS
+        while True:
+            rings = self.bell.rings
+            journals = self._watches.awaited(self, changed)
+            if not journals:
+                return
+            look_at = [journal for journal in journals if not journal.asked]
+            changed = wait_for_change(journals, self.bell, rings, poll if look_at else TICK_SECONDS, poll)
+            if time.monotonic() >= tick:
+                look_at, tick = journals, time.monotonic() + TICK_SECONDS
+            changed += [journal for journal in look_at if journal.has_changed() and journal not in changed]
+            changed = [journal for journal in changed if journal.waiters]
+            wake_all(waiter for journal in changed for waiter in list(journal.waiters))
+            quiet = not changed and self.bell.rings == rings
+            poll = min(poll * 2, POLL_MAX_SECONDS) if quiet else POLL_MIN_SECONDS
+
+
+class Watches:
+    """All of this process."""
+
+    def __init__(self) -> None:
+        self.token = current_process_token()
+        self._lock = threading.Lock()
+        self._watches: list[Watch] = []
+        self._stopped = False
+        atexit.register(self._stop)
+
+    def expect(self, cursor: Cursor, waiter: Waiter) -> tuple[Watch, WatchedJournal]:
+        """The waiter is woken by what is published from now on."""
+        key = WatchedJournal.key(cursor)
+        with self._lock:
+            watch = self._watch_of(key)
+            journal = watch.journals.get(key)
+            is_new = journal is None
+            if journal is None:
+                journal = watch.journals[key] = WatchedJournal(cursor)
+            journal.waiters.add(waiter)
+        journal.ask(cursor)
+        if is_new or not journal.asked:
+            watch.bell.ring()
+        return watch, journal
+
+    def _watch_of(self, key: tuple[str, int, int]) -> Watch:
+        for watch in self._watches:
+            if key in watch.journals:
+                return watch
+        for watch in self._watches:
+            if len(watch.journals) < JOURNALS_MAX:
+                return watch
+        watch = Watch(self)
+        watch.thread.start()
+        self._watches.append(watch)
+        return watch
+
+    def awaited(self, watch: Watch, woken: list[WatchedJournal]) -> list[WatchedJournal]:
+        """Its journals. Those that nobody waits for, or only in a loop that was closed, are dropped, but for those whose
+        waiters have just been woken: they are soon back. Without any it ends."""
+        with self._lock:
+            for key, journal in list(watch.journals.items()):
+                closed = [waiter for waiter in list(journal.waiters) if waiter.loop.is_closed()]
+                journal.waiters.difference_update(closed)
+                if not journal.waiters and journal not in woken:
+                    del watch.journals[key]
+            if self._stopped:
+                watch.journals.clear()
+            if not watch.journals:
+                self._watches.remove(watch)
+            return list(watch.journals.values())
+
+    def end(self, watch: Watch) -> list[Waiter]:
+        """Whoever waits still, where it ends by an error: each comes back, and has another thread or the same error."""
+        with self._lock:
+            if watch in self._watches:
+                self._watches.remove(watch)
+            return [waiter for journal in watch.journals.values() for waiter in list(journal.waiters)]
+
+    def _stop(self) -> None:
+        """Before the interpreter is taken down under the threads."""
+        if self.token != current_process_token():
+            return  # the parent's
+        self._stopped = True
+        for watch in list(self._watches):
+            watch.bell.ring()
+            watch.thread.join()
+
+
+_watches: Watches | None = None
+
+
+def watches() -> Watches:
+    global _watches  # noqa: PLW0603 - of the process, as the kernel's waiting is
+    if _watches is None or _watches.token != current_process_token():
+        _watches = Watches()
+    return _watches
+
+
+class Waiting:
+    """A reader's waiting for records, in coroutines. `waiters`: whom to wake when the reader is closed."""
+
+    def __init__(self, cursor: Cursor, waiters: set[Waiter]) -> None:
+        self._cursor = cursor
+        self._waiters = waiters
+        self._watch: Watch | None = None
+
+    async def wait(self, deadline: float | None) -> bool:
+        """Until there is something to read, or time.monotonic() has reached the deadline: then False."""
+        found = False
+        try:
+            while not (found := self._cursor.look()) and await self._sleep(deadline):
+                pass
+            return found
+        finally:
+            if not found:
+                self.give_up()
+
+    async def _sleep(self, deadline: float | None) -> bool:
+        """Whether there is a reason to look again."""
+        waiter = Waiter()
+        self._watch, journal = watches().expect(self._cursor, waiter)
+        self._waiters.add(waiter)
+        try:
+            if self._cursor.look():
+                return True
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            await waiter.sleep(left)
+            return True
+        finally:
+            journal.waiters.discard(waiter)
+            self._waiters.discard(waiter)
+
+    def give_up(self) -> None:
+        """The thread need not stay for this one. Takes no lock: the garbage collector may call this at any time."""
+        if self._watch is not None:
+            self._watch.bell.ring()

@@ -1,0 +1,130 @@
+"""What becomes of a batch of the pipeline: records with their fields, what is wrong, and counts of windows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from jlog.spark.parquet.lake import Files, Lake, Output
+from jlog.spark.parquet.parsing import ERROR, NONE, RECORD
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from jlog.spark.parquet.plan import Plan
+
+BAD = ("error", "sequence", "timestamp", "key", "value", "headers", "journal", "date")
+
+
+class Loading:
+    """Records to the destination; those that could not be parsed, as they are, to the quarantine."""
+
+    def __init__(self, spark: SparkSession, plan: Plan) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._files = Files(spark)
+        self._fields_path = f"{plan.checkpoint}/fields.json"
+        self._fields: StructType | None = None
+        self.lake = Lake(spark, f"{plan.checkpoint}/batches")
+
+    def outputs(self, batch: DataFrame) -> Iterator[Output]:
+        plan = self._plan
+        parsed = self.parsed(batch, self._fields_of(batch))
+        if plan.parser.kind == NONE:
+            yield Output(parsed.drop(ERROR), plan.dest, self._partitions(parsed))
+            return
+        seen = Observation()
+        observed = parsed.observe(seen, f.count(ERROR).alias("bad"))
+        good = observed.where(f.col(ERROR).isNull()).drop(ERROR)
+        if not plan.parser.keep_value:
+            good = good.drop("value")
+        yield Output(good, plan.dest, self._partitions(good))
+        if seen.get["bad"]:  # mostly there are none, and what was read is not read again
+            yield Output(parsed.where(f.col(ERROR).isNotNull()).select(*BAD), plan.quarantine, ["date"])
+
+    def parsed(self, frame: DataFrame, fields: StructType) -> DataFrame:
+        found = self._plan.parser.parse(frame, fields)
+        found = found.withColumn("date", f.to_date("timestamp"))
+        if "hour" in self._plan.partition_by:
+            found = found.withColumn("hour", f.hour("timestamp"))
+        return found
+
+    def _partitions(self, frame: DataFrame) -> list[str]:
+        for name in self._plan.partition_by:
+            if name not in frame.columns:
+                raise ValueError(
+                    f"there is no column {name} to partition by; there are {', '.join(frame.columns)}, hour"
+                )
+        return list(self._plan.partition_by)
+
+    # --- Which fields there are ---------------------------------------------------------------------------------------
+
+    def _fields_of(self, frame: DataFrame) -> StructType:
+        """Those that are told; else as the first records had them, ever after."""
+        if self._fields is None:
+            self._fields = self._known_fields()
+        if self._fields is not None:
+            return self._fields
+        found = self._plan.parser.infer(self._spark, frame)
+        if found.fields:
+            self._files.write(self._fields_path, found.json())
+            self._fields = found
+        return found
+
+    def _known_fields(self) -> StructType | None:
+        if self._plan.schema is not None:
+            told = StructType.fromDDL(self._plan.schema)
+            if not isinstance(told, StructType):
+                raise ValueError(
+                    f"the schema {self._plan.schema!r} names no fields; write 'level string, ms double'"
+                )
+            return told
+        if not self._plan.parser.needs_sample:
+            return self._plan.parser.fields()
+        text = self._files.read(self._fields_path)
+        return None if text is None else StructType.fromJson(json.loads(text))
+
+    def fields_before(self, names: tuple[str, ...]) -> StructType:
+        """What is known before the first record comes. ValueError where one of these names may be a field, and is not."""
+        found = self._known_fields()
+        if found is None and set(names) - {*RECORD, "date", "hour"}:
+            raise ValueError(
+                "--count-by with a field needs --schema, which says what fields there are before the first record comes"
+            )
+        return found or StructType()
+
+
+class Counting:
+    """Records by windows of time: a count is written once, when no more can come to it."""
+
+    def __init__(self, spark: SparkSession, plan: Plan, loading: Loading) -> None:
+        assert plan.windows is not None
+        self._windows = plan.windows
+        self._loading = loading
+        self.lake = Lake(spark, f"{plan.checkpoint}/window-batches")
+
+    def counted(self, stream: DataFrame) -> DataFrame:
+        windows = self._windows
+        parsed = self._loading.parsed(stream, self._loading.fields_before(windows.by))
+        if "hour" in windows.by and "hour" not in parsed.columns:
+            parsed = parsed.withColumn("hour", f.hour("timestamp"))
+        for name in windows.by:
+            if name not in parsed.columns:
+                raise ValueError(
+                    f"there is no column {name} to count by; there are {', '.join(parsed.columns)}"
+                )
+        good = parsed.where(f.col(ERROR).isNull())
+        late = good.withWatermark("timestamp", f"{round(windows.watermark_seconds * 1000)} milliseconds")
+        window = f.window("timestamp", f"{round(windows.seconds * 1000)} milliseconds")
+        counts = late.groupBy(window.alias("window"), *windows.by).agg(f.count(f.lit(1)).alias("count"))
+        return counts.select(
+            f.col("window.start").alias("start"), f.col("window.end").alias("end"), *windows.by, "count"
+        )
+
+    def outputs(self, batch: DataFrame) -> Iterator[Output]:
+        yield Output(batch.withColumn("date", f.to_date("start")), self._windows.directory, ["date"])

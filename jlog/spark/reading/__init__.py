@@ -1,0 +1,1 @@
+"""The source: journals as batches and as streams."""

@@ -1,0 +1,68 @@
+"""Reading a journal as it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from jlog.spark.reading.columns import Columns
+from jlog.spark.reading.filters import Bounds
+from jlog.spark.reading.journals import Source, check_names, place_of, sources_of
+from jlog.spark.reading.options import EARLIEST, LATEST, Options, parse
+from jlog.spark.reading.plan import Partition, Piece, Range, partitions_of, pieces_of
+from jlog.spark.reading.scan import read_partition
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql.types import StructType
+
+
+def batch_reader(schema: StructType, given: Mapping[str, str]) -> DataSourceReader:
+    """Spark refuses every query of a reader that knows filters while its setting for them is off, which is its default."""
+    options = parse(given)
+    return (FilteringReader if options.pushdown else BatchReader)(schema, options)
+
+
+class BatchReader(DataSourceReader):
+    """From the starting to the ending places, as they are when the query is planned."""
+
+    def __init__(self, schema: StructType, options: Options) -> None:
+        self._options = options
+        self._columns = Columns(schema)
+        self._bounds = Bounds()
+
+    def partitions(self) -> list[Partition]:
+        sources = sources_of(self._options)
+        for places in (self._options.start, self._options.end):
+            check_names(places, sources)
+        pieces: list[Piece] = []
+        for source in sources.values():
+            wanted = self._range_of(source)
+            if wanted.start < wanted.end:
+                pieces += pieces_of(wanted, source.segments_between(wanted.start, wanted.end))
+        return partitions_of(pieces, self._options)
+
+    def _range_of(self, source: Source) -> Range:
+        options = self._options
+        end = source.find(place_of(options.end, source.name, LATEST), durable=options.durable)
+        start = source.find(place_of(options.start, source.name, EARLIEST), durable=options.durable)
+        start = source.kept_from(start, fail_on_data_loss=options.fail_on_data_loss)
+        return self._bounds.narrowed(Range(source, start, end))
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        for batch in read_partition(partition, self._columns, self._options):
+            yield self._bounds.among(batch)
+
+
+class FilteringReader(BatchReader):
+    """Leaves out what filters on `sequence`, `timestamp` and `journal` do not want. Spark looks at what comes once more.
+
+    Spark (as of 4.3) keeps the plan of the frame's last query that had filters, and reads by it in the others of the same
+    frame too: hence this is for frames of which one query is made, and only for who asks for it."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        for one in filters:
+            self._bounds.add(one)
+        return filters

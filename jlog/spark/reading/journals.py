@@ -1,0 +1,193 @@
+"""Which journals are read, and where each begins and ends."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import jlog
+from jlog.archive import Archive, ArchivedSegment, archive_of, segments
+from jlog.errors import JournalNotFound, PositionLost
+from jlog.spark.reading.options import EARLIEST, LATEST, Options, Place, Places
+from jlog.storage.meta import read_meta
+from jlog.storage.segments import Segment, segments_now
+from jlog.system.filesystem import is_url, path_of_file
+
+
+@dataclass(frozen=True)
+class Source:
+    """One journal, or an archive alone, under the name that its column `journal` and the offsets have: its path, or below a
+    root the path from there."""
+
+    name: str
+    path: str
+    archive: bool | str = False  # what a Reader is opened with
+
+    @property
+    def is_archive(self) -> bool:
+        return is_url(self.path)
+
+    def reader(self, sequence: int) -> jlog.Reader:
+        """Of what begins with this sequence."""
+        return jlog.Reader(self.path, start=sequence, archive=self.archive)
+
+    def kept_from(self, sequence: int, *, fail_on_data_loss: bool) -> int:
+        """This sequence, or the first that is left where retention has removed it; PositionLost then, if that is to fail."""
+        if not self.is_archive and jlog.Journal(self.path).first_sequence <= sequence:
+            return sequence  # without a look at the archive
+        first = self.first_sequence()
+        if sequence < first and fail_on_data_loss:
+            raise lost(self, sequence, first)
+        return max(sequence, first)
+
+    def first_sequence(self) -> int:
+        if self.is_archive:
+            return Archive(self.path).first_sequence
+        # The living journal is asked first: what goes after this is archived before it goes.
+        first = jlog.Journal(self.path).first_sequence
+        archive = archive_of(self.path, self.archive) if self.archive else None
+        try:
+            return first if archive is None else archive.first_sequence
+        except JournalNotFound:
+            return first  # it is empty yet
+
+    def next_sequence(self, *, durable: bool = False) -> int:
+        """durable: the end of what is synced, which is all of it where the journal may be written to."""
+        if self.is_archive:
+            return Archive(self.path).next_sequence
+        if not durable:
+            return jlog.Journal(self.path).next_sequence
+        if os.access(os.path.join(self.path, "precommit"), os.W_OK):
+            with jlog.Reader(self.path, start="end") as reader:
+                reader.sync()
+                return reader.position
+        with jlog.Reader(self.path, start="end", durable_only=True) as reader:
+            return reader.position
+
+    def find(self, place: Place, *, durable: bool = False) -> int:
+        """The sequence that is meant. PositionLost where retention has removed it, ValueError where it lies behind the
+        end."""
+        if place == EARLIEST:
+            return self.first_sequence()
+        end = self.next_sequence(durable=durable)
+        if place == LATEST:
+            return end
+        if isinstance(place, datetime):
+            with jlog.Reader(self.path, archive=self.archive) as reader:
+                reader.seek(place)
+                return min(end, reader.position)
+        assert isinstance(place, int)
+        if place > end:
+            raise ValueError(f"{self.path} ends at sequence {end}; {place} lies behind it")
+        return place
+
+    def segments_between(self, sequence: int, end: int) -> list[Segment | ArchivedSegment]:
+        """Those with this sequence and what follows up to `end`, oldest first."""
+        if self.is_archive:
+            return [segment for segment in Archive(self.path).segments() if segment.end_sequence > sequence]
+        live = segments_now(self.path, read_meta(self.path), sequence, end)
+        if live[0].first_sequence <= sequence or not self.archive:
+            return [*live]
+        return [segment for segment in segments(self.path, self.archive) if segment.end_sequence > sequence]
+
+
+def sources_of(options: Options) -> dict[str, Source]:
+    """By name. JournalNotFound, with what there is, where nothing is meant."""
+    found: dict[str, Source] = {}
+    for name, path in _named(options):
+        if name in found:
+            raise ValueError(f"{name} is named twice")
+        found[name] = _source(name, path, options.archive)
+    if not found:
+        assert options.pattern is not None
+        raise JournalNotFound(
+            f"no journal below {', '.join(options.paths)} has a path that {options.pattern.pattern!r}, a regular expression, "
+            f"matches as a whole; {_what_is_below(options.paths[0])}",
+            options.paths[0],
+        )
+    return found
+
+
+def _named(options: Options) -> Iterator[tuple[str, str]]:
+    for given in options.paths:
+        root = _local(given)
+        if not options.journals and options.pattern is None:
+            yield root, root
+        for name in options.journals:
+            yield (name if len(options.paths) == 1 else os.path.join(root, name)), os.path.join(root, name)
+        if options.pattern is not None:
+            for path in journals_below(root):
+                name = os.path.relpath(path, root)
+                if options.pattern.fullmatch(name):
+                    yield (name if len(options.paths) == 1 else path), path
+
+
+def _local(path: str) -> str:
+    """A file: URL may name a journal as well as an archive."""
+    if path.lower().startswith("file:"):
+        found = os.path.abspath(path_of_file(path, path[len("file:") :]))
+        return path if "://" in path and not _is_journal(found) else found
+    return path if is_url(path) else os.path.abspath(path)
+
+
+def _is_journal(path: str) -> bool:
+    return os.path.exists(os.path.join(path, "journal.meta"))
+
+
+def _source(name: str, path: str, archive: bool | str) -> Source:
+    if is_url(path):
+        return Source(name, path)
+    if not _is_journal(path):
+        raise JournalNotFound(
+            f"there is no journal at {path} on {socket.gethostname()}, where Spark's driver runs; {_what_is_below(path)}",
+            path,
+        )
+    known = archive if archive is not True else archive_of(path, True) is not None
+    return Source(name, path, known)
+
+
+def _what_is_below(path: str) -> str:
+    if not os.path.isdir(path):
+        return "there is no such directory"
+    names = [
+        os.path.relpath(journal, path) for journal, _ in zip(journals_below(path), range(6), strict=False)
+    ]
+    if not names:
+        return "there is none below it either"
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return f"below it are {shown}: name them with the option journals or journalPattern"
+
+
+def journals_below(root: str) -> Iterator[str]:
+    """Their directories, in order."""
+    for folder, below, names in os.walk(root):
+        if "journal.meta" in names:
+            below.clear()
+            yield folder
+        below.sort()
+
+
+def place_of(places: Places | None, name: str, default: Place) -> Place:
+    if isinstance(places, dict):
+        return places.get(name, default)
+    return default if places is None else places
+
+
+def check_names(places: Places | None, sources: Mapping[str, Source]) -> None:
+    """ValueError where the JSON of a starting or ending place names a journal that is not read."""
+    unknown = sorted(set(places) - set(sources)) if isinstance(places, dict) else []
+    if unknown:
+        raise ValueError(
+            f"a place is given for {', '.join(unknown)}, which is not read; what is read: {', '.join(sorted(sources))}"
+        )
+
+
+def lost(source: Source, start: int, there: int) -> PositionLost:
+    return PositionLost(
+        f"{source.path}: the records from {start} to {there - 1} are gone: retention has removed them, or they were never "
+        f"archived. The option failOnDataLoss=false goes on at {there}; a subscriber keeps what it has not read",
+        there,
+    )

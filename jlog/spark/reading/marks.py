@@ -1,0 +1,46 @@
+"""How far a streaming query is: what it keeps in its checkpoint of each journal, and whether that still holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jlog
+from jlog.errors import JournalError
+from jlog.spark.reading.journals import Source
+
+Marks = dict[str, dict[str, Any]]
+
+
+def marks_of(sources: dict[str, Source], sequences: dict[str, int]) -> Marks:
+    """Spark compares them as text: the same marks are always written alike."""
+    return {name: _mark(sources[name], sequences[name]) for name in sorted(sequences)}
+
+
+def _mark(source: Source, sequence: int) -> dict[str, Any]:
+    journal = jlog.Journal(source.path)
+    epoch = max((first, number) for number, first in journal.epochs if first <= sequence)[1]
+    return {"sequence": sequence, "uuid": journal.uuid, "epoch": epoch}
+
+
+def resume(source: Source, mark: dict[str, Any], *, fail_on_data_loss: bool) -> int:
+    """The sequence to go on with. JournalError where the journal does not contain what the query has had of it."""
+    journal = jlog.Journal(source.path)
+    sequence = int(mark["sequence"])
+    known = [number for number, _ in journal.epochs]
+    if mark["uuid"] != journal.uuid:
+        kept, reason = 0, "it is another journal now"
+    elif mark["epoch"] not in known:
+        kept, reason = 0, "it was replaced by an older copy"
+    else:
+        parts = [first for _, first in journal.epochs[known.index(mark["epoch"]) + 1 :][:1]]
+        kept = min([*parts, journal.next_sequence])
+        reason = "it has lost its tail, or is another copy"
+    if sequence <= kept:
+        return sequence
+    if fail_on_data_loss:
+        raise JournalError(
+            f"{source.path}: the query has had the records before {sequence}, and the journal has only those before {kept} of "
+            f"them: {reason}. Restore it; or begin the query anew, with another checkpoint directory; the option "
+            f"failOnDataLoss=false goes on at {kept}"
+        )
+    return kept

@@ -1,0 +1,204 @@
+"""The options of the source, as Spark hands them over: strings under names in any case."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+
+from jlog.positions.names import check_name
+
+EARLIEST, LATEST = "earliest", "latest"
+FAILFAST, PERMISSIVE = "failfast", "permissive"
+PARTITION_BYTES = 64 << 20
+
+Place = int | str | datetime  # a sequence, "earliest" or "latest", a time
+Places = Place | dict[str, Place]  # for all journals, or for each by its name
+
+Value = TypeVar("Value")
+
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?\Z", re.IGNORECASE | re.ASCII)
+
+
+@dataclass(frozen=True)
+class Options:
+    paths: tuple[str, ...]
+    journals: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+    start: Places | None = None  # None: earliest, or where the subscriber stands
+    end: Places | None = None  # None: latest
+    fail_on_data_loss: bool = True
+    mode: str = FAILFAST
+    damage_path: str | None = None
+    archive: bool | str = True
+    durable: bool = False
+    pushdown: bool = False
+    partition_bytes: int = PARTITION_BYTES
+    max_records_per_partition: int | None = None
+    min_partitions: int = 1
+    max_records_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    subscriber: str | None = None
+
+
+def parse(given: Mapping[str, str]) -> Options:
+    """ValueError names the option, what is wrong with its value, and what it may be."""
+    names = {name.lower(): name for name in [*_PARSERS, *_OF_PLACES, "path", "paths"]}
+    found: dict[str, Any] = {}
+    for name, text in given.items():
+        known = names.get(name.lower())
+        if known is None:
+            raise ValueError(
+                f"the source jlog has no option {name}; it has {', '.join(sorted(names.values()))}"
+            )
+        if known in _PARSERS:
+            attribute, parser = _PARSERS[known]
+            found[attribute] = _parsed(known, text, parser)
+    texts = {names[name.lower()]: text for name, text in given.items()}
+    found["paths"] = _paths(texts)
+    if "journals" in found and "pattern" in found:
+        raise ValueError("journals and journalPattern both say which journals are read; give one of them")
+    for end in ("start", "end"):
+        found[end] = _places(texts, f"{end}ingSequence", f"{end}ingTimestamp")
+    return Options(**found)
+
+
+def _parsed(name: str, text: str, parser: Callable[[str], Value]) -> Value:
+    try:
+        return parser(text)
+    except ValueError as error:
+        raise ValueError(f"option {name}: {error}") from None
+
+
+def _paths(texts: Mapping[str, str]) -> tuple[str, ...]:
+    paths = json.loads(texts["paths"]) if "paths" in texts else []
+    paths += [texts["path"]] if texts.get("path") else []
+    if not paths:
+        raise ValueError(
+            "no path is given; load(PATH) takes a journal's directory, or one with journals below it"
+        )
+    return tuple(paths)
+
+
+def _places(texts: Mapping[str, str], by_sequence: str, by_time: str) -> Places | None:
+    if by_sequence in texts and by_time in texts:
+        raise ValueError(
+            f"{by_sequence} and {by_time} both say where reading begins or ends; give one of them"
+        )
+    for name, parser in ((by_sequence, _sequence), (by_time, _time)):
+        if name in texts:
+            return _parsed(name, texts[name], lambda text, parser=parser: _for_journals(text, parser))  # type: ignore[misc]
+    return None
+
+
+def _for_journals(text: str, parser: Callable[[str], Place]) -> Places:
+    """A place, or JSON with a place for each journal."""
+    if not text.lstrip().startswith("{"):
+        return parser(text)
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f'{text!r} is no JSON such as {{"orders": 1000}}: {error}') from None
+    return {journal: parser(str(place)) for journal, place in found.items()}
+
+
+def _sequence(text: str) -> Place:
+    wanted = text.strip().lower()
+    if wanted in (EARLIEST, LATEST):
+        return wanted
+    if wanted.isascii() and wanted.isdigit():
+        return int(wanted)
+    raise ValueError(f'{text!r} is neither earliest, latest, a sequence, nor JSON such as {{"orders": 1000}}')
+
+
+def _time(text: str) -> Place:
+    wanted = text.strip()
+    try:
+        if wanted.isascii() and wanted.isdigit():
+            return datetime.fromtimestamp(int(wanted) / 1000, timezone.utc)
+        time = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", wanted))
+    except (ValueError, OverflowError, OSError):
+        time = None
+    if time is None or time.tzinfo is None:
+        raise ValueError(
+            f"{text!r} is no time with its offset; write 2026-11-20T12:34:56Z, milliseconds since 1970, or JSON with one of "
+            "them for each journal"
+        )
+    return time
+
+
+def _boolean(text: str) -> bool:
+    wanted = text.strip().lower()
+    if wanted not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return wanted == "true"
+
+
+def _archive(text: str) -> bool | str:
+    try:
+        return _boolean(text)
+    except ValueError:
+        if "://" in text:
+            return text
+    raise ValueError(f"{text!r} is neither true, false, nor a URL such as s3://bucket/prefix")
+
+
+def _mode(text: str) -> str:
+    wanted = text.strip().lower()
+    if wanted not in (FAILFAST, PERMISSIVE):
+        raise ValueError(f"{text!r} is neither {FAILFAST} nor {PERMISSIVE}")
+    return wanted
+
+
+def _count(text: str) -> int:
+    wanted = text.strip()
+    if not (wanted.isascii() and wanted.isdigit() and int(wanted) > 0):
+        raise ValueError(f"{text!r} is no number above 0")
+    return int(wanted)
+
+
+def _size(text: str) -> int:
+    found = _SIZE.match(text.strip())
+    if found is None or int(found[1]) == 0:
+        raise ValueError(f"{text!r} is no number of bytes above 0; write 67108864, 65536k or 64m")
+    return int(found[1]) << (10 * " kmgt".index(found[2].lower() or " "))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    found = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not found:
+        raise ValueError("name one or more journals below the path: orders,clicks")
+    return found
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+
+
+def _subscriber(text: str) -> str:
+    return check_name(text, "subscriber")
+
+
+_OF_PLACES = ("startingSequence", "endingSequence", "startingTimestamp", "endingTimestamp")
+_PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "journals": ("journals", _names),
+    "journalPattern": ("pattern", _pattern),
+    "failOnDataLoss": ("fail_on_data_loss", _boolean),
+    "mode": ("mode", _mode),
+    "damagePath": ("damage_path", str),
+    "archive": ("archive", _archive),
+    "durable": ("durable", _boolean),
+    "pushdown": ("pushdown", _boolean),
+    "maxBytesPerPartition": ("partition_bytes", _size),
+    "maxRecordsPerPartition": ("max_records_per_partition", _count),
+    "minPartitions": ("min_partitions", _count),
+    "maxRecordsPerTrigger": ("max_records_per_trigger", _count),
+    "maxBytesPerTrigger": ("max_bytes_per_trigger", _size),
+    "subscriber": ("subscriber", _subscriber),
+}

@@ -1,0 +1,88 @@
+"""Sequences cut into partitions, by what is known of the segments: no record is looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+
+from jlog.archive import ArchivedSegment
+from jlog.spark.reading.journals import Source
+from jlog.spark.reading.options import Options
+from jlog.storage.segments import Segment
+
+
+@dataclass(frozen=True)
+class Range:
+    """The records of a journal from `start` up to, and without, `end`."""
+
+    source: Source
+    start: int
+    end: int
+
+
+class Partition(InputPartition):
+    """What one task reads: ranges in order."""
+
+    def __init__(self, ranges: list[Range]) -> None:
+        super().__init__(None)
+        self.ranges = ranges
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A range with its share of the segment's bytes."""
+
+    range: Range
+    size_bytes: float
+
+
+def pieces_of(wanted: Range, segments: Iterable[Segment | ArchivedSegment]) -> Iterator[Piece]:
+    """All of the range, and nothing left out: what no segment holds goes with the piece behind it, so that reading finds
+    out whether it is missing or was never there."""
+    at = wanted.start
+    for segment in segments:
+        end = min(wanted.end, segment.end_sequence)
+        records = end - max(at, segment.first_sequence)
+        if records > 0:
+            yield Piece(Range(wanted.source, at, end), segment.size_bytes * records / segment.records)
+            at = end
+    if at < wanted.end:
+        yield Piece(Range(wanted.source, at, wanted.end), 0)
+
+
+def partitions_of(pieces: list[Piece], options: Options) -> list[Partition]:
+    """Of about equal size, none larger than the options allow; many small segments in one, a large one in several."""
+    total = sum(piece.size_bytes for piece in pieces)
+    count = max(1, options.min_partitions, math.ceil(total / options.partition_bytes))
+    by_bytes = total > 0
+    quota = (total if by_bytes else sum(_records(piece) for piece in pieces)) / count
+    most = options.max_records_per_partition or 1 << 63
+    found: list[Partition] = []
+    current: list[Range] = []
+    left, room = quota, most
+    for piece in pieces:
+        at, end = piece.range.start, piece.range.end
+        each = (piece.size_bytes if by_bytes else _records(piece)) / _records(piece)
+        while at < end:
+            wanted = end - at if each == 0 else max(1, round(left / each))
+            taken = min(end - at, room, wanted)
+            _extend(current, Range(piece.range.source, at, at + taken))
+            at, left, room = at + taken, left - taken * each, room - taken
+            if left < each / 2 or room == 0:
+                found.append(Partition(current))
+                current, left, room = [], quota, most
+    return [*found, Partition(current)] if current else found
+
+
+def _records(piece: Piece) -> int:
+    return piece.range.end - piece.range.start
+
+
+def _extend(ranges: list[Range], following: Range) -> None:
+    """With what comes behind the last range; one range where they are of the same journal."""
+    if ranges and ranges[-1].source == following.source:
+        following = Range(following.source, ranges.pop().start, following.end)
+    ranges.append(following)

@@ -1,0 +1,120 @@
+"""What a task does: reads its ranges, wherever in the cluster it runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import jlog
+from jlog.errors import CorruptJournal, JournalError, JournalNotFound, PositionLost
+from jlog.spark.reading.journals import lost
+from jlog.spark.reading.options import PERMISSIVE, Options
+from jlog.spark.reading.plan import Range
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql.datasource import InputPartition
+
+    from jlog.spark.reading.columns import Columns
+
+# As large as makes reading fast; what Java takes at once is bounded in bytes too.
+BATCH_RECORDS = 32_768
+BATCH_BYTES = 16 << 20
+
+logger = logging.getLogger("jlog.spark")
+
+
+def read_partition(
+    partition: InputPartition, columns: Columns, options: Options
+) -> Iterator[pyarrow.RecordBatch]:
+    for wanted in getattr(partition, "ranges", []):  # Spark makes one without any of no partitions
+        for batch in read_range(wanted, columns.of_records, options):
+            yield columns.exactly(batch, wanted.source.name)
+
+
+def read_range(wanted: Range, names: list[str], options: Options) -> Iterator[pyarrow.RecordBatch]:
+    """All records of the range that there are, or an error that says where they stopped."""
+    with _open(wanted, options) as reader:
+        batches = _batches(reader, names, wanted.end)
+        while True:
+            try:
+                yield from batches
+                break
+            except CorruptJournal:
+                _skip(reader, wanted, options)
+            except PositionLost as error:
+                if options.fail_on_data_loss:
+                    raise lost(wanted.source, reader.position, error.first_sequence) from None
+                if error.first_sequence >= wanted.end:
+                    _note_lost(wanted, reader.position, wanted.end)
+                    return
+                _note_lost(wanted, reader.position, error.first_sequence)
+                reader.seek(error.first_sequence)
+        if reader.position < wanted.end:
+            raise JournalError(
+                f"{wanted.source.path} ends at sequence {reader.position} on {socket.gethostname()}, where this task runs, "
+                f"and at {wanted.end} or later where the query was planned: all nodes must see the same files. Where they do, "
+                "what was appended has not left the writers' machine yet: the option durable=true reads what is on the disk"
+            )
+
+
+def _batches(reader: jlog.Reader, names: list[str], end: int) -> Iterator[pyarrow.RecordBatch]:
+    return reader.record_batches(max_records=BATCH_RECORDS, max_bytes=BATCH_BYTES, columns=names, end=end)
+
+
+def _open(wanted: Range, options: Options) -> jlog.Reader:
+    source = wanted.source
+    try:
+        return source.reader(wanted.start)
+    except JournalNotFound:
+        raise JournalNotFound(
+            f"there is no journal at {source.path} on {socket.gethostname()}, where this task runs, though there is one where "
+            "the query was planned: all nodes must see it under the same path, on a file system that they share",
+            source.path,
+        ) from None
+    except PositionLost as error:
+        if options.fail_on_data_loss:
+            raise lost(source, wanted.start, error.first_sequence) from None
+        _note_lost(wanted, wanted.start, min(wanted.end, error.first_sequence))
+        return source.reader(error.first_sequence)
+
+
+def _note_lost(wanted: Range, start: int, end: int) -> None:
+    logger.warning("%s: the records from %d to %d are gone, and left out", wanted.source.path, start, end - 1)
+
+
+def _skip(reader: jlog.Reader, wanted: Range, options: Options) -> None:
+    damage = reader.skip_damage()
+    last = damage.first_sequence + damage.records_lost - 1
+    if options.mode != PERMISSIVE:
+        raise JournalError(
+            f"{damage.path}: damaged at byte {damage.offset}: {damage.reason}; the records from {damage.first_sequence} to "
+            f"{last} cannot be read. The option mode=permissive reads the others; `jlogtool verify` lists all damage, "
+            "`jlogtool repair` keeps what can still be read"
+        )
+    start, end = max(damage.first_sequence, wanted.start), min(last + 1, wanted.end)
+    here = replace(damage, first_sequence=start, records_lost=end - start)  # the rest is another task's
+    logger.warning(
+        "%s: damaged at byte %d: %s; the %d records from %d on are left out",
+        damage.path, damage.offset, damage.reason, here.records_lost, start,
+    )  # fmt: skip
+    if options.damage_path is not None:
+        _note_damage(options.damage_path, wanted.source.name, here)
+
+
+def _note_damage(directory: str, journal: str, damage: jlog.Damage) -> None:
+    """A file for each place and partition: a task that is repeated, or runs twice, writes the same again."""
+    os.makedirs(directory, exist_ok=True)
+    place = f"{damage.path}:{damage.offset}:{damage.first_sequence}"
+    name = sha256(os.fsencode(place)).hexdigest()[:32] + ".json"
+    content = {"journal": journal, **asdict(damage)}
+    part = os.path.join(directory, f".{name}.{os.getpid()}")
+    with open(part, "w", encoding="utf-8") as file:
+        file.write(json.dumps(content) + "\n")
+    os.replace(part, os.path.join(directory, name))

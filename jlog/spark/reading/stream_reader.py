@@ -1,0 +1,193 @@
+"""Following journals: Spark asks how far they reach, plans a batch up to there, and says when it is done with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from jlog.errors import JournalError
+from jlog.spark.reading.columns import Columns
+from jlog.spark.reading.journals import Source, check_names, place_of, sources_of
+from jlog.spark.reading.limits import records_within, shares
+from jlog.spark.reading.marks import Marks, marks_of, resume
+from jlog.spark.reading.options import EARLIEST, parse
+from jlog.spark.reading.plan import Piece, Range, partitions_of, pieces_of
+from jlog.spark.reading.scan import read_partition
+from jlog.spark.reading.subscription import Subscription
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql.types import StructType
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # before Spark 4.2, which has no limits: a trigger takes all that there is
+    ReadAllAvailable = ReadLimit = ReadMaxBytes = ReadMaxRows = SupportsTriggerAvailableNow = object  # type: ignore[assignment,misc]
+
+LOOK_SECONDS = 1.0  # for new journals below a root
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in one process while the query runs, but for read(), which runs in the tasks and needs the options alone."""
+
+    def __init__(self, schema: StructType, given: Mapping[str, str]) -> None:
+        self._options = parse(given)
+        if self._options.end is not None:
+            raise ValueError("a stream has no end: endingSequence and endingTimestamp are for spark.read")
+        self._columns = Columns(schema)
+        self._subscription = Subscription(self._options.subscriber)
+        self._sources: dict[str, Source] = {}
+        self._looked = 0.0
+        self._initial: Marks | None = None
+        self._ends: dict[str, int] = {}  # up to there each is synced
+        self._target: dict[str, int] | None = None  # of an AvailableNow run
+
+    # --- How far ------------------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> Marks:  # noqa: N802
+        """Asked for twice; both answers are the same."""
+        if self._initial is None:
+            sources = self._look()
+            check_names(self._options.start, sources)
+            begins = {name: self._begin(source) for name, source in sources.items()}
+            self._initial = marks_of(sources, begins)
+        return self._initial
+
+    def _begin(self, source: Source) -> int:
+        """Where a new query begins: where it is told to, else where its subscriber stands, else with the first record."""
+        stands = self._subscription.position(source) if self._options.start is None else None
+        place = place_of(self._options.start, source.name, EARLIEST) if stands is None else stands
+        begin = source.kept_from(
+            source.find(place, durable=True), fail_on_data_loss=self._options.fail_on_data_loss
+        )
+        self._subscription.make(source, begin)
+        return begin
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = {name: self._end(source) for name, source in self._look().items()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Spark takes one; where both are given, latestOffset looks at the other itself."""
+        if self._options.max_records_per_trigger is not None:
+            return ReadMaxRows(self._options.max_records_per_trigger)
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Marks | None = None, limit: ReadLimit | None = None) -> Marks:  # noqa: N802
+        """Many times a second while nothing comes. What it tells is on the disk: a checkpoint must never know of more."""
+        sources = self._look() if self._target is None else self._sources
+        ends = {name: self._end(source) for name, source in sources.items()}
+        if self._target is not None:
+            ends = {name: min(end, self._target[name]) for name, end in ends.items()}
+        if start is None:
+            return marks_of(sources, ends)
+        gone = self._gone(start)
+        begins = {name: self._start_of(source, start) for name, source in sources.items()}
+        for name, begin in begins.items():  # of an AvailableNow run's last batch Spark says nothing else
+            self._subscription.move(sources[name], begin)
+        ends = {name: max(end, begins[name]) for name, end in ends.items()}
+        if limit is not None and type(limit) is not ReadAllAvailable:
+            ends = self._limited(begins, ends)
+        return dict(sorted({**marks_of(sources, ends), **gone}.items()))
+
+    def reportLatestOffset(self) -> Marks:  # noqa: N802
+        """For the progress that Spark reports: what a batch's end is behind this is the lag."""
+        sources = self._sources
+        return marks_of(sources, {name: source.next_sequence() for name, source in sources.items()})
+
+    def _look(self) -> dict[str, Source]:
+        now = time.monotonic()
+        if not self._sources or (self._options.pattern is not None and now - self._looked > LOOK_SECONDS):
+            self._sources, self._looked = sources_of(self._options), now
+            for source in self._sources.values():
+                if source.is_archive:
+                    raise JournalError(
+                        f"{source.path} is an archive, which is not followed: stream the journal, whose archive is read where "
+                        "that is needed; or read it with spark.read"
+                    )
+        return self._sources
+
+    def _end(self, source: Source) -> int:
+        known = self._ends.get(source.name)
+        if known is None or source.next_sequence() != known:
+            self._ends[source.name] = known = source.next_sequence(durable=True)
+        return known
+
+    def _gone(self, marks: Marks) -> Marks:
+        """Of journals that are not among those that are read any more."""
+        gone = {name: mark for name, mark in marks.items() if name not in self._sources}
+        if gone and self._options.fail_on_data_loss:
+            raise JournalError(
+                f"the query has read {', '.join(sorted(gone))}, which is not among the journals any more: "
+                f"{', '.join(sorted(self._sources))}. Bring it back; the option failOnDataLoss=false goes on without"
+            )
+        return gone
+
+    def _start_of(self, source: Source, marks: Marks) -> int:
+        """A journal that has come since begins with its first record."""
+        mark = marks.get(source.name)
+        if mark is None:
+            begin = source.first_sequence()
+            self._subscription.make(source, begin)
+            return begin
+        return resume(source, mark, fail_on_data_loss=self._options.fail_on_data_loss)
+
+    def _limited(self, begins: dict[str, int], ends: dict[str, int]) -> dict[str, int]:
+        backlogs = {name: end - begins[name] for name, end in ends.items()}
+        taken = dict(backlogs)
+        if self._options.max_records_per_trigger is not None:
+            taken = shares(self._options.max_records_per_trigger, backlogs)
+        if self._options.max_bytes_per_trigger is not None:
+            pieces = {
+                name: self._pieces(Range(self._sources[name], begins[name], begins[name] + count))
+                for name, count in taken.items()
+                if count
+            }
+            sizes = {name: round(sum(piece.size_bytes for piece in found)) for name, found in pieces.items()}
+            allowed = shares(self._options.max_bytes_per_trigger, sizes)
+            for name, found in pieces.items():
+                taken[name] = min(taken[name], records_within(allowed[name], found))
+        return {name: begins[name] + count for name, count in taken.items()}
+
+    # --- A batch ------------------------------------------------------------------------------------------------------
+
+    def partitions(self, start: Marks, end: Marks) -> list[InputPartition]:
+        sources = self._look()
+        gone = self._gone(end)
+        pieces: list[Piece] = []
+        for name, mark in end.items():
+            if mark == start.get(name) or name in gone:
+                continue
+            source = sources[name]
+            begin = source.kept_from(
+                self._start_of(source, start), fail_on_data_loss=self._options.fail_on_data_loss
+            )
+            if begin < mark["sequence"]:
+                pieces += self._pieces(Range(source, begin, mark["sequence"]))
+        found: list[InputPartition] = [*partitions_of(pieces, self._options)]
+        return found
+
+    def _pieces(self, wanted: Range) -> list[Piece]:
+        return list(pieces_of(wanted, wanted.source.segments_between(wanted.start, wanted.end)))
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        return read_partition(partition, self._columns, self._options)
+
+    def commit(self, end: Marks) -> None:
+        """Spark never asks again for what lies before."""
+        for name, mark in end.items():
+            if name in self._sources:
+                self._subscription.move(self._sources[name], int(mark["sequence"]))
+
+    def stop(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,47 @@
+"""The subscriber that stands for a streaming query in each of its journals: it keeps what the query has not committed."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+
+import jlog
+from jlog.errors import SubscriberBusy, SubscriberExists
+from jlog.spark.reading.journals import Source
+
+logger = logging.getLogger("jlog.spark")
+
+
+class Subscription:
+    """The name is held only while it is moved, so that a query that is started anew never finds it busy."""
+
+    def __init__(self, name: str | None) -> None:
+        self._name = name
+        self._moved: dict[str, int] = {}
+
+    def position(self, source: Source) -> int | None:
+        """Where it stands; None where it does not exist."""
+        if self._name is None:
+            return None
+        found = jlog.Journal(source.path).subscribers().get(self._name)
+        return None if found is None else found.sequence
+
+    def make(self, source: Source, sequence: int) -> None:
+        """Where there is none: it stands at this sequence then."""
+        if self._name is None or self.position(source) is not None:
+            return
+        with suppress(SubscriberExists):  # made in this moment
+            jlog.Journal(source.path).add_subscriber(self._name, sequence)
+
+    def move(self, source: Source, sequence: int) -> None:
+        """Forward only. Who holds the name just now keeps it: a later commit moves it as far."""
+        if self._name is None or self._moved.get(source.name, -1) >= sequence:
+            return
+        try:
+            with jlog.Reader(source.path, self._name, start=sequence) as reader:
+                if sequence > reader.committed:
+                    reader.commit(sequence, durable=True)
+        except SubscriberBusy as error:
+            logger.warning("%s; it is not moved to %d by this commit", error, sequence)
+            return
+        self._moved[source.name] = sequence

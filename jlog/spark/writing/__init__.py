@@ -1,0 +1,1 @@
+"""The sink: rows become records of a journal."""

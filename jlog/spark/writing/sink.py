@@ -1,0 +1,326 @@
+"""The sink: rows become records, each exactly once.
+
+Tasks stage their rows as files; the driver's commit appends them in the order of the partitions. With the records goes what
+of the query's batch is in, so that a commit that is repeated, or was cut short and is resumed, appends nothing twice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType, TimestampType
+
+import jlog
+from jlog.errors import JournalExists
+from jlog.ingest import read_piece
+from jlog.spark.writing.beside import beside
+from jlog.spark.writing.ledger import BATCH, STREAM, Ledger, queries
+from jlog.spark.writing.staging import AT_ONCE_BYTES, NAMELESS, Staged, Staging
+from jlog.system.filesystem import journal_path, path_of_file
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql.types import StructType as Schema
+
+QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # how Spark calls them
+TRANSACTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+OPTIONS = (
+    "compression",
+    "segmentBytes",
+    "precommit",
+    "roll",
+    "sync",
+    "create",
+    "transaction",
+    "stagingDirectory",
+)
+KNOWN = {
+    name.lower() for name in (*OPTIONS, "path", "checkpointLocation", "queryName")
+}  # some are Spark's own
+TAKEN = ("key", "value", "headers", "timestamp")
+LEFT_OUT = ("sequence", "journal")  # of a journal that was read: here the records get numbers of their own
+
+
+class Sink:
+    """What both have in common; it is pickled, and goes to the tasks. comes_back: under the same name, after a power loss."""
+
+    def __init__(
+        self, schema: Schema, options: Mapping[str, str], overwrite: bool, *, comes_back: bool
+    ) -> None:
+        given = {name.lower(): value for name, value in options.items()}
+        unknown = sorted(name for name in options if name.lower() not in KNOWN)
+        if unknown:
+            raise ValueError(f"the sink jlog has no option {', '.join(unknown)}; it has {', '.join(OPTIONS)}")
+        self.path = _path(given.get("path", ""))
+        self.columns = columns_of(schema)
+        if overwrite:
+            raise ValueError(
+                f"{self.path}: a journal is appended to, never overwritten: mode('append'), or outputMode('append') or "
+                f"'update'. To begin anew, remove it first: jlog.Journal.delete({self.path!r})"
+            )
+        self.writer_options = _writer_options(given)
+        self._directory = _absolute(given.get("stagingdirectory"))
+        self._comes_back = comes_back
+        journal = _open(self.path, self.writer_options, given.get("create", "true"))
+        self._uuid = journal.uuid
+        self._compression = str(self.writer_options.get("compression", journal.options.compression))
+        self._segment_bytes = int(self.writer_options.get("segment_bytes", journal.options.segment_bytes))
+
+    def staging(self, query: str) -> Staging:
+        return Staging(
+            self.path,
+            self._uuid,
+            query,
+            self._directory,
+            self._compression,
+            self._segment_bytes,
+            durable=self._comes_back,
+        )
+
+    def commit(self, kind: str, query: str, batch: int, staged: Sequence[Staged]) -> None:
+        staging = self.staging(query)
+        with staging.held(), jlog.Writer(self.path, **self.writer_options, create=False) as writer:
+            ledger = Ledger(self.path, query, kind)
+            entry = ledger.entry
+            if entry is not None and entry.manifest is not None:
+                # What was begun is ended with the same rows: staged anew they may come in another order.
+                begun = staging.kept(entry.manifest, entry.records)
+                _append(writer, ledger, staging, begun, entry.batch, entry.records, entry.manifest)
+            if not ledger.has(batch):
+                _begin(writer, ledger, staging, staged, batch)
+            writer.sync()  # Spark forgets the batch now
+            staging.remove()
+            unfinished = {name for name, known in queries(self.path).items() if known.manifest is not None}
+            staging.remove_left_over(unfinished)
+
+    def abort(self, query: str) -> None:
+        """What is in the journal stays, and what a commit needs that can be resumed."""
+        staging = self.staging(query)
+        with staging.held():
+            entry = queries(self.path).get(query)
+            if staging.is_nameless or entry is None or entry.manifest is None:
+                staging.remove()
+
+
+class BatchSink(DataSourceArrowWriter):
+    """frame.write.format("jlog").mode("append").save(path)"""
+
+    def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool) -> None:
+        name = options.get("transaction")
+        self._sink = Sink(schema, options, overwrite, comes_back=name is not None)
+        if name is not None and not TRANSACTION.fullmatch(name):
+            raise ValueError(
+                f"a transaction's name has 1 to 100 letters, digits, dots, colons, hyphens and underscores, not {name!r}"
+            )
+        self.query = name or f"{NAMELESS}{uuid.uuid4()}"
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
+        partition = _context().partitionId()
+        return self._sink.staging(self.query).write(iterator, self._sink.columns, 0, partition)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self._sink.commit(BATCH, self.query, 0, _staged(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+        self._sink.abort(self.query)
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """frame.writeStream.format("jlog").option("checkpointLocation", ...).start(path)"""
+
+    def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool) -> None:
+        if options.get("transaction") is not None:
+            raise ValueError(
+                "the option transaction is for batch writes; a streaming query is known by its checkpoint"
+            )
+        self._sink = Sink(schema, options, overwrite, comes_back=True)
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
+        context = _context()
+        query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+        if query is None or batch is None:
+            raise RuntimeError(
+                "Spark did not say which batch this is; the sink takes micro-batches, no continuous ones"
+            )
+        staging = self._sink.staging(query)
+        return staging.write(iterator, self._sink.columns, int(batch), context.partitionId())
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        staged = _staged(messages)
+        if staged:
+            self._sink.commit(STREAM, staged[0].query, batchId, staged)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
+        for query in {part.query for part in _staged(messages)}:
+            self._sink.abort(query)
+
+
+# --- Options and columns --------------------------------------------------------------------------------------------
+
+
+def columns_of(schema: Schema) -> list[str]:
+    """Those of the frame that become part of a record. ValueError, with what to do, for a frame that cannot be records."""
+    found: list[str] = []
+    for field in schema.fields:
+        if field.name in LEFT_OUT:
+            continue
+        if field.name not in TAKEN:
+            raise ValueError(
+                f"a record has no column {field.name!r}: it has value, and optionally key, headers and timestamp. Leave "
+                f"others out with .select('value', ...), or put them into value: .selectExpr(\"to_json(struct(*)) AS value\")"
+            )
+        if not _fits(field.name, field.dataType):
+            raise ValueError(
+                f"the column {field.name} is {field.dataType.simpleString()} and must be {_WANTED[field.name]}; "
+                f"cast it, for example .withColumn('{field.name}', ...)"
+            )
+        found.append(field.name)
+    if "value" not in found:
+        raise ValueError(
+            f"the frame has no column value, which becomes the record; it has {', '.join(schema.fieldNames()) or 'none'}. "
+            f'For whole rows as JSON: .selectExpr("to_json(struct(*)) AS value")'
+        )
+    return found
+
+
+_WANTED = {
+    "key": "binary or string",
+    "value": "binary or string",
+    "headers": "array<struct<key: string, value: binary>>",
+    "timestamp": "timestamp",
+}
+
+
+def _fits(name: str, type_: DataType) -> bool:
+    if name == "timestamp":
+        return isinstance(type_, TimestampType)
+    if name != "headers":
+        return isinstance(type_, (BinaryType, StringType))
+    if not isinstance(type_, ArrayType) or not isinstance(type_.elementType, StructType):
+        return False
+    header = {field.name: field.dataType for field in type_.elementType.fields}
+    return (
+        list(header) == ["key", "value"]
+        and isinstance(header["key"], StringType)
+        and isinstance(header["value"], BinaryType)
+    )
+
+
+def _path(path: str) -> str:
+    if not path:
+        raise ValueError(
+            "the sink needs a journal's path: .save(path), .start(path) or .option('path', path)"
+        )
+    if path.lower().startswith("kafka:"):
+        raise ValueError(f"{path} is a topic; this sink writes journals, and Spark's format('kafka') topics")
+    if path.lower().startswith("file:"):
+        path = path_of_file(path, path[len("file:") :])
+    return journal_path(path)
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else os.path.abspath(path)
+
+
+def _writer_options(given: Mapping[str, str]) -> dict[str, Any]:
+    """Of jlog.Writer: for a journal that is made here, and changed where there is one, as everywhere."""
+    found: dict[str, Any] = {name: given[name] for name in ("compression", "roll", "sync") if name in given}
+    for name, option in (("segmentbytes", "segment_bytes"), ("precommit", "precommit")):
+        if name in given:
+            try:
+                found[option] = int(given[name])
+            except ValueError:
+                raise ValueError(f"the option {name} is a number of bytes, not {given[name]!r}") from None
+    return found
+
+
+def _open(path: str, options: dict[str, Any], create: str) -> jlog.Journal:
+    """Makes the journal where there is none."""
+    if create.lower() not in ("true", "false"):
+        raise ValueError(f"the option create is true or false, not {create!r}")
+    if create.lower() == "true":
+        with suppress(JournalExists):
+            jlog.Journal.create(path, **options)
+    return jlog.Journal(path)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "rows are written by tasks"
+    return context
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    return sorted(
+        (part for part in messages if isinstance(part, Staged)),
+        key=lambda part: part.partition,
+    )
+
+
+# --- Appending ------------------------------------------------------------------------------------------------------
+
+
+def _begin(
+    writer: jlog.Writer, ledger: Ledger, staging: Staging, staged: Sequence[Staged], batch: int
+) -> None:
+    parts = [part for part in staged if part.files]
+    if not parts:
+        return
+    if sum(part.raw_bytes for part in parts) > AT_ONCE_BYTES:
+        _append(writer, ledger, staging, parts, batch, 0, staging.keep(parts))
+        return
+    body = writer.body()
+    for part in parts:
+        for file in part.files:
+            for piece in file.pieces:
+                read_piece(staging.path(part, file, 0), piece, body)
+    writer.extend_body(body, ledger.note(batch, sum(part.records for part in parts), None))
+
+
+def _append(
+    writer: jlog.Writer,
+    ledger: Ledger,
+    staging: Staging,
+    staged: list[Staged],
+    batch: int,
+    done: int,
+    manifest: str,
+) -> None:
+    """The records behind the first `done`: large files become segments as they are, of others each piece is appended. With
+    each goes how far it has come, with the last that all are in. They are synced meanwhile: the disk need not wait for the
+    last."""
+    records = sum(part.records for part in staged)
+
+    def note(end: int) -> dict[bytes, bytes | None]:
+        return ledger.note(batch, end, manifest if end < records else None)
+
+    files = [(part, file) for part in staged for file in part.files]
+    end = 0
+    with beside(writer.sync) as sync:
+        for part, file in files:
+            begin, end = end, end + file.records
+            if end <= done:
+                continue
+            path = staging.path(part, file, done)
+            if (
+                done <= begin
+                and staging.is_segment(file)
+                and writer.adopt(path, file.pieces, note(end)) is not None
+            ):
+                ledger.stored()
+                continue
+            for piece in file.pieces:
+                begin += piece.records
+                if begin > done:
+                    body = writer.body()
+                    read_piece(path, piece, body)
+                    writer.extend_body(body, note(begin))
+                    ledger.stored()
+                    sync()

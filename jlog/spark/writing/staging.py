@@ -1,0 +1,331 @@
+"""Rows on their way into a journal: files that can become segments, some for each task, in a directory of the query's.
+
+By default it lies in the journal's own directory, where no reader of the journal looks: <journal>/spark/<query>/<batch>/.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import Any
+
+import portalocker
+import pyarrow
+from pyspark.sql.datasource import WriterCommitMessage
+
+from jlog.errors import JournalError, JournalNotFound
+from jlog.ingest import Piece, SegmentBuilder
+from jlog.system.files import Directory
+
+DIRECTORY = "spark"
+STALE_SECONDS = 24 * 3600
+NAMELESS = "_"  # begins the id of a write that nobody can name again; no transaction and no query begins so
+BEGUN = "begun"  # file in a nameless write's directory: its commit has begun, and holds the lock as long as it lives
+AT_ONCE_BYTES = 8 << 20  # a batch up to this size is appended at once: readers see all of it or nothing
+PIECE_BYTES = 2 << 20  # what a larger one is appended in: more at once falls out of the processor's cache
+FIRST_FILE_BYTES = 8 << 20  # of a task's first file, which is copied: small batches have no other
+SEGMENT_BYTES_MIN = 16 << 20  # of the others: what is smaller, or than a quarter of a segment, is copied too
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    name: str
+    bytes: int
+    pieces: list[Piece]
+
+    @property
+    def records(self) -> int:
+        return sum(piece.records for piece in self.pieces)
+
+    @property
+    def raw_bytes(self) -> int:
+        return sum(piece.raw_bytes for piece in self.pieces)
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What a task has staged, as the driver is told."""
+
+    query: str
+    batch: int
+    partition: int
+    files: list[StagedFile]
+
+    @property
+    def records(self) -> int:
+        return sum(file.records for file in self.files)
+
+    @property
+    def raw_bytes(self) -> int:
+        return sum(file.raw_bytes for file in self.files)
+
+
+class Staging:
+    """Where the query's files are. directory: another place than the journal's own, which driver and executors see; uuid: the
+    journal's, for it may not be the only one that stages there; durable: what a commit has begun with can be ended after a
+    power loss."""
+
+    def __init__(
+        self,
+        journal: str,
+        uuid: str,
+        query: str,
+        directory: str | None,
+        compression: str,
+        segment_bytes: int,
+        *,
+        durable: bool,
+    ) -> None:
+        self.journal = journal
+        self.query = query
+        self._durable = durable
+        self._compression = compression
+        self._segment_bytes = segment_bytes
+        self._home = os.path.join(journal, DIRECTORY, query)
+        self._files = (
+            self._home if directory is None else os.path.join(directory, f"{DIRECTORY}-{uuid}", query)
+        )
+
+    def batch(self, number: int) -> str:
+        return os.path.join(self._files, str(number))
+
+    # --- The task's part --------------------------------------------------------------------------------------------
+
+    def write(
+        self, batches: Iterator[pyarrow.RecordBatch], columns: list[str], batch: int, partition: int
+    ) -> Staged:
+        """A task that fails leaves no file, one that is killed leaves some that nobody asks for."""
+        pieces = _in_pieces(rows.select(columns) for rows in batches if rows.num_rows)
+        files: list[SegmentBuilder] = []
+        attempt = secrets.token_hex(8)
+        try:
+            for first in pieces:
+                name = f"part-{partition:05}-{attempt}-{len(files):05}"
+                path, is_first = os.path.join(self._make(batch), name), not files
+                files.append(SegmentBuilder(path, "none" if is_first else self._compression))
+                self._fill(files[-1], chain([first], pieces), is_first=is_first)
+                if len(files) > 2:  # the disk has had the time of another file to write the one before
+                    files[-2].sync()
+                    files[-2].close()
+            if len(files) > 1:
+                files[-1].sync()
+        except BaseException:
+            for file in files:
+                with suppress(FileNotFoundError):
+                    os.unlink(file.path)
+            raise
+        finally:
+            for file in files:
+                file.close()
+        staged = [StagedFile(os.path.basename(file.path), file.bytes, file.pieces) for file in files]
+        return Staged(self.query, batch, partition, staged)
+
+    def _fill(self, file: SegmentBuilder, pieces: Iterator[pyarrow.Table], *, is_first: bool) -> None:
+        """With as many as fit, one at least. A task's first file, which is copied unless it is one large row, is synced when a
+        commit begins that can be resumed."""
+        room = FIRST_FILE_BYTES if is_first else max(self._segment_bytes, SEGMENT_BYTES_MIN)
+        for piece in pieces:
+            file.add(piece)
+            if not is_first:
+                file.start_writeback()
+            if file.bytes + PIECE_BYTES > room:
+                return
+
+    def _make(self, batch: int) -> str:
+        if self._files == self._home and not os.path.exists(os.path.join(self.journal, "journal.meta")):
+            raise JournalNotFound(
+                f"{self.journal} is no journal on {socket.gethostname()}, where this task runs: rows are staged beside the "
+                f"journal. Give the sink the option stagingDirectory, a directory that the driver and all executors see"
+            )
+        folder = self.batch(batch)
+        if self._files == self._home:
+            Directory(self.journal, DIRECTORY, self.query, str(batch), make=True).close()
+        else:
+            os.makedirs(folder, exist_ok=True)
+        return folder
+
+    # --- The driver's part ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """One commit of the query at a time, even where an older driver has come back to life. The kernel lets go of it when
+        the process dies."""
+        while True:
+            with Directory(self.journal, DIRECTORY, self.query, make=True) as home:
+                # A forked child shares the lock, and cannot lose it for its parent: nothing unlocks, it is closed only. No
+                # commit forks one that outlives it, and in a program that is started instead the descriptor is closed.
+                portalocker.lock(home.fd, portalocker.LOCK_EX)
+                if _is_at(home.fd, self._home):
+                    if self.is_nameless:
+                        with suppress(FileExistsError):
+                            os.close(home.create(BEGUN))
+                    yield
+                    return
+
+    def keep(self, staged: list[Staged]) -> str:
+        """Lists them; returns the list's name. From then on a commit can be resumed."""
+        name = f"commit-{secrets.token_hex(8)}.json"
+        path = os.path.join(self._home, name)
+        with open(path, "x", encoding="utf-8") as file:
+            json.dump([asdict(part) for part in staged], file)
+        if self._durable:
+            folder = self.batch(staged[0].batch)
+            files = [os.path.join(folder, file.name) for part in staged for file in part.files]
+            for made in (*files, *_up(folder, 3), path, *_up(self._home, 2)):
+                _sync(made)
+        return name
+
+    def kept(self, name: str, appended: int) -> list[Staged]:
+        try:
+            with open(os.path.join(self._home, name), encoding="utf-8") as file:
+                return [_staged(part) for part in json.load(file)]
+        except FileNotFoundError:
+            raise self._gone(os.path.join(self._home, name), appended) from None
+
+    def path(self, part: Staged, file: StagedFile, appended: int) -> str:
+        path = os.path.join(self.batch(part.batch), file.name)
+        if not os.path.exists(path):
+            raise self._gone(path, appended)
+        return path
+
+    def is_segment(self, file: StagedFile) -> bool:
+        """Whether it is worth one of its own."""
+        return file.bytes >= max(SEGMENT_BYTES_MIN, self._segment_bytes // 4)
+
+    def _gone(self, path: str, appended: int) -> JournalError:
+        return JournalError(
+            f"{path} is gone: {appended} records of a batch of query {self.query} are in {self.journal}, the others were "
+            f"staged there. Bring it back; or jlog.spark.forget({self.journal!r}, {self.query!r}), and the whole batch is "
+            f"appended once more"
+        )
+
+    def remove(self) -> None:
+        """All that is staged for the query."""
+        for path in {self._files, self._home}:
+            shutil.rmtree(path, ignore_errors=True)  # a task that nobody waits for any more may write there
+            _remove_if_empty(os.path.dirname(path))
+
+    @property
+    def is_nameless(self) -> bool:
+        """Whether nobody can come back for what a commit has begun."""
+        return self.query.startswith(NAMELESS)
+
+    def remove_left_over(self, unfinished: set[str]) -> None:
+        """Removes what other queries have left: nameless writes that died in their commit, and queries that have done nothing
+        for a day. Commits that can still be resumed stay, and so does what a commit at work has staged."""
+        homes, files = os.path.dirname(self._home), os.path.dirname(self._files)
+        entries = [entry for root in (homes, files) for entry in _entries(root)]
+        strays = {
+            entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)
+        }  # no query made them
+        for name in {entry.name for entry in entries} - strays:
+            if name == self.query or (name in unfinished and not name.startswith(NAMELESS)):
+                continue
+            home, others = os.path.join(homes, name), os.path.join(files, name)
+            died = name.startswith(NAMELESS) and os.path.exists(os.path.join(home, BEGUN))
+            if died or max(_newest(home), _newest(others)) < time.time() - STALE_SECONDS:
+                self._remove_unless_held(name, home, others)
+        for root in (homes, files):
+            _remove_if_empty(root)
+
+    def _remove_unless_held(self, name: str, home: str, files: str) -> None:
+        """home: the directory that a commit of that query locks."""
+        with suppress(FileNotFoundError), Directory(self.journal, DIRECTORY, name) as held:
+            try:
+                portalocker.lock(held.fd, portalocker.LOCK_EX | portalocker.LOCK_NB)
+            except portalocker.LockException:
+                return
+            if not _is_at(held.fd, home):
+                return  # another commit of that query has made it anew
+            shutil.rmtree(home, ignore_errors=True)
+        shutil.rmtree(files, ignore_errors=True)
+
+
+def _in_pieces(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
+    """Tables of about PIECE_BYTES."""
+    found: list[pyarrow.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        for part in _cut(batch):
+            if found and size + part.nbytes > PIECE_BYTES:
+                yield pyarrow.Table.from_batches(found)
+                found, size = [], 0
+            found.append(part)
+            size += part.nbytes
+    if found:
+        yield pyarrow.Table.from_batches(found)
+
+
+def _cut(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
+    if batch.nbytes <= PIECE_BYTES or batch.num_rows == 1:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _cut(batch.slice(0, half))
+    yield from _cut(batch.slice(half))
+
+
+def _staged(told: dict[str, Any]) -> Staged:
+    files = [
+        StagedFile(file["name"], file["bytes"], [Piece(*piece) for piece in file["pieces"]])
+        for file in told.pop("files")
+    ]
+    return Staged(**told, files=files)
+
+
+def _is_at(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _up(folder: str, levels: int) -> list[str]:
+    """It, and so many directories above, each of which may be new."""
+    found = [folder]
+    while len(found) <= levels:
+        found.append(os.path.dirname(found[-1]))
+    return found
+
+
+def _remove_if_empty(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except OSError:
+        return  # another query stages there
+
+
+def _entries(path: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as found:
+            return list(found)
+    except FileNotFoundError:
+        return []
+
+
+def _newest(path: str) -> float:
+    """When something was last done below it; 0 where there is nothing."""
+    newest = 0.0
+    for folder, _, names in os.walk(path):
+        for name in ("", *names):
+            try:
+                newest = max(newest, os.stat(os.path.join(folder, name)).st_mtime)
+            except FileNotFoundError:
+                continue
+    return newest

@@ -1,0 +1,1 @@
+"""What the directory of a journal holds: its identity and options, its segments, the gaps in its numbers, its damage."""

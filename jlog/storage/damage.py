@@ -1,0 +1,212 @@
+"""What damage looks like to who reads, and the way past it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from jlog._core.read.cursor import Cursor
+from jlog._core.segments.segment import (
+    BLOCK_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    Block,
+    SegmentFile,
+    list_segments,
+    walk_body,
+)
+from jlog.errors import CorruptJournal, JournalError
+
+STATE = 2  # the kind of a segment's first block
+SECTOR_BYTES = 4096  # around what the disk cannot read, the rest is looked for in pieces of this size
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One damaged place: what was there cannot be read."""
+
+    path: str
+    offset: int
+    reason: str
+    first_sequence: int
+    records_lost: int
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Bytes of a segment file in which no whole block stands, though one should; none where the numbers alone jump."""
+
+    offset: int
+    end: int
+    reason: str
+    first_sequence: int
+    next_sequence: int  # what is known to come next
+
+    def damage(self, path: str) -> Damage:
+        return Damage(
+            path, self.offset, self.reason, self.first_sequence, self.next_sequence - self.first_sequence
+        )
+
+
+@contextmanager
+def bad_sectors_are_damage() -> Iterator[None]:
+    """Around what reads a file: where the disk cannot, it is CorruptJournal."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        raise CorruptJournal(os.fsdecode(error.filename or ""), 0, "the disk cannot read it") from error
+
+
+def open_segment(path: str, name: int, uuid: bytes) -> tuple[SegmentFile, CorruptJournal | None]:
+    """Its blocks can be read whatever its header is; with what is wrong with that."""
+    try:
+        with bad_sectors_are_damage():
+            return SegmentFile(path, name, uuid), None
+    except CorruptJournal as error:
+        return SegmentFile(path, name, uuid, check_header=False), error
+
+
+def walk_segment(
+    file: SegmentFile, end: tuple[int, int | None] | None, *, bodies: bool = True
+) -> Iterator[Block | Gap]:
+    """Every whole block of a segment file in order, and the gaps between them.
+
+    `end`: the offset and sequence behind its last block, where they are known; else that is where only zeros follow, or
+    nothing. `bodies`: False looks at the blocks' headers alone.
+    """
+    offset, sequence = SEGMENT_HEADER_BYTES, file.segment
+    limit, end_sequence = (file.file_bytes, None) if end is None else end
+    while offset < limit:
+        block, reason = _block_at(file, offset, sequence)
+        if block is not None:
+            if block.first_sequence > sequence:
+                yield Gap(
+                    offset, offset, _jump(block.first_sequence, sequence), sequence, block.first_sequence
+                )
+            after, following = _behind(block), block.first_sequence + block.records
+            problem = _problem_of_body(file, block) if bodies else None
+            yield block if problem is None else Gap(offset, after, problem, block.first_sequence, following)
+            offset, sequence = after, following
+            continue
+        behind = next_whole_block(file, offset + 1, limit, sequence)
+        if behind is not None:
+            following = behind.first_sequence
+        elif reason is None and end is None:
+            return
+        else:
+            following = max(end_sequence or sequence, sequence)
+        yield Gap(
+            offset,
+            limit if behind is None else behind.offset,
+            reason or "no block stands here",
+            sequence,
+            following,
+        )
+        offset, sequence = limit if behind is None else behind.offset, following
+    if end_sequence is not None and sequence < end_sequence:
+        yield Gap(offset, offset, _jump(end_sequence, sequence), sequence, end_sequence)
+
+
+def _behind(block: Block) -> int:
+    return block.offset + BLOCK_HEADER_BYTES + block.stored_bytes
+
+
+def _jump(found: int, wanted: int) -> str:
+    return f"what follows begins with sequence {found} instead of {wanted}"
+
+
+def _block_at(file: SegmentFile, offset: int, sequence: int) -> tuple[Block | None, str | None]:
+    """Where no block stands, the reason; no reason where only zeros or nothing follow."""
+    try:
+        with bad_sectors_are_damage():
+            block, reason = file.block_at(offset, with_body=False)
+    except CorruptJournal as error:
+        return None, error.reason
+    if block is None:
+        return None, reason
+    if block.first_sequence < sequence:
+        return None, f"the block begins with sequence {block.first_sequence} instead of {sequence}"
+    if (block.kind == STATE) != (offset == SEGMENT_HEADER_BYTES):
+        return None, "the first block of a segment holds the state, and no other"
+    return block, None
+
+
+def _problem_of_body(file: SegmentFile, block: Block) -> str | None:
+    try:
+        with bad_sectors_are_damage():
+            records = walk_body(file.raw_body(block.offset), block.base_time_us)[0]
+    except CorruptJournal as error:
+        return error.reason
+    except ValueError as error:
+        return str(error)
+    if records != block.records:
+        return f"the block holds {records} records, its header says {block.records}"
+    return None
+
+
+def next_whole_block(file: SegmentFile, offset: int, limit: int, sequence: int) -> Block | None:
+    """The first one that begins at or behind `offset`, with this sequence or a later one."""
+    while True:
+        block = _search(file, offset, limit)
+        if block is None or (block.first_sequence >= sequence and block.kind != STATE):
+            return block
+        offset = block.offset + 1
+
+
+def _search(file: SegmentFile, offset: int, limit: int) -> Block | None:
+    try:
+        with bad_sectors_are_damage():
+            return file.next_block(offset, limit)
+    except CorruptJournal:
+        pass  # somewhere in there: piece by piece then
+    while offset < limit:
+        after = offset - offset % SECTOR_BYTES + SECTOR_BYTES
+        try:
+            with bad_sectors_are_damage():
+                block = file.next_block(
+                    offset, min(after + 3, limit)
+                )  # a magic may reach into the next sector
+        except CorruptJournal:
+            block = None
+        if block is not None:
+            return block
+        offset = after
+    return None
+
+
+def skip_damage(cursor: Cursor) -> Damage:
+    """Moves the cursor behind the damage at its position. JournalError where there is none."""
+    try:
+        cursor.refresh()
+        if cursor.can_go_on():
+            raise JournalError(f"{cursor.path}: there is no damage at sequence {cursor.position}; read on")
+    except CorruptJournal as error:
+        return _skip(cursor, error)
+    raise JournalError(
+        f"{cursor.path}: there is no damage at sequence {cursor.position}; it is the journal's end"
+    )
+
+
+def _skip(cursor: Cursor, error: CorruptJournal) -> Damage:
+    first = int(cursor.position)
+    segment, offset = cursor.place
+    open_segment, open_offset, open_sequence = cursor.end_place
+    for name in list_segments(cursor.path):
+        if segment <= name <= open_segment:
+            file = SegmentFile(cursor.path, name, cursor.uuid, check_header=False)
+            start = offset + 1 if name == segment else SEGMENT_HEADER_BYTES
+            block = file.next_block(start, open_offset if name == open_segment else file.file_bytes)
+            while block is not None and block.first_sequence < first:
+                block = file.next_block(block.offset + 1, file.file_bytes)
+            if block is not None:
+                cursor.enter(file, block.offset, block.first_sequence)
+                return Damage(error.path, error.offset, error.reason, first, block.first_sequence - first)
+    if os.path.basename(error.path) == "precommit":
+        raise error
+    file = SegmentFile(cursor.path, open_segment, cursor.uuid, check_header=False)
+    cursor.enter(file, open_offset, open_sequence)
+    return Damage(error.path, error.offset, error.reason, first, open_sequence - first)

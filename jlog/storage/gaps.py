@@ -1,0 +1,71 @@
+"""Numbers that were never given out: after a power loss numbering goes on behind all that might have been seen."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from jlog._core.segments.segment import SegmentFile, list_segments
+from jlog.errors import CorruptJournal
+
+
+def given_out(holes: Iterable[tuple[int, int]], start: int, end: int) -> int:
+    """How many numbers from `start` to `end` lie in no hole."""
+    if end <= start:
+        return 0
+    return end - start - sum(max(0, min(last, end) - max(first, start)) for first, last in holes)
+
+
+class Holes:
+    """What the segments' headers state of holes. A header never changes, so each is read once."""
+
+    def __init__(self, path: str, uuid: bytes) -> None:
+        self._path = path
+        self._uuid = uuid
+        self._known: dict[int, int] = {}  # segment: where the numbers before it ended
+
+    def all(self) -> list[tuple[int, int]]:
+        """(first number that was not given out, first that was given out again), ascending. A hole that reaches into the
+        segment before it is damage, which others tell of: here it begins there."""
+        found = []
+        previous = 0
+        for segment in list_segments(self._path):
+            before = max(self._end_before(segment), previous)
+            if before < segment:
+                found.append((before, segment))
+            previous = segment
+        return found
+
+    def _end_before(self, segment: int) -> int:
+        if segment not in self._known:
+            try:
+                file = SegmentFile(self._path, segment, self._uuid)
+            except (CorruptJournal, FileNotFoundError):
+                return segment  # damaged or just cleaned: others say so
+            first = file.previous_segment == (1 << 64) - 1 and segment == 0
+            self._known[segment] = segment if first else file.previous_end_sequence
+            file.close()
+        return self._known[segment]
+
+    def records_between(self, start: int, end: int) -> int:
+        """How many numbers from `start` to `end` were given out."""
+        return given_out(self.all(), start, end)
+
+    def step_back(self, end: int, records: int, first_kept: int) -> int:
+        """The sequence so many records before `end`, within one run of numbers."""
+        for first, last in reversed(self.all()):
+            if first < end <= last:
+                end = first
+        run = max([last for _, last in self.all() if last < end], default=0)
+        return max(end - records, run, min(first_kept, end))
+
+    def next_segment_after(self, sequence: int) -> int:
+        """The first segment that begins behind this sequence; the sequence's own successor where none does yet."""
+        segments = list_segments(self._path)
+        at = bisect_right(segments, sequence)
+        return segments[at] if at < len(segments) else sequence + 1
+
+    def has_segment_before(self, sequence: int) -> bool:
+        """Whether some segment ends at or before this sequence."""
+        segments = list_segments(self._path)
+        return len(segments) > 1 and segments[1] <= sequence

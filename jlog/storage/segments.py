@@ -1,0 +1,182 @@
+"""The segments of a journal as their users see them."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from typing import ClassVar
+
+from jlog._core.read.cursor import Cursor
+from jlog._core.segments.index import locate, segment_end
+from jlog._core.segments.segment import (
+    SEGMENT_HEADER_BYTES,
+    Block,
+    SegmentFile,
+    first_time,
+    list_segments,
+    segment_name,
+    walk_body,
+)
+from jlog.errors import CorruptJournal
+from jlog.storage.meta import Meta
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One file of the journal. The open one's records and size include what is in the pre-commit buffer: the size is that of
+    the file once the buffer is written there, uncompressed.
+
+    The timestamps are looked up when they are asked for: FileNotFoundError where the file has been removed since.
+    """
+
+    path: str
+    first_sequence: int
+    records: int
+    size_bytes: int
+    sealed: bool
+    end_sequence: int
+    next_segment: int  # first sequence of the next one: above end_sequence where numbers were never given out
+    _meta: Meta = field(repr=False, compare=False)
+    _written_end: int = field(repr=False, compare=False)  # offset in the file where its blocks end
+    reason: str | None = field(
+        default=None, compare=False
+    )  # why retention lets it go: read, max_bytes or max_age
+    archived: ClassVar[bool] = False
+
+    @property
+    def first_timestamp(self) -> datetime | None:
+        """Of its first record; None without one in the file."""
+        return time_of(self.first_timestamp_us)
+
+    @property
+    def last_timestamp(self) -> datetime | None:
+        """Of its last record; None without one in the file."""
+        return time_of(self.last_timestamp_us)
+
+    @cached_property
+    def first_timestamp_us(self) -> int | None:
+        file = self._file()
+        try:
+            for block in file.blocks():
+                if block.records and block.offset < self._written_end:
+                    return first_time_of(file, block)
+            return None
+        finally:
+            file.close()
+
+    @cached_property
+    def last_timestamp_us(self) -> int | None:
+        file = self._file()
+        try:
+            last = self._last_block(file)
+            return None if last is None else last_time_of(file, last)
+        finally:
+            file.close()
+
+    @property
+    def written_us(self) -> int | None:
+        """Clock when its newest record was written; where its end is damaged, when the next segment was begun, if that
+        can be told."""
+        file = self._file()
+        try:
+            last = self._last_block(file)
+        finally:
+            file.close()
+        if last is not None and last.first_sequence + last.records == self.end_sequence:
+            return last.clock_us
+        try:
+            return SegmentFile(os.path.dirname(self.path), self.next_segment, self._meta.uuid).created_us
+        except CorruptJournal:
+            return None
+
+    def _last_block(self, file: SegmentFile) -> Block | None:
+        """The last one with records."""
+        directory, uuid = os.path.dirname(self.path), self._meta.uuid
+        _, offset = locate(directory, self.first_sequence, uuid, self._written_end, self.end_sequence)
+        last = None
+        for block in file.blocks(offset):
+            if block.offset >= self._written_end:
+                break
+            last = block if block.records else last
+        return last
+
+    def _file(self) -> SegmentFile:
+        return SegmentFile(
+            os.path.dirname(self.path), self.first_sequence, self._meta.uuid, check_header=False
+        )
+
+
+def time_of(timestamp_us: int | None) -> datetime | None:
+    return None if timestamp_us is None else EPOCH + timedelta(microseconds=timestamp_us)
+
+
+def first_time_of(file: SegmentFile, block: Block) -> int:
+    """Timestamp of the block's first record. CorruptJournal where its body is none."""
+    try:
+        return first_time(file.raw_body(block.offset), block.base_time_us)
+    except ValueError as error:
+        raise CorruptJournal(file.path, block.offset, str(error)) from None
+
+
+def last_time_of(file: SegmentFile, block: Block) -> int:
+    """Timestamp of the block's last record. CorruptJournal where its body is none."""
+    try:
+        return walk_body(file.raw_body(block.offset), block.base_time_us)[3]
+    except ValueError as error:
+        raise CorruptJournal(file.path, block.offset, str(error)) from None
+
+
+def segments_of(
+    path: str,
+    meta: Meta,
+    names: Sequence[int],
+    written_place: tuple[int, int, int],
+    buffered_bytes: int,
+    next_sequence: int | None = None,
+) -> Iterator[Segment]:
+    """From the first sequences that name the files up to the open one; each but that ends where the next says. What
+    `buffered_bytes` counts goes to the open one."""
+    for name, following in zip(names, [*names[1:], None], strict=True):
+        if following is None:
+            end_offset, end_sequence = (
+                written_place[1],
+                written_place[2] if next_sequence is None else next_sequence,
+            )
+        else:
+            end_offset, end_sequence, _ = segment_end(path, name, following, meta.uuid)
+        yield Segment(
+            path=os.path.join(path, segment_name(name)),
+            first_sequence=name,
+            records=end_sequence - name,
+            size_bytes=max(end_offset, SEGMENT_HEADER_BYTES) + (buffered_bytes if following is None else 0),
+            sealed=following is not None,
+            end_sequence=end_sequence,
+            next_segment=end_sequence if following is None else following,
+            _meta=meta,
+            _written_end=max(end_offset, SEGMENT_HEADER_BYTES),
+        )
+
+
+def segments_now(path: str, meta: Meta, start: int = 0, end: int | None = None) -> list[Segment]:
+    """Those that are kept, oldest first and the open one too, from the one on that `start` lies in, and of those only the
+    ones that begin before `end`: what it takes then depends on them, and not on the journal's length."""
+    while True:
+        cursor = Cursor(path, meta.uuid)
+        end_place, buffered_bytes = cursor.end_place, cursor.buffered_bytes
+        next_sequence = int(cursor.next_sequence)
+        first = max(start, int(cursor.first_sequence))
+        kept = [name for name in list_segments(path) if name <= end_place[0]]
+        kept = kept[max(0, bisect_right(kept, first) - 1) :]
+        wanted = len(kept) if end is None else max(1, bisect_left(kept, end))
+        try:
+            # The one behind the last that is wanted says where that ends.
+            names = kept[: wanted + 1]
+            return list(segments_of(path, meta, names, end_place, buffered_bytes, next_sequence))[:wanted]
+        except FileNotFoundError:
+            continue  # cleaned in this moment

@@ -1,0 +1,261 @@
+"""Files of a journal: made exclusively, never through a link, and written as a whole or not at all.
+
+Several users may share a journal, so that any of them can put a symbolic link into its directory, under a name that another
+one is about to use. No file of a journal is a link: none is followed, and what is made is made anew, relative to the
+descriptor of its directory. pyx/system/file.h does the same for the core.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import functools
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Concatenate, ParamSpec, TypeVar
+
+from jlog.errors import CorruptJournal, JournalError
+
+NO_FILE = "it is no regular file"
+_NO_FILE_ERRORS = (errno.EISDIR, errno.ENXIO, errno.ENODEV)  # with which open() says so
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LOWEST_DESCRIPTOR = 3  # what others print goes to those below, even where they were closed at the start
+
+
+def open_file(path: str, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a file that is there, also as the opener of open(). JournalError where it is a symbolic link, and
+    CorruptJournal where it is no regular file."""
+    return _open(path, flags, None, path)
+
+
+def read_small(path: str, most: int) -> bytes:
+    """The content of a file, which is held in memory: CorruptJournal where it has more than `most` bytes."""
+    with naming(path), open(path, "rb", opener=open_file) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise CorruptJournal(path, most, f"it has more than {most} bytes, which no such file has")
+    return content
+
+
+def open_segment(path: str) -> int:
+    """As open_file() does; but where nobody else can write to the directory a link in it is this user's own, as in the window
+    that an archive is read through, and is followed."""
+    try:
+        return open_file(path)
+    except CorruptJournal:
+        raise
+    except JournalError:
+        directory = os.stat(os.path.dirname(path))
+        if directory.st_uid != os.geteuid() or directory.st_mode & 0o022:
+            raise
+        return _regular(_above_standard(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)), path)
+
+
+def open_or_create(path: str) -> int:
+    """For reading and writing. Several processes may call this at the same time: one of them makes the file."""
+    while True:
+        with suppress(FileNotFoundError):
+            return open_file(path, os.O_RDWR)
+        with suppress(FileExistsError):
+            return open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+
+def open_directory(path: str) -> int:
+    """A descriptor of the directory; the path may lead through links."""
+    return _above_standard(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+
+def share(fd: int, directory: int) -> None:
+    """Gives a file of the journal the directory's group and who may read and write it, so that several users can share
+    a journal; as far as this user may. Both are descriptors: a path might lead to another file by now."""
+    wanted, found = os.fstat(directory), os.fstat(fd)
+    if stat.S_ISREG(found.st_mode) and found.st_nlink != 1:
+        return  # a file that has another name besides may be no journal's
+    mode = wanted.st_mode & (0o7777 if stat.S_ISDIR(found.st_mode) else 0o666)
+    try:
+        if found.st_gid != wanted.st_gid:
+            os.fchown(fd, -1, wanted.st_gid)
+        if found.st_mode & 0o7777 != mode:
+            os.fchmod(fd, mode)
+    except PermissionError:
+        return  # another user's file: it was shared when it was made
+
+
+def read_whole(fd: int, size: int, at: int) -> bytes:
+    """So many bytes, fewer only where the file ends."""
+    content = os.pread(fd, size, at)
+    while content and len(content) < size:
+        more = os.pread(fd, size - len(content), at + len(content))
+        if not more:
+            break
+        content += more
+    return content
+
+
+def write_whole(fd: int, content: bytes, at: int) -> None:
+    """All of it, or OSError: then any part of it may be in the file."""
+    left = memoryview(content)
+    while left:
+        written = os.pwrite(fd, left, at)
+        if written == 0:
+            raise OSError(errno.EIO, "the file system takes no more bytes, and does not say why")
+        left, at = left[written:], at + written
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """An error of a call that knows a descriptor alone says which file that is."""
+    try:
+        yield
+    except OSError as error:
+        if not isinstance(error.filename, str) or not os.path.isabs(error.filename):
+            error.filename = path
+        raise
+
+
+def naming_its_path(call: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
+    """Decorates a function whose first argument is a path: where an error of it names no file, it names that path."""
+
+    @functools.wraps(call)
+    def named(path: str, /, *arguments: P.args, **options: P.kwargs) -> T:
+        with naming(path):
+            return call(path, *arguments, **options)
+
+    return named
+
+
+class Directory:
+    """The directory at `path`, or one below it, by its descriptor. Those below are never links; make=True makes what is
+    missing of them, shared as the one at `path` is. `fd` is its descriptor, until it is closed."""
+
+    def __init__(self, path: str, *names: str, make: bool = False) -> None:
+        self.path = path
+        self.fd = open_directory(path)
+        self._top = self.fd
+        try:
+            for name in names:
+                self._enter(name, make=make)
+        except BaseException:
+            self.close()
+            raise
+
+    def _enter(self, name: str, *, make: bool) -> None:
+        below = os.path.join(self.path, name)
+        if make:
+            with suppress(FileExistsError), naming(below):
+                os.mkdir(name, dir_fd=self.fd)
+        fd = _open(name, os.O_RDONLY | os.O_DIRECTORY, self.fd, below)
+        if self.fd != self._top:
+            os.close(self.fd)
+        self.fd, self.path = fd, below
+        if make:
+            share(fd, self._top)
+
+    def close(self) -> None:
+        for fd in {self.fd, self._top}:
+            os.close(fd)
+
+    def __enter__(self) -> Directory:  # noqa: PYI034
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def names(self) -> list[str]:
+        """Of all that is in it."""
+        with naming(self.path):
+            return os.listdir(self.fd)
+
+    def free_name(self, name: str) -> str:
+        """The name, or one with a number behind it, that nothing has."""
+        there, free, number = set(self.names()), name, 1
+        while free in there:
+            number += 1
+            free = f"{name}.{number}"
+        return free
+
+    def open(self, name: str, flags: int = os.O_RDONLY) -> int:
+        return _open(name, flags, self.fd, os.path.join(self.path, name))
+
+    def create(self, name: str) -> int:
+        """A descriptor of a new file. FileExistsError where anything has the name."""
+        fd = self.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        share(fd, self._top)
+        return fd
+
+    def remove(self, name: str) -> None:
+        """A link goes itself, not the file that it names."""
+        with suppress(FileNotFoundError), naming(os.path.join(self.path, name)):
+            os.unlink(name, dir_fd=self.fd)
+
+    @contextmanager
+    def made(self, name: str, temporary: str | None = None, *, sync: bool = True) -> Iterator[int]:
+        """A descriptor of a new file, to be written. Behind the context it is synced, and has its name; the directory's entry
+        is not synced yet. Where the context raises nothing is left of it.
+
+        Whatever has the name already is removed first: under a `temporary` name it was left by a process that died. With
+        one, the new file takes its own name once it is whole, and replaces whatever has that.
+        """
+        begun = name if temporary is None else temporary
+        self.remove(begun)
+        fd = self.create(begun)
+        try:
+            with naming(os.path.join(self.path, begun)):
+                try:
+                    yield fd
+                    if sync:
+                        os.fsync(fd)
+                finally:
+                    os.close(fd)
+                if begun != name:
+                    os.rename(begun, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        except BaseException:
+            # What stopped the write may stop this; the next file of this name removes it.
+            with suppress(OSError):
+                self.remove(begun)
+            raise
+
+
+def _open(name: str, flags: int, directory: int | None, path: str) -> int:
+    # Opening a pipe, or a device, must not wait for anything.
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        fd = _above_standard(os.open(name, flags, 0o666, dir_fd=directory))
+        return fd if flags & os.O_DIRECTORY else _regular(fd, path)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR, *_NO_FILE_ERRORS):
+            error.filename = path
+            raise
+        raise open_error(error.errno or 0, path) from None
+
+
+def _regular(fd: int, path: str) -> int:
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise CorruptJournal(path, 0, NO_FILE)
+
+
+def open_error(number: int, path: str) -> Exception:
+    """What a failed opening raises, whose errno is `number`."""
+    if number in (errno.ELOOP, errno.ENOTDIR) and os.path.islink(path):
+        return JournalError(
+            f"{path} is a symbolic link, and no file of a journal is one: nothing is read or written through it; remove the "
+            "link, or put the file itself in its place"
+        )
+    if number in _NO_FILE_ERRORS:
+        return CorruptJournal(path, 0, NO_FILE)
+    return OSError(number, os.strerror(number), path)
+
+
+def _above_standard(fd: int) -> int:
+    if fd >= LOWEST_DESCRIPTOR:
+        return fd
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR)
+    finally:
+        os.close(fd)

@@ -1,7 +1,0 @@
-from jlog._core.member cimport Call, Member, Options
-from jlog._core.page cimport jlog_page
-
-cdef int attempt(Member member, Call *call) noexcept nogil
-cdef int step(Member member, Call *call) noexcept nogil
-cdef void apply_options(jlog_page *page, const Options *options) noexcept nogil
-cdef bint has_options(const jlog_page *page, const Options *options) noexcept nogil

@@ -1,0 +1,40 @@
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from jlog._core.buffer.page cimport jlog_page, jlog_slot
+
+cdef enum:
+    PAGE_VALID = 1
+    PAGE_INVALID = 0
+    PAGE_OF_ANOTHER_BOOT = 2  # but for that it is valid: it may be of this one, by another name
+
+# What a reader sees of the buffer at one moment.
+cdef struct Snapshot:
+    jlog_slot slot
+    uint64_t durable_end
+    bint is_closing  # the block before is not in its segment yet: this one
+    jlog_slot closing
+    uint64_t capacity
+    uint64_t new_inode  # where another file is about to take the open segment's name, else 0
+    uint64_t new_end
+
+cdef class Precommit:
+    cdef readonly str path
+    cdef int fd
+    cdef uint8_t uuid[16]
+    cdef jlog_page *page
+    cdef size_t mapped_bytes
+    cdef uint64_t device
+    cdef uint64_t inode
+    cdef uint8_t believed_boot[16]  # known to be of this boot: its own, or what living writers' page says
+
+    cdef int identify(self, const jlog_page *page) noexcept nogil
+    cdef int check_layout(self) except -1
+    cdef void release(self) noexcept
+    cdef void imprint(self) noexcept nogil
+    cdef uint64_t room(self) noexcept nogil
+    cdef int believe_boot(self) except -1
+    cdef int identify_beside_writers(self) except -1
+    cdef int snapshot(self, Snapshot *found, const jlog_slot *known) noexcept nogil
+    cdef int read_body(self, const jlog_slot *slot, uint64_t capacity, uint8_t *target, uint32_t start,
+                       uint32_t end) noexcept nogil
+    cdef uint64_t generation(self) noexcept nogil

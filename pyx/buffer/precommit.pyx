@@ -1,0 +1,300 @@
+"""The file `precommit`: the control page and the body of the open block.
+
+Writers map it. Readers pread it, so that a truncated file is an error and not a signal, and check what they got: the
+slot against its CRC and the generation, the body against the running CRC in the word.
+
+A page is believed if it was made in this boot. Two containers of one kernel may be told different boot ids; what both see
+are the locks of living writers, and no process outlives its boot.
+"""
+
+import os
+
+from libc.errno cimport ENODATA, errno
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy, memset
+
+from jlog._core.system.file cimport jlog_allocate, jlog_file_bytes, jlog_read_at, jlog_write_at
+from jlog._core.format.format cimport JLOG_NUMBER_MAX, jlog_block_header
+from jlog._core.buffer.page cimport (
+    JLOG_BASE_BYTES,
+    JLOG_BOOT_ID_OFFSET,
+    JLOG_CAPACITY_MAX,
+    JLOG_CAPACITY_MIN,
+    JLOG_GENERATION_OFFSET,
+    JLOG_NOTES_BYTES,
+    JLOG_PAGE_BYTES,
+    JLOG_PAGE_LAYOUT,
+    JLOG_PAGE_MAGIC,
+    JLOG_PAGE_READY,
+    JLOG_SNAPSHOT_BYTES,
+    JLOG_UNWRITTEN_OFFSET,
+    jlog_page,
+    jlog_slot,
+    jlog_slot_valid,
+    jlog_word_used,
+)
+from jlog._core.system.atomic cimport jlog_pause
+from jlog._core.system.failpoint cimport JLOG_FAILPOINT
+
+from jlog._core.system.lock import OWNERS, LockFile
+from jlog.errors import CorruptJournal, UnsupportedFormat
+from jlog.system.files import open_file, open_or_create, read_whole
+
+
+cdef extern from "<sys/mman.h>" nogil:
+    enum:
+        PROT_READ
+        PROT_WRITE
+        MAP_SHARED
+    void *MAP_FAILED
+    void *mmap(void *address, size_t size, int protection, int flags, int fd, int64_t offset)
+    int munmap(void *address, size_t size)
+    int mlock(const void *address, size_t size)
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
+cdef enum:
+    TEARS_MAX = 10000  # switches that may each pass between two reads
+
+cdef uint8_t _boot_id[16]
+
+
+def _read_boot_id() -> bytes:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            found = bytes.fromhex(file.read().strip().replace("-", ""))
+    except (OSError, ValueError):
+        found = b""
+    # Unknown: one that only this process has, so that it equals that of no other boot. Whoever opens alone then recovers as
+    # after a power loss.
+    return found if len(found) == 16 and any(found) else os.urandom(16)
+
+
+cdef bytes _boot = _read_boot_id()
+memcpy(_boot_id, <const uint8_t *> _boot, 16)
+
+
+cdef class Precommit:
+    """Opens `precommit`; `writable=False` reads only. FileNotFoundError where there is none."""
+
+    def __cinit__(self):
+        self.fd = -1
+
+    def __init__(self, directory, bytes uuid not None, *, bint writable=True, bint create=False):
+        self.path = os.path.join(directory, "precommit")
+        memcpy(self.uuid, <const uint8_t *> uuid, 16)
+        memcpy(self.believed_boot, _boot_id, 16)
+        self.fd = open_or_create(self.path) if create else open_file(self.path, os.O_RDWR if writable else os.O_RDONLY)
+        self.check_layout()
+        found = os.fstat(self.fd)
+        self.device, self.inode = found.st_dev, found.st_ino
+
+    def __dealloc__(self):
+        self.release()
+
+    def close(self) -> None:
+        self.release()
+
+    cdef void release(self) noexcept:
+        if self.page != NULL:
+            munmap(self.page, self.mapped_bytes)
+            self.page = NULL
+        if self.fd >= 0:
+            close(self.fd)
+            self.fd = -1
+
+    cdef int check_layout(self) except -1:
+        """UnsupportedFormat for a page of a newer jlog, which would be taken for damage."""
+        head = read_whole(self.fd, 12, 0)
+        if len(head) == 12 and head[:8] == <bytes> JLOG_PAGE_MAGIC:
+            layout = int.from_bytes(head[8:], "little")
+            if layout > JLOG_PAGE_LAYOUT:
+                raise UnsupportedFormat(f"{self.path} has layout {layout}, this jlog knows up to {JLOG_PAGE_LAYOUT}: upgrade "
+                                        "pyjlog")
+        return 0
+
+    def has_bodies(self) -> bool:
+        """Whether it was made, and with two of them."""
+        head = read_whole(self.fd, 12, 0)
+        return (head == <bytes> JLOG_PAGE_MAGIC + int(JLOG_PAGE_LAYOUT).to_bytes(4, "little")
+                and jlog_file_bytes(self.fd) >= JLOG_PAGE_BYTES + 2 * JLOG_CAPACITY_MIN)
+
+    def grow(self, uint64_t capacity) -> None:
+        """Makes room for two bodies at least this large. The file is written, not only allocated: a mapping of a sparse file
+        faults on a full disk."""
+        cdef int64_t size = jlog_file_bytes(self.fd)
+        cdef uint64_t reached = 0
+        cdef int error
+        wanted = JLOG_PAGE_BYTES + 2 * capacity
+        if size < <int64_t> wanted:
+            zeros = bytes(wanted - size)
+            error = jlog_allocate(self.fd, size, wanted, wanted, &reached)
+            if error == 0:
+                error = jlog_write_at(self.fd, <const uint8_t *> zeros, len(zeros), size)
+            if error != 0:
+                raise OSError(error, os.strerror(error), self.path)
+
+    def map(self) -> None:
+        """Maps all of it for writing; locked into memory where the limit allows."""
+        cdef int64_t size = jlog_file_bytes(self.fd)
+        if size < JLOG_PAGE_BYTES + 2 * JLOG_CAPACITY_MIN or size > JLOG_PAGE_BYTES + 2 * <int64_t> JLOG_CAPACITY_MAX:
+            raise CorruptJournal(self.path, max(size, 0), "the pre-commit buffer is cut off")
+        if self.page != NULL:
+            munmap(self.page, self.mapped_bytes)
+            self.page = NULL
+        page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, self.fd, 0)
+        if page == MAP_FAILED:
+            raise OSError(errno, os.strerror(errno), self.path)
+        self.page = <jlog_page *> page
+        self.mapped_bytes = size
+        mlock(page, size)
+
+    cdef int identify(self, const jlog_page *page) noexcept nogil:
+        """PAGE_VALID when this page was made in this boot, for this journal, in this very file, and is not being
+        recovered. PAGE_OF_ANOTHER_BOOT when only its boot id is not one that is known to be of this boot."""
+        if memcmp(page.magic, JLOG_PAGE_MAGIC, 8) != 0 or page.layout != JLOG_PAGE_LAYOUT:
+            return PAGE_INVALID
+        if page.status != JLOG_PAGE_READY or memcmp(page.uuid, self.uuid, 16) != 0:
+            return PAGE_INVALID
+        if page.device != self.device or page.inode != self.inode:
+            return PAGE_INVALID
+        if memcmp(page.boot_id, _boot_id, 16) == 0 or memcmp(page.boot_id, self.believed_boot, 16) == 0:
+            return PAGE_VALID
+        return PAGE_OF_ANOTHER_BOOT
+
+    def is_written_to(self) -> bool:
+        """Whether a writing process lives. Then the page's boot id is believed from now on, whatever it is."""
+        try:
+            lock_file = LockFile(os.path.join(os.path.dirname(self.path), "lock"), writable=False)
+        except OSError:
+            return False  # nothing tells of one
+        try:
+            if not lock_file.is_held(*OWNERS):
+                return False
+        finally:
+            lock_file.close()
+        self.believe_boot()
+        return True
+
+    cdef int believe_boot(self) except -1:
+        """To be called once a writer was seen to hold its slot: whatever the page says after that was written in this boot."""
+        cdef bytes found = read_whole(self.fd, 16, JLOG_BOOT_ID_OFFSET)
+        if len(found) == 16:
+            memcpy(self.believed_boot, <const uint8_t *> found, 16)
+        return 0
+
+    cdef int identify_beside_writers(self) except -1:
+        """What identify() says of the mapped page while a writing process is known to hold its slot."""
+        self.believe_boot()
+        return self.identify(self.page)
+
+    cdef void imprint(self) noexcept nogil:
+        """Writes into the mapped page what identify() looks for, but for the status."""
+        memcpy(self.page.magic, JLOG_PAGE_MAGIC, 8)
+        self.page.layout = JLOG_PAGE_LAYOUT
+        memcpy(self.page.uuid, self.uuid, 16)
+        memcpy(self.page.boot_id, _boot_id, 16)
+        self.page.device = self.device
+        self.page.inode = self.inode
+        self.page.capacity = self.room()
+
+    cdef uint64_t room(self) noexcept nogil:
+        """Bytes that there are for each of the two bodies."""
+        return max(jlog_file_bytes(self.fd) - <int64_t> JLOG_PAGE_BYTES, 0) // 2
+
+    cdef int snapshot(self, Snapshot *found, const jlog_slot *known) noexcept nogil:
+        """The open block's place and word, and the closing one's. What identify() says of the page, or -errno. `known`: the
+        open slot as it was found before, or NULL."""
+        cdef jlog_page page
+        cdef jlog_slot *slot
+        cdef jlog_slot *before
+        cdef uint64_t generation
+        cdef int64_t got
+        cdef int status, _turn
+        cdef bint again = False
+        for _turn in range(TEARS_MAX):
+            got = jlog_read_at(self.fd, &page, JLOG_SNAPSHOT_BYTES, 0)
+            if got < 0:
+                return <int> got
+            status = self.identify(&page) if got == <int64_t> JLOG_SNAPSHOT_BYTES else PAGE_INVALID
+            if status != PAGE_VALID:
+                return status
+            JLOG_FAILPOINT(b"page.read")
+            generation = page.generation
+            slot, before = &page.slots[generation & 1], &page.slots[(generation - 1) & 1]
+            # The slot may be filled for the block after the next while it is read, its word first. It was not if the generation
+            # still stands behind it; nor if all of it is as before. And a block is noted as unwritten before the next one
+            # is open, and its slot stands as long as the note does: so that is read after the generation and the slot.
+            if (known == NULL or slot.generation != known.generation or slot.word != known.word
+                    or page.unwritten == generation - 1):
+                if jlog_read_at(self.fd, &page.unwritten, JLOG_NOTES_BYTES, JLOG_UNWRITTEN_OFFSET) != JLOG_NOTES_BYTES:
+                    return PAGE_INVALID
+                if page.generation != generation:
+                    jlog_pause()
+                    continue
+            found.is_closing = page.unwritten == generation - 1
+            if not is_slot_of(slot, generation, self.uuid) or (found.is_closing and not is_before(before, slot, self.uuid)):
+                if again:
+                    return PAGE_INVALID  # no store can have torn it twice
+                again = True
+                continue
+            found.slot, found.closing = slot[0], before[0]
+            found.capacity = page.capacity if page.capacity <= JLOG_CAPACITY_MAX else self.room()
+            found.durable_end = page.durable_end
+            found.new_inode = page.new_inode if page.incarnation & 1 and page.new_end <= JLOG_NUMBER_MAX else 0
+            found.new_end = page.new_end
+            return PAGE_VALID
+        return PAGE_INVALID
+
+    cdef uint64_t generation(self) noexcept nogil:
+        """As it is now; 0 where it cannot be read."""
+        cdef uint64_t value = 0
+        if jlog_read_at(self.fd, &value, sizeof(value), JLOG_GENERATION_OFFSET) != sizeof(value):
+            return 0
+        return value
+
+    cdef int read_body(self, const jlog_slot *slot, uint64_t capacity, uint8_t *target, uint32_t start,
+                       uint32_t end) noexcept nogil:
+        """body[start, end) to target + start. 1 when it is that block's, 0 when the body may have been used anew meanwhile, or
+        -errno: ENODATA where the file is cut off. The caller checks the CRC."""
+        cdef uint64_t begin = JLOG_PAGE_BYTES + (slot.generation & 1) * capacity
+        cdef int64_t got = jlog_read_at(self.fd, target + start, end - start, begin + start)
+        if got < 0:
+            return <int> got
+        if self.generation() - slot.generation > 1:
+            return 0
+        return 1 if got == end - start else -ENODATA
+
+
+cdef bint is_before(const jlog_slot *slot, const jlog_slot *following, const uint8_t *uuid) noexcept nogil:
+    """Whether the closing block's slot is whole: the open block lies behind it."""
+    cdef uint32_t used = jlog_word_used(slot.word)
+    return (is_slot_of(slot, following.generation - 1, uuid) and used > JLOG_BASE_BYTES and slot.segment == following.segment
+            and slot.offset + sizeof(jlog_block_header) + used - JLOG_BASE_BYTES == following.offset)
+
+
+cdef bint is_slot_of(const jlog_slot *slot, uint64_t generation, const uint8_t *uuid) noexcept nogil:
+    return slot.generation == generation and jlog_slot_valid(slot, uuid)
+
+
+def read_counters(path, bytes uuid not None) -> dict:
+    """What all processes have counted since the control page was made, by the names in struct jlog_counters; zeros where
+    there is no page of this boot. Needs no right to write."""
+    cdef jlog_page page
+    cdef Precommit precommit
+    cdef int64_t got
+    cdef int status = PAGE_INVALID
+    memset(&page, 0, sizeof(page))
+    try:
+        precommit = Precommit(path, uuid, writable=False)
+    except FileNotFoundError:
+        return page.counters
+    got = jlog_read_at(precommit.fd, &page, sizeof(page), 0)
+    if got < 0:
+        raise OSError(-got, os.strerror(-got), precommit.path)
+    if got == <int64_t> sizeof(page):
+        status = precommit.identify(&page)
+    if status != PAGE_VALID and not (status == PAGE_OF_ANOTHER_BOOT and precommit.is_written_to()):
+        memset(&page, 0, sizeof(page))
+    return page.counters

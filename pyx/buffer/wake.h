@@ -1,0 +1,68 @@
+/* Waiting for a word to change: the futexes of readers, and of the thread that waits for many of them. */
+#ifndef JLOG_WAKE_H
+#define JLOG_WAKE_H
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "system/failpoint.h"
+#include "buffer/page.h"
+
+#define JLOG_WORDS_MAX 128                               /* that the kernel waits for in one call */
+
+/* As in linux/futex.h since 5.16; the headers that this is compiled with may be older than the kernel it runs on. */
+#define JLOG_SYS_FUTEX_WAITV 449
+#define JLOG_FUTEX_32 2u
+
+struct jlog_awaited {
+    uint64_t value;
+    uint64_t address;
+    uint32_t flags;
+    uint32_t reserved;
+};
+
+static inline void jlog_await(struct jlog_awaited *awaited, const uint32_t *word, uint32_t value, int shared)
+{
+    awaited->value = value;
+    awaited->address = (uint64_t)(uintptr_t)word;
+    awaited->flags = JLOG_FUTEX_32 | (shared ? 0 : FUTEX_PRIVATE_FLAG);
+    awaited->reserved = 0;
+}
+
+/* Until one of the words has another value, or so long. 0, or an errno: ENOSYS where the kernel cannot. */
+static inline int jlog_wait_for_any(struct jlog_awaited *awaited, unsigned count, int64_t timeout_us)
+{
+    const int failure = JLOG_FAILPOINT("wake.wait_for_any");
+    struct timespec until;
+
+    if (failure != 0)
+        return failure;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += timeout_us % 1000000 * 1000;
+    until.tv_sec += timeout_us / 1000000 + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    return syscall(JLOG_SYS_FUTEX_WAITV, awaited, count, 0, &until, CLOCK_MONOTONIC) < 0 ? errno : 0;
+}
+
+/* A word of this process alone. */
+static inline void jlog_wait_private(uint32_t *word, uint32_t value, int64_t timeout_us)
+{
+    const struct timespec timeout = {timeout_us / 1000000, timeout_us % 1000000 * 1000};
+
+    jlog_futex(word, FUTEX_WAIT_PRIVATE, value, &timeout);
+}
+
+static inline void jlog_ring(uint32_t *word)
+{
+    __atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
+    jlog_futex(word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
+}
+
+/* Whoever sleeps on the word looks again, though it has not changed. */
+static inline void jlog_wake_all(uint32_t *word) { jlog_futex(word, FUTEX_WAKE, INT_MAX, NULL); }
+
+#endif

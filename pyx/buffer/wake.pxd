@@ -1,0 +1,26 @@
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from jlog._core.buffer.precommit cimport Precommit
+
+
+cdef extern from "buffer/wake.h" nogil:
+    enum:
+        JLOG_WORDS_MAX
+
+    struct jlog_awaited:
+        pass
+
+    void jlog_await(jlog_awaited *awaited, const uint32_t *word, uint32_t value, bint shared)
+    int jlog_wait_for_any(jlog_awaited *awaited, unsigned count, int64_t timeout_us)
+    void jlog_wait_private(uint32_t *word, uint32_t value, int64_t timeout_us)
+    void jlog_ring(uint32_t *word)
+    void jlog_wake_all(uint32_t *word)
+
+
+cdef class WakeWord:
+    cdef Precommit precommit
+    cdef void *page
+    cdef uint32_t *word
+
+    cdef uint32_t counter(self) noexcept nogil
+    cdef bint ask(self) noexcept nogil

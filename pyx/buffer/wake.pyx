@@ -1,0 +1,46 @@
+"""How a writer wakes readers: a flag in the control page that they set, and a counter beside it that they sleep on.
+
+The flag comes before the last look: a record that is published after that look finds the flag. Whoever waits for a change
+of the counter reads it before the flag is set. Nobody sleeps longer than a second, for a writer may die between publishing
+and waking.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+from jlog._core.system.file cimport jlog_read_at, jlog_write_at
+from jlog._core.buffer.page cimport JLOG_PAGE_BYTES, JLOG_WAKE_COUNTER_OFFSET, JLOG_WAKE_FLAG_OFFSET
+from jlog._core.buffer.precommit cimport Precommit
+
+cdef extern from "<sys/mman.h>" nogil:
+    enum:
+        PROT_READ
+        MAP_SHARED
+    void *MAP_FAILED
+    void *mmap(void *address, size_t size, int protection, int flags, int fd, int64_t offset)
+    int munmap(void *address, size_t size)
+
+
+cdef class WakeWord:
+    """The page is mapped to sleep on its word alone, and never dereferenced: the kernel looks, and says EFAULT of a
+    truncated file."""
+
+    def __init__(self, Precommit precommit not None):
+        self.precommit = precommit
+        page = mmap(NULL, JLOG_PAGE_BYTES, PROT_READ, MAP_SHARED, precommit.fd, 0)
+        if page != MAP_FAILED:  # else nobody is asked, and the reader polls
+            self.page = page
+            self.word = <uint32_t *> (<uint8_t *> page + JLOG_WAKE_COUNTER_OFFSET)
+
+    def __dealloc__(self):
+        if self.page != NULL:
+            munmap(self.page, JLOG_PAGE_BYTES)
+
+    cdef uint32_t counter(self) noexcept nogil:
+        cdef uint32_t found = 0
+        jlog_read_at(self.precommit.fd, &found, sizeof(found), JLOG_WAKE_COUNTER_OFFSET)
+        return found
+
+    cdef bint ask(self) noexcept nogil:
+        """To be woken by what is published from now on. False where that cannot be."""
+        cdef uint32_t flag = 1
+        return self.word != NULL and jlog_write_at(self.precommit.fd, &flag, sizeof(flag), JLOG_WAKE_FLAG_OFFSET) == 0

@@ -1,0 +1,290 @@
+"""Small durable facts: a record with a generation and a CRC32C, kept in two copies of which the newer valid one counts.
+
+Both copies are written each time; they lie in different pages, so that damage to one leaves the other. `bounds` holds
+what is known of the whole journal, a position file where a subscriber or a checkpoint stands.
+"""
+
+import os
+import threading
+from collections import namedtuple
+
+from libc.errno cimport EAGAIN, EBADMSG, EPROTO
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy, memset
+
+from jlog._core.system.file cimport jlog_birth_us, jlog_read_at, jlog_sync_data, jlog_write_at
+from jlog._core.format.format cimport (
+    JLOG_BOUNDS_MAGIC,
+    JLOG_COPY_BYTES,
+    JLOG_FORMAT_VERSION,
+    JLOG_NONE,
+    JLOG_POSITION_MAGIC,
+    jlog_bounds,
+    jlog_bounds_valid,
+    jlog_position,
+    jlog_position_valid,
+    jlog_structure_crc,
+)
+from jlog._core.system.lock cimport BOUNDS_BYTE, Deadline
+from jlog._core.system.clock cimport jlog_clock_us
+
+from jlog._core.system.lock import NEVER
+from jlog.errors import CorruptJournal, JournalClosed, JournalError, UnsupportedFormat
+from jlog.system.files import Directory, open_file, read_whole
+
+cdef extern from "<fcntl.h>" nogil:
+    enum:
+        F_WRLCK
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
+cdef enum:
+    CLOCK_REALTIME = 0
+
+NONE = JLOG_NONE  # no sequence, no segment
+Bounds = namedtuple("Bounds", "first_sequence mark_segment mark_offset mark_sequence lease_limit closed")
+Position = namedtuple("Position", "sequence epoch moved_us")
+
+# Every structure in two copies begins alike.
+cdef struct Head:
+    uint8_t magic[8]
+    uint32_t version
+    uint32_t crc
+    uint64_t generation
+    uint8_t uuid[16]
+
+
+cdef bint is_structure(const uint8_t *copy, size_t size, const char *magic) noexcept nogil:
+    cdef Head *head = <Head *> copy
+    return memcmp(head.magic, magic, 8) == 0 and head.crc == jlog_structure_crc(copy, size, 12)
+
+
+cdef bint makes_sense(const uint8_t *copy, size_t size) noexcept nogil:
+    """Whether its numbers can be right. It looks at this version alone: in a newer one they may mean something else."""
+    if size == sizeof(jlog_bounds):
+        return jlog_bounds_valid(<const jlog_bounds *> copy)
+    return jlog_position_valid(<const jlog_position *> copy)
+
+
+cdef int find_copy(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid) noexcept nogil:
+    """The newer valid copy into `target`. 1 for the first one, 2 for the second; 0 where neither is valid; -EPROTO where one
+    is of a later version, which is in `target` then; or the -errno of a failed read."""
+    cdef uint8_t copy[256]
+    cdef Head *head = <Head *> copy
+    cdef int found = 0, index
+    cdef int64_t got
+    for index in range(2):
+        got = jlog_read_at(fd, copy, size, index * JLOG_COPY_BYTES)
+        if got < 0:
+            return <int> got
+        if got != <int64_t> size or not is_structure(copy, size, magic):
+            continue
+        if head.version > JLOG_FORMAT_VERSION:
+            memcpy(target, copy, size)
+            return -EPROTO
+        if memcmp(head.uuid, uuid, 16) != 0 or not makes_sense(copy, size):
+            continue
+        if not found or head.generation > (<Head *> target).generation:
+            memcpy(target, copy, size)
+            found = index + 1
+    return found
+
+
+cdef int read_copies(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1:
+    """The newer valid copy into `target`. 1 for the first one, 2 for the second; 0 where neither is valid."""
+    cdef int found = find_copy(fd, target, size, magic, uuid)
+    if found == -EPROTO:
+        raise UnsupportedFormat(f"{path} has format version {(<Head *> target).version}, this jlog reads up to "
+                                f"{JLOG_FORMAT_VERSION}: upgrade pyjlog")
+    if found < 0:
+        raise OSError(-found, os.strerror(-found), path)
+    return found
+
+
+def both_copies(int fd, bytes uuid not None, *, bint bounds=False) -> list:
+    """The bytes of each copy of a position, or of `bounds`; None where that one is not valid."""
+    cdef size_t size = sizeof(jlog_bounds) if bounds else sizeof(jlog_position)
+    cdef const char *magic = JLOG_BOUNDS_MAGIC if bounds else JLOG_POSITION_MAGIC
+    found = []
+    for offset in (0, JLOG_COPY_BYTES):
+        copy = read_whole(fd, size, offset)
+        valid = <size_t> len(copy) == size and is_structure(copy, size, magic) and copy[24:40] == uuid \
+            and makes_sense(copy, size)
+        found.append(copy if valid else None)
+    return found
+
+
+cdef int put_copies(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, int found) noexcept nogil:
+    """Completes the head of `source` and writes both copies; 0, or errno. Power loss leaves each of them old or new. The copy
+    that was found is written last: where the other one is cut short, it still counts."""
+    cdef Head *head = <Head *> source
+    cdef int error = 0, turn
+    memcpy(head.magic, magic, 8)
+    memcpy(head.uuid, uuid, 16)
+    head.version = JLOG_FORMAT_VERSION
+    head.generation += 1
+    head.crc = jlog_structure_crc(source, size, 12)
+    for turn in range(2):
+        if error == 0:
+            error = jlog_write_at(fd, source, size, ((found + turn) & 1) * JLOG_COPY_BYTES)
+    return error
+
+
+cdef int write_copies(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path,
+                      int found) except -1:
+    cdef int error
+    if not makes_sense(<const uint8_t *> source, size):
+        raise JournalError(f"{path}: the numbers of the journal are used up, or another program has damaged what it holds of "
+                           "them; `jlogtool verify` tells which")
+    error = put_copies(fd, source, size, magic, uuid, found)
+    if error != 0:
+        raise OSError(error, os.strerror(error), path)
+    return 0
+
+
+cdef class BoundsFile:
+    """`bounds`: the first sequence kept, the synced mark, the lease and the closed end."""
+
+    def __cinit__(self):
+        self.fd = -1
+
+    def __init__(self, str path not None, bytes uuid not None, LockFile lock_file, *, bint writable=True):
+        self.path = path
+        self._lock_file = lock_file
+        self._mutex = threading.Lock()  # the lock file's range does not exclude threads of one process
+        memcpy(self.uuid, <const uint8_t *> uuid, 16)
+        self.fd = open_file(path, os.O_RDWR if writable else os.O_RDONLY)
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            close(self.fd)
+
+    @staticmethod
+    def create(str path not None, bytes uuid not None, uint64_t lease_limit, closed, *, uint64_t first_sequence=0,
+               mark=(0, 0, 0), temporary=None):
+        """The bounds of a journal that is made anew, in place of any that are there, synced; their entry in the directory is
+        not yet. `temporary`: a name in the same directory, which they have until they are whole."""
+        cdef jlog_bounds bounds
+        memset(&bounds, 0, sizeof(bounds))
+        bounds.lease_limit = lease_limit
+        bounds.first_sequence = first_sequence
+        bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence = mark
+        bounds.closed_segment, bounds.closed_offset, bounds.closed_sequence = closed
+        with Directory(os.path.dirname(path)) as directory, directory.made(os.path.basename(path), temporary) as fd:
+            write_copies(fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, uuid, path, 0)
+
+    def close(self):
+        if self.fd >= 0:
+            close(self.fd)
+            self.fd = -1
+
+    cdef int read_into(self, jlog_bounds *bounds) except -1:
+        return read_copies(self.fd, bounds, sizeof(bounds[0]), JLOG_BOUNDS_MAGIC, self.uuid, self.path)
+
+    def read(self):
+        """What it says now. CorruptJournal where both copies are damaged: then only `repair` goes on."""
+        cdef jlog_bounds bounds
+        if not self.read_into(&bounds):
+            raise CorruptJournal(self.path, 0, "neither copy is valid, so that numbers might be given out twice; "
+                                               "`jlogtool repair` goes on under a new epoch")
+        closed = None
+        if bounds.closed_sequence != JLOG_NONE:
+            closed = (bounds.closed_segment, bounds.closed_offset, bounds.closed_sequence)
+        return Bounds(bounds.first_sequence, bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence,
+                      bounds.lease_limit, closed)
+
+    def update(self, *, first_sequence=0, mark=None, lease_limit=0, closed=..., bint durable=False,
+               Deadline deadline not None=NEVER):
+        """Raises what is given to at least this; `closed` is set as given, None takes it away. Returns the result.
+        JournalLocked, with nothing changed, where others write it until the deadline.
+
+        `durable`: it has survived a power loss when this returns, otherwise perhaps.
+        """
+        cdef jlog_bounds bounds
+        cdef int error, found
+        with self._lock_file.held(BOUNDS_BYTE, deadline=deadline, what=f"was writing {self.path}", mutex=self._mutex):
+            found = self.read_into(&bounds)
+            if not found:
+                self.read()
+            bounds.first_sequence = max(bounds.first_sequence, first_sequence)
+            bounds.lease_limit = max(bounds.lease_limit, lease_limit)
+            if mark is not None:
+                raise_mark(&bounds, mark[0], mark[1], mark[2])
+            if closed is None:
+                bounds.closed_segment = bounds.closed_offset = bounds.closed_sequence = JLOG_NONE
+            elif closed is not ...:
+                bounds.closed_segment, bounds.closed_offset, bounds.closed_sequence = closed
+            write_copies(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid, self.path, found)
+        if durable:
+            with nogil:
+                error = jlog_sync_data(self.fd)
+            if error != 0:
+                raise OSError(error, os.strerror(error), self.path)
+        return self.read()
+
+    cdef bint try_begin(self):
+        """Whether no other thread writes it now: then until end()."""
+        return self._mutex.acquire(False)
+
+    cdef end(self):
+        self._mutex.release()
+
+    cdef int move_mark(self, const Mark *mark) noexcept nogil:
+        """What each sync does, between try_begin() and end(), instead of update(mark=…): with few system calls, and not at all
+        while another process writes, for the next sync moves it too. 0, or errno; EBADMSG where no copy is valid."""
+        cdef jlog_bounds bounds
+        cdef int found, error = self._lock_file.try_lock(F_WRLCK, BOUNDS_BYTE, 1)
+        if error != 0:
+            return 0 if error == EAGAIN else error
+        found = find_copy(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid)
+        if found > 0:
+            raise_mark(&bounds, mark.segment, mark.offset, mark.sequence)
+            error = put_copies(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid, found)
+        else:
+            error = EBADMSG if found == 0 else -found
+        self._lock_file.unlock(BOUNDS_BYTE, 1)
+        return error
+
+
+cdef void raise_mark(jlog_bounds *bounds, uint64_t segment, uint64_t offset, uint64_t sequence) noexcept nogil:
+    """By sequence, then by segment: at the beginning of one the mark has left the one before, which may be gone."""
+    if sequence > bounds.mark_sequence or (sequence == bounds.mark_sequence and segment >= bounds.mark_segment):
+        bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence = segment, offset, sequence
+
+
+def birth_us(int fd) -> int:
+    """When the file was made, in microseconds since the epoch; 0 where the file system does not keep it."""
+    return jlog_birth_us(fd)
+
+
+cdef int descriptor_of(file, path) except -1:
+    """Of a LockFile, which another thread may close: good until the GIL is let go. Or the descriptor that `file` is."""
+    if not isinstance(file, LockFile):
+        return file
+    if not (<LockFile> file).is_open():
+        raise JournalClosed(f"{path}: the reader that had it open is closed; open a new one")
+    return (<LockFile> file).fd
+
+
+def read_position(file, bytes uuid not None, str path not None):
+    """Where the position file stands. CorruptJournal where both copies are damaged: it then holds everything back."""
+    cdef jlog_position position
+    cdef int fd = descriptor_of(file, path)
+    if not read_copies(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path):
+        raise CorruptJournal(path, 0, "neither copy of the position is valid; set it again with `jlogtool subscriber set` "
+                                      "or `jlogtool checkpoint set`, until then every record is kept")
+    return Position(position.sequence, position.epoch, position.moved_us)
+
+
+def write_position(file, bytes uuid not None, uint64_t epoch, uint64_t sequence, str path not None):
+    """Moves it. It survives the death of the process; a power loss only once the file is synced."""
+    cdef jlog_position position
+    cdef int fd = descriptor_of(file, path)
+    cdef int found = read_copies(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path)
+    if not found:
+        memset(&position, 0, sizeof(position))
+    position.epoch = epoch
+    position.sequence = sequence
+    position.moved_us = jlog_clock_us(CLOCK_REALTIME)
+    write_copies(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path, found)

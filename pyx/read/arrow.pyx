@@ -1,0 +1,51 @@
+"""Reading straight into Arrow, without a RecordBatch in between."""
+
+from libc.stdint cimport uint64_t
+
+from jlog._core.records.columns cimport Columns
+from jlog._core.read.cursor cimport Cursor, give, take
+from jlog._core.format.format cimport JLOG_NONE
+
+from jlog._core.records.columns import check_columns
+
+
+cdef class ArrowIterator:
+    """pyarrow.RecordBatches up to the end as it was when iteration began, or to the record before `end`."""
+
+    cdef Cursor cursor
+    cdef Py_ssize_t max_records
+    cdef Py_ssize_t max_bytes
+    cdef tuple names
+    cdef uint64_t end
+    # Of the batch before: the next one will take about as much.
+    cdef uint64_t rows
+    cdef uint64_t value_bytes
+
+    def __init__(self, Cursor cursor not None, Py_ssize_t max_records, Py_ssize_t max_bytes, *, columns=None, end=None):
+        self.names = check_columns(columns)
+        self.max_records, self.max_bytes = max_records, max_bytes
+        self.end = JLOG_NONE if end is None else end
+        cursor.refresh()
+        self.cursor = cursor
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Columns columns = Columns(self.names, self.rows, self.value_bytes + self.value_bytes // 8)
+        cdef uint64_t began
+        take(self.cursor)
+        try:
+            began = self.cursor.sequence
+            self.cursor.read_into(columns, self.max_records, self.max_bytes, self.end)
+            if columns.count == 0:
+                raise StopIteration
+            try:
+                batch = columns.to_arrow()
+            except BaseException:  # without memory, or with Ctrl-C, nothing is skipped
+                self.cursor.go_back_to(began)
+                raise
+        finally:
+            give(self.cursor)
+        self.rows, self.value_bytes = columns.to.rows, columns.to.value.used
+        return batch

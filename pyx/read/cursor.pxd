@@ -1,0 +1,33 @@
+from libc.stdint cimport uint64_t
+
+from jlog._core.read.blocks cimport Blocks
+from jlog._core.records.columns cimport Batch
+from jlog._core.buffer.wake cimport WakeWord
+
+cdef class Cursor(Blocks):
+    cdef bint in_use  # by the call that runs now
+    cdef WakeWord wake  # what that call sleeps on
+
+    cdef int refuse(self) except -1
+    cdef void release(self) noexcept
+    cdef int go_to(self, uint64_t sequence) except -1
+    cdef bint enter_segment_of(self, uint64_t sequence) except -1
+    cdef int go_to_end(self) except -1
+    cdef int skip_to(self, uint64_t sequence) except -1
+    cdef bint step_over_damage(self, uint64_t sequence) except -1
+    cdef int read_into(self, Batch batch, Py_ssize_t max_records, Py_ssize_t max_bytes, uint64_t end) except -1
+    cdef int go_back_to(self, uint64_t sequence) except -1
+
+
+cdef inline int take(Cursor cursor) except -1:
+    """Before anything that may let another thread run: it is refused until this one gives the cursor back."""
+    if cursor.in_use or cursor.token == 0 or cursor.process[0] != cursor.token:
+        cursor.refuse()
+    cursor.in_use = True
+    return 0
+
+
+cdef inline void give(Cursor cursor) noexcept:
+    cursor.in_use = False
+    if cursor.token == 0:  # closed meanwhile
+        cursor.release()

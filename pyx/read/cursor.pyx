@@ -1,0 +1,331 @@
+"""A reader's position: seeking, and reading on in batches."""
+
+import os
+
+from libc.errno cimport ENOENT
+from libc.stdint cimport INT32_MAX, uint8_t, uint64_t
+
+from jlog._core.read.blocks cimport Blocks
+from jlog._core.records.columns cimport Batch
+from jlog._core.read.end cimport JournalEnd
+from jlog._core.format.format cimport JLOG_NONE, JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_record
+from jlog._core.buffer.page cimport jlog_word_used
+from jlog._core.records.record cimport RecordBatch
+from jlog._core.segments.segment cimport SegmentFile
+from jlog._core.buffer.wake cimport jlog_wake_all
+
+from jlog._core.segments.index import build_index, locate, segment_end
+from jlog._core.segments.segment import SEGMENT_HEADER_BYTES, list_segments, segment_name
+from jlog.errors import CorruptJournal, JournalError, PositionLost
+
+
+cdef class Cursor(Blocks):
+    """A position in a journal. Every call takes it and gives it back: a second thread that comes meanwhile, while the first
+    waits or reads without the GIL, is refused."""
+
+    def __init__(self, str path not None, bytes uuid not None, *, bint durable_only=False):
+        Blocks.__init__(self, JournalEnd(path, uuid, durable_only=durable_only))
+
+    # --- Who uses it ----------------------------------------------------------------------------------------------
+
+    cdef int refuse(self) except -1:
+        self.check_open()
+        raise JournalError(f"{self.path}: this reader is in use, by another thread or by the call that a signal has "
+                           "interrupted; a reader is used by one thread at a time: open one for each")
+
+    def close(self) -> None:
+        """In any thread: a call that is under way ends with JournalClosed, one that waits at once."""
+        self.token = 0
+        if not self.in_use:
+            self.release()
+        elif self.wake is not None:
+            jlog_wake_all(self.wake.word)
+
+    cdef void release(self) noexcept:
+        self.forget_block()
+        self.file = None
+        self.wake = None
+        self.stop.precommit = None
+
+    # --- Where it stands ------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        return self.sequence
+
+    @property
+    def durable_only(self) -> bool:
+        return self.stop.durable_only
+
+    @property
+    def next_sequence(self) -> int:
+        """The end of the journal as it is now, counted from what is published."""
+        cdef Cursor other
+        self.check_open()
+        other = Cursor.__new__(Cursor)
+        Blocks.__init__(other, self.stop.another())
+        other.seek_end()
+        return other.sequence
+
+    @property
+    def place(self) -> tuple:
+        """(segment, offset) of the block that the position lies in."""
+        self.check_open()
+        return self.file.segment, self.offset
+
+    @property
+    def end_place(self) -> tuple:
+        """(segment, offset, first sequence) of the first block that is not in its segment, as it is now."""
+        self.refresh()
+        return self.stop.written_place
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What the blocks behind the end place will take in their segment, as the end was noted last."""
+        return self.stop.buffered_bytes
+
+    def refresh(self) -> None:
+        """Notes the end as it is now."""
+        take(self)
+        try:
+            self.begin()
+        finally:
+            give(self)
+
+    def look(self) -> bool:
+        """Notes the end as it is now; whether there is something to read before it."""
+        take(self)
+        try:
+            self.begin()
+            return self.advance()
+        finally:
+            give(self)
+
+    def can_go_on(self) -> bool:
+        """Whether there is a next record before the end as it was noted; CorruptJournal where it is damaged."""
+        take(self)
+        try:
+            return self.advance()
+        finally:
+            give(self)
+
+    # --- Seeking ------------------------------------------------------------------------------------------------
+
+    def seek(self, uint64_t sequence) -> None:
+        """To this sequence; behind a hole if it lies in one. PositionLost where it has been removed, ValueError where it
+        lies behind the end."""
+        take(self)
+        try:
+            self.begin()
+            self.go_to(sequence)
+        finally:
+            give(self)
+
+    def seek_end(self) -> None:
+        """To the end as it is now."""
+        take(self)
+        try:
+            self.go_to_end()
+        finally:
+            give(self)
+
+    def enter(self, SegmentFile file not None, uint64_t offset, uint64_t sequence) -> None:
+        """To a block that is known to stand there, and to begin with this sequence."""
+        take(self)
+        self.move_to(file, offset, sequence)
+        give(self)
+
+    cdef int go_to_end(self) except -1:
+        while True:
+            self.begin()
+            try:
+                file = self.segment_file(self.stop.now.slot.segment)
+            except FileNotFoundError:
+                if self.stop.now.slot.segment < self.first_sequence:
+                    continue  # rolled away from and cleaned since
+                raise
+            self.move_to(file, self.stop.now.slot.offset, self.stop.now.slot.first_sequence)
+            if self.stop.limit != JLOG_NONE:
+                self.begin()
+                return self.go_to(max(min(self.stop.limit, self.sequence), self.first_sequence))
+            if jlog_word_used(self.stop.now.slot.word) == 0 or self.load_from_buffer(&self.stop.now.slot):
+                break
+        self.clip()
+        return self.skip_to(JLOG_NONE)
+
+    def segment_file(self, segment):
+        """To begin reading in: its blocks are checked for themselves, so that a damaged header does not hide them."""
+        if self.file is not None and self.file.segment == segment:
+            return self.file
+        return SegmentFile(self.path, segment, self.uuid, check_header=False)
+
+    cdef int go_to(self, uint64_t sequence) except -1:
+        """Up to the end as begin() noted it."""
+        cdef bint inside
+        gone = None
+        while True:
+            sequence = self.kept(sequence)
+            try:
+                inside = self.enter_segment_of(sequence)
+                break
+            except FileNotFoundError as error:  # cleaned since it was listed: then there is a later first one
+                if error.filename == gone:
+                    raise
+                gone = error.filename
+        if not inside:
+            return 0
+        while self.sequence < sequence:
+            try:
+                if not self.advance():
+                    end = self.sequence
+                    raise ValueError(f"{self.path} ends at sequence {end}; {sequence} lies behind it")
+            except CorruptJournal:
+                if not self.step_over_damage(sequence):
+                    return 0  # what is damaged holds it: reading raises
+                continue
+            self.skip_to(sequence)
+        return 0
+
+    def kept(self, uint64_t sequence) -> int:
+        """The sequence itself; or the first that is kept, where only numbers that were never given out lie between the two.
+        PositionLost where retention has removed records at or behind it."""
+        cdef uint64_t first = self.first_sequence
+        if sequence >= first:
+            return sequence
+        try:
+            file = SegmentFile(self.path, first, self.uuid)
+        except (FileNotFoundError, CorruptJournal):
+            file = None  # removed in this moment, or damaged
+        if file is not None and file.previous_segment != JLOG_NONE and file.previous_end_sequence <= sequence:
+            return first
+        raise PositionLost(f"{self.path}: the records before {first} have been removed by retention; seek to {first} or "
+                           "later", first)
+
+    cdef bint enter_segment_of(self, uint64_t sequence) except -1:
+        """A block at or before it. False where it lies in a hole, or in what is damaged or missing: reading goes on behind
+        it, or raises."""
+        cdef uint64_t open_segment = self.stop.now.slot.segment
+        segments = list_segments(self.path)
+        if open_segment in segments:  # a file behind it was left by a roll that died
+            segments = segments[:segments.index(open_segment) + 1]
+        if not segments:
+            raise CorruptJournal(self.path, 0, "there is no segment file; restore one from a backup")
+        at = max((s for s in segments if s <= sequence), default=segments[0])
+        file = self.segment_file(at)
+        if at > sequence:
+            # Once more: it may have been cleaned before it was listed.
+            self.move_to(file, SEGMENT_HEADER_BYTES, self.kept(sequence))
+            return False
+        if at == open_segment and sequence >= self.stop.now.slot.first_sequence:
+            self.move_to(file, self.stop.now.slot.offset, self.stop.now.slot.first_sequence)
+            return True
+        if at == open_segment and sequence >= self.stop.written().first_sequence:
+            self.move_to(file, self.stop.written().offset, self.stop.written().first_sequence)
+            return True
+        if at == open_segment:
+            first, offset, _ = build_index(self.path, at, self.uuid, self.stop.written().offset).locate(sequence)
+        elif at == segments[-1]:
+            if self.first_sequence > open_segment:
+                raise FileNotFoundError(ENOENT, "cleaned in this moment", file.path)
+            raise CorruptJournal(os.path.join(self.path, segment_name(open_segment)), 0, "the segment file is missing")
+        else:
+            following = segments[segments.index(at) + 1]
+            end_offset, end_sequence, stated = segment_end(self.path, at, following, self.uuid)
+            if sequence >= end_sequence:
+                if stated:
+                    self.move_to(self.segment_file(following), SEGMENT_HEADER_BYTES, following)
+                else:
+                    self.move_to(file, end_offset, end_sequence)
+                return False
+            first, offset = locate(self.path, at, self.uuid, end_offset, sequence)
+        self.move_to(file, offset, first)
+        return True
+
+    cdef int skip_to(self, uint64_t sequence) except -1:
+        """Within the loaded block, to this sequence or its end."""
+        cdef jlog_record record
+        cdef size_t size
+        while self.at < self.end and self.sequence < sequence:
+            size = self.decode(&record)
+            if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
+                self.sequence += 1
+            self.at += size
+        return 0
+
+    cdef bint step_over_damage(self, uint64_t sequence) except -1:
+        """To the next whole block of the segment, if that does not lie behind this sequence."""
+        cdef bint is_open = self.file.segment == self.stop.now.slot.segment
+        cdef uint64_t end = self.stop.written().offset if is_open else self.file.file_bytes
+        block = self.file.next_block(self.offset + 1, end)
+        while block is not None and block.first_sequence < self.sequence:
+            block = self.file.next_block(block.offset + 1, end)
+        if block is None or block.first_sequence > sequence:
+            return False
+        self.move_to(self.file, block.offset, block.first_sequence)
+        return True
+
+    # --- Handing out --------------------------------------------------------------------------------------------
+
+    def read(self, Py_ssize_t max_records, Py_ssize_t max_bytes) -> RecordBatch:
+        """What there is now, at least one record if there is any."""
+        cdef RecordBatch batch = RecordBatch()
+        take(self)
+        try:
+            self.begin()
+            self.read_into(batch, max_records, max_bytes, JLOG_NONE)
+        finally:
+            give(self)
+        return batch
+
+    cdef int read_into(self, Batch batch, Py_ssize_t max_records, Py_ssize_t max_bytes, uint64_t end) except -1:
+        """What there was when begin() noted the end, of that what comes before the sequence `end`. It is taken."""
+        cdef jlog_record record
+        cdef const uint8_t *start
+        cdef uint64_t first
+        cdef Py_ssize_t left = min(max_bytes, INT32_MAX), most, count  # more is nothing that a column of Arrow's could hold
+        cdef size_t size
+        cdef uint64_t began = self.sequence
+        while batch.count < max_records and (left > 0 or batch.count == 0):
+            try:
+                if not self.advance():
+                    break
+            except Exception:
+                if batch.count == 0:
+                    raise
+                break  # what was read already first: the next call meets it again
+            except BaseException:  # Ctrl-C: nothing of this call has been handed out
+                if batch.count:
+                    self.go_back_to(began)
+                raise
+            if self.sequence >= end:
+                break
+            most = min(<uint64_t> (max_records - batch.count), end - self.sequence)
+            start, first, count = self.at, self.sequence, 0
+            try:
+                while self.at < self.end and count < most:
+                    size = self.decode(&record)
+                    if batch.count + count and <Py_ssize_t> size > left:
+                        left = 0
+                        break
+                    left -= size
+                    if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
+                        count += 1
+                    self.at += size
+                if self.at != start:
+                    batch.add(start, self.at - start, self.base_time_us, first, count)
+            except Exception:
+                self.at = start  # place and sequence move together or not at all
+                if batch.count == 0:
+                    raise
+                break
+            except BaseException:
+                self.at = start
+                if batch.count:
+                    self.go_back_to(began)
+                raise
+            self.sequence = first + count
+        return 0
+
+    cdef int go_back_to(self, uint64_t sequence) except -1:
+        self.begin()
+        return self.go_to(sequence)

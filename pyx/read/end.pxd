@@ -1,0 +1,27 @@
+from libc.stdint cimport uint64_t
+
+from jlog._core.buffer.page cimport jlog_slot
+from jlog._core.buffer.precommit cimport Precommit, Snapshot
+
+cdef uint64_t block_bytes(const jlog_slot *slot) noexcept nogil
+
+cdef class JournalEnd:
+    cdef readonly str path
+    cdef readonly bytes uuid
+    cdef readonly bint durable_only
+    cdef readonly object bounds_file
+    cdef Precommit precommit
+    cdef bint writable
+    cdef Snapshot now  # where the open block begins, and how far it reaches
+    cdef readonly bint live  # now is the page's; else it was computed
+    cdef uint64_t limit  # durable_only: nothing from here on
+    cdef list stored_bodies  # of the open block, and of the closing one before it, where the end was computed
+    cdef object looked_at
+
+    cdef JournalEnd another(self)
+    cdef const jlog_slot *written(self) noexcept
+    cdef uint64_t body_offset(self, const jlog_slot *slot) noexcept
+    cdef int note(self) except -1
+    cdef uint64_t first_kept(self) except? -1
+    cdef int look_at_name(self) except -1
+    cdef bint can_be_woken(self) noexcept

@@ -1,0 +1,169 @@
+"""Where a journal ends now: as its control page says, or computed where nobody has it open."""
+
+import os
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memset
+
+from jlog._core.format.format cimport JLOG_NONE, jlog_block_header
+from jlog._core.buffer.page cimport JLOG_BASE_BYTES, JLOG_PAGE_BYTES, jlog_slot, jlog_word, jlog_word_crc, jlog_word_used
+from jlog._core.system.failpoint cimport JLOG_FAILPOINT
+from jlog._core.buffer.precommit cimport PAGE_OF_ANOTHER_BOOT, PAGE_VALID, Precommit, Snapshot
+
+from jlog._core.format.dual_slot import BoundsFile
+from jlog._core.recover.abandoned_buffer import stored_bodies
+from jlog._core.recover.recovery import scan
+from jlog._core.segments.segment import list_segments, segment_name, walk_body
+from jlog.errors import CorruptJournal
+from jlog.system.files import naming
+
+
+cdef uint64_t block_bytes(const jlog_slot *slot) noexcept nogil:
+    """What the slot's block takes in its segment: its header, and its body as it is uncompressed."""
+    cdef uint32_t used = jlog_word_used(slot.word)
+    return sizeof(jlog_block_header) + used - JLOG_BASE_BYTES if used > JLOG_BASE_BYTES else 0
+
+
+cdef class JournalEnd:
+    """The end of the journal as note() found it. Needs no write access."""
+
+    def __init__(self, str path not None, bytes uuid not None, *, bint durable_only=False):
+        self.path = path
+        self.uuid = uuid
+        self.durable_only = durable_only
+        self.open_page()
+        self.bounds_file = BoundsFile(os.path.join(path, "bounds"), uuid, None, writable=False)
+
+    def open_page(self):
+        """For writing where that is allowed: only then can a writer be told to wake this reader."""
+        for writable in (True, False):
+            try:
+                self.precommit = Precommit(self.path, self.uuid, writable=writable)
+                self.writable = writable
+                return
+            except FileNotFoundError:
+                return
+            except OSError:
+                continue
+
+    cdef JournalEnd another(self):
+        """Of the same journal, which notes for itself."""
+        cdef JournalEnd other = JournalEnd.__new__(JournalEnd)
+        other.path, other.uuid, other.durable_only = self.path, self.uuid, self.durable_only
+        other.precommit, other.writable, other.bounds_file = self.precommit, self.writable, self.bounds_file
+        return other
+
+    cdef bint can_be_woken(self) noexcept:
+        return self.live and self.writable
+
+    cdef const jlog_slot *written(self) noexcept:
+        """The slot of the first block that is not in its segment: the closing one's, or the open one's."""
+        return &self.now.closing if self.now.is_closing else &self.now.slot
+
+    cdef uint64_t body_offset(self, const jlog_slot *slot) noexcept:
+        """Of this slot's body, in the buffer."""
+        return JLOG_PAGE_BYTES + (slot.generation & 1) * self.now.capacity
+
+    cdef uint64_t first_kept(self) except? -1:
+        """Sequence of the first record that is kept. CorruptJournal where it lies behind the journal's end."""
+        cdef JournalEnd now
+        cdef uint64_t first = self.bounds_file.read().first_sequence
+        if first > self.now.slot.first_sequence:
+            now = self.another()
+            now.note()
+            if first > now.now.slot.first_sequence:
+                raise CorruptJournal(self.bounds_file.path, 0, f"it says that the records before {first} were removed, and the "
+                                                               f"open block begins with {now.now.slot.first_sequence}")
+        return first
+
+    @property
+    def written_place(self) -> tuple:
+        """(segment, offset, first sequence) of the first block that is not in its segment."""
+        return self.written().segment, self.written().offset, self.written().first_sequence
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What the blocks that are not in their segment will take there, uncompressed."""
+        return self.now.slot.offset - self.written().offset + block_bytes(&self.now.slot)
+
+    @property
+    def page_path(self) -> str:
+        """Of what says where the open block ends."""
+        return self.path if self.precommit is None else self.precommit.path
+
+    @property
+    def state(self) -> tuple:
+        """Differs where there is something new to read."""
+        return (self.live, self.now.slot.generation, self.now.slot.segment, self.now.slot.offset, self.now.slot.first_sequence,
+                jlog_word_used(self.now.slot.word), jlog_word_crc(self.now.slot.word), self.now.durable_end)
+
+    def refresh(self) -> None:
+        """Notes the end as it is now."""
+        self.note()
+
+    cdef int note(self) except -1:
+        cdef Snapshot found
+        cdef int status = 0
+        gone = None
+        while True:
+            if self.precommit is None:
+                self.open_page()
+            if self.precommit is not None:
+                status = self.precommit.snapshot(&found, &self.now.slot if self.live else NULL)
+                if status < 0:
+                    raise OSError(-status, os.strerror(-status), self.precommit.path)
+                if status == PAGE_OF_ANOTHER_BOOT and self.precommit.is_written_to():
+                    continue
+            if status == PAGE_VALID:
+                self.live = True
+                self.now = found
+                if found.new_inode:
+                    self.look_at_name()
+                self.limit = found.durable_end if self.durable_only else JLOG_NONE
+                return 0
+            try:
+                self.compute()
+                return 0
+            except FileNotFoundError as error:
+                # Listed, and then gone: a recovery beside this moves segments away, and then says itself where the end is.
+                if error.filename == gone:
+                    raise
+                gone = error.filename
+
+    cdef int look_at_name(self) except -1:
+        """The segment's file is being replaced, or whoever did that has died: the place is one in the old or the new file."""
+        if os.stat(os.path.join(self.path, segment_name(self.now.slot.segment))).st_ino == self.now.new_inode:
+            self.now.slot.offset, self.now.slot.previous_offset = self.now.new_end, 0
+        return 0
+
+    def compute(self):
+        """Nobody has the journal open in this boot, and perhaps nobody may write here: the same end that a recovery
+        would find, and nothing is changed. Nobody knows which of it is in the page cache alone, so
+        only what the files call durable counts as durable."""
+        segments = list_segments(self.path)
+        JLOG_FAILPOINT(b"end.listed")
+        newest = os.path.join(self.path, segment_name(segments[-1])) if segments else self.path
+        looked_at = [(found.st_ino, found.st_size, found.st_mtime_ns) for found in map(os.stat, (
+            self.path, newest, self.bounds_file.path))]
+        if not self.live and looked_at == self.looked_at:
+            return  # as it was computed before: a follower looks again and again
+        end = scan(self.path, self.uuid, self.bounds_file.read())
+        offset, sequence, bodies = end.offset, end.sequence, []
+        if self.precommit is not None:
+            with naming(self.precommit.path):
+                offset, sequence, bodies = stored_bodies(self.precommit, end)
+        memset(&self.now, 0, sizeof(self.now))
+        self.live = False
+        self.now.slot.segment, self.now.slot.offset, self.now.slot.first_sequence = end.segment, offset, sequence
+        self.now.durable_end = end.durable
+        self.now.is_closing = len(bodies) > 1
+        if self.now.is_closing:
+            self.now.closing = self.now.slot
+            self.now.closing.word = jlog_word(len(bodies[0]), 0)
+            self.now.slot.offset += sizeof(jlog_block_header) + len(bodies[0]) - JLOG_BASE_BYTES
+            self.now.slot.first_sequence += walk_body(bodies[0][JLOG_BASE_BYTES:], 0)[0]
+            self.now.slot.generation = 1
+        self.limit = end.durable if self.durable_only else JLOG_NONE
+        self.stored_bodies = bodies  # by generation: here the first has 0
+        self.now.slot.word = jlog_word(len(bodies[-1]) if bodies else 0, 0)
+        self.looked_at = looked_at

@@ -1,0 +1,136 @@
+"""Waiting for records, and replaying them at the pace at which they were written."""
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int64_t, uint32_t
+
+from jlog._core.read.cursor cimport Cursor, give, take
+from jlog._core.format.format cimport jlog_record
+from jlog._core.read.iterate cimport next_record, to_next_record
+from jlog._core.system.lock cimport Deadline
+from jlog._core.system.atomic cimport jlog_futex_wait
+from jlog._core.buffer.wake cimport WakeWord
+
+cdef enum:
+    SPIN_TURNS = 20  # some 10 us: a busy writer's next record comes sooner than a sleep would end
+    SLICE_US = 1_000_000  # a writer may die between publishing and waking
+    POLL_MIN_US = 1_000
+    POLL_MAX_US = 50_000
+
+
+def wait(Cursor cursor not None, Deadline deadline not None) -> bool:
+    """Until there is something to read on: at once when a writer publishes, False when the deadline has passed. Uses no
+    CPU meanwhile; who may not write to the page polls, 50 ms apart at most."""
+    take(cursor)
+    try:
+        return wait_taken(cursor, deadline)
+    finally:
+        give(cursor)
+
+
+cdef bint wait_taken(Cursor cursor, Deadline deadline) except -1:
+    cdef int64_t slice_us, poll_us = POLL_MIN_US
+    cdef uint32_t counter = 0
+    cdef int turn = 0
+    cdef bint told
+    cdef WakeWord wake
+    while True:
+        told = False
+        wake = None
+        if turn >= SPIN_TURNS and cursor.stop.can_be_woken():
+            wake = wake_word(cursor)
+            counter = wake.counter()
+            told = wake.ask()
+        cursor.begin()
+        if cursor.advance():
+            return True
+        turn += 1
+        slice_us = deadline.left_us(SLICE_US if told else poll_us)
+        if slice_us == 0:
+            return False
+        if turn <= SPIN_TURNS:
+            continue
+        with nogil:
+            jlog_futex_wait(wake.word if told else NULL, counter, slice_us)
+        PyErr_CheckSignals()
+        poll_us = min(poll_us * 2, POLL_MAX_US)
+
+
+cdef WakeWord wake_word(Cursor cursor):
+    """Kept with the cursor, so that close() finds who sleeps on it."""
+    if cursor.wake is None or cursor.wake.precommit is not cursor.stop.precommit:
+        cursor.wake = WakeWord(cursor.stop.precommit)
+    return cursor.wake
+
+
+cdef class Following:
+    """Records as they come, at their `pace` where there is one: an object whose delay(timestamp_us) says in how many seconds
+    a record is due. Ends after `timeout` seconds without a record."""
+
+    cdef Cursor cursor
+    cdef object timeout
+    cdef object pace
+    cdef bint ended
+
+    def __init__(self, Cursor cursor not None, timeout, pace):
+        cursor.refresh()
+        self.cursor = cursor
+        self.timeout = timeout
+        self.pace = pace
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Cursor cursor = self.cursor
+        if self.ended:
+            raise StopIteration
+        take(cursor)
+        try:
+            found = next_record(cursor) if self.pace is None else None
+            if found is None:
+                found = self.wait_for_next()
+        finally:
+            give(cursor)
+        if found is None:
+            self.ended = True
+            raise StopIteration
+        return found
+
+    cdef object wait_for_next(self):
+        cdef Deadline deadline = None
+        while True:
+            found, seconds = self.find()
+            if found is not None:
+                return found
+            if seconds > 0:
+                deadline = None
+                self.sleep(min(seconds, SLICE_US / 1e6))
+            else:
+                deadline = deadline or Deadline(self.timeout)
+                if not wait_taken(self.cursor, deadline):
+                    return None
+
+    def step(self) -> tuple:
+        """(the next record, 0), (None, seconds until it is due), or (None, 0) at the end as it was noted."""
+        take(self.cursor)
+        try:
+            return self.find()
+        finally:
+            give(self.cursor)
+
+    cdef tuple find(self):
+        cdef jlog_record record
+        cdef size_t size
+        if self.pace is not None and to_next_record(self.cursor, &record, &size):
+            seconds = self.pace.delay(record.timestamp_us)
+            if seconds > 0:
+                return None, seconds
+        return next_record(self.cursor), 0
+
+    cdef int sleep(self, double seconds) except -1:
+        cdef int64_t duration_us = <int64_t> (seconds * 1e6)
+        with nogil:
+            jlog_futex_wait(NULL, 0, duration_us)
+        PyErr_CheckSignals()
+        self.cursor.check_open()
+        return 0

@@ -1,0 +1,95 @@
+"""Iterators over a cursor's records, up to the end as it was noted. `position` moves with every one handed out."""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport uint8_t, uint32_t
+
+from jlog._core.read.cursor cimport Cursor, give, take
+from jlog._core.format.format cimport (
+    JLOG_SHORT_BYTES,
+    JLOG_SHORT_VALUE_MAX,
+    JLOG_TAG_LONG,
+    jlog_load32,
+    jlog_record,
+)
+
+
+cdef extern from "read/recent.h":
+    struct jlog_recent:
+        pass
+    bytes jlog_recent_bytes(jlog_recent *recent, const char *data, Py_ssize_t size)
+    void jlog_recent_clear(jlog_recent *recent)
+
+
+cdef class ValueIterator:
+    """The values up to the end as it was when iteration began."""
+
+    cdef Cursor cursor
+    cdef jlog_recent recent
+
+    def __init__(self, Cursor cursor not None):
+        cursor.refresh()
+        self.cursor = cursor
+
+    def __dealloc__(self):
+        jlog_recent_clear(&self.recent)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Cursor cursor = self.cursor
+        cdef const uint8_t *at = cursor.at
+        cdef size_t size
+        cdef uint32_t tag
+        # Not taken: nothing here lets another thread run. But one may be on its way in what loads the next block.
+        if <size_t> (cursor.end - at) >= JLOG_SHORT_BYTES and not cursor.in_use and cursor.process[0] == cursor.token:
+            __builtin_prefetch(at + PREFETCH_BYTES)
+            tag = jlog_load32(at)
+            size = tag & JLOG_SHORT_VALUE_MAX
+            if not tag & JLOG_TAG_LONG and JLOG_SHORT_BYTES + size <= <size_t> (cursor.end - at):
+                value = jlog_recent_bytes(&self.recent, <const char *> at + JLOG_SHORT_BYTES, size)
+                cursor.at = at + JLOG_SHORT_BYTES + size  # once there is the object: without memory nothing is skipped
+                cursor.sequence += 1
+                return value
+        return self.next_of_any_form()
+
+    cdef object next_of_any_form(self):
+        cdef Cursor cursor = self.cursor
+        cdef jlog_record record
+        cdef size_t size
+        take(cursor)
+        try:
+            if not to_next_record(cursor, &record, &size):
+                raise StopIteration
+            value = None
+            if record.value != NULL:
+                value = PyBytes_FromStringAndSize(<const char *> record.value, record.value_bytes)
+            cursor.at += size
+            cursor.sequence += 1
+            return value
+        finally:
+            give(cursor)
+
+
+cdef class RecordIterator:
+    """The records up to the end as it was when iteration began."""
+
+    cdef Cursor cursor
+
+    def __init__(self, Cursor cursor not None):
+        cursor.refresh()
+        self.cursor = cursor
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Cursor cursor = self.cursor
+        take(cursor)
+        try:
+            record = next_record(cursor)
+        finally:
+            give(cursor)
+        if record is None:
+            raise StopIteration
+        return record

@@ -1,0 +1,111 @@
+"""Many journals, waited for at once by one thread: see jlog/reading/event_loops.py."""
+
+from libc.errno cimport EAGAIN, EINTR, ETIMEDOUT
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport calloc, free
+
+from jlog._core.read.cursor cimport Cursor
+from jlog._core.read.end cimport JournalEnd
+from jlog._core.buffer.wake cimport (
+    JLOG_WORDS_MAX,
+    WakeWord,
+    jlog_await,
+    jlog_awaited,
+    jlog_ring,
+    jlog_wait_for_any,
+    jlog_wait_private,
+)
+
+from jlog.errors import JournalError
+
+JOURNALS_MAX = JLOG_WORDS_MAX - 1  # beside the bell
+
+
+cdef class Bell:
+    """Interrupts the thread that waits."""
+
+    cdef uint32_t *word
+
+    def __cinit__(self):
+        self.word = <uint32_t *> calloc(1, sizeof(uint32_t))
+        if self.word == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.word)
+
+    def ring(self) -> None:
+        jlog_ring(self.word)
+
+    @property
+    def rings(self) -> int:
+        return self.word[0]
+
+
+cdef class WatchedJournal:
+    """A journal, and who waits for it."""
+
+    cdef readonly set waiters
+    cdef readonly bint asked  # its writers to wake us; else it is polled
+    cdef JournalEnd end
+    cdef WakeWord wake
+    cdef uint32_t counter  # as last seen: of what came before it everybody has been told
+    cdef object state
+
+    def __init__(self, Cursor cursor not None):
+        self.waiters = set()
+        self.end = cursor.stop.another()
+        if self.end.precommit is not None:
+            self.wake = WakeWord(self.end.precommit)
+            self.counter = self.wake.counter()
+        self.has_changed()
+
+    @staticmethod
+    def key(Cursor cursor not None) -> tuple:
+        """The same for all readers of a journal."""
+        cursor.check_open()
+        if cursor.stop.precommit is None:
+            return cursor.path, 0, 0
+        return cursor.path, cursor.stop.precommit.device, cursor.stop.precommit.inode
+
+    def ask(self, Cursor cursor not None) -> None:
+        """To be woken by what is published from now on: before the cursor's last look."""
+        self.asked = self.wake is not None and cursor.stop.can_be_woken() and self.wake.ask()
+
+    def has_changed(self) -> bool:
+        """Whether the journal's end is another one than at the last call."""
+        try:
+            self.end.note()
+        except (JournalError, OSError):
+            return True  # whoever waits sees for himself
+        before, self.state = self.state, self.end.state
+        return before != self.state
+
+    cdef bint was_woken(self) noexcept:
+        cdef uint32_t counter
+        if not self.asked:
+            return False
+        counter = self.wake.counter()
+        if counter == self.counter:
+            return False
+        self.counter = counter
+        return True
+
+
+def wait_for_change(list journals not None, Bell bell not None, uint32_t rings, double seconds, double poll_seconds) -> list:
+    """Those of the journals whose writers have woken us. Empty after so many seconds, or when the bell has been rung more
+    often than that. A kernel that cannot wait for many words at once is made up for by polling."""
+    cdef jlog_awaited awaited[JLOG_WORDS_MAX]
+    cdef WatchedJournal journal
+    cdef unsigned count = 1
+    cdef int error
+    jlog_await(&awaited[0], bell.word, rings, False)
+    for journal in journals:
+        if journal.asked:
+            jlog_await(&awaited[count], journal.wake.word, journal.counter, True)
+            count += 1
+    with nogil:
+        error = jlog_wait_for_any(awaited, count, <int64_t> (seconds * 1e6))
+        if error not in (0, EAGAIN, EINTR, ETIMEDOUT):
+            jlog_wait_private(bell.word, rings, <int64_t> (min(seconds, poll_seconds) * 1e6))
+    return [journal for journal in journals if journal.was_woken()]

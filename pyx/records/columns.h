@@ -1,0 +1,185 @@
+/* Records as Arrow columns. Records come in as a cursor has checked them, and the caller has made room. */
+#ifndef JLOG_COLUMNS_H
+#define JLOG_COLUMNS_H
+
+#include "format/format.h"
+#include "records/utf8.h"
+
+#define JLOG_PREFETCH_BYTES 1024u                        /* walking records with a cold cache is bound by memory latency */
+
+/* An array of variable length. Its offsets are written up to `count`: rows that have nothing are caught up with when
+ * one that has something comes, so that what no record has costs nothing. */
+struct jlog_array {
+    uint8_t *validity;                                   /* a bit for each row, preset to what is the rule */
+    int32_t *offsets;                                    /* NULL: not wanted */
+    uint8_t *data;
+    uint64_t count;
+    uint32_t used;                                       /* bytes of data; of a list: entries */
+};
+
+struct jlog_columns {
+    int64_t *sequence;                                   /* NULL: not wanted; so the next */
+    int64_t *timestamp_us;
+    struct jlog_array value, key, headers, name, header_value;
+    uint64_t rows;
+    uint64_t null_values;
+    uint64_t null_header_values;
+};
+
+/* What records take beside their values. */
+struct jlog_sizes {
+    uint64_t keys;
+    uint64_t key_bytes;
+    uint64_t headers;
+    uint64_t name_bytes;
+    uint64_t header_value_bytes;
+};
+
+static inline void jlog_catch_up(struct jlog_array *array, uint64_t count)
+{
+    while (array->count < count)
+        array->offsets[++array->count] = (int32_t)array->used;
+}
+
+static inline void jlog_add_entry(struct jlog_array *array, uint32_t used)
+{
+    array->used = used;
+    array->offsets[++array->count] = (int32_t)used;
+}
+
+static inline void jlog_add_bytes(struct jlog_array *array, const uint8_t *data, uint32_t bytes)
+{
+    if (bytes != 0)
+        memcpy(array->data + array->used, data, bytes);
+    jlog_add_entry(array, array->used + bytes);
+}
+
+static inline void jlog_set_bit(uint8_t *bits, uint64_t at) { bits[at >> 3] |= (uint8_t)(1u << (at & 7)); }
+static inline void jlog_clear_bit(uint8_t *bits, uint64_t at) { bits[at >> 3] &= (uint8_t)~(1u << (at & 7)); }
+
+/* Records in the short form, up to the first in the long form or the end; returns where that is. */
+static inline const uint8_t *jlog_fill_short(struct jlog_columns *to, const uint8_t *at, const uint8_t *end,
+                                             int64_t base_time_us)
+{
+    uint8_t *const data = to->value.data;
+    int32_t *const offsets = to->value.offsets;
+    int64_t *const timestamp_us = to->timestamp_us;
+    uint64_t row = to->rows;
+    uint32_t used = to->value.used;
+
+    while (at < end) {
+        const uint32_t tag = jlog_load32(at), bytes = tag & JLOG_SHORT_VALUE_MAX;
+
+        if (tag & JLOG_TAG_LONG)
+            break;
+        __builtin_prefetch(at + JLOG_PREFETCH_BYTES);
+        if (timestamp_us != NULL)
+            timestamp_us[row] = (int64_t)((uint64_t)base_time_us + jlog_load32(at + 4));
+        row++;
+        if (offsets != NULL) {
+            memcpy(data + used, at + JLOG_SHORT_BYTES, bytes);
+            used += bytes;
+            offsets[row] = (int32_t)used;
+        }
+        at += JLOG_SHORT_BYTES + bytes;
+    }
+    to->rows = to->value.count = row;
+    to->value.used = used;
+    return at;
+}
+
+static inline void jlog_measure(const uint8_t *at, const uint8_t *end, struct jlog_sizes *sizes)
+{
+    const uint8_t *name, *value;
+    struct jlog_record record;
+    uint32_t name_bytes, value_bytes;
+    size_t size;
+
+    memset(sizes, 0, sizeof *sizes);
+    for (; at < end && (size = jlog_decode_record(at, (size_t)(end - at), 0, &record)) != 0; at += size) {
+        size_t left = record.headers_bytes;
+
+        if (record.tag & JLOG_TAG_LONG && record.tag & JLOG_TAG_STATE)
+            continue;
+        sizes->keys += record.key != NULL;
+        sizes->key_bytes += record.key_bytes;
+        while (left != 0) {
+            const size_t bytes = jlog_decode_header(record.headers, left, &name, &name_bytes, &value, &value_bytes);
+
+            if (bytes == 0)
+                break;
+            sizes->headers++;
+            sizes->name_bytes += jlog_utf8_mended(NULL, name, name_bytes);
+            sizes->header_value_bytes += value == NULL ? 0 : value_bytes;
+            record.headers += bytes;
+            left -= bytes;
+        }
+    }
+}
+
+static inline void jlog_fill_headers(struct jlog_columns *to, const uint8_t *at, size_t left)
+{
+    const uint8_t *name, *value;
+    uint32_t name_bytes, value_bytes;
+    size_t bytes;
+
+    while (left != 0 && (bytes = jlog_decode_header(at, left, &name, &name_bytes, &value, &value_bytes)) != 0) {
+        jlog_add_entry(&to->name,
+                       to->name.used + (uint32_t)jlog_utf8_mended(to->name.data + to->name.used, name, name_bytes));
+        if (value == NULL) {
+            jlog_clear_bit(to->header_value.validity, to->header_value.count);
+            to->null_header_values++;
+            value_bytes = 0;
+        }
+        jlog_add_bytes(&to->header_value, value, value_bytes);
+        at += bytes;
+        left -= bytes;
+    }
+    jlog_set_bit(to->headers.validity, to->headers.count);
+    jlog_add_entry(&to->headers, (uint32_t)to->name.count);
+}
+
+static inline void jlog_fill_record(struct jlog_columns *to, const struct jlog_record *record)
+{
+    if (to->timestamp_us != NULL)
+        to->timestamp_us[to->rows] = record->timestamp_us;
+    if (to->value.offsets != NULL) {
+        if (record->value == NULL) {
+            jlog_clear_bit(to->value.validity, to->rows);
+            to->null_values++;
+        }
+        jlog_add_bytes(&to->value, record->value, record->value == NULL ? 0 : record->value_bytes);
+    }
+    if (record->key != NULL && to->key.offsets != NULL) {
+        jlog_catch_up(&to->key, to->rows);
+        jlog_set_bit(to->key.validity, to->rows);
+        jlog_add_bytes(&to->key, record->key, record->key_bytes);
+    }
+    if (record->headers_bytes != 0 && to->headers.offsets != NULL) {
+        jlog_catch_up(&to->headers, to->rows);
+        jlog_fill_headers(to, record->headers, record->headers_bytes);
+    }
+    to->rows++;
+}
+
+static inline void jlog_fill(struct jlog_columns *to, const uint8_t *at, const uint8_t *end, int64_t base_time_us)
+{
+    struct jlog_record record;
+    size_t size;
+
+    while ((at = jlog_fill_short(to, at, end, base_time_us)) < end &&
+           (size = jlog_decode_record(at, (size_t)(end - at), base_time_us, &record)) != 0) {
+        if (!(record.tag & JLOG_TAG_STATE))
+            jlog_fill_record(to, &record);
+        at += size;
+    }
+}
+
+static inline void jlog_fill_sequence(struct jlog_columns *to, uint64_t from_row, uint64_t first_sequence)
+{
+    if (to->sequence != NULL)
+        for (uint64_t row = from_row; row < to->rows; row++)
+            to->sequence[row] = (int64_t)(first_sequence + (row - from_row));
+}
+
+#endif

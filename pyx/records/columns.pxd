@@ -1,0 +1,79 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+
+cdef extern from "records/columns.h" nogil:
+    struct jlog_array:
+        uint8_t *validity
+        int32_t *offsets
+        uint8_t *data
+        uint64_t count
+        uint32_t used
+
+    struct jlog_columns:
+        int64_t *sequence
+        int64_t *timestamp_us
+        jlog_array value
+        jlog_array key
+        jlog_array headers
+        jlog_array name
+        jlog_array header_value
+        uint64_t rows
+        uint64_t null_values
+        uint64_t null_header_values
+
+    struct jlog_sizes:
+        uint64_t keys
+        uint64_t key_bytes
+        uint64_t headers
+        uint64_t name_bytes
+        uint64_t header_value_bytes
+
+    const uint8_t *jlog_fill_short(jlog_columns *to, const uint8_t *at, const uint8_t *end, int64_t base_time_us)
+    void jlog_measure(const uint8_t *at, const uint8_t *end, jlog_sizes *sizes)
+    void jlog_fill(jlog_columns *to, const uint8_t *at, const uint8_t *end, int64_t base_time_us)
+    void jlog_fill_sequence(jlog_columns *to, uint64_t from_row, uint64_t first_sequence)
+    void jlog_catch_up(jlog_array *array, uint64_t count)
+
+
+cdef class Batch:
+    cdef readonly Py_ssize_t count
+
+    cdef int add(self, const uint8_t *data, size_t size, int64_t base_time_us, uint64_t first_sequence,
+                 Py_ssize_t count) except -1
+
+
+cdef class Memory:
+    cdef object buffer
+    cdef uint8_t *data
+    cdef uint64_t room
+
+    cdef uint8_t *reserve(self, uint64_t size) except NULL
+    cdef object cut(self, uint64_t size)
+
+
+cdef class Strings:
+    cdef Memory validity
+    cdef Memory offsets
+    cdef Memory data
+    cdef int preset
+
+    cdef int reserve(self, jlog_array *array, uint64_t count, uint64_t size) except -1
+    cdef list row_buffers(self, const jlog_array *array, bint nullable)
+    cdef list buffers(self, const jlog_array *array, bint nullable)
+
+
+cdef class Columns(Batch):
+    cdef readonly tuple names
+    cdef jlog_columns to
+    cdef Memory sequence
+    cdef Memory timestamp
+    cdef Strings value
+    cdef Strings key
+    cdef Strings headers
+    cdef Strings name
+    cdef Strings header_value
+
+    cdef int reserve(self, uint64_t rows, uint64_t value_bytes) except -1
+    cdef int reserve_rest(self, uint64_t rows, const jlog_sizes *more) except -1
+    cdef object array(self, str name, type_)
+    cdef object headers_array(self, type_)

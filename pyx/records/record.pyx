@@ -1,0 +1,181 @@
+# cython: freelist=64
+"""What reading gives: a Record, or many in a RecordBatch."""
+
+from datetime import datetime, timedelta, timezone
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from jlog._core.records.columns cimport Batch, Columns
+from jlog._core.format.format cimport JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_decode_header, jlog_decode_record, jlog_record
+
+from jlog._core.records.columns import check_columns
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+cdef class Record:
+    """One record. Its bytes are its own: it stays valid whatever becomes of the journal."""
+
+    def __init__(self):
+        raise TypeError("records come from reading a journal")
+
+    @property
+    def timestamp(self):
+        """When it was appended, or what its writer gave, as an aware datetime in UTC. OverflowError outside the years 1
+        to 9999, which timestamp_us can hold."""
+        return EPOCH + timedelta(microseconds=self.timestamp_us)
+
+    @property
+    def headers(self):
+        """[(name, value)], a value may be None."""
+        cdef bytes raw = self.raw_headers
+        cdef const uint8_t *at
+        cdef const uint8_t *name
+        cdef const uint8_t *value
+        cdef uint32_t name_bytes, value_bytes
+        cdef size_t left, size
+        found = []
+        if raw is None:
+            return found
+        at = raw
+        left = len(raw)
+        while left:
+            size = jlog_decode_header(at, left, &name, &name_bytes, &value, &value_bytes)
+            if size == 0:
+                break
+            found.append((name[:name_bytes].decode("utf-8", "surrogateescape"),
+                          None if value == NULL else value[:value_bytes]))
+            at += size
+            left -= size
+        return found
+
+    def __repr__(self):
+        value = self.value if self.value is None or len(self.value) <= 40 else self.value[:40] + b"..."
+        return f"<jlog.Record {self.sequence} {value!r}>"
+
+    def __eq__(self, other):
+        if not isinstance(other, Record):
+            return NotImplemented
+        return (self.sequence, self.timestamp_us, self.key, self.value, self.headers) == (
+            other.sequence, other.timestamp_us, other.key, other.value, other.headers)
+
+    def __hash__(self):
+        return hash((self.sequence, self.timestamp_us, self.value))
+
+
+cdef Record make_record(const jlog_record *record, uint64_t sequence):
+    cdef Record made = Record.__new__(Record)
+    made.sequence = sequence
+    made.timestamp_us = record.timestamp_us
+    if record.value != NULL:
+        made.value = PyBytes_FromStringAndSize(<char *> record.value, record.value_bytes)
+    if record.key != NULL:
+        made.key = PyBytes_FromStringAndSize(<char *> record.key, record.key_bytes)
+    if record.headers_bytes:
+        made.raw_headers = PyBytes_FromStringAndSize(<char *> record.headers, record.headers_bytes)
+    return made
+
+
+cdef class RecordBatch(Batch):
+    """Records that were read together: a sequence of Record, made as they are asked for."""
+
+    def __cinit__(self):
+        self.chunks = []
+
+    cdef int add(self, const uint8_t *data, size_t size, int64_t base_time_us, uint64_t first_sequence,
+                 Py_ssize_t count) except -1:
+        self.chunks.append((PyBytes_FromStringAndSize(<char *> data, size), base_time_us, first_sequence, count))
+        self.count += count
+        self.starts = None
+        return 0
+
+    def __len__(self):
+        return self.count
+
+    def values(self):
+        """The values alone, as a list: the cheapest way to have them all."""
+        cdef jlog_record record
+        cdef const uint8_t *at
+        cdef size_t left, size
+        cdef list found = []
+        for data, _, _, _ in self.chunks:
+            at = <const uint8_t *> <bytes> data
+            left = len(<bytes> data)
+            while left:
+                size = jlog_decode_record(at, left, 0, &record)
+                if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
+                    found.append(None if record.value == NULL
+                                 else PyBytes_FromStringAndSize(<char *> record.value, record.value_bytes))
+                at += size
+                left -= size
+        return found
+
+    def to_arrow(self):
+        """As a pyarrow.RecordBatch, without a Python object for a record: sequence int64, timestamp timestamp[us, UTC], key
+        binary, value binary, headers list<struct<key: string, value: binary>>.
+
+        A null key is null, and so is a null value (a tombstone); headers are null where a record has none. A header's name
+        that is not UTF-8, which no writer of jlog's accepts, has U+FFFD for what is wrong in it. Raises ImportError without
+        pyarrow: pip install 'pyjlog[arrow]'.
+        """
+        cdef Columns columns
+        cdef size_t size = sum(len(data) for data, _, _, _ in self.chunks)
+        columns = Columns(check_columns(None), self.count, size)
+        for data, base_time_us, first_sequence, count in self.chunks:
+            columns.add(<const uint8_t *> <bytes> data, len(data), base_time_us, first_sequence, count)
+        return columns.to_arrow()
+
+    def __iter__(self):
+        cdef jlog_record record
+        cdef const uint8_t *at
+        cdef size_t left, size
+        cdef uint64_t sequence
+        for data, base_time_us, first_sequence, _ in self.chunks:
+            sequence = first_sequence
+            at = <const uint8_t *> <bytes> data
+            left = len(<bytes> data)
+            while left:
+                size = jlog_decode_record(at, left, base_time_us, &record)
+                if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
+                    yield make_record(&record, sequence)
+                    sequence += 1
+                at += size
+                left -= size
+
+    def __getitem__(self, index):
+        cdef jlog_record record
+        cdef const uint8_t *at
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self.count))]
+        if index < 0:
+            index += self.count
+        if not 0 <= index < self.count:
+            raise IndexError(f"a batch of {self.count} records has none at {index}")
+        if self.starts is None:
+            self.starts = self.find_starts()
+        chunk, offset, sequence = self.starts[index]
+        data, base_time_us, _, _ = self.chunks[chunk]
+        at = <const uint8_t *> <bytes> data
+        jlog_decode_record(at + <size_t> offset, len(data) - <size_t> offset, base_time_us, &record)
+        return make_record(&record, sequence)
+
+    def find_starts(self):
+        cdef jlog_record record
+        cdef const uint8_t *at
+        cdef size_t offset, size, left
+        starts = []
+        for number, (data, base_time_us, first_sequence, _) in enumerate(self.chunks):
+            at = <const uint8_t *> <bytes> data
+            offset, left = 0, len(data)
+            sequence = first_sequence
+            while offset < left:
+                size = jlog_decode_record(at + offset, left - offset, 0, &record)
+                if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
+                    starts.append((number, offset, sequence))
+                    sequence += 1
+                offset += size
+        return starts
+
+    def __repr__(self):
+        return f"<jlog.RecordBatch of {self.count} records>"

@@ -1,0 +1,213 @@
+"""What the buffer still says once nobody is there: whether its page is the truth, and what its bodies hold."""
+
+import os
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from jlog._core.system.file cimport jlog_inode
+from jlog._core.format.format cimport (
+    jlog_block_header,
+    jlog_block_header_valid,
+    jlog_crc32c,
+    jlog_load64,
+    jlog_walk,
+    jlog_walk_records,
+)
+from jlog._core.buffer.page cimport (
+    JLOG_BASE_BYTES,
+    JLOG_CAPACITY_MIN,
+    JLOG_PAGE_BYTES,
+    jlog_is_closing,
+    jlog_open_slot,
+    jlog_page,
+    jlog_slot,
+    jlog_slot_valid,
+    jlog_unwritten_slot,
+    jlog_word_crc,
+    jlog_word_raw,
+    jlog_word_used,
+)
+from jlog._core.buffer.precommit cimport PAGE_VALID, Precommit
+from jlog._core.segments.segment cimport BLOCK_VALID, SegmentFile
+
+from jlog._core.segments.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
+from jlog.errors import CorruptJournal
+from jlog.system.files import read_whole
+
+
+cdef bint body_is_whole(Precommit precommit, const jlog_slot *slot) noexcept:
+    """Whether the mapped body is what the slot's word says. The page's capacity fits into the file."""
+    cdef uint32_t used = jlog_word_used(slot.word)
+    if used == 0:
+        return jlog_word_crc(slot.word) == 0
+    if used < JLOG_BASE_BYTES or used > precommit.page.capacity:
+        return False
+    return jlog_crc32c(0, mapped_body(precommit, slot), used) == jlog_word_crc(slot.word)
+
+
+cdef const uint8_t *mapped_body(Precommit precommit, const jlog_slot *slot) noexcept:
+    return <uint8_t *> precommit.page + JLOG_PAGE_BYTES + (slot.generation & 1) * precommit.page.capacity
+
+
+cdef bint closing_is_whole(Precommit precommit) noexcept:
+    """Whether the closing block's header is of its place and its body, and the open block begins behind it."""
+    cdef jlog_page *page = precommit.page
+    cdef const jlog_block_header *header = &page.closing
+    cdef jlog_slot *slot = jlog_unwritten_slot(page)
+    cdef jlog_slot *following = jlog_open_slot(page)
+    cdef uint32_t used = jlog_word_used(slot.word)
+    if slot.generation != page.generation - 1 or not jlog_slot_valid(slot, precommit.uuid):
+        return False
+    if used <= JLOG_BASE_BYTES or not body_is_whole(precommit, slot):
+        return False
+    return (jlog_block_header_valid(header, precommit.uuid, slot.segment, slot.offset)
+            and header.first_sequence == slot.first_sequence and header.stored_bytes == used - JLOG_BASE_BYTES
+            and header.stored_crc == jlog_crc32c(0, mapped_body(precommit, slot) + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES)
+            and following.segment == slot.segment and following.offset == slot.offset + sizeof(header[0]) + header.stored_bytes
+            and following.first_sequence == slot.first_sequence + header.record_count)
+
+
+def only_processes_died(directory, bytes uuid not None, Precommit precommit not None, bounds) -> bool:
+    """Whether the mapped page is the truth though nobody is there: it is of this boot and this file, and what stands in
+    the segment agrees with it."""
+    cdef uint64_t said = precommit.page.capacity
+    if precommit.identify(precommit.page) != PAGE_VALID:
+        return False
+    # No checksum is over the capacity: it is the one with which the bodies are whole.
+    for capacity in dict.fromkeys((said, precommit.room())):
+        if JLOG_CAPACITY_MIN <= capacity <= precommit.room():
+            precommit.page.capacity = capacity
+            if agrees(directory, uuid, precommit, bounds):
+                return True
+    precommit.page.capacity = said
+    return False
+
+
+cdef bint agrees(directory, bytes uuid, Precommit precommit, bounds) except -1:
+    cdef jlog_page *page = precommit.page
+    cdef jlog_slot *slot
+    cdef jlog_walk walk
+    cdef const uint8_t *body
+    cdef uint32_t used
+    cdef size_t raw
+    cdef uint64_t offset, previous
+    cdef SegmentFile file
+    slot = jlog_open_slot(page)
+    if slot.generation != page.generation or not jlog_slot_valid(slot, precommit.uuid):
+        return False
+    if slot.capacity > page.capacity:  # records would be written behind the body
+        return False
+    if not body_is_whole(precommit, slot):
+        return False
+    body = mapped_body(precommit, slot)
+    used = jlog_word_used(slot.word)
+    raw = jlog_word_raw(slot.word)
+    if jlog_walk_records(body + JLOG_BASE_BYTES, raw, jlog_load64(body), &walk) != 0:
+        return False
+    if (bounds.mark_sequence, bounds.mark_segment) > (slot.first_sequence + walk.record_count, slot.segment):
+        return False
+    try:
+        file = SegmentFile(directory, slot.segment, uuid)
+    except (CorruptJournal, FileNotFoundError):
+        return False
+    if jlog_is_closing(page):
+        if not closing_is_whole(precommit):
+            return False
+        slot = jlog_unwritten_slot(page)
+    offset, previous = slot.offset, slot.previous_offset
+    if page.incarnation & 1 and jlog_inode(file.fd) == page.new_inode:  # killed before the switch to it
+        offset, previous = page.new_end, 0
+    if previous:
+        if file.read_block(previous, True) != BLOCK_VALID:
+            return False
+    elif blocks_end(file, offset) != offset:
+        return False
+    if jlog_is_closing(page) or file.read_block(offset, True) != BLOCK_VALID:
+        return True
+    if used == 0:
+        return page.direct == page.generation
+    return (file.header.first_sequence == slot.first_sequence
+            and begins_with(body, used, file.header.base_time_us, file.header.raw_bytes, file.header.raw_crc))
+
+
+cdef bint begins_with(const uint8_t *body, uint32_t used, int64_t base_time_us, uint32_t raw_bytes, uint32_t raw_crc) noexcept:
+    """Whether the records of a block that stands at this body's place are the first of the body's, or all: a write-out that was
+    killed or failed has written the body as it was then, compressed or not."""
+    return (JLOG_BASE_BYTES + <uint64_t> raw_bytes <= used and base_time_us == jlog_load64(body)
+            and raw_crc == jlog_crc32c(0, body + JLOG_BASE_BYTES, raw_bytes))
+
+
+cdef uint64_t blocks_end(SegmentFile file, uint64_t limit) except? 0:
+    """Where the first block begins that lies at or behind `limit`, or where the blocks end before that."""
+    cdef uint64_t offset = SEGMENT_HEADER_BYTES
+    while offset < limit and file.read_block(offset, False) == BLOCK_VALID:
+        offset += sizeof(jlog_block_header) + file.header.stored_bytes
+    return offset
+
+
+def stored_bodies(Precommit precommit not None, end not None) -> tuple:
+    """(offset, sequence, bodies): where what the buffer adds to this End begins, and the bodies, each with its base time, one
+    behind the other: none, the open block's, the closing one's, or both. Read without mapping, also for who may change nothing.
+
+    They begin at the end; or where the last block does, if its records are the first of a longer body's. A block with fewer
+    records than the body of its place was never switched away from, so that nobody was told that it is durable."""
+    cdef jlog_page copied  # the compiler counts on a page's alignment, which bytes do not have
+    cdef const jlog_page *page = &copied
+    cdef bytes content = read_whole(precommit.fd, JLOG_PAGE_BYTES, 0)
+    begin = end.offset, end.sequence
+    if len(content) < JLOG_PAGE_BYTES:
+        return *begin, []
+    memcpy(&copied, <const uint8_t *> content, sizeof(copied))
+    first = body_at(precommit, page, end.segment, begin)
+    if first is None and end.last is not None and not end.last.has_state:
+        begin = end.last.offset, end.last.first_sequence
+        first = body_at(precommit, page, end.segment, begin)
+        if first is None or not is_longer(first[0], end.last):
+            return end.offset, end.sequence, []
+    if first is None:
+        return *begin, []
+    body, following = first
+    second = body_at(precommit, page, end.segment, following)
+    return *begin, [body] if second is None else [body, second[0]]
+
+
+cdef object body_at(Precommit precommit, const jlog_page *page, segment, place):
+    """(body, (offset, sequence) behind it) of a whole body that belongs at this place, (offset, sequence); else None."""
+    cdef jlog_slot *slot
+    cdef jlog_walk walk
+    cdef bytes body
+    cdef uint32_t used
+    offset, sequence = place
+    for parity in range(2):
+        slot = <jlog_slot *> &page.slots[parity]
+        used = jlog_word_used(slot.word)
+        if not jlog_slot_valid(slot, precommit.uuid) or used == 0:
+            continue
+        if (slot.segment, slot.offset, slot.first_sequence) != (segment, offset, sequence):
+            continue
+        body = stored_body(precommit.fd, page, slot)
+        if body is not None and jlog_walk_records(<const uint8_t *> body + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES,
+                                                  jlog_load64(<const uint8_t *> body), &walk) == 0:
+            return body, (offset + BLOCK_HEADER_BYTES + used - JLOG_BASE_BYTES, sequence + walk.record_count)
+    return None
+
+
+def is_longer(bytes body not None, block not None) -> bool:
+    """Whether the body at a Block's place has all records of the block, and more."""
+    return (len(body) > JLOG_BASE_BYTES + block.raw_bytes
+            and begins_with(<const uint8_t *> body, len(body), block.base_time_us, block.raw_bytes, block.raw_crc))
+
+
+cdef bytes stored_body(int fd, const jlog_page *page, const jlog_slot *slot):
+    """What the slot's word vouches for; None where it does not stand there. Pages of layout 1 have one body. No checksum is
+    over the capacity: then it is what there is room for."""
+    cdef uint32_t used = jlog_word_used(slot.word)
+    cdef bytes body
+    size = os.fstat(fd).st_size
+    for capacity in (page.capacity, max(0, size - JLOG_PAGE_BYTES) // 2):
+        begin = JLOG_PAGE_BYTES + (capacity if slot.generation & 1 and page.layout != 1 else 0)
+        body = read_whole(fd, used, begin) if begin < size else b""
+        if <uint32_t> len(body) == used and jlog_crc32c(0, <const uint8_t *> body, used) == jlog_word_crc(slot.word):
+            return body
+    return None

@@ -1,0 +1,204 @@
+"""The sparse index of a segment: where a sequence or a time is to be looked for. Derived from the blocks' headers, so that
+a missing or wrong one is made again."""
+
+import os
+from bisect import bisect_right
+
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy, memset
+
+from jlog._core.format.format cimport (
+    JLOG_FORMAT_VERSION,
+    JLOG_INDEX_EVERY_BYTES,
+    JLOG_INDEX_MAGIC,
+    JLOG_KIND_RECORDS,
+    jlog_block_header,
+    jlog_index_entries,
+    jlog_index_entry,
+    jlog_index_header,
+    jlog_segment_header,
+    jlog_structure_crc,
+)
+from jlog._core.segments.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, SegmentFile, read_block_header
+
+from jlog._core.segments.segment import index_name, segment_name
+from jlog.errors import CorruptJournal, JournalError, UnsupportedFormat
+from jlog.system.files import Directory, read_small, write_whole
+
+NO_TIME = INT64_MIN
+
+
+cdef class SparseIndex:
+    """Entries (first sequence, offset, latest timestamp before it); the last one stands for the end of the segment."""
+
+    cdef readonly list entries
+
+    def __init__(self, list entries not None):
+        self.entries = entries
+
+    @property
+    def end(self) -> tuple:
+        """(sequence, offset, latest timestamp) behind the last block."""
+        return self.entries[-1]
+
+    def locate(self, uint64_t sequence) -> tuple:
+        """The last entry that begins at or before this sequence."""
+        at = bisect_right(self.entries, (sequence, 1 << 64, 0)) - 1
+        return self.entries[max(0, min(at, len(self.entries) - 2))]
+
+    def locate_time(self, int64_t timestamp_us):
+        """The last entry before which every record is earlier; None when all of the segment is earlier."""
+        if self.entries[-1][2] < timestamp_us:
+            return None
+        found = self.entries[0]
+        for entry in self.entries[:-1]:
+            if entry[2] >= timestamp_us:
+                break
+            found = entry
+        return found
+
+
+def build_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset) -> SparseIndex:
+    """From the headers of the blocks before `end_offset`, or to the first place where no block stands."""
+    cdef SegmentFile file = SegmentFile(directory, segment, uuid, check_header=False)
+    cdef jlog_index_entry *entries = NULL
+    cdef size_t count = 0, room = 0
+    cdef uint64_t offset = sizeof(jlog_segment_header), sequence = segment, last = 0
+    cdef int64_t latest_us = INT64_MIN
+    cdef jlog_block_header header
+    cdef int error = 0, status = BLOCK_VALID
+    try:
+        with nogil:
+            while True:
+                if offset < end_offset:
+                    status = read_block_header(file.fd, file.uuid, segment, offset, &header, &error)
+                    if status == BLOCK_UNREADABLE:
+                        break
+                if offset >= end_offset or status != BLOCK_VALID or header.first_sequence != sequence:
+                    if not append_entry(&entries, &count, &room, sequence, offset, latest_us):
+                        error = 12
+                    break
+                if header.kind == JLOG_KIND_RECORDS and (count == 0 or offset - last >= JLOG_INDEX_EVERY_BYTES):
+                    if not append_entry(&entries, &count, &room, sequence, offset, latest_us):
+                        error = 12
+                        break
+                    last = offset
+                sequence += header.record_count
+                if header.record_count and header.max_timestamp_us > latest_us:
+                    latest_us = header.max_timestamp_us
+                offset += sizeof(header) + header.stored_bytes
+        if error:
+            raise OSError(error, os.strerror(error), file.path)
+        found = [(entries[i].first_sequence, entries[i].offset, entries[i].max_timestamp_us) for i in range(count)]
+    finally:
+        free(entries)
+    if len(found) == 1:  # no block with records: then the entry is that of the block with the state
+        found.insert(0, (segment, sizeof(jlog_segment_header), INT64_MIN))
+    return SparseIndex(found)
+
+
+cdef bint append_entry(jlog_index_entry **entries, size_t *count, size_t *room, uint64_t sequence, uint64_t offset,
+                       int64_t latest_us) noexcept nogil:
+    cdef void *larger
+    if count[0] == room[0]:
+        larger = realloc(entries[0], (room[0] * 2 + 64) * sizeof(jlog_index_entry))
+        if larger == NULL:
+            return False
+        entries[0] = <jlog_index_entry *> larger
+        room[0] = room[0] * 2 + 64
+    entries[0][count[0]].first_sequence = sequence
+    entries[0][count[0]].offset = offset
+    entries[0][count[0]].max_timestamp_us = latest_us
+    count[0] += 1
+    return True
+
+
+def write_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset, temporary_name) -> SparseIndex:
+    """Builds it and puts it beside a sealed segment, as a whole."""
+    cdef jlog_index_header header
+    cdef jlog_index_entry entry
+    cdef bytes content
+    index = build_index(directory, segment, uuid, end_offset)
+    entries = []
+    for first_sequence, offset, latest_us in index.entries:
+        entry.first_sequence, entry.offset, entry.max_timestamp_us = first_sequence, offset, latest_us
+        entries.append((<uint8_t *> &entry)[:sizeof(entry)])
+    memset(&header, 0, sizeof(header))
+    memcpy(header.magic, JLOG_INDEX_MAGIC, 8)
+    header.version = JLOG_FORMAT_VERSION
+    memcpy(header.uuid, <const uint8_t *> uuid, 16)
+    header.segment = segment
+    header.entry_count = len(index.entries)
+    content = (<uint8_t *> &header)[:sizeof(header)] + b"".join(entries)
+    header.crc = jlog_structure_crc(<const uint8_t *> content, len(content), 12)
+    content = (<uint8_t *> &header)[:sizeof(header)] + content[sizeof(header):]
+    with Directory(directory) as beside, beside.made(index_name(segment), temporary_name, sync=False) as fd:
+        write_whole(fd, content, 0)
+    return index
+
+
+def read_index(directory, uint64_t segment, bytes uuid not None):
+    """The index file, or None where it is missing, damaged, of another version or another journal's."""
+    cdef jlog_index_header *header
+    cdef jlog_index_entry *entries
+    cdef bytes content
+    cdef uint64_t count
+    try:
+        # An entry for each 64 KiB, the first one and that of the end: no index of this segment is larger.
+        most = os.stat(os.path.join(directory, segment_name(segment))).st_size // JLOG_INDEX_EVERY_BYTES + 2
+        content = read_small(os.path.join(directory, index_name(segment)),
+                             sizeof(jlog_index_header) + most * sizeof(jlog_index_entry))
+    except (OSError, JournalError):
+        return None
+    if len(content) < <Py_ssize_t> sizeof(jlog_index_header):
+        return None
+    header = <jlog_index_header *> <const uint8_t *> content
+    if memcmp(header.magic, JLOG_INDEX_MAGIC, 8) != 0:
+        return None
+    if header.crc != jlog_structure_crc(header, len(content), 12):
+        return None
+    if header.version > JLOG_FORMAT_VERSION:
+        raise UnsupportedFormat(f"{index_name(segment)} has format version {header.version}, this jlog reads up to "
+                                f"{JLOG_FORMAT_VERSION}: upgrade pyjlog")
+    count = jlog_index_entries(<const uint8_t *> content, len(content), uuid, segment)
+    if count == 0:
+        return None
+    entries = <jlog_index_entry *> (header + 1)
+    return SparseIndex([(entries[i].first_sequence, entries[i].offset, entries[i].max_timestamp_us)
+                        for i in range(count)])
+
+
+def load_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset) -> SparseIndex:
+    """Of a sealed segment: the file's if it agrees with the segment's end, else built anew (and not written, for who
+    only reads may not)."""
+    index = read_index(directory, segment, uuid)
+    if index is not None and index.end[1] == end_offset:
+        return index
+    return build_index(directory, segment, uuid, end_offset)
+
+
+def locate(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset, uint64_t sequence) -> tuple:
+    """(first sequence, offset) of a block at or before this sequence, from an entry that was checked against its block."""
+    first, offset, _ = load_index(directory, segment, uuid, end_offset).locate(sequence)
+    if not points_at_block(directory, segment, uuid, first, offset):
+        first, offset, _ = build_index(directory, segment, uuid, end_offset).locate(sequence)
+    return first, offset
+
+
+def points_at_block(directory, uint64_t segment, bytes uuid not None, uint64_t first, uint64_t offset) -> bool:
+    cdef SegmentFile file = SegmentFile(directory, segment, uuid, check_header=False)
+    return file.read_block(offset, False) == BLOCK_VALID and file.header.first_sequence == first
+
+
+def segment_end(directory, uint64_t segment, uint64_t following, bytes uuid not None) -> tuple:
+    """(offset, sequence, True) at which a sealed segment ends, as the next one's header states; or as far as its blocks
+    reach, and False, where that header is damaged or follows another segment, which is missing."""
+    try:
+        header = SegmentFile(directory, following, uuid)
+        if header.previous_segment == segment:
+            return header.previous_end_offset, header.previous_end_sequence, True
+    except CorruptJournal:
+        pass
+    sequence, offset, _ = build_index(directory, segment, uuid, (1 << 63)).end
+    return offset, sequence, False

@@ -1,0 +1,442 @@
+"""One segment file: its header, and its blocks one after the other."""
+
+import os
+import re
+from collections import namedtuple
+
+from libc.errno cimport ENOMEM, ENXIO
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy, memset
+
+from jlog._core.system.file cimport jlog_file_bytes, jlog_read_at
+from jlog._core.format.format cimport (
+    JLOG_BLOCK_HAS_STATE,
+    JLOG_BLOCK_MAGIC,
+    JLOG_CODEC_LZ4,
+    JLOG_FORMAT_VERSION,
+    JLOG_KIND_STATE,
+    JLOG_NONE,
+    JLOG_NUMBER_MAX,
+    JLOG_SEGMENT_MAGIC,
+    JLOG_TAG_LONG,
+    JLOG_TAG_STATE,
+    jlog_block_header,
+    jlog_block_header_valid,
+    jlog_crc32c,
+    jlog_decode_record,
+    jlog_record,
+    jlog_segment_header,
+    jlog_segment_header_valid,
+    jlog_structure_crc,
+    jlog_walk,
+    jlog_walk_records,
+)
+from jlog._core.system.clock cimport jlog_clock_us
+
+from jlog.errors import CorruptJournal, UnsupportedFormat
+from jlog.system.files import open_segment, read_whole
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
+cdef enum:
+    PIECE_BYTES = 16 << 10  # on the stack of any thread
+
+Block = namedtuple(
+    "Block",
+    "offset kind codec has_state records stored_bytes raw_bytes first_sequence base_time_us max_timestamp_us clock_us "
+    "durable_end raw_crc",
+)
+SEGMENT_HEADER_BYTES = sizeof(jlog_segment_header)
+BLOCK_HEADER_BYTES = sizeof(jlog_block_header)
+KINDS = {1: "records", 2: "state"}
+CODECS = {0: "none", 1: "lz4"}
+
+
+def segment_name(uint64_t first_sequence) -> str:
+    return f"{first_sequence:020d}.seg"
+
+
+def index_name(uint64_t first_sequence) -> str:
+    return f"{first_sequence:020d}.idx"
+
+
+_NAME = re.compile(r"([0-9]{20})\.(seg|idx)")
+
+
+def named(str name not None, str kind not None):
+    """The first sequence that names a segment ("seg") or an index ("idx"); None for any other name."""
+    found = _NAME.fullmatch(name)
+    if found is None or found[2] != kind or int(found[1]) > JLOG_NUMBER_MAX:
+        return None
+    return int(found[1])
+
+
+def list_segments(path) -> list:
+    """First sequences of the segment files in a journal's directory, ascending. What is no regular file is none: a pipe, a
+    directory, a link to nothing."""
+    found = []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            sequence = named(entry.name, "seg")
+            if sequence is not None and is_file(entry):
+                found.append(sequence)
+    found.sort()
+    return found
+
+
+cdef bint is_file(entry):
+    try:
+        return entry.is_file()
+    except OSError:  # a link that leads in a circle
+        return False
+
+
+cdef const char *block_problem(int status) noexcept nogil:
+    if status == BLOCK_NONE:
+        return b"no block stands here"
+    if status == BLOCK_BAD_HEADER:
+        return b"the block's header fails its checksum"
+    if status == BLOCK_BAD_BODY:
+        return b"the block's body fails its checksum"
+    return b"the block cannot be read"
+
+
+cdef int read_block_header(int fd, const uint8_t *uuid, uint64_t segment, uint64_t offset, jlog_block_header *header,
+                           int *error) noexcept nogil:
+    cdef uint8_t *at = <uint8_t *> header
+    cdef int64_t got = jlog_read_at(fd, header, sizeof(header[0]), offset)
+    cdef size_t i
+    if got < 0:
+        error[0] = <int> -got
+        return BLOCK_UNREADABLE
+    if got == sizeof(header[0]) and jlog_block_header_valid(header, uuid, segment, offset):
+        return BLOCK_VALID
+    for i in range(<size_t> got):
+        if at[i] != 0:
+            return BLOCK_BAD_HEADER
+    return BLOCK_NONE
+
+
+cdef int check_block(int fd, const uint8_t *uuid, uint64_t segment, uint64_t offset, jlog_block_header *header,
+                     uint8_t **body, size_t *room, int *error) noexcept nogil:
+    """Reads header and stored body into `body`, which grows by malloc; BLOCK_VALID when both are whole."""
+    cdef int status = read_block_header(fd, uuid, segment, offset, header, error)
+    cdef int64_t got = 0, file_bytes
+    if status != BLOCK_VALID:
+        return status
+    if room[0] < header.stored_bytes or body[0] == NULL:
+        # A header that passed its CRC may still ask for more than the file holds: look before taking the memory.
+        file_bytes = jlog_file_bytes(fd)
+        if file_bytes >= 0 and offset + sizeof(header[0]) + header.stored_bytes > <uint64_t> file_bytes:
+            return BLOCK_BAD_BODY
+        free(body[0])
+        body[0] = <uint8_t *> malloc(header.stored_bytes + 64)
+        room[0] = header.stored_bytes if body[0] != NULL else 0
+        if body[0] == NULL:
+            error[0] = ENOMEM
+            return BLOCK_UNREADABLE
+    got = jlog_read_at(fd, body[0], header.stored_bytes, offset + sizeof(header[0]))
+    if got < 0:
+        error[0] = <int> -got
+        return BLOCK_UNREADABLE
+    if got != header.stored_bytes or jlog_crc32c(0, body[0], header.stored_bytes) != header.stored_crc:
+        return BLOCK_BAD_BODY
+    return BLOCK_VALID
+
+
+cdef int check_block_in_place(int fd, const uint8_t *uuid, uint64_t segment, uint64_t offset, jlog_block_header *header,
+                              int *error) noexcept nogil:
+    """The same, and keeps nothing of the body: for whoever holds a lock, and must not fail for want of memory."""
+    cdef uint8_t piece[PIECE_BYTES]
+    cdef int status = read_block_header(fd, uuid, segment, offset, header, error)
+    cdef uint64_t done = 0
+    cdef uint32_t crc = 0
+    cdef size_t wanted
+    cdef int64_t got
+    if status != BLOCK_VALID:
+        return status
+    while done < header.stored_bytes:
+        wanted = min(<uint64_t> PIECE_BYTES, header.stored_bytes - done)
+        got = jlog_read_at(fd, piece, wanted, offset + sizeof(header[0]) + done)
+        if got < 0:
+            error[0] = <int> -got
+            return BLOCK_UNREADABLE
+        if got != <int64_t> wanted:
+            return BLOCK_BAD_BODY
+        crc = jlog_crc32c(crc, piece, wanted)
+        done += wanted
+    return BLOCK_VALID if crc == header.stored_crc else BLOCK_BAD_BODY
+
+
+cdef int fill_segment_header(jlog_segment_header *header, const uint8_t *uuid, uint64_t epoch, uint64_t first_sequence,
+                             uint64_t previous_segment, uint64_t previous_end_offset,
+                             uint64_t previous_end_sequence, uint64_t replacements) noexcept nogil:
+    memset(header, 0, sizeof(header[0]))
+    memcpy(header.magic, JLOG_SEGMENT_MAGIC, 8)
+    header.version = JLOG_FORMAT_VERSION
+    memcpy(header.uuid, uuid, 16)
+    header.epoch = epoch
+    header.first_sequence = first_sequence
+    header.previous_segment = previous_segment
+    header.previous_end_offset = previous_end_offset
+    header.previous_end_sequence = previous_end_sequence
+    header.created_us = jlog_clock_us(0)
+    header.replacements = replacements
+    header.crc = jlog_structure_crc(header, sizeof(header[0]), 12)
+    return 0
+
+
+def decompress(bytes stored not None, uint32_t raw_bytes) -> bytes:
+    """The raw body of an LZ4 block. ValueError where it is none."""
+    import lz4.block
+
+    try:
+        raw = lz4.block.decompress(stored, uncompressed_size=raw_bytes)
+    except lz4.block.LZ4BlockError as error:
+        raise ValueError(f"LZ4 cannot decompress it: {error}") from None
+    if len(raw) != raw_bytes:
+        raise ValueError(f"it decompresses to {len(raw)} bytes instead of {raw_bytes}")
+    return raw
+
+
+cdef class SegmentFile:
+    """Reads a segment. Raises CorruptJournal where its header is not that of this journal's segment."""
+
+    def __cinit__(self):
+        self.fd = -1
+
+    def __init__(self, directory, uint64_t segment, bytes uuid not None, *, bint check_header=True):
+        """check_header=False: for who looks what is left of a damaged one."""
+        cdef jlog_segment_header header
+        cdef int64_t got
+        self.path = os.path.join(directory, segment_name(segment))
+        self.segment = segment
+        memcpy(self.uuid, <const uint8_t *> uuid, 16)
+        self.fd = open_segment(self.path)
+        if not check_header:
+            self.previous_segment = JLOG_NONE
+            return
+        got = jlog_read_at(self.fd, &header, sizeof(header), 0)
+        if got < 0:
+            raise OSError(-got, os.strerror(-got), self.path)
+        if got != sizeof(header) or memcmp(header.magic, JLOG_SEGMENT_MAGIC, 8) != 0:
+            raise CorruptJournal(self.path, 0, "the segment's header is missing")
+        if header.crc != jlog_structure_crc(&header, sizeof(header), 12):
+            raise CorruptJournal(self.path, 0, "the segment's header fails its checksum")
+        if header.version > JLOG_FORMAT_VERSION:
+            raise UnsupportedFormat(f"{self.path} has format version {header.version}, this jlog reads up to "
+                                    f"{JLOG_FORMAT_VERSION}: upgrade pyjlog")
+        if memcmp(header.uuid, self.uuid, 16) != 0:
+            raise CorruptJournal(self.path, 0, "the segment belongs to another journal")
+        if header.first_sequence != segment:
+            raise CorruptJournal(self.path, 0, f"the segment begins with sequence {header.first_sequence}, not with "
+                                               "the one that names the file")
+        if not jlog_segment_header_valid(&header):
+            raise CorruptJournal(self.path, 0, "the segment's header names an end of the segment before that cannot be")
+        self.epoch = header.epoch
+        self.previous_segment = header.previous_segment
+        self.previous_end_offset = header.previous_end_offset
+        self.previous_end_sequence = header.previous_end_sequence
+        self.created_us = header.created_us
+        self.replacements = header.replacements
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            close(self.fd)
+        free(self.body)
+
+    def close(self):
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def fileno(self) -> int:
+        return self.fd
+
+    @property
+    def file_bytes(self) -> int:
+        return jlog_file_bytes(self.fd)
+
+    cdef int read_block(self, uint64_t offset, bint with_body) except? -100:
+        """The block at this offset into self.header (and self.body). What it is, as a BLOCK_ status."""
+        cdef int error = 0, status
+        with nogil:
+            if with_body:
+                status = check_block(self.fd, self.uuid, self.segment, offset, &self.header, &self.body, &self.room,
+                                     &error)
+            else:
+                status = read_block_header(self.fd, self.uuid, self.segment, offset, &self.header, &error)
+        if status == BLOCK_UNREADABLE:
+            raise OSError(error, os.strerror(error), self.path)
+        return status
+
+    cdef object _block(self, uint64_t offset):
+        cdef jlog_block_header *h = &self.header
+        return Block(offset, h.kind, h.codec, bool(h.flags & JLOG_BLOCK_HAS_STATE), h.record_count, h.stored_bytes,
+                     h.raw_bytes, h.first_sequence, h.base_time_us, h.max_timestamp_us, h.clock_us, h.durable_end, h.raw_crc)
+
+    def block_at(self, uint64_t offset, *, bint with_body=True):
+        """(Block, None) where a whole block stands; (None, reason) elsewhere, reason None for the end of the blocks."""
+        cdef int status = self.read_block(offset, with_body)
+        if status == BLOCK_VALID:
+            return self._block(offset), None
+        return None, None if status == BLOCK_NONE else block_problem(status).decode()
+
+    def blocks(self, uint64_t offset=SEGMENT_HEADER_BYTES, *, bint with_body=False):
+        """Every block from here to where no whole one stands."""
+        while self.read_block(offset, with_body) == BLOCK_VALID:
+            block = self._block(offset)
+            yield block
+            offset += BLOCK_HEADER_BYTES + block.stored_bytes
+
+    def raw_body(self, uint64_t offset) -> bytes:
+        """The records of the block at this offset, decompressed and checked. CorruptJournal where it is not whole."""
+        cdef int status = self.read_block(offset, True)
+        if status != BLOCK_VALID:
+            raise CorruptJournal(self.path, offset, block_problem(status).decode())
+        raw = self.body[:self.header.stored_bytes]
+        if self.header.codec == JLOG_CODEC_LZ4:
+            try:
+                raw = decompress(raw, self.header.raw_bytes)
+            except ValueError as error:
+                raise CorruptJournal(self.path, offset, str(error)) from None
+        if jlog_crc32c(0, <const uint8_t *> <bytes> raw, len(raw)) != self.header.raw_crc:
+            raise CorruptJournal(self.path, offset, "the block's body fails its checksum once decompressed")
+        return raw
+
+    def next_block(self, uint64_t offset, uint64_t end):
+        """The first whole block at or behind `offset`, wherever it begins: what damage is followed by. None without."""
+        cdef uint32_t value = JLOG_BLOCK_MAGIC
+        cdef bytes magic = (<const uint8_t *> &value)[:4], window
+        cdef uint64_t at = offset
+        while at < end:
+            at = next_data(self.fd, at)
+            if at >= end:
+                return None
+            window = read_whole(self.fd, min(1 << 20, end - at), at)
+            if not window:
+                return None
+            found = window.find(magic)
+            while found >= 0:
+                if self.read_block(at + found, True) == BLOCK_VALID:
+                    return self._block(at + found)
+                found = window.find(magic, found + 1)
+            if len(window) < len(magic):
+                return None
+            at += len(window) - len(magic) + 1
+        return None
+
+    def apply_state(self, block, dict state) -> dict:
+        """The state behind this block, from the state before it."""
+        if block.kind == JLOG_KIND_STATE:
+            state = {}
+        if block.has_state:
+            state = dict(state)
+            try:
+                change_state(self.raw_body(block.offset), block.base_time_us, state)
+            except ValueError as error:
+                raise CorruptJournal(self.path, block.offset, str(error)) from None
+        return state
+
+    def state_before(self, uint64_t end_offset) -> dict:
+        """The state that all blocks of the segment before this offset make."""
+        return self.state_between(SEGMENT_HEADER_BYTES, end_offset, {})
+
+    def state_between(self, uint64_t offset, uint64_t end_offset, dict state) -> dict:
+        """The state behind the blocks from `offset` to `end_offset`, from the state before them."""
+        cdef int error = 0, status = BLOCK_VALID
+        while offset < end_offset:
+            with nogil:
+                while offset < end_offset:
+                    status = read_block_header(self.fd, self.uuid, self.segment, offset, &self.header, &error)
+                    if status != BLOCK_VALID or self.header.flags & JLOG_BLOCK_HAS_STATE:
+                        break
+                    offset += sizeof(jlog_block_header) + self.header.stored_bytes
+            if offset >= end_offset:
+                break
+            if status != BLOCK_VALID:
+                raise CorruptJournal(self.path, offset, block_problem(status).decode())
+            state = self.apply_state(self._block(offset), state)
+            offset += sizeof(jlog_block_header) + self.header.stored_bytes
+        return state
+
+
+def next_data(int fd, uint64_t offset) -> int:
+    """The first offset at or behind this one where more than a hole of the file may be; its size where there is none. A hole
+    has no blocks, and may be as large as anybody likes."""
+    try:
+        return os.lseek(fd, offset, os.SEEK_DATA)
+    except OSError as error:
+        return max(offset, <uint64_t> jlog_file_bytes(fd)) if error.errno == ENXIO else offset
+
+
+def end_of_content(int fd, start, end) -> int:
+    """Where the zeros begin that fill the rest of these bytes: `start`, where there are only zeros."""
+    found, at = [], next_data(fd, start)
+    while at < end:
+        try:
+            hole = min(os.lseek(fd, at, os.SEEK_HOLE), end)
+        except OSError:
+            hole = end
+        found.append((at, hole))
+        at = next_data(fd, hole)
+    for first, last in reversed(found):
+        while last > first:
+            begin = max(first, last - (1 << 20))
+            piece = read_whole(fd, last - begin, begin).rstrip(b"\0")
+            if piece:
+                return begin + len(piece)
+            last = begin
+    return start
+
+
+def change_state(bytes raw not None, int64_t base_time_us, dict state) -> None:
+    """Applies the state records of a body to `state`."""
+    cdef jlog_record record
+    cdef const uint8_t *at = raw
+    cdef size_t left = len(raw), size
+    while left:
+        size = jlog_decode_record(at, left, base_time_us, &record)
+        if size == 0:
+            raise ValueError("a record of the block does not fit into it")
+        if record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE:
+            key = record.key[:record.key_bytes]
+            if record.value == NULL:
+                state.pop(key, None)
+            else:
+                state[key] = record.value[:record.value_bytes]
+        at += size
+        left -= size
+
+
+def walk_body(bytes raw not None, int64_t base_time_us):
+    """(records, greatest clock time, greatest explicit time, last time, explicit records); ValueError where it is no body."""
+    cdef jlog_walk walk
+    if jlog_walk_records(raw, len(raw), base_time_us, &walk) != 0:
+        raise ValueError("a record of the block does not fit into it")
+    return walk.record_count, walk.clock_max_us, walk.explicit_max_us, walk.last_timestamp_us, walk.explicit_count
+
+
+def first_time(bytes raw not None, int64_t base_time_us) -> int:
+    """Timestamp of a body's first record. ValueError where it has none."""
+    cdef jlog_record record
+    cdef const uint8_t *at = raw
+    cdef size_t left = len(raw), size
+    while left:
+        size = jlog_decode_record(at, left, base_time_us, &record)
+        if size == 0:
+            break
+        if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
+            return record.timestamp_us
+        at += size
+        left -= size
+    raise ValueError("the block has no record")
+
+
+def first_block_offset(SegmentFile file not None) -> int:
+    """Where the segment's first block with records begins or will: behind the one with the state."""
+    if file.read_block(SEGMENT_HEADER_BYTES, True) != BLOCK_VALID:
+        raise CorruptJournal(file.path, SEGMENT_HEADER_BYTES, "the block with the state is missing")
+    return SEGMENT_HEADER_BYTES + BLOCK_HEADER_BYTES + file.header.stored_bytes

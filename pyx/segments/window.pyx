@@ -1,0 +1,91 @@
+"""The bytes of a segment that are being read: a few blocks at once, by pread."""
+
+import os
+
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memmove
+
+from jlog._core.system.file cimport jlog_read_at
+from jlog._core.format.format cimport JLOG_NONE, jlog_block_header, jlog_block_header_valid
+from jlog._core.segments.segment cimport BLOCK_VALID, SegmentFile, block_problem, read_block_header
+
+cdef enum:
+    WINDOW_BYTES = 264 << 10  # two blocks of the default buffer, and a little
+
+
+cdef class Window:
+    """Holds what was read last. One reader's: a thread waits in read() without the GIL."""
+
+    def __dealloc__(self):
+        free(self.data)
+
+    cdef void forget(self) noexcept:
+        """What is asked for next is read anew."""
+        self.size = 0
+
+    cdef const jlog_block_header *block(self, SegmentFile file, uint64_t offset, uint64_t open_offset,
+                                        const char **problem) except? NULL:
+        """The header at this offset, its stored body behind it. NULL where no whole block stands, and why in `problem`,
+        which stays NULL where nothing stands. `open_offset`: where the open block begins, JLOG_NONE in a sealed segment."""
+        cdef const jlog_block_header *header
+        cdef uint64_t needed = sizeof(jlog_block_header), inside
+        cdef int error = 0, status
+        cdef bint fresh = False
+        cdef jlog_block_header found
+        problem[0] = NULL
+        while True:
+            inside = offset - self.offset
+            if self.segment != file.segment or offset < self.offset or inside + needed > self.size:
+                self.read(file, offset, open_offset, needed)
+                inside = 0
+            header = <const jlog_block_header *> (self.data + inside)
+            if self.size < inside + sizeof(jlog_block_header) \
+                    or not jlog_block_header_valid(header, file.uuid, file.segment, offset):
+                if fresh:
+                    break
+                self.forget()  # before it is called damage it is read anew
+                fresh = True
+                needed = sizeof(jlog_block_header)
+                continue
+            needed = sizeof(jlog_block_header) + header.stored_bytes
+            if inside + needed <= self.size:
+                return header
+            if offset + needed > file.file_bytes:
+                problem[0] = b"the file ends within the block"
+                return NULL
+        status = read_block_header(file.fd, file.uuid, file.segment, offset, &found, &error)
+        if status == BLOCK_VALID:
+            problem[0] = b"the block cannot be read as a whole"
+        elif status < 0 and open_offset != JLOG_NONE:
+            problem[0] = block_problem(status)
+        return NULL
+
+    cdef int read(self, SegmentFile file, uint64_t offset, uint64_t open_offset, uint64_t needed) except -1:
+        """From this offset on: what stands at the open block's place may change, and is left out."""
+        cdef uint64_t size = max(needed, WINDOW_BYTES), kept = 0
+        cdef int64_t got
+        cdef uint8_t *larger
+        if offset + size > open_offset:
+            size = max(needed, open_offset - offset if open_offset > offset else 0)
+        if self.segment == file.segment and self.offset <= offset < self.offset + self.size:
+            kept = self.offset + self.size - offset  # closed blocks never change
+        if size > self.room:
+            larger = <uint8_t *> malloc(size)
+            if larger == NULL:
+                raise MemoryError
+            if kept:
+                memcpy(larger, self.data + (offset - self.offset), kept)
+            free(self.data)
+            self.data = larger
+            self.room = size
+        elif kept:
+            memmove(self.data, self.data + (offset - self.offset), kept)
+        self.segment, self.offset, self.size = file.segment, offset, kept
+        if kept < size:
+            with nogil:
+                got = jlog_read_at(file.fd, self.data + kept, size - kept, offset + kept)
+            if got < 0:
+                raise OSError(-got, os.strerror(-got), file.path)
+            self.size = kept + got
+        return 0

@@ -1,0 +1,98 @@
+/* Microseconds of the realtime clock for a few nanoseconds: the processor's counter, scaled between fine readings that
+ * are at most a millisecond apart. A step of the clock, a suspended machine or a migrated one is therefore seen within a
+ * millisecond, and what a wrong scale can do meanwhile is bounded by it. Where the counter is not known to run evenly,
+ * every reading is a fine one. Not thread-safe: each clock is used under the append lock of its journal. */
+#ifndef JLOG_CLOCK_H
+#define JLOG_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+#include "system/failpoint.h"
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <x86intrin.h>
+#endif
+
+#define JLOG_CLOCK_SPAN_US 1000                          /* between two fine readings */
+
+struct jlog_clock {
+    uint64_t ticks;                                      /* at the last fine reading */
+    uint64_t span_ticks;                                 /* how long that reading may be scaled on; 0: not at all */
+    uint64_t scale;                                      /* microseconds a tick, in units of 2^-32 */
+    int64_t realtime_us;
+    int64_t monotonic_us;
+};
+
+static inline int64_t jlog_read_clock_us(clockid_t clock)
+{
+    struct timespec now;
+
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* By how much a test has set the realtime clock: `clock=SECONDS@0` among the failpoints. */
+static inline int64_t jlog_clock_step_us(void) { return JLOG_FAILPOINT("clock") * INT64_C(1000000); }
+
+static inline int64_t jlog_clock_us(clockid_t clock)
+{
+    return jlog_read_clock_us(clock) + (clock == CLOCK_REALTIME ? jlog_clock_step_us() : 0);
+}
+
+/* 0 where there is no counter that runs evenly. */
+static inline uint64_t jlog_ticks(void)
+{
+#if defined(__x86_64__)
+    return __rdtsc();
+#elif defined(__aarch64__)
+    uint64_t ticks;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+    return ticks;
+#else
+    return 0;
+#endif
+}
+
+static inline int jlog_ticks_are_even(void)
+{
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+    return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d >> 8 & 1); /* invariant TSC: Intel SDM 3, 18.17.1 */
+#elif defined(__aarch64__)
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+static __attribute__((noinline)) int64_t jlog_clock_read(struct jlog_clock *clock)
+{
+    const uint64_t ticks = jlog_ticks();
+    const int64_t realtime_us = jlog_read_clock_us(CLOCK_REALTIME);
+    const int64_t monotonic_us = jlog_read_clock_us(CLOCK_MONOTONIC);
+    const int64_t elapsed_us = monotonic_us - clock->monotonic_us;
+    const uint64_t elapsed_ticks = ticks - clock->ticks;
+
+    if (clock->ticks != 0 && elapsed_us < JLOG_CLOCK_SPAN_US / 2)
+        return realtime_us; /* too short to measure the scale */
+    if (clock->ticks != 0 && elapsed_us < 1000000 && elapsed_ticks < 1ull << 36 && elapsed_ticks > (uint64_t)elapsed_us) {
+        clock->scale = ((uint64_t)elapsed_us << 32) / elapsed_ticks;
+        clock->span_ticks = jlog_ticks_are_even() ? elapsed_ticks * JLOG_CLOCK_SPAN_US / (uint64_t)elapsed_us : 0;
+    }
+    clock->ticks = ticks;
+    clock->realtime_us = realtime_us;
+    clock->monotonic_us = monotonic_us;
+    return realtime_us;
+}
+
+static inline int64_t jlog_now_us(struct jlog_clock *clock)
+{
+    const uint64_t elapsed = jlog_ticks() - clock->ticks;
+
+    if (__builtin_expect(elapsed < clock->span_ticks, 1))
+        return jlog_clock_step_us() + clock->realtime_us + (int64_t)(elapsed * clock->scale >> 32);
+    return jlog_clock_step_us() + jlog_clock_read(clock);
+}
+
+#endif

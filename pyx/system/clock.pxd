@@ -1,0 +1,11 @@
+"""The declarations of clock.h, for the Cython sources."""
+
+from libc.stdint cimport int64_t
+
+
+cdef extern from "system/clock.h" nogil:
+    struct jlog_clock:
+        int64_t realtime_us
+
+    int64_t jlog_clock_us(int clock)
+    int64_t jlog_now_us(jlog_clock *clock)

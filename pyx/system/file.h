@@ -1,0 +1,339 @@
+/* System calls on files as the core needs them: whole transfers, an errno as the result, and a failpoint before each.
+ * Nothing here needs the interpreter. Files are opened and made by the rules of jlog/system/files.py. */
+#ifndef JLOG_FILE_H
+#define JLOG_FILE_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/stat.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "system/failpoint.h"
+
+#define JLOG_RENAME_NOREPLACE 1u
+#define JLOG_LOWEST_DESCRIPTOR 3 /* what others print goes to those below, even where they were closed at the start */
+#define JLOG_INTERRUPTIONS_MAX 20
+
+/* Bytes read, fewer only at the end of the file; or -errno. */
+static inline int64_t jlog_read_at(int fd, void *target, size_t bytes, uint64_t offset)
+{
+    size_t done = 0;
+    const int failure = JLOG_FAILPOINT("file.read");
+
+    if (failure != 0)
+        return -failure;
+    if (offset > (uint64_t)INT64_MAX - bytes) /* no file reaches there, whoever states such an offset */
+        return 0;
+    while (done < bytes) {
+        const ssize_t got = pread(fd, (char *)target + done, bytes - done, (off_t)(offset + done));
+
+        if (got < 0 && errno != EINTR)
+            return -errno;
+        if (got == 0)
+            break;
+        if (got > 0)
+            done += (size_t)got;
+    }
+    return (int64_t)done;
+}
+
+/* 0, or an errno: then any part of it may be in the file. */
+static inline int jlog_write_at(int fd, const void *source, size_t bytes, uint64_t offset)
+{
+    const int failure = JLOG_FAILPOINT("file.write");
+    size_t done = 0;
+
+    if (failure != 0)
+        return failure;
+    while (done < bytes) {
+        const ssize_t put = pwrite(fd, (const char *)source + done, bytes - done, (off_t)(offset + done));
+
+        if (put < 0 && errno != EINTR)
+            return errno;
+        if (put == 0)
+            return EIO; /* the file system takes no more, and does not say why */
+        if (put > 0)
+            done += (size_t)put;
+    }
+    return 0;
+}
+
+/* A header and what follows it, in one call where the kernel takes all of it. */
+static inline int jlog_write_two_at(int fd, const void *first, size_t first_bytes, const void *second,
+                                    size_t second_bytes, uint64_t offset)
+{
+    const struct iovec parts[2] = {{(void *)first, first_bytes}, {(void *)second, second_bytes}};
+    const int failure = JLOG_FAILPOINT("file.write_block");
+    ssize_t put;
+
+    if (failure != 0)
+        return failure;
+    do
+        put = pwritev(fd, parts, 2, (off_t)offset);
+    while (put < 0 && errno == EINTR);
+    if (put < 0)
+        return errno;
+    if ((size_t)put < first_bytes) {
+        const int error = jlog_write_at(fd, (const char *)first + put, first_bytes - (size_t)put, offset + (size_t)put);
+
+        if (error != 0)
+            return error;
+        put = (ssize_t)first_bytes;
+    }
+    return jlog_write_at(fd, (const char *)second + ((size_t)put - first_bytes), first_bytes + second_bytes - (size_t)put,
+                         offset + (size_t)put);
+}
+
+static inline int jlog_sync_data(int fd)
+{
+    const int failure = JLOG_FAILPOINT("file.sync");
+
+    if (failure != 0)
+        return failure;
+    return fdatasync(fd) == 0 ? 0 : errno;
+}
+
+static inline int jlog_sync_directory(int fd)
+{
+    const int failure = JLOG_FAILPOINT("file.sync_directory");
+
+    if (failure != 0)
+        return failure;
+    return fsync(fd) == 0 ? 0 : errno;
+}
+
+/* The descriptor itself, or another one of the same file that is none of a standard stream's; or -errno. */
+static inline int jlog_above_standard(int fd)
+{
+    int other, error;
+
+    if (fd < 0 || fd >= JLOG_LOWEST_DESCRIPTOR)
+        return fd;
+    other = fcntl(fd, F_DUPFD_CLOEXEC, JLOG_LOWEST_DESCRIPTOR);
+    error = errno;
+    close(fd);
+    return other < 0 ? -error : other;
+}
+
+/* The descriptor, or -errno: ELOOP where the name is a symbolic link's, which no file of a journal is. */
+static inline int jlog_open_at(int directory, const char *name, int flags, unsigned mode)
+{
+    const int failure = JLOG_FAILPOINT("file.open");
+    int fd;
+
+    if (failure != 0)
+        return -failure;
+    do
+        fd = openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW, (mode_t)mode);
+    while (fd < 0 && errno == EINTR);
+    return fd < 0 ? -errno : jlog_above_standard(fd);
+}
+
+/* Gives a file the directory's group, and who may read and write it; as far as this user may. */
+static inline void jlog_share(int fd, int directory)
+{
+    struct stat wanted, found;
+    mode_t mode;
+
+    if (fstat(directory, &wanted) != 0 || fstat(fd, &found) != 0)
+        return;
+    mode = wanted.st_mode & 0666;
+    if (found.st_gid != wanted.st_gid && fchown(fd, (uid_t)-1, wanted.st_gid) != 0)
+        return; /* another user's file: it was shared when it was made */
+    if ((found.st_mode & 07777) != mode)
+        (void)fchmod(fd, mode);
+}
+
+/* A new file, for reading and writing, shared as the directory is; or -errno. What a process that died has left under this
+ * name goes; a link goes itself, not the file that it names. */
+static inline int jlog_create_at(int directory, const char *name)
+{
+    int fd;
+
+    (void)unlinkat(directory, name, 0);
+    fd = jlog_open_at(directory, name, O_RDWR | O_CREAT | O_EXCL, 0666);
+    if (fd >= 0)
+        jlog_share(fd, directory);
+    return fd;
+}
+
+static inline int jlog_unlink_at(int directory, const char *name)
+{
+    const int failure = JLOG_FAILPOINT("file.unlink");
+
+    if (failure != 0)
+        return failure;
+    return unlinkat(directory, name, 0) == 0 ? 0 : errno;
+}
+
+/* Fails with EEXIST instead of replacing. Where the file system has no such renaming, the file is given the name, and then loses
+ * the old one. If that fails the file has both: its next user, or whoever opens the journal alone, removes the old one. */
+static inline int jlog_rename_new(int directory, const char *from, const char *to)
+{
+    const int failure = JLOG_FAILPOINT("file.rename");
+
+    if (failure != 0)
+        return failure;
+    errno = JLOG_FAILPOINT("file.renameat2");
+    if (errno == 0 && syscall(SYS_renameat2, directory, from, directory, to, JLOG_RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS)
+        return errno;
+    if (linkat(directory, from, directory, to, 0) != 0)
+        return errno;
+    (void)jlog_unlink_at(directory, from);
+    return 0;
+}
+
+/* Whatever had the name goes: its file lives on for those who have it open. */
+static inline int jlog_rename_over(int directory, const char *from, const char *to)
+{
+    const int failure = JLOG_FAILPOINT("file.rename");
+
+    if (failure != 0)
+        return failure;
+    return renameat(directory, from, directory, to) == 0 ? 0 : errno;
+}
+
+static inline int jlog_inode_at(int directory, const char *name, uint64_t *inode)
+{
+    const int failure = JLOG_FAILPOINT("file.stat");
+    struct stat found;
+
+    if (failure != 0)
+        return failure;
+    if (fstatat(directory, name, &found, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno;
+    *inode = (uint64_t)found.st_ino;
+    return 0;
+}
+
+static inline uint64_t jlog_inode(int fd)
+{
+    struct stat found;
+    return fstat(fd, &found) == 0 ? (uint64_t)found.st_ino : 0;
+}
+
+/* Size of the file, or -errno. */
+static inline int64_t jlog_file_bytes(int fd)
+{
+    struct stat found;
+    return fstat(fd, &found) == 0 ? (int64_t)found.st_size : -errno;
+}
+
+/* Reserves space for [start, end). Under a lock as a rule, so that signals without end do not keep it there: then EINTR. */
+static inline int jlog_reserve(int fd, uint64_t start, uint64_t end)
+{
+    const int failure = JLOG_FAILPOINT("file.allocate");
+    int result, turns = 0;
+
+    if (failure != 0)
+        return failure;
+    if (start >= end)
+        return 0;
+    do {
+        errno = JLOG_FAILPOINT("file.fallocate");
+        result = errno != 0 ? -1 : fallocate(fd, 0, (off_t)start, (off_t)(end - start));
+    } while (result < 0 && errno == EINTR && ++turns < JLOG_INTERRUPTIONS_MAX);
+    return result < 0 ? errno : 0;
+}
+
+/* Makes the file reach to `end` by zeros. Never below its own end: a block may stand there. */
+static inline int jlog_write_zeros(int fd, uint64_t end)
+{
+    static const char zeros[1 << 16];
+    const int64_t found = jlog_file_bytes(fd);
+
+    if (found < 0)
+        return (int)-found;
+    for (uint64_t at = (uint64_t)found; at < end; at += sizeof zeros) {
+        const size_t bytes = end - at < sizeof zeros ? (size_t)(end - at) : sizeof zeros;
+        const int error = jlog_write_at(fd, zeros, bytes, at);
+
+        if (error != 0)
+            return error;
+    }
+    return 0;
+}
+
+/* Makes the file reach to `needed` with space of its own, to `wanted` as a rule; `reached` says which. What it holds below
+ * its end stays. */
+static inline int jlog_allocate(int fd, uint64_t start, uint64_t needed, uint64_t wanted, uint64_t *reached)
+{
+    int error = jlog_reserve(fd, start, wanted);
+
+    *reached = wanted;
+    if (error == EOPNOTSUPP || error == ENOSYS)
+        error = jlog_write_zeros(fd, wanted);
+    if (error != 0 && wanted > needed) {
+        *reached = needed;
+        error = jlog_reserve(fd, start, needed);
+    }
+    /* Also where signals interrupt it over and over. */
+    if (error == EOPNOTSUPP || error == ENOSYS || error == EINTR)
+        error = jlog_write_zeros(fd, needed);
+    return error;
+}
+
+static inline int jlog_has_no_name(int fd)
+{
+    struct stat found;
+    return fstat(fd, &found) == 0 && found.st_nlink == 0;
+}
+
+/* When the file was made, in microseconds; 0 where the file system does not keep it. */
+static inline int64_t jlog_birth_us(int fd)
+{
+    struct statx found;
+
+    if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_BTIME, &found) != 0 || !(found.stx_mask & STATX_BTIME))
+        return 0;
+    return found.stx_btime.tv_sec * 1000000 + found.stx_btime.tv_nsec / 1000;
+}
+
+static inline void jlog_start_writeback(int fd, uint64_t bytes)
+{
+    (void)sync_file_range(fd, 0, (off_t)bytes, SYNC_FILE_RANGE_WRITE);
+}
+
+/* --- fcntl locks of an open file description ------------------------------------------------------------------ */
+
+static inline int jlog_ofd_lock(int fd, int operation, short type, uint64_t start, uint64_t bytes)
+{
+    struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)start, .l_len = (off_t)bytes};
+    return fcntl(fd, operation, &range) == 0 ? 0 : errno;
+}
+
+/* 0 once it is ours; EAGAIN while another description holds any of it. */
+static inline int jlog_try_lock_range(int fd, short type, uint64_t start, uint64_t bytes)
+{
+    const int error = jlog_ofd_lock(fd, F_OFD_SETLK, type, start, bytes);
+    return error == EACCES ? EAGAIN : error;
+}
+
+static inline int jlog_unlock_range(int fd, uint64_t start, uint64_t bytes)
+{
+    return jlog_ofd_lock(fd, F_OFD_SETLK, F_UNLCK, start, bytes);
+}
+
+/* 1 while another description holds any of it, 0 when none does, or -errno. */
+static inline int jlog_range_is_held(int fd, uint64_t start, uint64_t bytes)
+{
+    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)start, .l_len = (off_t)bytes};
+
+    if (fcntl(fd, F_OFD_GETLK, &range) != 0)
+        return -errno;
+    return range.l_type != F_UNLCK;
+}
+
+#endif

@@ -1,0 +1,31 @@
+"""What file.h declares, for the Cython sources."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+
+cdef extern from "system/file.h" nogil:
+    enum:
+        JLOG_LOWEST_DESCRIPTOR
+    int64_t jlog_read_at(int fd, void *target, size_t bytes, uint64_t offset)
+    int jlog_write_at(int fd, const void *source, size_t bytes, uint64_t offset)
+    int jlog_write_two_at(int fd, const void *first, size_t first_bytes, const void *second, size_t second_bytes,
+                          uint64_t offset)
+    int jlog_allocate(int fd, uint64_t start, uint64_t needed, uint64_t wanted, uint64_t *reached)
+    int jlog_sync_data(int fd)
+    int jlog_sync_directory(int fd)
+    int jlog_open_at(int directory, const char *name, int flags, unsigned mode)
+    int jlog_create_at(int directory, const char *name)
+    void jlog_share(int fd, int directory)
+    int jlog_unlink_at(int directory, const char *name)
+    int jlog_rename_new(int directory, const char *source, const char *target)
+    int jlog_rename_over(int directory, const char *source, const char *target)
+    int jlog_inode_at(int directory, const char *name, uint64_t *inode)
+    uint64_t jlog_inode(int fd)
+    int64_t jlog_file_bytes(int fd)
+    bint jlog_has_no_name(int fd)
+    int64_t jlog_birth_us(int fd)
+    void jlog_start_writeback(int fd, uint64_t bytes)
+    int jlog_try_lock_range(int fd, short kind, uint64_t start, uint64_t bytes)
+    int jlog_unlock_range(int fd, uint64_t start, uint64_t bytes)
+    int jlog_range_is_held(int fd, uint64_t start, uint64_t bytes)
+    int jlog_ofd_lock(int fd, int operation, short kind, uint64_t start, uint64_t bytes)

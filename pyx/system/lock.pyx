@@ -1,0 +1,240 @@
+"""Locks that the kernel holds for a process and frees at its death: fcntl locks of an open file description.
+
+They carry all that is rare, and all liveness: which process lives is never read from a file, only asked of the kernel.
+"""
+
+import os
+import time
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EAGAIN, EINTR
+from libc.stdint cimport int64_t, uint64_t
+
+from jlog._core.system.file cimport jlog_ofd_lock, jlog_range_is_held, jlog_sync_data, jlog_try_lock_range, jlog_unlock_range
+
+from jlog.errors import JournalClosed, JournalLocked
+from jlog.system.files import open_error
+
+
+cdef extern from "<fcntl.h>" nogil:
+    enum:
+        F_RDLCK
+        F_WRLCK
+        F_OFD_SETLKW
+
+
+cdef extern from "system/clock.h" nogil:
+    int64_t jlog_clock_us(int clock)
+    enum:
+        CLOCK_MONOTONIC
+
+
+cdef extern from "system/fork.h" nogil:
+    int jlog_process_start()
+    const uint64_t *jlog_process_token()
+    int jlog_open_for_locks(const char *path, int flags, unsigned mode)
+    void jlog_close_now(int fd)
+
+
+RANGES = {"open": OPEN_BYTE, "bounds": BOUNDS_BYTE, "table": TABLE_BYTE, "writers": WRITERS_BYTE,
+          "copy": COPY_BYTE}
+OWNERS = OWNERS_BYTE, 1024  # byte range of the slots of writing processes: as many as JLOG_OWNERS_MAX
+POLL_SECONDS = 0.005
+SHARED = (OPEN_BYTE, BOUNDS_BYTE)  # what a call that the collector sets off may want too
+_held = 0  # so many of them does this process hold now
+_held_process = 0  # whose count that is: not a child's
+_deferred = []  # calls that wait until it is 0
+
+
+def when_nothing_is_held(call) -> None:
+    """Now, or as soon as no thread of this process opens or writes `bounds`: for what the garbage collector may set off
+    anywhere, under that very lock too."""
+    if _held and _held_process == jlog_process_token()[0]:
+        _deferred.append(call)
+    else:
+        call()
+
+
+cdef const uint64_t *process_token() noexcept:
+    """Where this process's token stands: whoever has noted another value came here through a fork."""
+    return jlog_process_token()
+
+
+def current_process_token() -> int:
+    """A number that no other process on this side of a fork has: compare it to learn of a fork."""
+    return jlog_process_token()[0]
+
+
+cdef class Deadline:
+    """The moment until which one public call waits, at all the locks that it meets. It is made where the call begins, and
+    handed down. `timeout`: seconds from now; None: the call waits for ever."""
+
+    def __init__(self, timeout):
+        self.until_us = -1
+        if timeout is not None and timeout < 1e9:  # some 30 years, and what is to be an int below
+            self.until_us = jlog_clock_us(CLOCK_MONOTONIC) + <int64_t> (max(timeout, 0) * 1e6)
+
+    cdef int64_t left_us(self, int64_t at_most) noexcept:
+        if self.until_us < 0:
+            return at_most
+        return max(0, min(at_most, self.until_us - jlog_clock_us(CLOCK_MONOTONIC)))
+
+    def left(self):
+        """Seconds that are left, as LockFile.acquire() takes them; None: for ever."""
+        return None if self.until_us < 0 else max(0, self.until_us - jlog_clock_us(CLOCK_MONOTONIC)) / 1e6
+
+    def at_most(self, timeout) -> Deadline:
+        """This one, or so many seconds from now where that is earlier."""
+        other = Deadline(timeout)
+        return other if self.until_us < 0 or 0 <= other.until_us < self.until_us else self
+
+
+NEVER = Deadline(None)
+AT_ONCE = Deadline(0)  # takes what is free, and waits for nothing
+
+
+cdef class LockFile:
+    """A file that processes lock ranges of. One description each: its ranges exclude every other LockFile, in this
+    process too, and are freed by close() and by the death of the process, not by a forked child."""
+
+    def __cinit__(self):
+        self.fd = -1
+
+    def __init__(self, str path not None, *, bint create=False, bint writable=True):
+        """Opens it. `writable=False` can only ask who holds a range, as a reader on a read-only mount must."""
+        cdef bytes name = os.fsencode(path)
+        cdef const char *name_bytes = name
+        cdef int fd, flags = (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0)
+        self.path = path
+        self.process = process_token()
+        self.token = self.process[0]
+        with nogil:
+            fd = jlog_open_for_locks(name_bytes, flags, 0o666)
+        if fd < 0:
+            raise open_error(-fd, path)
+        self.fd = fd
+
+    def __dealloc__(self):
+        if self.is_open():
+            jlog_close_now(self.fd)
+
+    def close(self):
+        """Closes the descriptor; where calls are at work with it, the last of them does that when it ends."""
+        self.closed = True
+        if self.uses == 0:
+            if self.fd >= 0 and self.process[0] == self.token:
+                jlog_close_now(self.fd)
+            self.fd = -1
+
+    cdef bint is_open(self) noexcept nogil:
+        return self.fd >= 0 and not self.closed and self.process[0] == self.token
+
+    def sync(self) -> None:
+        """What was written to the file survives a power loss when this returns."""
+        cdef int error
+        if not self.is_open():
+            raise JournalClosed(f"{self.path}: it is closed; open it again")
+        self.uses += 1
+        try:
+            with nogil:
+                error = jlog_sync_data(self.fd)
+        finally:
+            self.uses -= 1
+            if self.closed:
+                self.close()
+        if error != 0:
+            raise OSError(error, os.strerror(error), self.path)
+
+    def fileno(self) -> int:
+        return self.fd
+
+    cdef int try_lock(self, short kind, uint64_t start, uint64_t size) noexcept nogil:
+        return jlog_try_lock_range(self.fd, kind, start, size)
+
+    cdef int unlock(self, uint64_t start, uint64_t size) noexcept nogil:
+        return jlog_unlock_range(self.fd, start, size)
+
+    def acquire(self, uint64_t start, uint64_t size=1, *, bint shared=False, timeout=None) -> bool:
+        """Waits for a range, for ever or `timeout` seconds; False when they have passed. Ctrl-C gets through."""
+        cdef short kind = F_RDLCK if shared else F_WRLCK
+        cdef int error
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            error = jlog_try_lock_range(self.fd, kind, start, size)
+            if error == EAGAIN and deadline is None:
+                with nogil:
+                    error = jlog_ofd_lock(self.fd, F_OFD_SETLKW, kind, start, size)
+            if error == 0:
+                return True
+            PyErr_CheckSignals()
+            if error == EAGAIN:
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(POLL_SECONDS)  # the kernel has no wait for a lock that ends
+            elif error != EINTR:
+                raise OSError(error, os.strerror(error), self.path)
+
+    def release(self, uint64_t start, uint64_t size=1) -> None:
+        cdef int error = jlog_unlock_range(self.fd, start, size)
+        if error != 0:
+            raise OSError(error, os.strerror(error), self.path)
+
+    def is_held(self, uint64_t start, uint64_t size=1) -> bool:
+        """Whether another description holds any of the range."""
+        cdef int held = jlog_range_is_held(self.fd, start, size)
+        if held < 0:
+            raise OSError(-held, os.strerror(-held), self.path)
+        return held == 1
+
+    def held(self, uint64_t start, uint64_t size=1, *, Deadline deadline not None=NEVER, what="it", mutex=None):
+        """A context in which the range is held, and before it the threading.Lock `mutex`: a range does not exclude threads that
+        share this object. JournalLocked where others have one of them until the deadline: `what` they do in that time."""
+        return _Held(self, start, size, deadline, what, mutex)
+
+
+class _Held:
+    def __init__(self, lock_file, start, size, deadline, what, mutex):
+        self._lock_file, self._start, self._size, self._mutex = lock_file, start, size, mutex
+        self._deadline, self._what = deadline, what
+
+    def __enter__(self):
+        left = self._deadline.left()
+        if self._mutex is not None and not self._mutex.acquire(timeout=-1 if left is None else left):
+            raise self._locked("another thread of this process")
+        try:
+            if not self._lock_file.acquire(self._start, self._size, timeout=self._deadline.left()):
+                raise self._locked("another process")
+        except BaseException:
+            if self._mutex is not None:
+                self._mutex.release()
+            raise
+        global _held, _held_process
+        if _held_process != jlog_process_token()[0]:
+            _held, _held_process = 0, jlog_process_token()[0]
+            _deferred.clear()
+        _held += self._start in SHARED
+
+    def __exit__(self, *_):
+        global _held
+        try:
+            self._lock_file.release(self._start, self._size)
+        finally:
+            if self._mutex is not None:
+                self._mutex.release()
+            _held -= self._start in SHARED
+        while _deferred and not _held:
+            run_deferred(_deferred.pop())
+
+    def _locked(self, others):
+        return JournalLocked(f"{os.path.dirname(self._lock_file.path)}: {others} {self._what} for the whole lock_timeout; "
+                             "it may be stopped: continue or end it")
+
+
+cdef void run_deferred(call) noexcept:
+    """What it raises is no more the caller's than where the collector calls: it is reported and goes no further."""
+    call()
+
+
+cdef int _error = jlog_process_start()
+if _error != 0:
+    raise OSError(_error, os.strerror(_error))

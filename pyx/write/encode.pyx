@@ -1,0 +1,255 @@
+"""Records encoded before the lock is taken: what does not go straight into the buffer. Records with the clock's time have
+it at 0 microseconds from the base; under the lock that is set, or the base moved."""
+
+from operator import index
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from jlog._core.format.format cimport (
+    JLOG_CODEC_LZ4,
+    JLOG_CODEC_NONE,
+    JLOG_HEADERS_MAX,
+    JLOG_NULL_BYTES,
+    JLOG_PACKED_BYTES_MIN,
+    JLOG_RAW_BYTES_MAX,
+    JLOG_SHORT_BYTES,
+    JLOG_SHORT_VALUE_MAX,
+    JLOG_TAG_EXPLICIT,
+    JLOG_TAG_KEY,
+    JLOG_TAG_NULL,
+    JLOG_TAG_STATE,
+    JLOG_VALUE_BYTES_MAX,
+    jlog_crc32c,
+    jlog_encode_long,
+    jlog_encode_short,
+    jlog_long_bytes,
+    jlog_short_head,
+    jlog_store32,
+)
+from jlog._core.write.member cimport Call
+
+from jlog.errors import RecordTooLarge
+
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+    int64_t PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
+
+
+_compress = None  # of the package lz4, which a journal without compression does not import
+
+
+cdef bytes as_bytes(value):
+    """The bytes of any contiguous bytes-like object of at most 1 GiB, copied unless it is bytes already."""
+    cdef Py_buffer view
+    if type(value) is bytes:
+        if PyBytes_GET_SIZE(value) > JLOG_VALUE_BYTES_MAX:
+            raise too_large(PyBytes_GET_SIZE(value))
+        return value
+    if isinstance(value, str):
+        raise TypeError("a value, key or header value is bytes, not str; encode it, for example with .encode()")
+    if not PyObject_GetBuffer(value, &view, PyBUF_SIMPLE):
+        try:
+            if view.len > JLOG_VALUE_BYTES_MAX:
+                raise too_large(view.len)
+            return PyBytes_FromStringAndSize(<char *> view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
+
+
+cdef too_large(size):
+    return RecordTooLarge(f"a value, a key, and the headers of a record together, have at most {JLOG_VALUE_BYTES_MAX} bytes "
+                          f"(1 GiB), not {size}")
+
+
+cdef int64_t as_time_us(timestamp_us) except? -1:
+    cdef int overflow = 0
+    cdef int64_t time_us = PyLong_AsLongLongAndOverflow(index(timestamp_us), &overflow)
+    if overflow:
+        raise ValueError(f"timestamp_us is microseconds since 1970 in 64 bits, not {timestamp_us}")
+    return time_us
+
+
+cdef class Body:
+    """The body of a block, growing. Raises RecordTooLarge at 1.5 GiB."""
+
+    def __cinit__(self):
+        self.explicit_max_us = INT64_MIN
+
+    def __dealloc__(self):
+        free(self.data)
+
+    @staticmethod
+    def of_values(tuple values not None) -> Body:
+        cdef Body body = Body()
+        cdef size_t total = 0
+        for value in values:
+            total += JLOG_SHORT_BYTES + PyBytes_GET_SIZE(value)
+        body.reserve(total)
+        for value in values:
+            body.add(value, None, None, None)
+        return body
+
+    cdef int take(self) except -1:
+        """Adding runs the caller's code, and appending lets go of the GIL: neither may be met by another one."""
+        if self.taken:
+            raise ValueError("this body was appended already, or is being added to; writer.body() makes another")
+        self.taken = True
+        return 0
+
+    cdef int reserve(self, size_t more) except -1:
+        """Room for `more` bytes."""
+        cdef size_t needed = self.size + more, room
+        cdef void *larger
+        if needed > JLOG_RAW_BYTES_MAX:
+            raise RecordTooLarge(f"the records of one call take more than {JLOG_RAW_BYTES_MAX} bytes; write them in several")
+        if needed > self.room or self.data == NULL:
+            room = max(needed, min(self.room * 2, JLOG_RAW_BYTES_MAX)) + 64
+            larger = realloc(self.data, room)
+            if larger == NULL:
+                raise MemoryError
+            self.data = <uint8_t *> larger
+            self.room = room
+        return 0
+
+    cdef uint8_t *extend(self, size_t more) except NULL:
+        """Where `more` bytes can be written."""
+        self.reserve(more)
+        self.size += more
+        return self.data + self.size - more
+
+    cdef uint32_t append(self, bytes piece) except? 0xFFFFFFFF:
+        cdef size_t size = PyBytes_GET_SIZE(piece)
+        memcpy(self.extend(size), PyBytes_AS_STRING(piece), size)
+        return <uint32_t> size
+
+    cdef int add(self, value, key, headers, timestamp_us) except -1:
+        """A record. `value` and `key` may be None, `headers` pairs of str and bytes or None."""
+        cdef int64_t time_us = 0
+        cdef uint32_t tag = 0
+        cdef size_t size
+        if value is not None:
+            value = as_bytes(value)
+        if timestamp_us is not None:
+            time_us = as_time_us(timestamp_us)
+            tag = JLOG_TAG_EXPLICIT
+            self.explicit_count += 1
+            self.explicit_max_us = max(self.explicit_max_us, time_us)
+        elif key is None and not headers and value is not None and PyBytes_GET_SIZE(value) <= JLOG_SHORT_VALUE_MAX:
+            size = PyBytes_GET_SIZE(value)
+            jlog_encode_short(self.extend(JLOG_SHORT_BYTES + size), jlog_short_head(0, size),
+                              <const uint8_t *> PyBytes_AS_STRING(value), size)
+            self.count += 1
+            return 0
+        self.put_long(tag, time_us, value, None if key is None else as_bytes(key), headers)
+        self.count += 1
+        return 0
+
+    def add_columns(self, values not None, keys, headers, timestamps_us) -> None:
+        """As many records as there are values; a column may be None. All of them, or none where one is refused."""
+        self.take()
+        size, count, explicit_count = self.size, self.count, self.explicit_count
+        cdef int64_t explicit_max_us = self.explicit_max_us
+        cdef Py_ssize_t i = 0
+        try:
+            for value in values:
+                self.add(value, None if keys is None else keys[i], None if headers is None else headers[i],
+                         None if timestamps_us is None else timestamps_us[i])
+                i += 1
+        except BaseException:
+            self.size, self.count = size, count
+            self.explicit_count, self.explicit_max_us = explicit_count, explicit_max_us
+            raise
+        finally:
+            self.taken = False
+
+    cdef int put_long(self, uint32_t tag, int64_t time_us, bytes value, bytes key, headers) except -1:
+        cdef size_t start = self.size
+        cdef uint32_t value_bytes = 0, key_bytes = 0, headers_bytes = 0
+        self.extend(jlog_long_bytes(tag))
+        if key is not None:
+            tag |= JLOG_TAG_KEY
+            key_bytes = self.append(key)
+        if headers:
+            headers_bytes = self.append_headers(headers)
+        if value is None:
+            tag |= JLOG_TAG_NULL
+        else:
+            value_bytes = self.append(value)
+        jlog_encode_long(self.data + start, tag, time_us, value_bytes, key_bytes, headers_bytes)
+        return 0
+
+    cdef uint32_t append_headers(self, headers) except? 0xFFFFFFFF:
+        cdef size_t start = self.size
+        cdef Py_ssize_t name_bytes
+        cdef const char *text
+        cdef uint8_t *at
+        cdef int count = 0
+        for name, value in headers:
+            if not isinstance(name, str):
+                raise TypeError(f"a header's name is str, not {type(name).__name__}")
+            if count == JLOG_HEADERS_MAX:
+                raise ValueError(f"a record has at most {JLOG_HEADERS_MAX} headers")
+            count += 1
+            if value is not None:
+                value = as_bytes(value)
+            text = PyUnicode_AsUTF8AndSize(name, &name_bytes)
+            at = self.extend(8 + name_bytes)
+            jlog_store32(at, <uint32_t> name_bytes)
+            jlog_store32(at + 4, JLOG_NULL_BYTES if value is None else <uint32_t> PyBytes_GET_SIZE(value))
+            memcpy(at + 8, text, name_bytes)
+            if value is not None:
+                self.append(value)
+        if self.size - start > JLOG_VALUE_BYTES_MAX:
+            raise too_large(self.size - start)
+        return <uint32_t> (self.size - start)
+
+    cdef int add_state(self, bytes key, bytes value) except -1:
+        """A state record: it has no sequence. A value of None deletes the key."""
+        self.put_long(JLOG_TAG_STATE, 0, value, key, None)
+        self.has_state = True
+        return 0
+
+    cdef int describe(self, Call *call) except -1:
+        """Makes it the call's records. It must outlive the call."""
+        call.records = self.data
+        call.record_bytes = self.size
+        call.count = self.count
+        call.explicit_count = self.explicit_count
+        call.explicit_max_us = self.explicit_max_us
+        call.has_state = self.has_state
+        call.body = <void *> self
+        return 0
+
+    cdef int describe_direct(self, Call *call, int codec) except -1:
+        """Makes it the block of its own that the call writes: compressed, where that makes it smaller."""
+        self.describe(call)
+        call.direct = True
+        call.items = NULL
+        with nogil:
+            call.records_crc = jlog_crc32c(0, self.data, self.size)
+        self.packed = None
+        if codec == JLOG_CODEC_LZ4 and self.size >= JLOG_PACKED_BYTES_MIN:
+            self.packed = pack(<const uint8_t[:self.size]> self.data)
+        if self.packed is None:
+            call.codec, call.stored, call.stored_bytes, call.stored_crc = (
+                JLOG_CODEC_NONE, self.data, self.size, call.records_crc)
+            return 0
+        call.codec, call.stored, call.stored_bytes = (
+            JLOG_CODEC_LZ4, <const uint8_t *> PyBytes_AS_STRING(self.packed), PyBytes_GET_SIZE(self.packed))
+        with nogil:
+            call.stored_crc = jlog_crc32c(0, call.stored, call.stored_bytes)
+        return 0
+
+
+cdef bytes pack(raw):
+    """Compressed for a block; None where that is not smaller. The GIL is released meanwhile."""
+    global _compress
+    if _compress is None:
+        from lz4.block import compress
+        _compress = compress
+    cdef bytes packed = _compress(raw, store_size=False)
+    return packed if PyBytes_GET_SIZE(packed) < len(raw) else None

@@ -1,0 +1,331 @@
+"""Records that are written into a file of their own, without the journal, and become a segment of it as they are.
+
+In front the file has room for what only the journal can tell, the segment's header and the state; and before each body room
+for the block's header. All of that is written when the journal is known, and synced, before the append lock is taken: under
+it the file gets its name, if nothing came in between.
+"""
+
+import errno
+import os
+from collections import namedtuple
+
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc
+from libc.string cimport memcpy, memset
+
+from jlog._core.write.calls cimport Caller
+from jlog._core.write.encode cimport Body
+from jlog._core.system.file cimport jlog_read_at, jlog_share, jlog_start_writeback, jlog_sync_data, jlog_write_at
+from jlog._core.format.format cimport (
+    JLOG_CODEC_LZ4,
+    JLOG_CODEC_NONE,
+    JLOG_KIND_RECORDS,
+    JLOG_LONG_BYTES,
+    JLOG_NONE,
+    jlog_block_header,
+    jlog_block_header_crc,
+    jlog_crc32c,
+    jlog_fill_block_header,
+)
+from jlog._core.write.member cimport ADOPT, Call, Prepared
+from jlog._core.buffer.page cimport jlog_page, jlog_slot, jlog_word_used
+from jlog._core.system.atomic cimport jlog_load_acquire
+from jlog._core.system.clock cimport jlog_clock_us
+from jlog._core.system.failpoint cimport JLOG_FAILPOINT
+from jlog._core.write.rows cimport body_of_arrow
+
+from jlog._core.recover.recovery import encode_block, encode_state, segment_start
+from jlog._core.segments.segment import decompress
+from jlog.errors import JournalError
+from jlog.system.files import naming, open_file
+
+cdef enum:
+    CLOCK_REALTIME = 0
+    HEAD_BYTES = 64 << 10  # in front of the first body's block
+    TRIES = 3  # beside others that append; then it is not tried any more
+
+_CODECS = {"none": JLOG_CODEC_NONE, "lz4": JLOG_CODEC_LZ4}
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)  # another file system, or one that has no links
+
+Piece = namedtuple(
+    "Piece", "offset records raw_bytes stored_bytes codec raw_crc stored_crc explicit_count explicit_max_us", module=__name__
+)
+
+
+cdef class SegmentBuilder:
+    """Writes a new file at `path`: one piece for each add, which will be a block. Close it before the file is adopted. Where
+    an add has failed to write there are no pieces any more, and the file is of no use.
+
+    compression: "none" or "lz4".
+    """
+
+    cdef readonly str path
+    cdef readonly list pieces
+    cdef readonly uint64_t bytes  # of the file so far
+    cdef int fd
+    cdef int codec
+
+    def __cinit__(self):
+        self.fd = -1
+
+    def __init__(self, path, str compression="none"):
+        if compression not in _CODECS:
+            raise ValueError(f"compression is one of {', '.join(_CODECS)}, not {compression!r}")
+        self.codec = _CODECS[compression]
+        self.path = os.fspath(path)
+        self.pieces = []
+        self.bytes = HEAD_BYTES
+        self.fd = open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            os.close(self.fd)
+
+    def add(self, data, /) -> None:
+        """Records as Writer.extend_arrow takes them. It raises as that does."""
+        cdef Call call
+        cdef int error
+        cdef uint64_t offset
+        cdef Body body = body_of_arrow(data)
+        if body.count == 0:
+            return
+        memset(&call, 0, sizeof(call))
+        body.describe_direct(&call, self.codec)
+        offset = self.bytes  # from here to the write no other thread runs
+        self.bytes = offset + sizeof(jlog_block_header) + call.stored_bytes
+        self.pieces.append(Piece(offset, call.count, call.record_bytes, call.stored_bytes, call.codec, call.records_crc,
+                                 call.stored_crc, call.explicit_count, call.explicit_max_us))
+        with nogil:
+            error = jlog_write_at(self.fd, call.stored, call.stored_bytes, offset + sizeof(jlog_block_header))
+        if error != 0:
+            self.pieces.clear()
+            raise OSError(error, os.strerror(error), self.path)
+
+    def start_writeback(self) -> None:
+        """So that a later sync has less to wait for."""
+        jlog_start_writeback(self.fd, self.bytes)
+
+    def sync(self) -> None:
+        """Returns when the file survives a power loss; not yet its name."""
+        cdef int error
+        with nogil:
+            error = jlog_sync_data(self.fd)
+        if error != 0:
+            raise OSError(error, os.strerror(error), self.path)
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def read_piece(path, piece not None, Body body not None) -> None:
+    """Adds the records of a piece to a body. JournalError where the file does not hold them any more."""
+    cdef int fd
+    cdef uint64_t offset = piece.offset + sizeof(jlog_block_header)
+    cdef uint64_t size = piece.stored_bytes
+    cdef size_t start = body.size
+    cdef uint8_t *to
+    cdef int64_t got
+    body.take()
+    try:
+        with open(path, "rb", buffering=0, opener=open_file) as file:
+            fd = file.fileno()
+            to = body.extend(size)
+            with nogil:
+                got = jlog_read_at(fd, to, size, offset)
+        if got < 0:
+            raise OSError(-got, os.strerror(-got), path)
+        if <uint64_t> got != size or jlog_crc32c(0, to, size) != piece.stored_crc:
+            raise spoiled(path, piece.offset, "what was written there fails its checksum")
+        if piece.codec == JLOG_CODEC_LZ4:
+            try:
+                raw = decompress(to[:size], piece.raw_bytes)
+            except ValueError as error:
+                raise spoiled(path, piece.offset, str(error)) from None
+            body.size = start
+            body.append(raw)
+        body.count += piece.records
+        body.explicit_count += piece.explicit_count
+        body.explicit_max_us = max(body.explicit_max_us, <int64_t> piece.explicit_max_us)
+        start = body.size
+    finally:
+        body.size = start
+        body.taken = False
+
+
+cdef object spoiled(path, offset, reason):
+    return JournalError(f"{path}: at byte {offset}: {reason}; the file is to be written anew")
+
+
+cdef object adopt(Caller caller, str path, pieces, dict state, Deadline deadline):
+    """Makes the file the newest segment. Returns its first sequence; None, with nothing done, where that cannot be."""
+    cdef Call call
+    cdef jlog_page *page = caller.buffer.page
+    end = end_of(pieces)
+    for _ in range(TRIES):
+        caller.flush(deadline)
+        place = empty_place(caller)
+        if place is None:
+            continue
+        generation, segment, offset, sequence = place
+        if sequence == segment:  # a segment is named by its first sequence, and this name is taken
+            return None
+        if page.limit_bytes != 0 and page.sealed_bytes + <uint64_t> (offset + end) > page.limit_bytes:
+            return None
+        if not caller.read_state() or caller.state_generation != <uint64_t> generation:
+            continue
+        memset(&call, 0, sizeof(call))
+        call.operation = ADOPT
+        call.has_state = True
+        call.state = <void *> state
+        caller.check_state(&call)
+        call.completed_for = generation
+        call.block_count = len(pieces)
+        call.explicit_max_us = INT64_MIN
+        for piece in pieces:
+            call.count += <uint64_t> piece.records
+            call.record_bytes += <uint64_t> piece.raw_bytes
+            call.stored_bytes += <uint64_t> piece.stored_bytes
+            call.explicit_count += <uint64_t> piece.explicit_count
+        call.last_offset, call.end = pieces[-1].offset, end
+        with naming(caller.path):
+            if not prepare(caller, &call, path, pieces, state, (segment, offset, sequence)):
+                return None
+        caller.run(&call, deadline)
+        if call.adopted:
+            return call.sequence
+    return None
+
+
+cdef object end_of(pieces):
+    """Where the last one ends. ValueError where they are not those of a builder, all of them in their order."""
+    end = HEAD_BYTES
+    for piece in pieces:
+        if piece.offset != end:
+            raise ValueError(f"a piece begins at byte {piece.offset}, and the one before ends at {end}: give all pieces of a "
+                             "builder, in their order")
+        end += sizeof(jlog_block_header) + piece.stored_bytes
+    if end == HEAD_BYTES:
+        raise ValueError("there are no pieces: nothing was added to the builder, or it could not be written")
+    return end
+
+
+cdef object empty_place(Caller caller):
+    """(generation, segment, offset, first sequence) of the open block; None where it is not empty."""
+    cdef jlog_page *page = caller.buffer.page
+    cdef uint64_t generation = jlog_load_acquire(&page.generation)
+    cdef jlog_slot *slot = &page.slots[generation & 1]
+    place = generation, slot.segment, slot.offset, slot.first_sequence
+    used = jlog_word_used(jlog_load_acquire(&slot.word))
+    return place if used == 0 and jlog_load_acquire(&page.generation) == generation else None
+
+
+cdef bint prepare(Caller caller, Call *call, str path, pieces, dict state, previous) except -1:
+    """Completes the file, under a second name in the journal's directory, which the call takes along. False where the state
+    does not fit into it, or it cannot be a segment."""
+    cdef Prepared *prepared
+    head = head_of(caller, state, previous)
+    if head is None:
+        return False
+    name = caller.next_name()
+    try:
+        os.link(path, name, dst_dir_fd=caller.directory, follow_symlinks=False)
+    except OSError as error:
+        if error.errno in _NO_LINK:
+            return False
+        raise
+    try:
+        fd = open_file(os.path.join(caller.path, name.decode()), os.O_RDWR)
+        prepared = <Prepared *> calloc(1, sizeof(Prepared))
+        if prepared == NULL:
+            os.close(fd)
+            raise MemoryError
+    except BaseException:
+        os.unlink(name, dir_fd=caller.directory)
+        raise
+    prepared.fd = fd
+    memcpy(prepared.name, <const char *> <bytes> name, len(name) + 1)
+    prepared.has_block = True
+    prepared.replaces = JLOG_NONE
+    prepared.reserved_end = call.end
+    try:
+        JLOG_FAILPOINT(b"adopt.linked")
+        if not can_be_segment(fd, path, call.end):
+            caller.drop(prepared)
+            return False
+        jlog_share(fd, caller.directory)
+        write_headers(caller, call, fd, path, pieces, head, previous[2])
+        JLOG_FAILPOINT(b"adopt.completed")
+    except BaseException:
+        caller.drop(prepared)
+        raise
+    call.prepared = prepared
+    return True
+
+
+cdef bint can_be_segment(int fd, str path, uint64_t end) except -1:
+    """False where it has other names than `path` and ours, for it may be a segment, or is about to become one, and is not
+    to be touched; where it is another user's, so that others who write to the journal may not write to it; or where it is
+    longer than it was: it was a segment once."""
+    found = os.fstat(fd)
+    try:
+        named = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    if found.st_nlink != 2 or not os.path.samestat(found, named) or found.st_uid != os.geteuid():
+        return False
+    if <uint64_t> found.st_size < end:
+        raise spoiled(path, found.st_size, f"it was cut off, and had {end} bytes")
+    return <uint64_t> found.st_size == end
+
+
+cdef bytes head_of(Caller caller, dict state, previous):
+    """What stands before the first piece: the segment's start, and a block that changes the state. In that one the room that
+    is left is filled by deleting a key that is not there. None where there is not enough."""
+    cdef jlog_page *page = caller.buffer.page
+    sequence, clamp_us = previous[2], page.clamp_us
+    start = segment_start(caller.uuid, caller.epoch, sequence, previous, caller.state, durable_end=page.durable_end,
+                          clamp_us=clamp_us)
+    changes = encode_state(state)
+    cdef int64_t room = HEAD_BYTES - <int64_t> (len(start) + sizeof(jlog_block_header) + len(changes) + JLOG_LONG_BYTES)
+    if room < 0 or bytes(room) in caller.state or bytes(room) in state:
+        return None
+    return start + encode_block(caller.uuid, sequence, len(start), changes + encode_state({bytes(room): None}),
+                                max(jlog_clock_us(CLOCK_REALTIME), clamp_us), sequence,
+                                durable_end=page.durable_end, clamp_us=clamp_us)
+
+
+cdef int write_headers(Caller caller, Call *call, int fd, str path, pieces, bytes head, uint64_t sequence) except -1:
+    cdef jlog_page *page = caller.buffer.page
+    cdef jlog_block_header header
+    cdef int64_t now_us = max(jlog_clock_us(CLOCK_REALTIME), page.clamp_us)
+    cdef uint64_t segment = sequence, offset
+    cdef int error = jlog_write_at(fd, <const uint8_t *> head, len(head), 0)
+    call.clock_us = now_us
+    for piece in pieces:
+        if error != 0:
+            break
+        offset = piece.offset
+        jlog_fill_block_header(&header, JLOG_KIND_RECORDS, False, piece.records, piece.raw_bytes, sequence)
+        header.codec, header.stored_bytes = piece.codec, piece.stored_bytes
+        header.raw_crc, header.stored_crc = piece.raw_crc, piece.stored_crc
+        header.base_time_us = header.clock_us = now_us
+        header.max_timestamp_us = max(now_us if piece.explicit_count < piece.records else INT64_MIN,
+                                      <int64_t> piece.explicit_max_us)
+        header.durable_end = page.durable_end
+        header.header_crc = jlog_block_header_crc(&header, caller.precommit.uuid, segment, offset)
+        error = jlog_write_at(fd, &header, sizeof(header), offset)
+        sequence += header.record_count
+    if error == 0:
+        with nogil:
+            error = jlog_sync_data(fd)
+    if error != 0:
+        raise OSError(error, os.strerror(error), path)
+    return 0

@@ -1,0 +1,440 @@
+"""The writer: appends records to a journal."""
+
+import os
+from functools import partial
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
+from libc.string cimport memset
+
+from jlog._core.write.attachment cimport Attachment
+from jlog._core.write.encode cimport Body, as_bytes
+from jlog._core.format.format cimport JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
+from jlog._core.write.ingest cimport adopt
+from jlog._core.system.lock cimport Deadline
+
+from jlog._core.write.member cimport APPEND, Call
+from jlog._core.buffer.page cimport (
+    JLOG_BASE_BYTES,
+    JLOG_SYNC_APPEND,
+    jlog_buffer,
+    jlog_page,
+    jlog_put_record,
+    jlog_put_value,
+    jlog_wake,
+)
+from jlog._core.system.atomic cimport jlog_spin_lock, jlog_unlock
+from jlog._core.system.clock cimport jlog_clock, jlog_now_us
+from jlog._core.write.rows cimport body_of_arrow
+
+from jlog._core.write.attachment import attach, detach
+from jlog._core.write.calls import closed_error
+from jlog._core.system.lock import NEVER, when_nothing_is_held
+from jlog.errors import JournalLocked, RecordTooLarge
+from jlog.system.filesystem import journal_path
+from jlog.storage.meta import writer_options
+from jlog.options import check_lock_timeout
+
+cdef enum:
+    QUICK_TURNS = 200  # what may be spun away with the GIL held
+
+cdef enum:
+    CLOSED = 0  # no process has this token
+
+
+cdef class Writer:
+    """Appends records to the journal at `path`, making it if there is none.
+
+    Any number of processes and threads may have writers on one journal at once, with any options, in any mix: order is
+    total, and one writer's records keep theirs. Objects are thread-safe; after a fork the child's raise JournalClosed and
+    the parent's go on. A writer pickles as its path and options and opens the journal anew where it is unpickled.
+
+    What an acknowledged record survives: the death of any process, at any instruction; a power loss with sync="append";
+    with sync="interval" once sync_interval has passed, while a writing process lives; always once sync() has returned.
+
+    path: the journal's directory.
+    precommit: bytes of the shared pre-commit buffer, 4 KiB to 1 GiB, default 128 KiB. The buffer is the journal's: as
+        large as its creator asked for, grown by a writer that asks for more while it is alone. 0: this writer bypasses
+        it, every append is in the segment file before it returns.
+    compression, segment_bytes, roll, sync, sync_interval, retention: the journal's options. None: as the journal has
+        them; a value changes them for what is written from then on, by every process.
+    compression: "none" or "lz4", block by block: a block that would not become smaller stays as it is.
+    segment_bytes: size at which a segment ends, 4 KiB to 1 TiB, default 64 MiB.
+    roll: "never", "minutely", "hourly", "daily" or "weekly" (on Monday): a segment also ends with the period of UTC that
+        its first record was appended in, by the clock at append.
+    sync: "none", "interval" (each sync_interval seconds, default 1.0) or "append": an append returns after an fdatasync,
+        which all who append at that time share.
+    exclusive: the only writing process; JournalLocked while another one writes, and for others as long as this lives.
+    lock_timeout: seconds that one call waits in all for what other processes and threads do, at whichever locks it meets,
+        before JournalLocked; None: for ever. Ctrl-C gets through. A close that meets its limit closes all the same, and the
+        next to open makes up for what is left.
+    create: False raises JournalNotFound instead of making the journal.
+    """
+
+    cdef Attachment attachment
+    cdef jlog_buffer *buffer
+    cdef jlog_clock clock  # used with the GIL held
+    cdef const uint64_t *process
+    cdef uint64_t token
+    cdef bint buffered
+    cdef bint exclusive
+    cdef object lock_timeout
+    cdef readonly str path
+    cdef object given
+    cdef object __weakref__
+
+    def __init__(self, path, *, precommit=128 << 10, compression=None, segment_bytes=None, roll=None, sync=None,
+                 sync_interval=None, retention=None, bint exclusive=False, lock_timeout=None, bint create=True):
+        if self.attachment is not None:
+            raise RuntimeError("a Writer is made once; close it and make another one")
+        self.path = journal_path(path)
+        self.given = dict(precommit=precommit, compression=compression, segment_bytes=segment_bytes, roll=roll, sync=sync,
+                          sync_interval=sync_interval, retention=retention, exclusive=exclusive, lock_timeout=lock_timeout,
+                          create=create)
+        self.lock_timeout = check_lock_timeout(lock_timeout)
+        deadline = self.deadline()
+        capacity, options = writer_options(self.path, precommit, dict(
+            compression=compression, segment_bytes=segment_bytes, roll=roll, sync=sync, sync_interval=sync_interval,
+            retention=retention), create, deadline)
+        self.attachment = attach(self.path, capacity=capacity, deadline=deadline)
+        self.buffered = capacity != 0
+        self.exclusive = exclusive
+        try:
+            self.attachment.take_writers(exclusive)
+            try:
+                self.attachment.change_options(options, deadline)
+                self.attachment.start_upkeep()
+            except BaseException:
+                self.attachment.give_writers(exclusive)
+                raise
+        except BaseException:
+            attachment, self.attachment = self.attachment, None
+            detach(attachment, deadline=deadline)
+            raise
+        self.buffer = &self.attachment.buffer
+        self.process = self.attachment.lock_file.process
+        self.token = self.attachment.lock_file.token
+
+    def __reduce__(self):
+        return _reopen, (self.path, self.given)
+
+    def __repr__(self):
+        state = "closed" if self.token == CLOSED else f"next_sequence={self.next_sequence}"
+        return f"<jlog.Writer {self.path!r} {state}>"
+
+    cdef Deadline deadline(self):
+        """The deadline of a call that begins now."""
+        return NEVER if self.lock_timeout is None else Deadline(self.lock_timeout)
+
+    cdef int raise_if_closed(self) except -1:
+        if self.token == CLOSED or self.process[0] != self.token:
+            raise closed_error(self.path)
+        return 0
+
+    # --- Appending ----------------------------------------------------------------------------------------------
+
+    def append(self, value, /, *, key=None, headers=None, timestamp_us=None):
+        """Appends one record; returns its sequence. Readers see it from then on.
+
+        value: any contiguous bytes-like object of at most 1 GiB, copied; None is Kafka's tombstone.
+        key: bytes-like or None. headers: pairs of str and bytes-like or None.
+        timestamp_us: microseconds since 1970, 64 bits, stored as given; None: the clock's, which never runs backwards
+            within a journal.
+        Raises with nothing of it readable: JournalClosed, JournalLocked (lock_timeout), RecordTooLarge, TypeError, OSError
+        (a full disk: when there is space again the next append works). A KeyboardInterrupt out of it leaves the record
+        appended or not, never half; with sync="append" an OSError of the sync itself, or a JournalLocked that says so, leaves
+        it appended and not durable.
+        """
+        cdef int64_t sequence, now_us
+        cdef jlog_page *page
+        if type(value) is bytes and key is None and headers is None and timestamp_us is None and self.buffered:
+            if self.token == CLOSED or self.process[0] != self.token:
+                raise closed_error(self.path)
+            # Nothing between the lock and the unlock touches a Python object.
+            page = self.buffer.page
+            now_us = jlog_now_us(&self.clock)
+            if jlog_spin_lock(&page.append_lock, self.buffer.owner, QUICK_TURNS):
+                sequence = jlog_put_value(self.buffer, <const uint8_t *> PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value),
+                                          now_us)
+                jlog_unlock(&page.append_lock)
+                jlog_wake(page)
+                if sequence >= 0:
+                    if page.sync_mode != JLOG_SYNC_APPEND:
+                        return sequence
+                    return self.durable(self.attachment, sequence, self.deadline())
+        return self.append_slowly(value, key, headers, timestamp_us)
+
+    cdef object durable(self, Attachment attachment, sequence, Deadline deadline):
+        """With sync="append" a call returns when its records survive a power loss."""
+        try:
+            attachment.sync(deadline)
+        except JournalLocked as error:
+            raise JournalLocked(f"{self.path}: what this call has appended from sequence {sequence} on can be read and is not "
+                                "durable yet: another process held the append lock, or was writing a block, for the whole "
+                                "lock_timeout. It may be stopped: continue or end it, then sync(); do not append it "
+                                "again") from error
+        except OSError as error:
+            raise OSError(error.errno, f"{error.strerror} (what this call has appended from sequence {sequence} on can be read "
+                                       "and is not durable: do not append it again)", error.filename) from error
+        return sequence
+
+    cdef object append_slowly(self, value, key, headers, timestamp_us):
+        cdef Body body
+        cdef int64_t sequence, now_us
+        cdef jlog_page *page
+        if key is None and headers is None and timestamp_us is None and value is not None:
+            return self.extend_values((as_bytes(value),), None)
+        body = Body()
+        body.add(value, key, headers, timestamp_us)
+        self.raise_if_closed()
+        if self.buffered:
+            page = self.buffer.page
+            now_us = jlog_now_us(&self.clock)
+            if jlog_spin_lock(&page.append_lock, self.buffer.owner, QUICK_TURNS):
+                sequence = jlog_put_record(self.buffer, body.data, body.size, now_us)
+                jlog_unlock(&page.append_lock)
+                jlog_wake(page)
+                if sequence >= 0:
+                    if page.sync_mode != JLOG_SYNC_APPEND:
+                        return sequence
+                    return self.durable(self.attachment, sequence, self.deadline())
+        return self.extend_body(body, None)
+
+    def extend(self, values, /, keys=None, headers=None, timestamps_us=None, state=None):
+        """Appends all of `values`, or none: readers see them together, and a crash leaves all or nothing. Returns the
+        sequence of the first.
+
+        values: an iterable as append takes them one by one, at most 1.5 GiB together.
+        keys, headers, timestamps_us: None, or as many as there are values, each of them what append takes.
+        state: {bytes: bytes}: small named values that are stored atomically with the records, and read back by
+            Journal.state(); None deletes a key. At most 64 KiB, keys included, may live.
+        Without values and state nothing is written. Raises as append does; ValueError for columns of unequal length.
+        """
+        cdef tuple items = tuple(values)
+        cdef Body body
+        self.raise_if_closed()
+        columns = [check_column(name, column, len(items)) for name, column in
+                   (("keys", keys), ("headers", headers), ("timestamps_us", timestamps_us))]
+        if columns == [None, None, None]:
+            plain = plain_items(items)
+            if plain is not None:
+                return self.extend_values(plain, state)
+        body = Body()
+        body.add_columns(items, *columns)
+        return self.extend_body(body, state)
+
+    def extend_arrow(self, data, /, *, state=None):
+        """extend from Arrow, without a Python object for a record: all of it or none. Returns the sequence of the first.
+
+        data: a pyarrow Array or ChunkedArray of values: binary, large_binary, string or large_string, null being None; or a
+            RecordBatch or Table with the columns of RecordBatch.to_arrow(), of which `value` must be there. `key` is of the
+            same types; `headers` list<struct<key: string, value: binary>>, or large ones; `timestamp` has a time zone and
+            any unit, nanoseconds are rounded down, and a null is the clock's time. `sequence` is ignored.
+        state: as extend takes it.
+        Raises as extend does, with nothing of it readable: TypeError for other types; ValueError for a column that records
+        do not have, a timestamp without a time zone or out of range, a header or its key that is null, and an array whose
+        offsets point outside its buffers; RecordTooLarge above 1.5 GiB.
+        """
+        self.raise_if_closed()
+        return self.extend_body(body_of_arrow(data), state)
+
+    def adopt(self, path, pieces, /, state=None):
+        """The file that a jlog.ingest.SegmentBuilder has written becomes the newest segment, with nothing copied: all of its
+        records or none, and with them `state`, as extend takes it. Returns the sequence of the first; or None, with nothing
+        done, where that cannot be: then read_piece and extend_body append them.
+
+        path: on the journal's file system, where it may keep its name: the same file gets another one. The builder is closed,
+            and the file must not be changed any more.
+        pieces: of the builder.
+        It cannot be while the newest segment has no record yet, where others keep appending, where the live state takes up
+        the room that the file has for it (64 KiB), where limit_bytes would be passed, or where the file is another user's, or
+        has other names, as one that was adopted.
+        The file is synced; that it is the journal's survives a power loss after sync(), as what was appended does. Raises as
+        extend does; ValueError for pieces that are not the builder's; JournalError where the file was cut off.
+        """
+        cdef Attachment attachment = self.attachment
+        cdef Deadline deadline = self.deadline()
+        self.raise_if_closed()
+        entries = {as_bytes(key): None if value is None else as_bytes(value) for key, value in (state or {}).items()}
+        self.raise_if_closed()
+        attachment.pin()
+        try:
+            sequence = adopt(attachment, os.fspath(path), pieces, entries, deadline)
+            if sequence is None or attachment.buffer.page.sync_mode != JLOG_SYNC_APPEND:
+                return sequence
+            return self.durable(attachment, sequence, deadline)
+        finally:
+            attachment.unpin()
+
+    def body(self) -> Body:
+        """An empty body for extend_body: for a batch that is gathered bit by bit. What is added to it is encoded at once, so
+        that it takes the memory of its bytes alone: body.add_columns(values, keys, headers, timestamps_us), with lists or
+        tuples, or None for all columns but the first. A refused record leaves the body as it was before that call."""
+        return Body()
+
+    cdef object extend_values(self, tuple items, state):
+        """Values without key, headers or time: encoded under the lock, straight into the buffer."""
+        cdef Attachment attachment = self.attachment
+        cdef Call call
+        cdef uint64_t total = 0
+        if state:
+            return self.extend_body(Body.of_values(items), state)
+        if not items:
+            return self.next_sequence
+        for value in items:
+            total += <uint64_t> JLOG_SHORT_BYTES + PyBytes_GET_SIZE(value)
+            if PyBytes_GET_SIZE(value) > JLOG_VALUE_BYTES_MAX:
+                raise RecordTooLarge(f"a value has at most {JLOG_VALUE_BYTES_MAX} bytes (1 GiB), not {len(value)}")
+        self.raise_if_closed()
+        if not self.buffered or total + JLOG_BASE_BYTES > self.buffer.page.capacity:
+            return self.extend_body(Body.of_values(items), None)
+        memset(&call, 0, sizeof(call))
+        call.operation = APPEND
+        call.items = <void *> items
+        call.record_bytes = total
+        call.count = len(items)
+        call.explicit_max_us = INT64_MIN
+        # Pinned: what follows lets other threads run, and one of them may close this writer.
+        attachment.pin()
+        try:
+            return self.carry_through(attachment, &call)
+        finally:
+            attachment.unpin()
+
+    cdef object carry_through(self, Attachment attachment, Call *call):
+        cdef Deadline deadline = self.deadline()
+        cdef uint64_t sequence = attachment.run(call, deadline)
+        if attachment.buffer.page.sync_mode != JLOG_SYNC_APPEND:
+            return sequence
+        return self.durable(attachment, sequence, deadline)
+
+    def extend_body(self, Body body not None, state=None):
+        """extend with what a body holds: all of it or none. Returns the sequence of the first. A body is appended once."""
+        cdef Attachment attachment = self.attachment
+        self.raise_if_closed()
+        body.take()
+        if not state and body.count == 0:
+            return self.next_sequence
+        # Pinned: what follows lets other threads run, and one of them may close this writer.
+        attachment.pin()
+        try:
+            return self.extend_pinned(attachment, body, state)
+        finally:
+            attachment.unpin()
+
+    cdef object extend_pinned(self, Attachment attachment, Body body, state):
+        cdef Call call
+        memset(&call, 0, sizeof(call))
+        call.operation = APPEND
+        if state:
+            state = add_state(body, state)
+            call.state = <void *> state
+            attachment.check_state(&call)
+        # State goes into a block of its own, so that a roll finds it by its header.
+        if not self.buffered or body.has_state or body.size + JLOG_BASE_BYTES > attachment.buffer.page.capacity:
+            body.describe_direct(&call, attachment.buffer.page.codec)
+        else:
+            body.describe(&call)
+        return self.carry_through(attachment, &call)
+
+    # --- The rest -----------------------------------------------------------------------------------------------
+
+    def flush(self):
+        """Hands the pre-commit buffer to the segment file. No record needs it: readers see them, and they survive the
+        death of any process, without."""
+        self.raise_if_closed()
+        self.attachment.flush(self.deadline())
+
+    def sync(self):
+        """Returns when every record appended before survives a power loss: flush, then an fdatasync that concurrent
+        callers share. OSError where it failed: then every writer raises until all have closed and one opens anew."""
+        self.raise_if_closed()
+        self.attachment.sync(self.deadline())
+
+    def roll(self):
+        """Closes the newest segment and opens the next; nothing where it has no record yet."""
+        self.raise_if_closed()
+        self.attachment.roll(self.deadline())
+
+    def close(self):
+        """Flushes, and gives the journal back; the last writer of all processes cuts the preallocated end off. A second
+        close does nothing. JournalLocked where the flush could not be done within lock_timeout: the writer is closed all
+        the same, and nothing is lost."""
+        if self.token == CLOSED:
+            return
+        cdef Attachment attachment
+        in_child = self.process[0] != self.token
+        self.token = CLOSED
+        attachment, self.attachment = self.attachment, None
+        deadline = self.deadline()
+        if in_child:
+            return
+        try:
+            if attachment.buffer.page.sync_error == 0:
+                attachment.flush(deadline)
+        finally:
+            attachment.give_writers(self.exclusive)
+            detach(attachment, deadline=deadline)
+
+    def __enter__(self):
+        self.raise_if_closed()
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        if self.attachment is not None:
+            # Not self.close: what waits must not keep an object alive that is being collected.
+            attachment, self.attachment, in_child = self.attachment, None, self.process[0] != self.token
+            self.token = CLOSED
+            if not in_child:
+                attachment.give_writers(self.exclusive)
+                when_nothing_is_held(partial(detach, attachment, wait=False, deadline=self.deadline()))
+
+    @property
+    def next_sequence(self):
+        """The sequence that the next record gets, if no other writer comes first."""
+        self.raise_if_closed()
+        return self.attachment.next_sequence
+
+    @property
+    def precommit(self):
+        """Bytes of the pre-commit buffer that this writer uses; 0: it bypasses it."""
+        self.raise_if_closed()
+        return self.attachment.capacity if self.buffered else 0
+
+
+def _reopen(path, options):
+    return Writer(path, **options)
+
+
+cdef list check_column(name, column, count):
+    if column is None:
+        return None
+    column = list(column)
+    if len(column) != count:
+        raise ValueError(f"{name} has {len(column)} entries and values has {count}; give one for each value")
+    return column
+
+
+cdef tuple plain_items(tuple items):
+    """All of them as bytes; None where one of them is None, which only the long form can hold."""
+    cdef bint exact = True
+    for value in items:
+        if type(value) is not bytes:
+            exact = False
+            if value is None:
+                return None
+    return items if exact else tuple([as_bytes(value) for value in items])
+
+
+cdef dict add_state(Body body, state):
+    """Its entries as bytes."""
+    entries = {}
+    for key, value in state.items():
+        key = as_bytes(key)
+        value = None if value is None else as_bytes(value)
+        body.add_state(key, value)
+        entries[key] = value
+    return entries
