@@ -68,9 +68,7 @@ def plain_with_keys(load: Load) -> Run:
         begin = perf_counter()
         with open(directory / "plain", "ab") as file:
             for _ in range(load.chunks):
-                file.writelines(
-                    KEY_PREFIX + key + prefix + value for key, value in zip(KEYS, values, strict=True)
-                )
+                file.writelines(KEY_PREFIX + key + prefix + value for key, value in zip(KEYS, values, strict=True))
         return load.chunks * load.chunk_records, perf_counter() - begin
 
     return run
@@ -95,9 +93,7 @@ def extend_keys(settings: Settings) -> Iterator[tuple[Way, Way]]:
         ),
         Way(
             "IPC stream, 1,000 a batch, from lists",
-            write_stream(
-                settings.load, lambda: pyarrow.RecordBatch.from_pydict({"value": values, "key": KEYS})
-            ),
+            write_stream(settings.load, lambda: pyarrow.RecordBatch.from_pydict({"value": values, "key": KEYS})),
         ),
     )
 

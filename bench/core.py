@@ -36,28 +36,18 @@ NAMES = [contest.name for contest in CONTESTS] + [LATENCY, *REOPENINGS, MEMORY, 
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Measures jlog beside a plain file, in one run and in turns."
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="a tenth of the work, in 3 rounds: a first look, not numbers"
-    )
+    parser = argparse.ArgumentParser(description="Measures jlog beside a plain file, in one run and in turns.")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work, in 3 rounds: a first look, not numbers")
     parser.add_argument("--records", type=int, help="of a run (default: 1,000,000)")
     parser.add_argument("--rounds", type=int, help="that count (default: 7)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all rounds there")
-    parser.add_argument(
-        "--only", action="append", metavar="NAME", help=f"may be repeated; one of {', '.join(NAMES)}"
-    )
-    parser.add_argument(
-        "--dir", type=Path, default=Path(), help="where the data goes for the time (default: here)"
-    )
+    parser.add_argument("--only", action="append", metavar="NAME", help=f"may be repeated; one of {', '.join(NAMES)}")
+    parser.add_argument("--dir", type=Path, default=Path(), help="where the data goes for the time (default: here)")
     found = parser.parse_args()
     unknown = sorted(set(found.only or ()) - set(NAMES))
     if unknown:
         parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(NAMES)}")
-    if (found.rounds is not None and found.rounds < 1) or (
-        found.records is not None and found.records < CHUNK_RECORDS
-    ):
+    if (found.rounds is not None and found.rounds < 1) or (found.records is not None and found.records < CHUNK_RECORDS):
         parser.error(f"at least 1 round, and {CHUNK_RECORDS:,} records")
     return found
 
@@ -81,9 +71,7 @@ def main() -> None:
         settings = settings_of(options, Path(directory))
         # The largest journal, and as much again for what the kernel has not given back yet.
         if shutil.disk_usage(directory).free < 2 * max(settings.memory_bytes, settings.reopen_bytes):
-            console.print(
-                "less free space than the largest journal needs twice; take another --dir", style="red"
-            )
+            console.print("less free space than the largest journal needs twice; take another --dir", style="red")
         about = machine(settings.directory)
         for name, value in about.items():
             console.print(f"{name:>12}  {value}")
@@ -142,30 +130,20 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
         console.print(memory_table(memories, settings))
     if plans:
         planned = f"{spark_source.segments_of(settings):,} segments into partitions of Spark's"
-        console.print(
-            f"Milliseconds to cut {planned}: {spread(plans, digits=0)}, target {spark_source.PLANNING_TARGET}"
-        )
+        console.print(f"Milliseconds to cut {planned}: {spread(plans, digits=0)}, target {spark_source.PLANNING_TARGET}")
     return {
         "contests": [result.as_json() for result in results],
         "latency": {
-            name: {"unit": "µs", "median": at.half.as_json(), "99 %": at.most.as_json()}
-            for name, at in latencies.items()
+            name: {"unit": "µs", "median": at.half.as_json(), "99 %": at.most.as_json()} for name, at in latencies.items()
         },
-        "reopen": {
-            name: {"unit": "ms", "target": reopening.TARGET, **at.as_json()}
-            for name, at in reopenings.items()
-        },
+        "reopen": {name: {"unit": "ms", "target": reopening.TARGET, **at.as_json()} for name, at in reopenings.items()},
         "memory": {name: asdict(found) for name, found in memories.items()},
-        PLANNING: {"unit": "ms", "target": spark_source.PLANNING_TARGET, **plans.as_json()}
-        if plans
-        else None,
+        PLANNING: {"unit": "ms", "target": spark_source.PLANNING_TARGET, **plans.as_json()} if plans else None,
     }
 
 
 def spread(found: Spread, scale: float = 1, digits: int = 2) -> str:
-    median, low, high = (
-        f"{value / scale:.{digits}f}" for value in (found.median, min(found.rounds), max(found.rounds))
-    )
+    median, low, high = (f"{value / scale:.{digits}f}" for value in (found.median, min(found.rounds), max(found.rounds)))
     return f"{median} ({low}–{high})"
 
 
@@ -215,9 +193,7 @@ def reopenings_table(found: dict[str, Spread], settings: Sizes) -> Table:
     for column in ("", "jlog", "target"):
         table.add_column(column, justify="right" if column else "left")
     for name, times in found.items():
-        table.add_row(
-            f"segments of {REOPENINGS[name] >> 20:,} MiB", spread(times, digits=1), reopening.TARGET
-        )
+        table.add_row(f"segments of {REOPENINGS[name] >> 20:,} MiB", spread(times, digits=1), reopening.TARGET)
     return table
 
 

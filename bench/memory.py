@@ -38,9 +38,7 @@ def resident() -> tuple[int, int]:
 
 
 def summary(samples: list[tuple[int, int]]) -> Memory:
-    return Memory(
-        samples[0][0], max(sample for sample, _ in samples), samples[-1][0], samples[0][1], samples[-1][1]
-    )
+    return Memory(samples[0][0], max(sample for sample, _ in samples), samples[-1][0], samples[0][1], samples[-1][1])
 
 
 def write(line: Connection, path: str, records: int) -> None:

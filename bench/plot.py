@@ -29,17 +29,13 @@ def draw(contests: list[dict[str, Any]], target: Path) -> None:
         wanted = target_of(contest)
         if wanted is not None:
             axes.plot([wanted, wanted], [at - 0.42, at + 0.42], color=TARGET, linewidth=2)
-    axes.set_yticks(
-        range(len(contests)), [f"{c['name']}  ({c['rival']['name']})" for c in reversed(contests)]
-    )
+    axes.set_yticks(range(len(contests)), [f"{c['name']}  ({c['rival']['name']})" for c in reversed(contests)])
     axes.tick_params(axis="y", labelsize=8, length=0)
     axes.axvline(1, color="gray", linewidth=0.8)
     axes.set_xscale("log", base=2)
     ticks = [0.5, 1, 2, 4, 8, 16]
     axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
-    axes.set_xlabel(
-        "times as fast as the rival in brackets: median, line from least to most; red: the target"
-    )
+    axes.set_xlabel("times as fast as the rival in brackets: median, line from least to most; red: the target")
     figure.savefig(target, metadata={"Date": None})
 
 

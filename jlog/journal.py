@@ -82,9 +82,7 @@ class Journal:
         deadline = Deadline(check_lock_timeout(lock_timeout))
         unknown = sorted(set(options) - set(DEFAULTS))
         if unknown:
-            raise TypeError(
-                f"a journal has no option {', '.join(unknown)}; it has precommit, {', '.join(DEFAULTS)}"
-            )
+            raise TypeError(f"a journal has no option {', '.join(unknown)}; it has precommit, {', '.join(DEFAULTS)}")
         capacity = check_precommit(precommit) or PRECOMMIT_DEFAULT
         create_journal(
             journal_path(path),
@@ -102,9 +100,7 @@ class Journal:
         meta = read_meta(path)
         lock_file = LockFile(os.path.join(path, "lock"))
         try:
-            with lock_file.held(
-                RANGES["open"], deadline=deadline, what="was opening, changing or closing it"
-            ):
+            with lock_file.held(RANGES["open"], deadline=deadline, what="was opening, changing or closing it"):
                 if lock_file.is_held(*OWNERS):
                     raise JournalLocked(f"{path} is open for writing; close its writers before deleting it")
                 if lock_file.is_held(RANGES["copy"]):
@@ -178,9 +174,7 @@ class Journal:
         """(path of the segment, block) for every block in the segments: the raw structure, by the blocks' headers. Where
         none stands a Damage comes instead, and then what stands behind it."""
         cursor = self._cursor()
-        for segment, end in segment_ends(
-            self._path, self._meta, cursor.end_place, int(cursor.first_sequence)
-        ):
+        for segment, end in segment_ends(self._path, self._meta, cursor.end_place, int(cursor.first_sequence)):
             try:
                 file = SegmentFile(self._path, segment, self._meta.uuid, check_header=False)
             except FileNotFoundError:
@@ -242,9 +236,7 @@ class Journal:
         lowest = min((at.sequence for at in found.values()), default=None)
         if lowest is None:
             return found
-        held = held_bytes(
-            segments_now(self._path, self._meta, lowest), [at.sequence for at in found.values()]
-        )
+        held = held_bytes(segments_now(self._path, self._meta, lowest), [at.sequence for at in found.values()])
         return {
             name: at if at.expired else replace(at, held_bytes=size)
             for (name, at), size in zip(found.items(), held, strict=True)
@@ -255,12 +247,8 @@ class Journal:
         check_name(name, SUBSCRIBER)
         with position_files.table_locked(self._path, self._deadline()):
             if position_files.exists(self._path, SUBSCRIBER, name):
-                raise SubscriberExists(
-                    f"{self._path} has a subscriber {name!r} already; remove it, or choose another name"
-                )
-            sequence = (
-                self._kept(self._find(start)) if copy_of is None else self._stands_at(SUBSCRIBER, copy_of)
-            )
+                raise SubscriberExists(f"{self._path} has a subscriber {name!r} already; remove it, or choose another name")
+            sequence = self._kept(self._find(start)) if copy_of is None else self._stands_at(SUBSCRIBER, copy_of)
             position_files.make(self._path, self._meta, SUBSCRIBER, name, sequence)
 
     def remove_subscriber(self, name: str) -> None:
@@ -390,10 +378,7 @@ class Journal:
         segments = self.segments()
         meta = read_meta(self._path)
         found = self.subscribers()
-        subscribers = [
-            {"name": name, "sequence": at.sequence, "lag": at.lag, "busy": at.busy}
-            for name, at in found.items()
-        ]
+        subscribers = [{"name": name, "sequence": at.sequence, "lag": at.lag, "busy": at.busy} for name, at in found.items()]
         dead = [
             {
                 "name": name,
@@ -404,9 +389,7 @@ class Journal:
             for name, at in found.items()
             if at.dead or at.expired
         ]
-        checkpoints = [
-            {"name": name, "sequence": at.sequence, "lag": at.lag} for name, at in self.checkpoints().items()
-        ]
+        checkpoints = [{"name": name, "sequence": at.sequence, "lag": at.lag} for name, at in self.checkpoints().items()]
         return {
             "path": self._path,
             "uuid": self.uuid,

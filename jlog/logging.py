@@ -36,9 +36,7 @@ FIELDS: Mapping[str, Callable[[logging.LogRecord], Any]] = {
     "thread": lambda record: record.threadName,
     "thread_id": lambda record: record.thread,
     "task": lambda record: getattr(record, "taskName", None),
-    "exception": lambda record: (
-        record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else None
-    ),
+    "exception": lambda record: record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else None,
 }
 DEFAULT_FIELDS = ("level", "logger", "module", "line", "process", "thread", "exception")
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
@@ -174,11 +172,7 @@ class JournalHandler(logging.Handler):
             self._drop(str(error) or type(error).__name__)
             if isinstance(error, (JournalError, OSError)) and not isinstance(error, RecordTooLarge):
                 self._retry_at = time.monotonic() + RETRY_SECONDS  # each try may wait for lock_timeout
-            if (
-                self._ours
-                and isinstance(error, (CorruptJournal, OSError))
-                and record.name not in WAITS_FOR_NOTHING
-            ):
+            if self._ours and isinstance(error, (CorruptJournal, OSError)) and record.name not in WAITS_FOR_NOTHING:
                 self._close_writer()  # a failed sync ends only when every writer has closed
             self.handleError(record)
 

@@ -20,9 +20,7 @@ try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector as _Collector
 except ImportError as error:
-    raise ImportError(
-        f"jlog.metrics needs prometheus-client: pip install 'pyjlog[metrics]' ({error})"
-    ) from error
+    raise ImportError(f"jlog.metrics needs prometheus-client: pip install 'pyjlog[metrics]' ({error})") from error
 
 __all__ = ["Collector", "Server", "exposition", "serve"]
 
@@ -80,9 +78,7 @@ class Collector(_Collector):
     registry: where it registers itself; None: nowhere.
     """
 
-    def __init__(
-        self, journals: Iterable[str | os.PathLike[str]], *, registry: CollectorRegistry | None = None
-    ) -> None:
+    def __init__(self, journals: Iterable[str | os.PathLike[str]], *, registry: CollectorRegistry | None = None) -> None:
         self._paths = list(dict.fromkeys(os.fspath(path) for path in journals))
         if "" in self._paths:
             raise ValueError(EMPTY)
@@ -101,9 +97,7 @@ class Collector(_Collector):
         with self._lock:
             for path in self._paths:
                 found = self._look(path)
-                name = path.encode(
-                    errors="backslashreplace"
-                ).decode()  # a path need not be Unicode, and a label must be
+                name = path.encode(errors="backslashreplace").decode()  # a path need not be Unicode, and a label must be
                 _add(
                     families,
                     GaugeMetricFamily,
@@ -159,9 +153,7 @@ def exposition(journals: Iterable[str | os.PathLike[str]]) -> str:
 class Server:
     """Serves metrics over HTTP, in threads that do not keep the process alive, until close(). Also a context manager."""
 
-    def __init__(
-        self, httpd: WSGIServer, thread: threading.Thread, registry: CollectorRegistry, collector: Collector
-    ) -> None:
+    def __init__(self, httpd: WSGIServer, thread: threading.Thread, registry: CollectorRegistry, collector: Collector) -> None:
         self._httpd = httpd
         self._thread = thread
         self._registry = registry
@@ -180,9 +172,7 @@ class Server:
     def __enter__(self) -> Server:  # noqa: PYI034
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
 

@@ -119,9 +119,7 @@ def _check_protocol(url: str) -> None:
     known = fsspec.available_protocols()
     protocol = url.partition("://")[0]
     if protocol not in known:
-        raise ValueError(
-            f"fsspec knows no {protocol}://, which archive begins with; it knows {', '.join(known)}"
-        )
+        raise ValueError(f"fsspec knows no {protocol}://, which archive begins with; it knows {', '.join(known)}")
 
 
 def check_precommit(precommit: int) -> int:
@@ -129,17 +127,13 @@ def check_precommit(precommit: int) -> int:
     if isinstance(precommit, bool) or not isinstance(precommit, int):
         raise TypeError(f"precommit is a number of bytes, not {precommit!r}")
     if precommit != 0 and not PRECOMMIT_MIN <= precommit <= PRECOMMIT_MAX:
-        raise ValueError(
-            f"precommit is 0, or {PRECOMMIT_MIN} (4 KiB) to {PRECOMMIT_MAX} (1 GiB) bytes, not {precommit}"
-        )
+        raise ValueError(f"precommit is 0, or {PRECOMMIT_MIN} (4 KiB) to {PRECOMMIT_MAX} (1 GiB) bytes, not {precommit}")
     return precommit
 
 
 def check_lock_timeout(lock_timeout: float | None) -> float | None:
     if lock_timeout is not None and not lock_timeout >= 0:
-        raise ValueError(
-            f"lock_timeout is seconds, at least 0, or None to wait for ever, not {lock_timeout!r}"
-        )
+        raise ValueError(f"lock_timeout is seconds, at least 0, or None to wait for ever, not {lock_timeout!r}")
     return lock_timeout
 
 
@@ -152,9 +146,7 @@ def _check_interval(seconds: Any) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise TypeError(f"sync_interval is seconds, not {seconds!r}")
     if not 0 < seconds <= SYNC_INTERVAL_MAX:
-        raise ValueError(
-            f"sync_interval is seconds, above 0 and at most {SYNC_INTERVAL_MAX}, not {seconds!r}"
-        )
+        raise ValueError(f"sync_interval is seconds, above 0 and at most {SYNC_INTERVAL_MAX}, not {seconds!r}")
 
 
 def check_options(given: dict[str, Any]) -> dict[str, Any]:
@@ -168,9 +160,7 @@ def check_options(given: dict[str, Any]) -> dict[str, Any]:
         if isinstance(size, bool) or not isinstance(size, int):
             raise TypeError(f"segment_bytes is a number of bytes, not {size!r}")
         if not SEGMENT_BYTES_MIN <= size <= SEGMENT_BYTES_MAX:
-            raise ValueError(
-                f"segment_bytes is {SEGMENT_BYTES_MIN} (4 KiB) to {SEGMENT_BYTES_MAX} (1 TiB), not {size}"
-            )
+            raise ValueError(f"segment_bytes is {SEGMENT_BYTES_MIN} (4 KiB) to {SEGMENT_BYTES_MAX} (1 TiB), not {size}")
     if "sync_interval" in found:
         _check_interval(found["sync_interval"])
     if "retention" in found:
@@ -183,10 +173,7 @@ def check_options(given: dict[str, Any]) -> dict[str, Any]:
 def retention_fields(retention: Retention) -> dict[str, Any]:
     if not isinstance(retention, Retention):
         raise TypeError(f"retention is a jlog.Retention, not {retention!r}")
-    return {
-        name: value.total_seconds() if isinstance(value, timedelta) else value
-        for name, value in asdict(retention).items()
-    }
+    return {name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in asdict(retention).items()}
 
 
 def retention_of(options: dict[str, Any]) -> Retention:
@@ -197,11 +184,7 @@ def retention_of(options: dict[str, Any]) -> Retention:
         raise UnsupportedFormat(
             f"the journal's retention has {', '.join(unknown)}, which this jlog does not know: upgrade pyjlog"
         )
-    ages = {
-        name: _age_of(name, stored[name])
-        for name in ("max_age", "subscriber_max_age")
-        if stored.get(name) is not None
-    }
+    ages = {name: _age_of(name, stored[name]) for name in ("max_age", "subscriber_max_age") if stored.get(name) is not None}
     return Retention(**{**stored, **ages})
 
 

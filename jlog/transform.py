@@ -21,9 +21,7 @@ Url = str | os.PathLike[str]
 TOPIC_OPTIONS = {"create", "key", "partitions", "replication_factor"}
 
 
-def transform(
-    source_url: Url, sink_url: Url, function: Function, *, follow: bool = False, **options: Any
-) -> Stats:
+def transform(source_url: Url, sink_url: Url, function: Function, *, follow: bool = False, **options: Any) -> Stats:
     """Moves every record of the source to the sink, changed by `function`: up to the end of the source as it is now, or with
     `follow` for ever. Returns what it did.
 
@@ -110,9 +108,7 @@ def _check_apart(source_url: Url, sink_url: Url) -> None:
     else:
         return
     if same:
-        raise ValueError(
-            f"{os.fspath(sink_url)} is the source too: what is made of a record would be changed again"
-        )
+        raise ValueError(f"{os.fspath(sink_url)} is the source too: what is made of a record would be changed again")
 
 
 def _source(
@@ -132,11 +128,7 @@ def _source(
         from jlog.journal import Journal
 
         sink = path_of(sink_url)
-        own = (
-            f"transform:{_short(sink_url if sink is None else os.path.abspath(sink))}"
-            if subscriber == ""
-            else subscriber
-        )
+        own = f"transform:{_short(sink_url if sink is None else os.path.abspath(sink))}" if subscriber == "" else subscriber
         if trial:  # it begins where the subscriber stands, without being it
             known = Journal(path).subscribers().get(own) if own is not None else None
             start = start if known is None else known.sequence
@@ -236,12 +228,8 @@ def _trial_sink(url: Url, identity: str, options: dict[str, Any], common: dict[s
     key = options.get("key", "record")
     key_from = key if callable(key) else key_of(key)
     with at_once():
-        marks, rules = marks_and_rules(
-            Settings(at, common["config"], common["config_file"]), at.topic, identity
-        )
-    return TrialSink(
-        marks, lambda record: rules.refusal(record, record.key if key_from is None else key_from(record))
-    )
+        marks, rules = marks_and_rules(Settings(at, common["config"], common["config_file"]), at.topic, identity)
+    return TrialSink(marks, lambda record: rules.refusal(record, record.key if key_from is None else key_from(record)))
 
 
 def _short(text: Url) -> str:

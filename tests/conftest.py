@@ -18,9 +18,7 @@ from s3 import s3  # noqa: F401
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "damage: leaves journals that are damaged on purpose; the oracle does not look"
-    )
+    config.addinivalue_line("markers", "damage: leaves journals that are damaged on purpose; the oracle does not look")
 
 
 SMALL = {"precommit": 4 << 10, "segment_bytes": 8 << 10}

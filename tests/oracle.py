@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 VERSION = 1
 NONE = 2**64 - 1
 NO_TIME = -(2**63)
-NAMES = re.compile(
-    r"journal\.meta|precommit|bounds|lock|subscribers|checkpoints|quarantine|[0-9]{20}\.(seg|idx)"
-)
+NAMES = re.compile(r"journal\.meta|precommit|bounds|lock|subscribers|checkpoints|quarantine|[0-9]{20}\.(seg|idx)")
 COPY_BYTES = 4096
 PAGE_BYTES = 4096
 SLOT_BYTES_AT, SLOT_BYTES = 64, 1024  # of `lock`
@@ -246,9 +244,7 @@ class Contents:
     state: dict[bytes, bytes] = field(default_factory=dict)
     subscribers: dict[str, Position] = field(default_factory=dict)
     checkpoints: dict[str, Position] = field(default_factory=dict)
-    leftovers: list[str] = field(
-        default_factory=list
-    )  # files that are no part of the journal (any more, or yet)
+    leftovers: list[str] = field(default_factory=list)  # files that are no part of the journal (any more, or yet)
 
     @property
     def blocks(self) -> list[Block]:
@@ -258,9 +254,7 @@ class Contents:
     def positions(self) -> dict[str, Position]:
         """By file: "subscribers/billing"."""
         groups = {"subscribers": self.subscribers, "checkpoints": self.checkpoints}
-        return {
-            f"{group}/{name}": position for group, found in groups.items() for name, position in found.items()
-        }
+        return {f"{group}/{name}": position for group, found in groups.items() for name, position in found.items()}
 
     @property
     def unwritten_blocks(self) -> list[OpenBlock]:
@@ -300,9 +294,7 @@ def structure_crc(structure: bytes) -> int:
     return crc32c(structure[:12] + bytes(4) + structure[16:])
 
 
-def check_structure(
-    path: str, offset: int, structure: bytes, magic: bytes, uuid: bytes, uuid_at: int
-) -> None:
+def check_structure(path: str, offset: int, structure: bytes, magic: bytes, uuid: bytes, uuid_at: int) -> None:
     """Those of magic (8), version (4), crc (4) at their beginning."""
     version, crc = struct.unpack_from("<II", structure, 8)
     require(structure[:8] == magic, path, offset, f"no {magic!r} stands here")
@@ -401,9 +393,7 @@ def read_slot(image: bytes, uuid: bytes) -> Slot:
         problem = "the slot's CRC does not match"
     elif reserved:
         problem = "the slot's reserved field is not 0"
-    return Slot(
-        generation, segment, offset, first, previous_offset, capacity, word & 0xFFFFFFFF, word >> 32, problem
-    )
+    return Slot(generation, segment, offset, first, previous_offset, capacity, word & 0xFFFFFFFF, word >> 32, problem)
 
 
 def read_page(path: str, uuid: bytes) -> Page | None:
@@ -534,9 +524,7 @@ def decode_records(raw: bytes, base_us: int, sequence: int) -> tuple[list[Record
         tag, delta_us = _SHORT(raw, at)
         if not tag & TAG_LONG:
             at += 8 + (tag & SHORT_VALUE_MAX)
-            record = Record(
-                sequence, base_us + delta_us, None, raw[begin + 8 : at], [], tag & TAG_EXPLICIT != 0
-            )
+            record = Record(sequence, base_us + delta_us, None, raw[begin + 8 : at], [], tag & TAG_EXPLICIT != 0)
         else:
             try:
                 at, time_us, key, value, headers = decode_long(raw, at, base_us + delta_us)
@@ -548,9 +536,7 @@ def decode_records(raw: bytes, base_us: int, sequence: int) -> tuple[list[Record
                 continue
             record = Record(sequence, time_us, key, value, headers, tag & TAG_EXPLICIT != 0)
         if at > end or record.timestamp_us >= 2**63:
-            raise ValueError(
-                f"the record at byte {begin} reaches beyond the body, or its time beyond 64 bits"
-            )
+            raise ValueError(f"the record at byte {begin} reaches beyond the body, or its time beyond 64 bits")
         records.append(record)
         sequence += 1
     return records, changes
@@ -666,9 +652,7 @@ class Walk:
         self.add_bodies()
         for left in self.later if self.place else ():
             lost = left.first_sequence < contents.next_sequence
-            require(
-                not lost, left.path, 0, "the segment begins before the journal's end, and is not the open one"
-            )
+            require(not lost, left.path, 0, "the segment begins before the journal's end, and is not the open one")
 
     def note_end(self) -> None:
         last = self.contents.segments[-1]
@@ -677,9 +661,7 @@ class Walk:
     def kept_segments(self) -> list[Segment]:
         contents, first = self.contents, self.contents.bounds.first_sequence
         found = []
-        for name in sorted(
-            name for name in os.listdir(contents.path) if re.fullmatch(r"[0-9]{20}\.seg", name)
-        ):
+        for name in sorted(name for name in os.listdir(contents.path) if re.fullmatch(r"[0-9]{20}\.seg", name)):
             path = os.path.join(contents.path, name)
             # What a power loss has left of a roll is no part of the journal, nor what it has brought back of a segment that
             # retention had removed; a missing link is found by the walk, and below.
@@ -749,18 +731,14 @@ class Walk:
         torn tail."""
         last = self.contents.segments[-1]
         mark = mark_of(self.contents)
-        require(
-            mark <= self.contents.end, last.path, last.end_offset, f"no block, though all to {mark} is synced"
-        )
+        require(mark <= self.contents.end, last.path, last.end_offset, f"no block, though all to {mark} is synced")
         for segment in [last, *self.later]:
             file, probe = File(segment.path), File(segment.path)
             at = last.end_offset if segment is last else 0
             while window := file.read(at, File.WINDOW_BYTES):
                 for found in re.finditer(BLOCK_MAGIC, window):
                     durable_end = durable_end_at(probe, self.uuid, segment.first_sequence, at + found.start())
-                    wanted = (
-                        f"no block, though one in {segment.path} says that all to {durable_end} is synced"
-                    )
+                    wanted = f"no block, though one in {segment.path} says that all to {durable_end} is synced"
                     require(durable_end <= last.end_sequence, last.path, last.end_offset, wanted)
                 at += len(window) - (3 if len(window) == File.WINDOW_BYTES else 0)
 
@@ -783,9 +761,7 @@ class Walk:
             found = self.salvaged(contents.end) or self.longer_than_last()
             if found is not None:
                 following = self.salvaged(found.end)
-                contents.closing_block, contents.open_block = (
-                    (found, following) if following else (None, found)
-                )
+                contents.closing_block, contents.open_block = (found, following) if following else (None, found)
             return
         if (self.place.segment, self.place.offset, self.place.first_sequence) != contents.end:
             return
@@ -897,16 +873,12 @@ def read_segment_header(path: str, uuid: bytes) -> Segment:
     image = File(path).read(0, SEGMENT_HEADER.size)
     require(len(image) == SEGMENT_HEADER.size, path, 0, "the segment's header is cut off")
     check_structure(path, 0, image, b"JLOGSEG\n", uuid, 16)
-    *_, epoch, first, previous, end_offset, end_sequence, created_us, replacements, reserved = (
-        SEGMENT_HEADER.unpack(image)
-    )
+    *_, epoch, first, previous, end_offset, end_sequence, created_us, replacements, reserved = SEGMENT_HEADER.unpack(image)
     named = int(os.path.basename(path)[:20])
     require(first == named, path, 40, f"the segment begins with sequence {first}, unlike its name")
     require(not any(reserved), path, 88, "reserved bytes are not 0")
     if previous == NONE:
-        require(
-            (end_offset, end_sequence) == (0, 0), path, 56, "there is no segment before it, but an end of it"
-        )
+        require((end_offset, end_sequence) == (0, 0), path, 56, "there is no segment before it, but an end of it")
     else:
         orderly = previous <= end_sequence <= first and previous < first and end_offset > SEGMENT_HEADER.size
         require(orderly, path, 48, "what it says of the segment before cannot be")
@@ -926,9 +898,7 @@ def load(path: str | os.PathLike[str], *, strict: bool) -> Contents:
         hole = Hole(max(segment.previous_end_sequence, contents.first_sequence), segment.first_sequence)
         if hole.first_sequence < hole.next_sequence:
             contents.holes.append(hole)
-    contents.leftovers += [
-        os.path.join(path, name) for name in sorted(os.listdir(path)) if not NAMES.fullmatch(name)
-    ]
+    contents.leftovers += [os.path.join(path, name) for name in sorted(os.listdir(path)) if not NAMES.fullmatch(name)]
     contents.subscribers = read_positions(path, "subscribers", uuid, strict)
     contents.checkpoints = read_positions(path, "checkpoints", uuid, strict)
     return contents
@@ -1086,9 +1056,7 @@ def check_bounds(contents: Contents) -> None:
     check_mark(contents, path)
     if page and page.current:
         require(page.lease_limit <= lease, page.path, PAGE_LEASE_AT, "the page leases more than bounds")
-        require(
-            page.durable_end <= end[2], page.path, PAGE_DURABLE_AT, "durable_end is behind the last block"
-        )
+        require(page.durable_end <= end[2], page.path, PAGE_DURABLE_AT, "durable_end is behind the last block")
 
 
 def mark_of(contents: Contents) -> tuple[int, int, int]:
@@ -1100,9 +1068,7 @@ def mark_of(contents: Contents) -> tuple[int, int, int]:
 
 def check_mark(contents: Contents, path: str) -> None:
     segment, offset, sequence = mark = mark_of(contents)
-    require(
-        mark <= contents.end and sequence <= contents.end[2], path, 48, f"the mark {mark} is behind the end"
-    )
+    require(mark <= contents.end and sequence <= contents.end[2], path, 48, f"the mark {mark} is behind the end")
     for found in contents.segments:
         if found.first_sequence == segment:
             places = {(block.offset, block.first_sequence) for block in found.blocks}
@@ -1120,14 +1086,10 @@ def check_positions(contents: Contents) -> None:
     for file, position in contents.positions.items():
         path, name = os.path.join(contents.path, file), file.partition("/")[2]
         control = any(unicodedata.category(letter) == "Cc" for letter in name)
-        allowed = (
-            len(name.encode()) <= 200 and not control and not name.isdigit() and name not in ("begin", "end")
-        )
+        allowed = len(name.encode()) <= 200 and not control and not name.isdigit() and name not in ("begin", "end")
         require(allowed, path, 0, "no subscriber or checkpoint may have this name")
         require(position.epoch in numbers, path, 40, f"epoch {position.epoch} is not in journal.meta")
-        require(
-            position.sequence <= limit, path, 48, f"position {position.sequence} is behind the end {limit}"
-        )
+        require(position.sequence <= limit, path, 48, f"position {position.sequence} is behind the end {limit}")
 
 
 def check_index(contents: Contents, segment: Segment) -> None:
@@ -1162,9 +1124,7 @@ def check_index(contents: Contents, segment: Segment) -> None:
         require(following - offset >= INDEX_EVERY_BYTES, path, at, f"entry {i} is too near the one before it")
         offset = following
     end = (segment.end_sequence, segment.end_offset, latest_us)
-    require(
-        last == end, path, len(image) - INDEX_ENTRY.size, f"the last entry is {last}, the segment's end {end}"
-    )
+    require(last == end, path, len(image) - INDEX_ENTRY.size, f"the last entry is {last}, the segment's end {end}")
 
 
 # --- As a program ------------------------------------------------------------------------------------------------

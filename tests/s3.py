@@ -44,9 +44,7 @@ def use(port: int) -> None:
 @contextmanager
 def serving() -> Iterator[int]:
     """Gives the port."""
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as server:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin is not None
         assert server.stdout is not None
         try:

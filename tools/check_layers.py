@@ -138,9 +138,7 @@ def problems() -> list[str]:
             if there != here and there in height and height[there] >= height[here]:
                 found.append(f"{name} imports {used}: {there} is not below {here}")
             if here in ON_THE_PUBLIC_API and there.startswith("pyx."):
-                found.append(
-                    f"{name} imports {used}: it is built on the public API, and stays out of the core"
-                )
+                found.append(f"{name} imports {used}: it is built on the public API, and stays out of the core")
     found += [" -> ".join(circle) + ": they import each other in a circle" for circle in circles(uses)]
     return found
 

@@ -32,9 +32,7 @@ def described(name: str) -> str:
     assert command is not None
     text = one(name, command, "###")
     if isinstance(command, click.Group):
-        text += "".join(
-            "\n" + one(f"{name} {sub}", command.commands[sub], "####") for sub in command.commands
-        )
+        text += "".join("\n" + one(f"{name} {sub}", command.commands[sub], "####") for sub in command.commands)
     return text
 
 

@@ -102,9 +102,7 @@ def fetch(pom: Path = POM) -> Path:
             command += ["-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
-                raise Missing(
-                    f"mvn could not fetch what {pom.name} names: {(done.stdout + done.stderr).strip()[-2000:]}"
-                )
+                raise Missing(f"mvn could not fetch what {pom.name} names: {(done.stdout + done.stderr).strip()[-2000:]}")
             (jars / "complete").write_text(pom.read_text())
     return jars
 
@@ -140,9 +138,7 @@ class Broker:
     """One node on the loopback interface, with its data below `directory`. Start it from a thread that outlives it.
     joins: the node whose cluster it becomes part of, to keep replicas; of a cluster of its own otherwise."""
 
-    def __init__(
-        self, directory: str | os.PathLike[str], port: int = 0, *, joins: Broker | None = None
-    ) -> None:
+    def __init__(self, directory: str | os.PathLike[str], port: int = 0, *, joins: Broker | None = None) -> None:
         self.directory = Path(directory)
         self.port = port or free_port()
         self.node = 1 if joins is None else joins.node + 1
@@ -215,9 +211,7 @@ class Broker:
             check=False,
         )
         if done.returncode != 0:
-            raise Broken(
-                f"the broker's storage could not be formatted: {(done.stdout + done.stderr)[-2000:]}"
-            )
+            raise Broken(f"the broker's storage could not be formatted: {(done.stdout + done.stderr)[-2000:]}")
 
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_SECONDS
@@ -301,9 +295,7 @@ def _run(broker: Broker, command: list[str]) -> int:
     try:
         broker.start()
         if command:
-            return subprocess.run(
-                command, env={**os.environ, "KAFKA": broker.address}, check=False
-            ).returncode
+            return subprocess.run(command, env={**os.environ, "KAFKA": broker.address}, check=False).returncode
         print(f"kafka://{broker.address}", flush=True)
         print("Ctrl-C ends it", file=sys.stderr)
         signal.pause()

@@ -48,9 +48,7 @@ class Archive:
         if url.lower().startswith("kafka:"):
             raise JournalError(f"{url} is a Kafka topic, and no archive; jlog.open_reader reads topics")
         if not is_url(url):
-            raise ValueError(
-                f"an archive is named by a URL such as file:///var/archive or s3://bucket, not {url!r}"
-            )
+            raise ValueError(f"an archive is named by a URL such as file:///var/archive or s3://bucket, not {url!r}")
         self._use(_find(Target(url)))
         self._uuid = bytes.fromhex(self._described(self._some()[:1])[0].uuid)
 
@@ -114,9 +112,7 @@ class Archive:
                 path = self._target.url_of(segment_name(number))
                 self._known[number] = from_json(content, self._target.url_of(name), path)
                 if self._known[number].first_sequence != number:
-                    raise CorruptJournal(
-                        self._target.url_of(name), 0, "it describes a segment that has another name"
-                    )
+                    raise CorruptJournal(self._target.url_of(name), 0, "it describes a segment that has another name")
         return [self._known[number] for number in numbers]
 
     @property
@@ -212,9 +208,7 @@ class Archive:
         if len(found) == 2:
             return self._next(found[0], found[1], sequence)
         if sequence > found[0].end_sequence:
-            raise ValueError(
-                f"{self.url} ends at sequence {found[0].end_sequence}; {sequence} lies behind it"
-            )
+            raise ValueError(f"{self.url} ends at sequence {found[0].end_sequence}; {sequence} lies behind it")
         return found[0]
 
     def after(self, before: ArchivedSegment) -> ArchivedSegment | None:
@@ -321,9 +315,7 @@ def _find(target: Target) -> Target:
         return target
     uuids = sorted(name for name, size in names.items() if size is None and _UUID.match(name))
     if not uuids:
-        raise JournalNotFound(
-            f"{target.url} holds no archived journal; name what Retention(archive=) has", target.url
-        )
+        raise JournalNotFound(f"{target.url} holds no archived journal; name what Retention(archive=) has", target.url)
     if len(uuids) > 1:
         choices = ", ".join(target.url_of(uuid) for uuid in uuids)
         raise JournalError(f"{target.url} holds the archives of several journals; name one of {choices}")
@@ -336,9 +328,7 @@ def archive_at(path: str) -> str | None:
 
     try:
         names = os.listdir(path)
-        found = META in names or any(
-            os.path.exists(os.path.join(path, name, META)) for name in names if _UUID.match(name)
-        )
+        found = META in names or any(os.path.exists(os.path.join(path, name, META)) for name in names if _UUID.match(name))
     except OSError:
         return None
     return Path(os.path.abspath(path)).as_uri() if found else None

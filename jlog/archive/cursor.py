@@ -202,18 +202,14 @@ class ArchiveCursor:
             found = Damage(error.path, error.offset, error.reason, self.position, lost)
             if not self.advance():
                 raise
-        return Damage(
-            window.segment.path, found.offset, found.reason, found.first_sequence, found.records_lost
-        )
+        return Damage(window.segment.path, found.offset, found.reason, found.first_sequence, found.records_lost)
 
 
 class Across(Generic[Item]):
     """What `kind` hands out of a Cursor, through all segments and up to the end as it is when that is met, or to `end`. It
     goes on after an error."""
 
-    def __init__(
-        self, cursor: ArchiveCursor, kind: Callable[[Cursor], Iterator[Item]], end: int | None = None
-    ) -> None:
+    def __init__(self, cursor: ArchiveCursor, kind: Callable[[Cursor], Iterator[Item]], end: int | None = None) -> None:
         self._cursor = cursor
         self._kind = kind
         self._end = end

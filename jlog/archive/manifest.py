@@ -92,9 +92,7 @@ def from_json(content: bytes, name: str, segment_path: str) -> ArchivedSegment:
         found = parse_json(content)
         number = whole_number(found, "format", 1, (1 << 31) - 1)
         if number > FORMAT:
-            raise UnsupportedFormat(
-                f"{name} has format version {number}, this jlog reads up to {FORMAT}: upgrade pyjlog"
-            )
+            raise UnsupportedFormat(f"{name} has format version {number}, this jlog reads up to {FORMAT}: upgrade pyjlog")
         _check_fields(found)
         wanted = [field.name for field in fields(ArchivedSegment) if field.name != "path"]
         return ArchivedSegment(path=segment_path, **{field: found[field] for field in wanted})
@@ -113,9 +111,7 @@ def _check_fields(found: dict[str, Any]) -> None:
     whole_number(found, "end_sequence", first, NUMBER_MAX)
     whole_number(found, "size_bytes", 0, NUMBER_MAX)
     limits = {"epoch": (0, NONE), "previous_segment": (0, first), "previous_end_sequence": (0, first)}
-    times = dict.fromkeys(
-        ("first_timestamp_us", "last_timestamp_us", "max_timestamp_us"), (-(1 << 63), (1 << 63) - 1)
-    )
+    times = dict.fromkeys(("first_timestamp_us", "last_timestamp_us", "max_timestamp_us"), (-(1 << 63), (1 << 63) - 1))
     for name, (low, high) in {**limits, **times}.items():
         if found[name] is not None:
             whole_number(found, name, low, high)
@@ -182,9 +178,7 @@ def _walk(file: SegmentFile) -> tuple[int, int, list[Block], int | None]:
         sequence += block.records
         if block.records:
             ends = [*ends[:1], block]
-            latest_us = (
-                block.max_timestamp_us if latest_us is None else max(latest_us, block.max_timestamp_us)
-            )
+            latest_us = block.max_timestamp_us if latest_us is None else max(latest_us, block.max_timestamp_us)
     return offset, sequence, ends, latest_us
 
 

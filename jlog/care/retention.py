@@ -217,9 +217,7 @@ def _archive_and_remove(
         except FileNotFoundError:
             continue  # another process has archived and removed it
         with position_files.table_locked(path, deadline):
-            oldest = removable(
-                path, attachment.meta, retention, attachment.written_place, attachment.buffered_bytes
-            )[:1]
+            oldest = removable(path, attachment.meta, retention, attachment.written_place, attachment.buffered_bytes)[:1]
             if oldest == [segment]:
                 remove(path, attachment, oldest, deadline)
                 removed += oldest
@@ -253,9 +251,7 @@ def _remove(path: str, attachment: Attachment, segments: list[Segment], deadline
         finally:
             os.close(fd)
     sync_directory(path)
-    attachment.bounds_file.update(
-        first_sequence=first, mark=(first, offset, first), durable=True, deadline=deadline
-    )
+    attachment.bounds_file.update(first_sequence=first, mark=(first, offset, first), durable=True, deadline=deadline)
     for segment in segments:
         for name in (index_name(segment.first_sequence), segment_name(segment.first_sequence)):
             try:

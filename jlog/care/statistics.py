@@ -175,11 +175,7 @@ class Watch:
             names=[*(name for name, _ in pairs), open_segment],
             ends=[end for _, end, _ in found],
             sizes=[0, *accumulate(max(size, SEGMENT_HEADER_BYTES) for size, _, _ in found)],
-            holes=[
-                (end, following)
-                for (_, following), (_, end, stated) in self._ends.items()
-                if stated and end < following
-            ],
+            holes=[(end, following) for (_, following), (_, end, stated) in self._ends.items() if stated and end < following],
         )
         self._key = (first, open_segment)
         return self._layout
@@ -189,9 +185,7 @@ class Watch:
         known = self._ends.get(pair)
         return known if known and known[2] else segment_end(self._path, *pair, self._uuid)
 
-    def _subscribers(
-        self, meta: Meta, cursor: Cursor, layout: _Layout, first: int, end: int
-    ) -> dict[str, SubscriberStats]:
+    def _subscribers(self, meta: Meta, cursor: Cursor, layout: _Layout, first: int, end: int) -> dict[str, SubscriberStats]:
         retention = retention_of(meta.options)
         known, self._times = self._times, {}
         found = {}
@@ -220,9 +214,7 @@ class Watch:
                 busy=busy,
                 idle_seconds=idle,
                 held_bytes=0 if expired else layout.held_bytes(sequence),
-                oldest_unread_seconds=None
-                if timestamp_us is None
-                else max(0.0, time.time() - timestamp_us / 1e6),
+                oldest_unread_seconds=None if timestamp_us is None else max(0.0, time.time() - timestamp_us / 1e6),
                 expired=expired,
                 damaged=damaged,
             )

@@ -139,11 +139,7 @@ def _check_segments(
             before, reached = name, _check_segment(path, meta, name, end, report, progress)
         except FileNotFoundError:
             before = None  # cleaned meanwhile
-    if (
-        written_place is not None
-        and before != written_place[0]
-        and written_place[0] >= _first_kept(path, meta)
-    ):
+    if written_place is not None and before != written_place[0] and written_place[0] >= _first_kept(path, meta):
         missing = os.path.join(path, segment_name(written_place[0]))
         lost = max(0, written_place[2] - reached)
         report.damage.append(Damage(missing, 0, "the segment file is missing", reached, lost))

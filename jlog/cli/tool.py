@@ -75,9 +75,7 @@ class Tool(Group):
         for section in SECTIONS.values():
             if cmd_name in section:
                 module, attribute = section[cmd_name].split(":")
-                command: click.Command = getattr(
-                    importlib.import_module(f"jlog.cli.commands.{module}"), attribute
-                )
+                command: click.Command = getattr(importlib.import_module(f"jlog.cli.commands.{module}"), attribute)
                 return command
         return None
 
@@ -87,11 +85,7 @@ class Tool(Group):
             commands = [(name, self.get_command(ctx, name)) for name in section]
             with formatter.section(title):
                 formatter.write_dl(
-                    [
-                        (name.ljust(width), command.get_short_help_str(80))
-                        for name, command in commands
-                        if command
-                    ]
+                    [(name.ljust(width), command.get_short_help_str(80)) for name, command in commands if command]
                 )
 
 

@@ -79,9 +79,7 @@ class Fleet:
     def __enter__(self) -> Fleet:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for member in self._members.values():
             member.process.kill()
         for member in self._members.values():
@@ -136,9 +134,7 @@ class Fleet:
 
     def _listen(self) -> None:
         """Until somebody says something, or a second has passed."""
-        by_connection = {
-            member.connection: (name, member) for name, member in self._members.items() if member.open
-        }
+        by_connection = {member.connection: (name, member) for name, member in self._members.items() if member.open}
         ready = wait(list(by_connection), timeout=1)
         if not ready:
             self.tick()

@@ -41,9 +41,7 @@ def through_kafka(demo: Demo, address: str) -> None:
             demo.say(f"topic {url} was not deleted: {error}")
     for path in (there, back):
         jlog.Journal(path).verify()
-    demo.say(
-        f"journal, Kafka, journal: {records:,} records, each once and in order, with key, headers and milliseconds"
-    )
+    demo.say(f"journal, Kafka, journal: {records:,} records, each once and in order, with key, headers and milliseconds")
 
 
 def fill(demo: Demo, path: str) -> None:
@@ -71,9 +69,7 @@ def _move(demo: Demo, arguments: list[str], moved: Callable[[], int]) -> None:
         finally:
             running.kill()
     if running.returncode != -signal.SIGKILL:
-        raise Broken(
-            f"mirror {arguments[0]} was to be killed, and had ended with exit code {running.returncode} before"
-        )
+        raise Broken(f"mirror {arguments[0]} was to be killed, and had ended with exit code {running.returncode} before")
     had = moved()
     done = subprocess.run([*command, "--until-end"], stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:

@@ -94,9 +94,7 @@ def _resume(link: Link, share: Share, acknowledged: int) -> int:
     append and the note of it."""
     done = _lines_in_journal(share)
     if not acknowledged <= done <= acknowledged + 1:
-        raise Broken(
-            f"{acknowledged:,} lines were acknowledged before the kill, and the journal has {done:,}"
-        )
+        raise Broken(f"{acknowledged:,} lines were acknowledged before the kill, and the journal has {done:,}")
     link.say("resumed", (acknowledged, done))
     return done
 

@@ -34,9 +34,7 @@ def table(source: Source, facts: Facts, accounts: Mapping[str, Account], digests
     megabytes = source.size_bytes / 1e6
     writing, reading = facts.written - facts.started, facts.delivered - facts.started
     found.add_row("records", f"{source.lines:,} ({megabytes:,.1f} MB of values), each appended by itself")
-    found.add_row(
-        "written", _rate(source.lines, megabytes, writing) + ", processes started and killed included"
-    )
+    found.add_row("written", _rate(source.lines, megabytes, writing) + ", processes started and killed included")
     deliveries = len(accounts) * source.lines
     found.add_row(
         "delivered",
@@ -44,13 +42,9 @@ def table(source: Source, facts: Facts, accounts: Mapping[str, Account], digests
     )
     lags = ", ".join(f"{name} {account.lag_max:,}" for name, account in accounts.items())
     found.add_row("lag", f"at most {lags} records; 0 at the end")
-    found.add_row(
-        "segments", f"{facts.segments_made} made, {facts.segments_removed} removed behind the readers"
-    )
+    found.add_row("segments", f"{facts.segments_made} made, {facts.segments_removed} removed behind the readers")
     found.add_row("compression", f"blocks take {facts.stored_part:.0%} of the bytes of their records")
-    found.add_row(
-        "kills", f"{facts.kills} survived; {facts.to_be_redelivered:,} uncommitted records delivered again"
-    )
+    found.add_row("kills", f"{facts.kills} survived; {facts.to_be_redelivered:,} uncommitted records delivered again")
     found.add_row("rewind", f"{facts.replayed:,} records read once more, the same")
     found.add_row(
         "proof",

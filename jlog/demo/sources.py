@@ -64,9 +64,7 @@ def take(inputs: list[str], path: str) -> Source:
             if not is_whole:
                 break
     if not lines:
-        raise NoInput(
-            f"no line of at most {BYTES_MAX >> 20} MiB in the input; name a text file, or a directory with some"
-        )
+        raise NoInput(f"no line of at most {BYTES_MAX >> 20} MiB in the input; name a text file, or a directory with some")
     pieces: list[Piece] = []
     with open(path, "wb") as copy:
         for name, content in contents.items():

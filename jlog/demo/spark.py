@@ -41,9 +41,7 @@ def through_spark(demo: Demo) -> None:
     found = _pipeline(journal, lake)
     _check(demo, journal, found)
     demo.console.print(_table(found["query"]))
-    demo.say(
-        f"journal, Spark, Parquet: {found['records_out']:,} records, and the query counts what the journal holds"
-    )
+    demo.say(f"journal, Spark, Parquet: {found['records_out']:,} records, and the query counts what the journal holds")
 
 
 def _pipeline(journal: str, lake: str) -> dict[str, Any]:
@@ -73,9 +71,7 @@ def _check(demo: Demo, journal: str, found: dict[str, Any]) -> None:
     for row in found["query"]:
         key = _key(row)
         if (row["lines"], row["bytes"]) != (lines[key], size[key]):
-            raise Broken(
-                f"of {key!r} the journal has {lines[key]:,} lines, {size[key]:,} bytes; SQL counts {row}"
-            )
+            raise Broken(f"of {key!r} the journal has {lines[key]:,} lines, {size[key]:,} bytes; SQL counts {row}")
 
 
 def _key(row: dict[str, Any]) -> bytes | None:

@@ -67,15 +67,11 @@ def take_input(demo: Demo) -> None:
     what = "the sources of Python's standard library" if not demo.inputs else "the input"
     first = "the beginning of " if source.is_cut else ""
     unreadable = f"; {source.unreadable:,} more cannot be read" if source.unreadable else ""
-    demo.say(
-        f"{first}{what}: {source.lines:,} lines, {source.size_bytes / 1e6:.1f} MB, {source.files:,} files{unreadable}"
-    )
+    demo.say(f"{first}{what}: {source.lines:,} lines, {source.size_bytes / 1e6:.1f} MB, {source.files:,} files{unreadable}")
 
 
 def make_journal(demo: Demo) -> None:
-    journal = jlog.Journal.create(
-        demo.journal, precommit=PRECOMMIT_BYTES, segment_bytes=SEGMENT_BYTES, compression="lz4"
-    )
+    journal = jlog.Journal.create(demo.journal, precommit=PRECOMMIT_BYTES, segment_bytes=SEGMENT_BYTES, compression="lz4")
     for name in SUBSCRIBERS:
         journal.add_subscriber(name)
     demo.say(f"journal {demo.journal} with subscribers {' and '.join(SUBSCRIBERS)}, its blocks compressed")
@@ -108,9 +104,7 @@ def start_processes(demo: Demo) -> None:
             pieces=pieces,
             is_to_be_killed=name == KILLED_PRODUCER,
         )
-        for number, (name, pieces) in enumerate(
-            zip(PRODUCERS, share_out(demo.source.pieces, len(PRODUCERS)), strict=True)
-        )
+        for number, (name, pieces) in enumerate(zip(PRODUCERS, share_out(demo.source.pieces, len(PRODUCERS)), strict=True))
     }
     for name, task in demo.tasks.items():
         demo.fleet.start(name, subscribe, task)
@@ -119,9 +113,7 @@ def start_processes(demo: Demo) -> None:
     demo.facts.started = time.monotonic()
     for name, share in demo.shares.items():
         demo.fleet.start(name, produce, share)
-    demo.say(
-        f"{len(PRODUCERS)} producer processes append line by line, {len(SUBSCRIBERS)} subscriber processes read"
-    )
+    demo.say(f"{len(PRODUCERS)} producer processes append line by line, {len(SUBSCRIBERS)} subscriber processes read")
 
 
 def kill_producer(demo: Demo) -> None:
@@ -166,9 +158,7 @@ def kill_subscriber(demo: Demo) -> None:
     committed = fleet.wait_for(name, "reading")
     demo.facts.kills += 1
     demo.facts.to_be_redelivered = delivered - committed
-    demo.say(
-        f"kill -9 {name} at record {delivered:,}; started again it went on from its last commit, {committed:,}"
-    )
+    demo.say(f"kill -9 {name} at record {delivered:,}; started again it went on from its last commit, {committed:,}")
 
 
 def finish(demo: Demo) -> None:
@@ -202,9 +192,7 @@ def rewind(demo: Demo) -> None:
     demo.facts.replayed = demo.fleet.wait_for(REWOUND_SUBSCRIBER, "replayed")
     for name in SUBSCRIBERS:
         demo.fleet.wait_for_the_end(name)
-    demo.say(
-        f"{REWOUND_SUBSCRIBER} went back to {CHECKPOINT!r} and read {demo.facts.replayed:,} records once more: the same"
-    )
+    demo.say(f"{REWOUND_SUBSCRIBER} went back to {CHECKPOINT!r} and read {demo.facts.replayed:,} records once more: the same")
 
 
 def verify_and_clean(demo: Demo) -> None:
@@ -243,9 +231,7 @@ def prove(demo: Demo) -> None:
     for name, account in demo.accounts.items():
         again = demo.facts.to_be_redelivered if name == KILLED_SUBSCRIBER else 0
         if account.redelivered != again:
-            found.append(
-                f"{name} was given {account.redelivered:,} records a second time instead of {again:,}"
-            )
+            found.append(f"{name} was given {account.redelivered:,} records a second time instead of {again:,}")
         found += [f"{name}: {difference}" for difference in differences(expected, account.chains)]
     if found:
         raise Broken("\n  ".join(found))

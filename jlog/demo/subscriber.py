@@ -44,9 +44,7 @@ class Account:
     """What this life of a subscriber was given."""
 
     records: int = 0
-    redelivered: int = (
-        0  # had been delivered to an earlier life, which was killed before it had committed them
-    )
+    redelivered: int = 0  # had been delivered to an earlier life, which was killed before it had committed them
     lag_max: int = 0
     segments: set[int] = field(default_factory=set)  # first sequences of all that it has seen
     chains: Chains = field(default_factory=dict)
@@ -77,9 +75,7 @@ class Ledger:
             raise Broken(f"record {record.sequence:,} came without its key or its value")
         digest, lines = self.chains.get(record.key, (b"", 0))
         if number != lines + 1:
-            raise Broken(
-                f"line {number:,} of {record.key!r} came behind line {lines:,}, as record {record.sequence:,}"
-            )
+            raise Broken(f"line {number:,} of {record.key!r} came behind line {lines:,}, as record {record.sequence:,}")
         self.chains[record.key] = chain(digest, record.value), number
         self.next_sequence = record.sequence + 1
 

@@ -175,9 +175,7 @@ class Flow:
         until = time.monotonic() + timeout
         while moved < self._limit:
             wait = self._stop.slice(max(0.0, until - time.monotonic()))
-            batch = self.source.read(
-                self._chunk(self._limit - moved), wait if not self._stop.requested else 0
-            )
+            batch = self.source.read(self._chunk(self._limit - moved), wait if not self._stop.requested else 0)
             now = time.monotonic()
             if not len(batch):
                 if now >= until or self._stop.requested or (self._until_end and self.source.at_end()):
@@ -284,9 +282,7 @@ class Flow:
             self._limit = max(1, records // 2 if before is None else before)
             return
         where = self.source.describe(self._alone)
-        if (
-            self._refused == "stop" or where in self._leave_out
-        ):  # the sink does not even take it as a dead letter
+        if self._refused == "stop" or where in self._leave_out:  # the sink does not even take it as a dead letter
             raise self._refusal(where, error)
         self._leave_out[where] = str(error)
 

@@ -46,13 +46,9 @@ class FlowCollector(Collector):
         yield from self._lags()
 
     def _lags(self) -> Iterator[Metric]:
-        records = GaugeMetricFamily(
-            "jlog_mirror_lag_records", "Records behind the source's end.", labels=["mirror"]
-        )
+        records = GaugeMetricFamily("jlog_mirror_lag_records", "Records behind the source's end.", labels=["mirror"])
         size = GaugeMetricFamily("jlog_mirror_lag_bytes", "The same in bytes, estimated.", labels=["mirror"])
-        age = GaugeMetricFamily(
-            "jlog_mirror_lag_seconds", "Age of the oldest record not moved.", labels=["mirror"]
-        )
+        age = GaugeMetricFamily("jlog_mirror_lag_seconds", "Age of the oldest record not moved.", labels=["mirror"])
         for name, flow in [*self._flows.items()]:
             try:
                 lag = flow.lag()

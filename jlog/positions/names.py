@@ -53,8 +53,6 @@ def _broken_rule(name: str) -> str:
 def timestamp_us_of(time: datetime) -> int:
     """Microseconds since 1970. ValueError for a naive datetime: nobody could tell which instant it means."""
     if time.tzinfo is None or time.utcoffset() is None:
-        raise ValueError(
-            f"{time!r} has no time zone; use an aware datetime, for example datetime.now(timezone.utc)"
-        )
+        raise ValueError(f"{time!r} has no time zone; use an aware datetime, for example datetime.now(timezone.utc)")
     since = time.astimezone(timezone.utc) - datetime(1970, 1, 1, tzinfo=timezone.utc)
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -51,12 +51,8 @@ class Position:
     moved_us: int = 0  # clock when it was last moved, microseconds since 1970; 0: not known
     damaged: bool = False  # its file cannot be read: until it is set again it holds everything back
     idle_seconds: float = 0.0  # since it was last moved
-    held_bytes: int = (
-        0  # content of the sealed segments that it has not passed, and that retention keeps for it
-    )
-    expired: bool = (
-        False  # a subscriber that has not committed for subscriber_max_age: it holds nothing back any more
-    )
+    held_bytes: int = 0  # content of the sealed segments that it has not passed, and that retention keeps for it
+    expired: bool = False  # a subscriber that has not committed for subscriber_max_age: it holds nothing back any more
 
     @property
     def moved(self) -> datetime | None:

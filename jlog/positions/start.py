@@ -18,9 +18,7 @@ from jlog.storage.meta import Meta
 def find_start(path: str, meta: Meta, cursor: Cursor, start: Start, *, checkpoints: bool = True) -> int:
     """ValueError for what is no position, or one behind the end; CheckpointNotFound for a name that is not there."""
     if isinstance(start, bool) or not isinstance(start, (str, int, datetime)):
-        raise TypeError(
-            f"a position is 'begin', 'end', a sequence, an aware datetime or a checkpoint's name, not {start!r}"
-        )
+        raise TypeError(f"a position is 'begin', 'end', a sequence, an aware datetime or a checkpoint's name, not {start!r}")
     if start == "begin":
         return int(cursor.first_sequence)
     if start == "end":

@@ -123,9 +123,7 @@ class ArchiveReader(Reader):
 
         return Across(self._across, following)
 
-    def follow_async(
-        self, timeout: float | None = None, *, pace: float | None = None
-    ) -> AsyncIterator[Record]:
+    def follow_async(self, timeout: float | None = None, *, pace: float | None = None) -> AsyncIterator[Record]:
         from jlog.reading.async_follow import AsyncFollowing
 
         self._check_grows()
@@ -144,9 +142,7 @@ class ArchiveReader(Reader):
                 "follows the journal behind it"
             )
 
-    def read(
-        self, max_records: int = 10_000, max_bytes: int = 64 << 20, timeout: float | None = 0
-    ) -> RecordBatch:
+    def read(self, max_records: int = 10_000, max_bytes: int = 64 << 20, timeout: float | None = 0) -> RecordBatch:
         """An archive's end is not waited at."""
         check_limits(max_records, max_bytes)
         batch = self._across.read(max_records, max_bytes)
@@ -179,9 +175,7 @@ class ArchiveReader(Reader):
 def _archive_of(path: str, archive: bool | str) -> Archive:
     found = archive_of(path, archive)
     if found is None:
-        raise JournalError(
-            f"{path} archives nothing; give the URL where it did, archive='file:///…', or read it without"
-        )
+        raise JournalError(f"{path} archives nothing; give the URL where it did, archive='file:///…', or read it without")
     return found
 
 

@@ -20,9 +20,7 @@ class AsyncFollowing(AsyncIterator[Record]):
     """What Reader.follow_async() gives. It lives through an error, and through a cancelled step, from which no record is
     lost: the next step goes on."""
 
-    def __init__(
-        self, cursor: Cursor, timeout: float | None, pace: Pace | None, waiters: set[Waiter]
-    ) -> None:
+    def __init__(self, cursor: Cursor, timeout: float | None, pace: Pace | None, waiters: set[Waiter]) -> None:
         self._waiting = Waiting(cursor, waiters)
         self._following = Following(cursor, None, pace)
         self._timeout = timeout

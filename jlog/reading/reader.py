@@ -144,17 +144,13 @@ class Reader:
             self._cursor.seek(sequence)
         except ValueError as error:
             page = os.path.join(self._path, "precommit")
-            raise CorruptJournal(
-                page, 0, f"it says that records go on behind the last block: {error}"
-            ) from None
+            raise CorruptJournal(page, 0, f"it says that records go on behind the last block: {error}") from None
 
     def __repr__(self) -> str:
         return f"<jlog.Reader {self._path!r} {self._name or 'anonymous'}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a Reader cannot be pickled; hand over its path and name, and open one where they arrive"
-        )
+        raise TypeError("a Reader cannot be pickled; hand over its path and name, and open one where they arrive")
 
     # --- Reading ----------------------------------------------------------------------------------------------------
 
@@ -199,9 +195,7 @@ class Reader:
         self._check_lost()
         return Following(self._cursor, timeout, None if pace is None else Pace(pace))
 
-    def follow_async(
-        self, timeout: float | None = None, *, pace: float | None = None
-    ) -> AsyncIterator[Record]:
+    def follow_async(self, timeout: float | None = None, *, pace: float | None = None) -> AsyncIterator[Record]:
         """The same for `async for`, in the running asyncio loop. Hundreds of readers may wait in one loop, or in several:
         one thread of the process waits for all their journals, while anybody waits.
 
@@ -213,9 +207,7 @@ class Reader:
         self._check_lost()
         return AsyncFollowing(self._cursor, timeout, None if pace is None else Pace(pace), self._waiters)
 
-    def read(
-        self, max_records: int = 10_000, max_bytes: int = 64 << 20, timeout: float | None = 0
-    ) -> RecordBatch:
+    def read(self, max_records: int = 10_000, max_bytes: int = 64 << 20, timeout: float | None = 0) -> RecordBatch:
         """At least one record, and no more than `max_records` or, beyond the first, `max_bytes`; never more than 2 GiB, which
         is what a column of Arrow's holds. Empty only if none came within `timeout` seconds (None: waits for ever)."""
         check_limits(max_records, max_bytes)
@@ -389,9 +381,7 @@ class Reader:
         self._cursor.check_open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
     # --- Checks -----------------------------------------------------------------------------------------------------

@@ -61,9 +61,7 @@ class Plan:
         return sum(part.blocks if isinstance(part, Run) else 1 for part in parts)
 
 
-def plan(
-    path: str, meta: Meta, bounds: Bounds | None, page: Page | None, positions: list[int], progress: Progress
-) -> Plan:
+def plan(path: str, meta: Meta, bounds: Bounds | None, page: Page | None, positions: list[int], progress: Progress) -> Plan:
     """`positions`: where subscribers and checkpoints stand, for the numbers before them have been given out."""
     if page is not None and bounds is not None and is_behind(page, bounds):
         page = page._replace(current=False, whole=False, direct=False)
@@ -154,12 +152,7 @@ def _rest_of(path: str, uuid: bytes, body: Body, before: Target) -> Body | None:
     if body.first_sequence >= before.end_sequence:
         return body
     run = before.runs[-1] if before.runs else None
-    if (
-        run is None
-        or before.body is not None
-        or before.source is None
-        or before.source.segment != body.segment
-    ):
+    if run is None or before.body is not None or before.source is None or before.source.segment != body.segment:
         return None
     file = SegmentFile(path, body.segment, uuid, check_header=False)
     try:
@@ -277,9 +270,7 @@ def _make_states(path: str, uuid: bytes, targets: list[Target]) -> None:
         if target.state is not None:
             target.state = _state_behind(path, uuid, target.behind or before, before)
             place = target, 0
-        elif (
-            before is not None and place is not None and not hole
-        ):  # else the changes may have stood in the hole
+        elif before is not None and place is not None and not hole:  # else the changes may have stood in the hole
             _put_back(path, uuid, before, target, *place)
         if target.state is None:
             place = None
@@ -290,9 +281,7 @@ def _make_states(path: str, uuid: bytes, targets: list[Target]) -> None:
 def _state_behind(path: str, uuid: bytes, behind: Target | None, before: Target | None) -> State:
     if behind is None:
         return {}
-    if (
-        behind is not before and behind.state is not None
-    ):  # one without a record, of which there is no target any more
+    if behind is not before and behind.state is not None:  # one without a record, of which there is no target any more
         behind.state = state_after(path, uuid, before) if before is not None else {}
     return state_after(path, uuid, behind)
 
@@ -367,9 +356,7 @@ def _nameless(path: str, sources: list[Source], bounds: Bounds | None, page: Pag
     """The segments of which nothing is left, and why: the files that others speak of, and those that nothing can be read
     of."""
     first_kept = 0 if bounds is None else bounds.first_sequence
-    wanted = [
-        source.head.previous[0] for source in sources if source.head is not None and source.head.previous
-    ]
+    wanted = [source.head.previous[0] for source in sources if source.head is not None and source.head.previous]
     if bounds is not None:
         wanted += [bounds.mark_segment] + ([bounds.closed[0]] if bounds.closed is not None else [])
     if page is not None and page.current:
@@ -381,9 +368,7 @@ def _nameless(path: str, sources: list[Source], bounds: Bounds | None, page: Pag
     return {name: reason for name, reason in found.items() if name not in left and name >= first_kept}
 
 
-def _damage(
-    path: str, sources: list[Source], nameless: dict[int, str], lost: list[tuple[int, int]]
-) -> list[Damage]:
+def _damage(path: str, sources: list[Source], nameless: dict[int, str], lost: list[tuple[int, int]]) -> list[Damage]:
     """Each damaged place; what is lost and lies in none of them is a missing file's."""
     found, explained = [], []
     for source in sources:

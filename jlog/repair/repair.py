@@ -87,9 +87,7 @@ def _alone(path: str, dry_run: bool, deadline: Deadline) -> Iterator[LockFile | 
     """While nobody writes, opens, cleans or copies; nor can anybody begin to."""
     left = os.path.isdir(path) and (list_segments(path) or {META, "bounds"} & set(os.listdir(path)))
     if not left:
-        raise JournalNotFound(
-            f"{path}: there is no journal, nor anything left of one; name a journal's directory"
-        )
+        raise JournalNotFound(f"{path}: there is no journal, nor anything left of one; name a journal's directory")
     name = os.path.join(path, "lock")
     if dry_run and not os.path.exists(name):
         yield None
@@ -120,9 +118,7 @@ def _take(path: str, lock_file: LockFile, name: str, deadline: Deadline, *, shar
 class _Repair:
     """Making it looks at everything, run() does what is to be done."""
 
-    def __init__(
-        self, path: str, lock_file: LockFile | None, dry_run: bool, progress: Progress, deadline: Deadline
-    ) -> None:
+    def __init__(self, path: str, lock_file: LockFile | None, dry_run: bool, progress: Progress, deadline: Deadline) -> None:
         self.path = path
         self.lock_file = lock_file
         self.deadline = deadline
@@ -153,9 +149,7 @@ class _Repair:
     def _read_bounds(self) -> Bounds | None:
         try:
             with bad_sectors_are_damage():
-                return BoundsFile(
-                    os.path.join(self.path, "bounds"), self.meta.uuid, None, writable=False
-                ).read()
+                return BoundsFile(os.path.join(self.path, "bounds"), self.meta.uuid, None, writable=False).read()
         except (CorruptJournal, FileNotFoundError):
             return None
 
@@ -309,9 +303,7 @@ class _Repair:
         if os.path.exists(path):
             self.actions.quarantine.keep(path)
         first = self.plan.first_sequence
-        BoundsFile.create(
-            path, self.meta.uuid, lease, end, first_sequence=first, mark=end, temporary=TEMPORARY
-        )
+        BoundsFile.create(path, self.meta.uuid, lease, end, first_sequence=first, mark=end, temporary=TEMPORARY)
         sync_directory(self.path)
 
     # --- Segments ---------------------------------------------------------------------------------------------------
@@ -377,9 +369,7 @@ def describe(target: Target) -> str:
     """What becomes of a segment that is written."""
     records = target.end_sequence - target.first_sequence
     if target.source is None or not target.runs:
-        return f"made, with {records} records" + (
-            " of the pre-commit buffer" if target.body is not None else ""
-        )
+        return f"made, with {records} records" + (" of the pre-commit buffer" if target.body is not None else "")
     if target.source.segment != target.first_sequence:
         return f"made, with {records} records that stood behind the damage in {segment_name(target.source.segment)}"
     new = []

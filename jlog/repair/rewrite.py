@@ -24,14 +24,10 @@ def write_segment(path: str, uuid: bytes, target: Target, clock_us: int) -> None
     """Under its own name once it is there as a whole and synced; a file of this name is replaced. `clock_us`: no block of
     the journal was written later."""
     head = target.source.head if target.source is not None else None
-    created_us, replacements = (
-        (time.time_ns() // 1000, 0) if head is None else (head.created_us, head.replacements)
-    )
+    created_us, replacements = (time.time_ns() // 1000, 0) if head is None else (head.created_us, head.replacements)
     name = segment_name(target.first_sequence)
     with Directory(path) as directory, directory.made(name, TEMPORARY) as fd:
-        header = segment_header(
-            uuid, target.epoch, target.first_sequence, target.previous, created_us, replacements
-        )
+        header = segment_header(uuid, target.epoch, target.first_sequence, target.previous, created_us, replacements)
         write_whole(fd, header, 0)
         offset = SEGMENT_HEADER_BYTES
         for part, sequence in target.parts():

@@ -65,9 +65,7 @@ class Source:
         return max([*(run.end for run in self.runs), *(gap.end for gap in self.gaps)], default=0)
 
 
-def survey(
-    path: str, uuid: bytes, bounds: Bounds | None, page: Page | None, progress: Progress
-) -> list[Source]:
+def survey(path: str, uuid: bytes, bounds: Bounds | None, page: Page | None, progress: Progress) -> list[Source]:
     """Of every segment file that is part of the journal, oldest first."""
     names = list_segments(path)
     if page is not None and page.current:  # a later one was left by a roll that was killed
@@ -140,9 +138,7 @@ def _look(
         after = piece.offset + BLOCK_HEADER_BYTES + piece.stored_bytes
         progress(after - piece.offset)
         if run is None:
-            run = Run(
-                piece.offset, after, piece.first_sequence, behind, 1, piece.offset == SEGMENT_HEADER_BYTES
-            )
+            run = Run(piece.offset, after, piece.first_sequence, behind, 1, piece.offset == SEGMENT_HEADER_BYTES)
             source.runs.append(run)
         else:
             run = Run(run.start, after, run.first_sequence, behind, run.blocks + 1, run.has_state_block)

@@ -32,9 +32,7 @@ class Target:
     runs: list[Run] = field(default_factory=list)
     state: State | None = None  # of the state block that is to be made; None: it stands in the first run
     behind: Target | None = None  # whose last state it begins with
-    changes: dict[int, dict[bytes, bytes | None]] = field(
-        default_factory=dict
-    )  # by the run before which they go
+    changes: dict[int, dict[bytes, bytes | None]] = field(default_factory=dict)  # by the run before which they go
     body: Body | None = None
     previous: Place | None = None
     epoch: int = 0
@@ -50,8 +48,7 @@ class Target:
     def end(self) -> Place:
         """Where its blocks end."""
         size = sum(
-            part.end - part.start if isinstance(part, Run) else BLOCK_HEADER_BYTES + len(part.raw)
-            for part, _ in self.parts()
+            part.end - part.start if isinstance(part, Run) else BLOCK_HEADER_BYTES + len(part.raw) for part, _ in self.parts()
         )
         return self.first_sequence, SEGMENT_HEADER_BYTES + size, self.end_sequence
 
@@ -85,8 +82,4 @@ class Target:
     @property
     def ends_in_gap(self) -> bool:
         """Whether something stood behind its last block that cannot be read."""
-        return (
-            self.source is not None
-            and bool(self.runs)
-            and any(gap.offset >= self.runs[-1].end for gap in self.source.gaps)
-        )
+        return self.source is not None and bool(self.runs) and any(gap.offset >= self.runs[-1].end for gap in self.source.gaps)

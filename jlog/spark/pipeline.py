@@ -46,11 +46,7 @@ class Summary:
     query: list[dict[str, Any]] | None = field(default=None)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            name: value
-            for name, value in asdict(self).items()
-            if value is not None or name not in ("windows", "query")
-        }
+        return {name: value for name, value in asdict(self).items() if value is not None or name not in ("windows", "query")}
 
 
 class Stopped(Exception):
@@ -144,9 +140,7 @@ class Pipeline:
         if plan.windows is not None:
             counting = Counting(spark, plan, loads)
             counts = counting.counted(stream_of(spark, plan))
-            queries.append(
-                self._query(counts, "windows", counting.outputs, counting.lake, self._note_windows)
-            )
+            queries.append(self._query(counts, "windows", counting.outputs, counting.lake, self._note_windows))
         return queries
 
     def _query(
@@ -227,11 +221,7 @@ class Pipeline:
 def reason_of(error: Exception) -> str:
     """What is wrong, without the stack: what a Python worker said, if one did, else Spark's own first line."""
     lines = str(error).splitlines()
-    told = [
-        line
-        for line in lines
-        if line.startswith(("jlog.errors.", "ValueError: ", "OSError: ", "ImportError: ", ": "))
-    ]
+    told = [line for line in lines if line.startswith(("jlog.errors.", "ValueError: ", "OSError: ", "ImportError: ", ": "))]
     if told:
         return told[-1].partition(": ")[2]
     return next((line for line in lines if line.strip()), type(error).__name__)
@@ -242,8 +232,6 @@ if __name__ == "__main__":
     import sys
 
     here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [
-        path for path in sys.path if os.path.abspath(path) != here
-    ]  # where Python puts a script's directory
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]  # where Python puts a script's directory
     sys.argv[1:1] = ["pipeline"]
     runpy.run_module("jlog.cli", run_name="__main__")

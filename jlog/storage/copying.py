@@ -75,9 +75,7 @@ def nobody_copies(path: str) -> Iterator[None]:
     lock_file = LockFile(os.path.join(path, "lock"))
     try:
         if not lock_file.acquire(RANGES["copy"], timeout=0):
-            raise JournalLocked(
-                f"{path} is being copied by a backup, which wants all its files; try again when it is done"
-            )
+            raise JournalLocked(f"{path} is being copied by a backup, which wants all its files; try again when it is done")
         yield
     finally:
         lock_file.close()

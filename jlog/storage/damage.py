@@ -45,9 +45,7 @@ class Gap:
     next_sequence: int  # what is known to come next
 
     def damage(self, path: str) -> Damage:
-        return Damage(
-            path, self.offset, self.reason, self.first_sequence, self.next_sequence - self.first_sequence
-        )
+        return Damage(path, self.offset, self.reason, self.first_sequence, self.next_sequence - self.first_sequence)
 
 
 @contextmanager
@@ -70,9 +68,7 @@ def open_segment(path: str, name: int, uuid: bytes) -> tuple[SegmentFile, Corrup
         return SegmentFile(path, name, uuid, check_header=False), error
 
 
-def walk_segment(
-    file: SegmentFile, end: tuple[int, int | None] | None, *, bodies: bool = True
-) -> Iterator[Block | Gap]:
+def walk_segment(file: SegmentFile, end: tuple[int, int | None] | None, *, bodies: bool = True) -> Iterator[Block | Gap]:
     """Every whole block of a segment file in order, and the gaps between them.
 
     `end`: the offset and sequence behind its last block, where they are known; else that is where only zeros follow, or
@@ -84,9 +80,7 @@ def walk_segment(
         block, reason = _block_at(file, offset, sequence)
         if block is not None:
             if block.first_sequence > sequence:
-                yield Gap(
-                    offset, offset, _jump(block.first_sequence, sequence), sequence, block.first_sequence
-                )
+                yield Gap(offset, offset, _jump(block.first_sequence, sequence), sequence, block.first_sequence)
             after, following = _behind(block), block.first_sequence + block.records
             problem = _problem_of_body(file, block) if bodies else None
             yield block if problem is None else Gap(offset, after, problem, block.first_sequence, following)
@@ -167,9 +161,7 @@ def _search(file: SegmentFile, offset: int, limit: int) -> Block | None:
         after = offset - offset % SECTOR_BYTES + SECTOR_BYTES
         try:
             with bad_sectors_are_damage():
-                block = file.next_block(
-                    offset, min(after + 3, limit)
-                )  # a magic may reach into the next sector
+                block = file.next_block(offset, min(after + 3, limit))  # a magic may reach into the next sector
         except CorruptJournal:
             block = None
         if block is not None:
@@ -186,9 +178,7 @@ def skip_damage(cursor: Cursor) -> Damage:
             raise JournalError(f"{cursor.path}: there is no damage at sequence {cursor.position}; read on")
     except CorruptJournal as error:
         return _skip(cursor, error)
-    raise JournalError(
-        f"{cursor.path}: there is no damage at sequence {cursor.position}; it is the journal's end"
-    )
+    raise JournalError(f"{cursor.path}: there is no damage at sequence {cursor.position}; it is the journal's end")
 
 
 def _skip(cursor: Cursor, error: CorruptJournal) -> Damage:

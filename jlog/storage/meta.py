@@ -184,9 +184,7 @@ def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool, deadli
         raise JournalExists(f"{path} is a file; choose another path for the journal, or remove it", path)
     os.makedirs(path, exist_ok=True)
     there = os.listdir(path)
-    if (
-        there and "lock" not in there
-    ):  # which is the first file of a journal that another process makes just now
+    if there and "lock" not in there:  # which is the first file of a journal that another process makes just now
         message = f"{path} is a directory with other files; choose another path for the journal"
         raise JournalExists(message, path)
     lock_file = LockFile(os.path.join(path, "lock"), create=True)

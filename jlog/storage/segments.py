@@ -44,9 +44,7 @@ class Segment:
     next_segment: int  # first sequence of the next one: above end_sequence where numbers were never given out
     _meta: Meta = field(repr=False, compare=False)
     _written_end: int = field(repr=False, compare=False)  # offset in the file where its blocks end
-    reason: str | None = field(
-        default=None, compare=False
-    )  # why retention lets it go: read, max_bytes or max_age
+    reason: str | None = field(default=None, compare=False)  # why retention lets it go: read, max_bytes or max_age
     archived: ClassVar[bool] = False
 
     @property
@@ -107,9 +105,7 @@ class Segment:
         return last
 
     def _file(self) -> SegmentFile:
-        return SegmentFile(
-            os.path.dirname(self.path), self.first_sequence, self._meta.uuid, check_header=False
-        )
+        return SegmentFile(os.path.dirname(self.path), self.first_sequence, self._meta.uuid, check_header=False)
 
 
 def time_of(timestamp_us: int | None) -> datetime | None:

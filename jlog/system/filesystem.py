@@ -90,12 +90,8 @@ def check_local(path: str) -> None:
     name = type_of(path)
     if not name or name in LOCAL:
         return
-    message = (
-        f"{path} lies on {name}, where several processes cannot safely share a mapped file and its locks"
-    )
+    message = f"{path} lies on {name}, where several processes cannot safely share a mapped file and its locks"
     if os.environ.get(OVERRIDE):
         warnings.warn(f"{message}; {OVERRIDE} is set, so it is used all the same", stacklevel=2)
         return
-    raise JournalError(
-        f"{message}; put the journal on a local file system, or set {OVERRIDE}=1 if you know better"
-    )
+    raise JournalError(f"{message}; put the journal on a local file system, or set {OVERRIDE}=1 if you know better")

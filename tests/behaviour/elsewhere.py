@@ -48,9 +48,7 @@ def run_with_mount(mount: str, code: str) -> None:
     except FileNotFoundError:
         pytest.skip("there is no unshare; apt-get install util-linux")
     if tried.returncode != 0:
-        pytest.skip(
-            f"mounting in a namespace of its own is not allowed here, run as root: {tried.stderr.strip()}"
-        )
+        pytest.skip(f"mounting in a namespace of its own is not allowed here, run as root: {tried.stderr.strip()}")
     run(code, before=[*unshare, "sh", "-c", f'{mount} && exec "$@"', "sh"])
 
 

@@ -94,9 +94,7 @@ def set_meta(journal: Path, change: Any) -> None:
     path.write_bytes(b"jlog 1 crc32c=%08x\n" % crc32c(body) + body)
 
 
-def set_slot(
-    journal: Path, parity: int, *, capacity: int | None = None, word: int | None = None, **fields: int
-) -> None:
+def set_slot(journal: Path, parity: int, *, capacity: int | None = None, word: int | None = None, **fields: int) -> None:
     """A slot of the control page, whose CRC is right again then."""
     path = journal / "precommit"
     at = oracle.PAGE_SLOTS_AT + 64 * parity
@@ -121,9 +119,7 @@ class Block:
     def __init__(self, path: Path, offset: int) -> None:
         content = path.read_bytes()
         self.path, self.offset = path, offset
-        self.fields: dict[str, int] = dict(
-            zip(self.FIELDS, oracle.BLOCK_HEADER.unpack_from(content, offset), strict=True)
-        )
+        self.fields: dict[str, int] = dict(zip(self.FIELDS, oracle.BLOCK_HEADER.unpack_from(content, offset), strict=True))
         begin = offset + oracle.BLOCK_HEADER.size
         self.body = content[begin : begin + self.fields["stored_bytes"]]
 
@@ -155,10 +151,7 @@ class Block:
 
 def blocks(path: Path) -> Iterator[Block]:
     offset, size = FIRST_BLOCK, path.stat().st_size
-    while (
-        offset + oracle.BLOCK_HEADER.size <= size
-        and path.read_bytes()[offset : offset + 4] == oracle.BLOCK_MAGIC
-    ):
+    while offset + oracle.BLOCK_HEADER.size <= size and path.read_bytes()[offset : offset + 4] == oracle.BLOCK_MAGIC:
         block = Block(path, offset)
         yield block
         offset = block.end

@@ -77,9 +77,7 @@ def test_commits_and_rolls_leave_what_clean_archives_and_removes(make, url):
 
 def test_what_is_archived_is_the_segment_byte_for_byte_with_what_there_is_to_say_of_it(make, files):
     journal = make(files)
-    before = {
-        os.path.basename(s.path): Path(s.path).read_bytes()[: s.size_bytes] for s in journal.segments()[:-1]
-    }
+    before = {os.path.basename(s.path): Path(s.path).read_bytes()[: s.size_bytes] for s in journal.segments()[:-1]}
     journal.clean()
     folder = archived_files(files)
     assert folder.name == journal.uuid

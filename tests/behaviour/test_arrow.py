@@ -46,17 +46,14 @@ def assert_holds(batch, expected):
     batch.validate(full=True)
     assert batch.schema == jlog.arrow.SCHEMA
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    columns["timestamp"] = columns["timestamp"].cast(
-        pyarrow.int64()
-    )  # datetime holds the years 1 to 9999 only
+    columns["timestamp"] = columns["timestamp"].cast(pyarrow.int64())  # datetime holds the years 1 to 9999 only
     assert {name: column.to_pylist() for name, column in columns.items()} == {
         "sequence": [record.sequence for record in expected],
         "timestamp": [record.timestamp_us for record in expected],
         "key": [record.key for record in expected],
         "value": [record.value for record in expected],
         "headers": [
-            [{"key": name, "value": value} for name, value in record.headers] if record.headers else None
-            for record in expected
+            [{"key": name, "value": value} for name, value in record.headers] if record.headers else None for record in expected
         ],
     }
 
@@ -314,9 +311,7 @@ def test_a_table_holds_all_up_to_the_end(path, kinds):
 def test_parquet_files_hold_the_journal_and_go_back_into_one(path, kinds, tmp_path):
     expected = records(path)
     with jlog.Reader(path, "lake") as reader:
-        pyarrow.dataset.write_dataset(
-            jlog.arrow.reader_of(reader, max_records=20), tmp_path / "lake", format="parquet"
-        )
+        pyarrow.dataset.write_dataset(jlog.arrow.reader_of(reader, max_records=20), tmp_path / "lake", format="parquet")
         reader.commit()
         assert reader.lag == 0
     table = pyarrow.dataset.dataset(tmp_path / "lake").to_table().sort_by("sequence")

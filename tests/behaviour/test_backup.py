@@ -174,9 +174,7 @@ def test_nothing_is_overwritten(path, writer, target):
         journal.backup(path)
 
 
-def test_what_a_killed_backup_left_is_no_journal_and_the_next_one_says_what_to_do(
-    path, writer, target, spawn
-):
+def test_what_a_killed_backup_left_is_no_journal_and_the_next_one_says_what_to_do(path, writer, target, spawn):
     fill(writer, 200)
     child = spawn()
     step = 0
@@ -190,9 +188,7 @@ def test_what_a_killed_backup_left_is_no_journal_and_the_next_one_says_what_to_d
                     jlog.Journal(target)
                 with pytest.raises(jlog.JournalError):
                     jlog.Writer(target)
-            with pytest.raises(
-                jlog.JournalExists, match="is a journal already" if whole else "remove the directory"
-            ):
+            with pytest.raises(jlog.JournalExists, match="is a journal already" if whole else "remove the directory"):
                 jlog.Journal(path).backup(target)
             shutil.rmtree(target)
         step += 1
@@ -279,9 +275,7 @@ def test_damage_is_copied_as_it_is(path, target):
         file.write(b"damage")
     with open(segments[2].path, "r+b") as file:
         file.write(b"a header")
-    found, copied = (
-        jlog.Journal(journal).verify() for journal in (path, jlog.Journal(path).backup(target).path)
-    )
+    found, copied = (jlog.Journal(journal).verify() for journal in (path, jlog.Journal(path).backup(target).path))
     assert copied.records == found.records
     assert [(os.path.basename(at.path), at.offset) for at in copied.damage] == [
         (os.path.basename(at.path), at.offset) for at in found.damage

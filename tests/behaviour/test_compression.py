@@ -158,9 +158,7 @@ def mixed(path):
     for turn in range(4):
         with jlog.Writer(path, **{**SMALL_LZ4, "compression": ("lz4", "none")[turn % 2]}) as writer:
             fill(writer, 100)
-            writer.extend(
-                [value_of(number) for number in range(writer.next_sequence, writer.next_sequence + 45)]
-            )
+            writer.extend([value_of(number) for number in range(writer.next_sequence, writer.next_sequence + 45)])
     with jlog.Writer(path, compression="lz4") as writer:
         fill(writer, 20)
         assert codecs(path) == {0, 1}
@@ -284,9 +282,7 @@ def test_no_flipped_byte_of_a_compressed_block_is_ever_returned_as_data(one_bloc
 
 
 @pytest.mark.damage
-def test_a_stream_that_lz4_cannot_or_wrongly_decompresses_is_damage_though_its_checksums_are_right(
-    one_block, path
-):
+def test_a_stream_that_lz4_cannot_or_wrongly_decompresses_is_damage_though_its_checksums_are_right(one_block, path):
     """As a faulty compressor or memory would leave it."""
     segment, content, block, written = one_block
     uuid = bytes.fromhex(jlog.Journal(path).uuid)

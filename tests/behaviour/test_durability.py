@@ -69,9 +69,7 @@ CALLS = {
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 @pytest.mark.parametrize("precommit", [0, 4 << 10])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_what_has_been_appended_with_sync_append_survives_a_power_loss(
-    path, tmp_path, call, precommit, compression
-):
+def test_what_has_been_appended_with_sync_append_survives_a_power_loss(path, tmp_path, call, precommit, compression):
     options = {**SMALL, "precommit": precommit, "compression": compression}
     with jlog.Writer(path, sync="append", **options) as writer:
         for _ in range(2):
@@ -165,9 +163,7 @@ def test_threads_share_their_fdatasyncs(path, tmp_path, precommit):
         written = survives(path, tmp_path)
     assert sorted(sequence for given in results.values() for sequence in given) == list(range(320))
     for thread, given in results.items():
-        assert [written[sequence] for sequence in given] == [
-            b"%d %d" % (thread, number) for number in range(40)
-        ]
+        assert [written[sequence] for sequence in given] == [b"%d %d" % (thread, number) for number in range(40)]
 
 
 # --- sync="interval" ---------------------------------------------------------------------------------------------

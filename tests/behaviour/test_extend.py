@@ -97,9 +97,7 @@ def test_columns_go_with_their_values(writer, path):
 
 @pytest.mark.parametrize("name", ["keys", "headers", "timestamps_us"])
 def test_each_column_may_be_given_alone_and_as_any_iterable(writer, path, name):
-    column = {"keys": [b"k0", b"k1"], "headers": [[("h", b"0")], [("h", b"1")]], "timestamps_us": [10, 11]}[
-        name
-    ]
+    column = {"keys": [b"k0", b"k1"], "headers": [[("h", b"0")], [("h", b"1")]], "timestamps_us": [10, 11]}[name]
     writer.extend([b"a", b"b"], **{name: iter(column)})
     field = {"keys": "key", "headers": "headers", "timestamps_us": "timestamp_us"}[name]
     assert [getattr(record, field) for record in records(path)] == column

@@ -122,9 +122,7 @@ def test_keys_go_with_their_values(writer, path, type_):
     ]
 
 
-LARGE = pyarrow.large_list(
-    pyarrow.struct([("value", pyarrow.large_binary()), ("key", pyarrow.large_string())])
-)
+LARGE = pyarrow.large_list(pyarrow.struct([("value", pyarrow.large_binary()), ("key", pyarrow.large_string())]))
 
 
 @pytest.mark.parametrize("type_", [HEADERS, LARGE], ids=["list", "large list"])
@@ -162,9 +160,7 @@ def test_a_null_timestamp_is_the_clocks(writer, path):
     assert found[before] <= found[2] <= found[4]
 
 
-@pytest.mark.parametrize(
-    ("unit", "given"), [("s", 9_223_372_036_855), ("s", -(2**63)), ("ms", 2**63 // 1000 + 1)]
-)
+@pytest.mark.parametrize(("unit", "given"), [("s", 9_223_372_036_855), ("s", -(2**63)), ("ms", 2**63 // 1000 + 1)])
 def test_a_timestamp_that_does_not_fit_is_refused_with_its_row(writer, unit, given):
     timestamps = pyarrow.array([0, given], pyarrow.timestamp(unit, "UTC"))
     with pytest.raises(ValueError, match=r"row 1: .*64 bits"):

@@ -430,10 +430,7 @@ def test_a_program_ends_while_readers_wait(path):
 
 
 def test_a_program_ends_while_a_loop_of_another_thread_waits(path):
-    run(
-        FOLLOWS.format(path=str(path))
-        + "import threading; threading.Thread(target=loop.run_forever, daemon=True).start()"
-    )
+    run(FOLLOWS.format(path=str(path)) + "import threading; threading.Thread(target=loop.run_forever, daemon=True).start()")
 
 
 IN_A_CHILD = """

@@ -60,9 +60,7 @@ def on_small_disk(tmp_path):
 @pytest.mark.parametrize("append", APPENDS.values(), ids=APPENDS.keys())
 @pytest.mark.parametrize("precommit", [0, 4 << 10])
 @pytest.mark.parametrize("segment_bytes", [8 << 10, 64 << 20])
-def test_an_append_raises_and_goes_on_when_there_is_space_again(
-    on_small_disk, append, precommit, segment_bytes
-):
+def test_an_append_raises_and_goes_on_when_there_is_space_again(on_small_disk, append, precommit, segment_bytes):
     on_small_disk(f"""
 append = {append}
 with jlog.Writer(path, precommit={precommit}, segment_bytes={segment_bytes}) as writer:

@@ -64,13 +64,9 @@ def test_offsets_of_values_keys_and_headers_that_point_outside_are_refused(write
     assert_refused(writer, lying)
     assert_refused(writer, pyarrow.RecordBatch.from_pydict({"value": lying, "key": four}))
     assert_refused(writer, pyarrow.RecordBatch.from_pydict({"value": four, "key": lying}))
-    assert_refused(
-        writer, pyarrow.RecordBatch.from_pydict({"value": four, "headers": headers_of(names, lying)})
-    )
+    assert_refused(writer, pyarrow.RecordBatch.from_pydict({"value": four, "headers": headers_of(names, lying)}))
     if type_ not in (pyarrow.binary(), pyarrow.large_binary()):
-        assert_refused(
-            writer, pyarrow.RecordBatch.from_pydict({"value": four, "headers": headers_of(lying, four)})
-        )
+        assert_refused(writer, pyarrow.RecordBatch.from_pydict({"value": four, "headers": headers_of(lying, four)}))
 
 
 @pytest.mark.parametrize("offset", [-(2**63), -1, 7, 2**31, 2**62, 2**63 - 1])
@@ -98,9 +94,7 @@ def test_what_lies_under_a_null_or_outside_a_slice_is_not_looked_at(writer, path
 
 def test_buffers_that_changed_since_the_array_was_checked_are_refused(writer):
     offsets = bytearray(struct.pack("<5i", 0, 1, 2, 3, 6))
-    array = pyarrow.Array.from_buffers(
-        pyarrow.binary(), 4, [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(DATA)]
-    )
+    array = pyarrow.Array.from_buffers(pyarrow.binary(), 4, [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(DATA)])
     array.validate(full=True)
     struct.pack_into("<i", offsets, 4, 1 << 30)
     assert_refused(writer, array)
@@ -111,9 +105,7 @@ def test_buffers_that_change_meanwhile_give_values_of_theirs_or_are_refused(path
     count, over = 200_000, threading.Event()
     good = struct.pack(f"<{count + 1}i", *range(0, count * 4 + 1, 4))
     offsets, data = bytearray(good), b"\xa5" * (count * 4)
-    array = pyarrow.Array.from_buffers(
-        pyarrow.binary(), count, [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(data)]
-    )
+    array = pyarrow.Array.from_buffers(pyarrow.binary(), count, [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(data)])
 
     def disturb():
         while not over.is_set():

@@ -33,9 +33,7 @@ TERABYTE = 1 << 40
 
 def make(path: Path) -> Path:
     """Three segments with an index, keys, headers, state and a subscriber; and records in the buffer."""
-    with jlog.Writer(
-        path, precommit=4096, segment_bytes=4096, retention=jlog.Retention(delete_read=False)
-    ) as writer:
+    with jlog.Writer(path, precommit=4096, segment_bytes=4096, retention=jlog.Retention(delete_read=False)) as writer:
         for turn in range(3):
             writer.extend([b"%d." % turn * 20] * 6, state={b"turn": b"%d" % turn})
             writer.append(b"headed", key=b"key", headers=[("name", b"value"), ("null", None)])
@@ -167,9 +165,7 @@ def test_a_meta_that_makes_no_sense_is_damage_whatever_its_checksum_says(journal
         assert len(reader.read()) == 21
 
 
-@pytest.mark.parametrize(
-    "text", ['"inode": 1e999', '"inode": NaN', '"inode": -Infinity', '"uuid": "a", "uuid": "b"']
-)
+@pytest.mark.parametrize("text", ['"inode": 1e999', '"inode": NaN', '"inode": -Infinity', '"uuid": "a", "uuid": "b"'])
 def test_what_is_no_json_is_no_meta(journal, text):
     set_meta(journal, b"{" + text.encode() + b"}")
     with pytest.raises(jlog.CorruptJournal, match=r"journal\.meta"):
@@ -219,9 +215,7 @@ def test_a_name_that_no_subscriber_can_have_is_none(journal, kind, name):
     try:
         (journal / kind / name).write_bytes(b"")
     except OSError:
-        pytest.skip(
-            "this file system does not take every byte in a name; set TMPDIR to a directory of one that does"
-        )
+        pytest.skip("this file system does not take every byte in a name; set TMPDIR to a directory of one that does")
     assert set(jlog.Journal(journal).subscribers()) == {"billing"}
     assert kinds(journal) == {"returned"}
 
@@ -310,9 +304,7 @@ def test_a_position_with_any_number_in_it_is_damage_or_is_right(journal, kind, n
 # --- Segments and their indexes --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "count", [0, 1, 3, 2**32, 2**61, 2**61 + 1, 2**61 + 2, 2**62 + 2, NONE // 24 + 3, NONE]
-)
+@pytest.mark.parametrize("count", [0, 1, 3, 2**32, 2**61, 2**61 + 1, 2**61 + 2, 2**62 + 2, NONE // 24 + 3, NONE])
 def test_an_index_that_counts_what_it_has_not_is_built_anew(journal, count):
     index = journal / f"{0:020d}.idx"
     assert index.exists()
@@ -322,14 +314,10 @@ def test_an_index_that_counts_what_it_has_not_is_built_anew(journal, count):
     assert kinds(journal) == {"returned"}
 
 
-@pytest.mark.parametrize(
-    "entry", [(NONE, 168, 0), (0, NONE, 0), (0, 0, 0), (5, 168, HUGE), (0, 1 << 62, -HUGE)]
-)
+@pytest.mark.parametrize("entry", [(NONE, 168, 0), (0, NONE, 0), (0, 0, 0), (5, 168, HUGE), (0, 1 << 62, -HUGE)])
 def test_an_index_whose_entries_make_no_sense_finds_every_record_all_the_same(journal, entry):
     index = journal / f"{0:020d}.idx"
-    hostile.write_at(
-        index, oracle.INDEX_HEADER.size, struct.pack("<QQq", *(n & NONE for n in entry[:2]), entry[2])
-    )
+    hostile.write_at(index, oracle.INDEX_HEADER.size, struct.pack("<QQq", *(n & NONE for n in entry[:2]), entry[2]))
     hostile.seal(index, 0, index.stat().st_size)
     for start in range(21):
         with jlog.Reader(journal, start=start) as reader:
@@ -373,11 +361,7 @@ FIELDS: list[tuple[str, int]] = [
     *(("stored_bytes", number) for number in (0, 1, 1 << 30, 2**32 - 1)),
     *(("first_sequence", number) for number in NUMBERS),
     *(("durable_end", number) for number in NUMBERS),
-    *(
-        (name, number)
-        for name in ("base_time_us", "max_timestamp_us", "clock_us")
-        for number in (-(2**63), HUGE, 0)
-    ),
+    *((name, number) for name in ("base_time_us", "max_timestamp_us", "clock_us") for number in (-(2**63), HUGE, 0)),
     *(("kind", number) for number in (0, 1, 2, 3, 255)),
     *(("codec", number) for number in (1, 2, 255)),
     *(("flags", number) for number in (0, 1, 2, 0xFFFF)),
@@ -386,12 +370,7 @@ FIELDS: list[tuple[str, int]] = [
 
 
 # Each field in the first block or in the second, by turns.
-HEADERS = [
-    (name, number, at)
-    for turn, (name, number) in enumerate(FIELDS)
-    for at in (0, 1)
-    if EVERY_FILE or at == turn % 2
-]
+HEADERS = [(name, number, at) for turn, (name, number) in enumerate(FIELDS) for at in (0, 1) if EVERY_FILE or at == turn % 2]
 
 
 @pytest.mark.parametrize(("name", "number", "at"), HEADERS)
@@ -423,12 +402,8 @@ BODIES = {
     "a null with a length": long_record(oracle.TAG_NULL, 3, 0, 0, body=b"abc"),
     "a key that is not there": long_record(0, 0, 3, 0, body=b"abc"),
     "state without a key": long_record(oracle.TAG_STATE, 1, 0, 0, body=b"v"),
-    "state with a time": long_record(
-        oracle.TAG_STATE | oracle.TAG_KEY | oracle.TAG_EXPLICIT, 1, 1, 0, body=b"kv"
-    ),
-    "state with headers": long_record(
-        oracle.TAG_STATE | oracle.TAG_KEY, 1, 1, 8, body=b"k" + bytes(8) + b"v"
-    ),
+    "state with a time": long_record(oracle.TAG_STATE | oracle.TAG_KEY | oracle.TAG_EXPLICIT, 1, 1, 0, body=b"kv"),
+    "state with headers": long_record(oracle.TAG_STATE | oracle.TAG_KEY, 1, 1, 8, body=b"k" + bytes(8) + b"v"),
     "headers that end too early": long_record(0, 0, 0, 4, body=bytes(4)),
     "a header's name behind the headers": long_record(0, 0, 0, 9, body=struct.pack("<II", 5, 0) + b"n"),
     "a header's value behind the headers": long_record(0, 0, 0, 9, body=struct.pack("<II", 1, 9) + b"n"),
@@ -454,9 +429,7 @@ def test_a_body_that_is_no_sequence_of_records_is_damage(journal, body):
     set_bounds(journal, mark_offset=block.offset, mark_sequence=block.fields["first_sequence"],
                closed_segment=14, closed_offset=end, closed_sequence=sequence)  # fmt: skip
     found = outcomes(journal)
-    assert (
-        found["iterate"][0] == found["values"][0] == found["read"][0] == found["arrow"][0] == "CorruptJournal"
-    )
+    assert found["iterate"][0] == found["values"][0] == found["read"][0] == found["arrow"][0] == "CorruptJournal"
     assert str(segment) in found["iterate"][1]
     assert found["append again"][0] == "returned"
 
@@ -562,9 +535,7 @@ def test_a_generation_that_is_none_is_survived(killed, number):
 @pytest.fixture
 def archive(journal, in_memory):
     url = (in_memory / "archive").as_uri()
-    with jlog.Writer(
-        journal, retention=jlog.Retention(max_bytes=1, keep_for_subscribers=False, archive=url)
-    ) as writer:
+    with jlog.Writer(journal, retention=jlog.Retention(max_bytes=1, keep_for_subscribers=False, archive=url)) as writer:
         writer.roll()
     jlog.Journal(journal).clean()
     kept = in_memory / "archive" / jlog.Journal(journal).uuid
@@ -587,11 +558,7 @@ MANIFESTS = {
 @pytest.mark.parametrize("change", MANIFESTS.values(), ids=MANIFESTS.keys())
 def test_an_archives_manifest_is_right_or_damage(archive, change, in_memory):
     url, (manifest, *_) = archive
-    content = (
-        change
-        if isinstance(change, bytes)
-        else json.dumps({**json.loads(manifest.read_bytes()), **change}).encode()
-    )
+    content = change if isinstance(change, bytes) else json.dumps({**json.loads(manifest.read_bytes()), **change}).encode()
     manifest.write_bytes(content)
     from jlog.archive import Archive, restore
 

@@ -38,9 +38,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_its_records_are_the_next_ones_and_the_file_a_segment(
-    path: Path, tmp_path: Path, compression: str
-) -> None:
+def test_its_records_are_the_next_ones_and_the_file_a_segment(path: Path, tmp_path: Path, compression: str) -> None:
     file = built(tmp_path / "file", compression=compression)
     with jlog.Writer(path) as writer:
         assert writer.adopt(file.path, file.pieces, STATE) == 1
@@ -105,9 +103,7 @@ def test_readers_and_subscribers_go_through_it(path: Path, tmp_path: Path) -> No
     found: list[bytes] = []
     with jlog.Reader(path, start="end") as reader, jlog.Writer(path) as writer:
         thread = threading.Thread(
-            target=lambda: found.extend(
-                record.value for _, record in zip(range(10_001), reader.follow(), strict=False)
-            )
+            target=lambda: found.extend(record.value for _, record in zip(range(10_001), reader.follow(), strict=False))
         )
         thread.start()
         writer.adopt(file.path, file.pieces, STATE)
@@ -209,9 +205,7 @@ def left_over(path: Path) -> list[str]:
     return [name for name in os.listdir(path) if name.startswith("next.")]
 
 
-def test_not_a_file_that_has_lost_its_name_to_another_one(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_not_a_file_that_has_lost_its_name_to_another_one(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its two names are then ours and, for all we know, that of a segment."""
     file = built(tmp_path / "file")
     link = os.link
@@ -232,9 +226,7 @@ def test_not_while_descriptors_are_short(path: Path, tmp_path: Path, monkeypatch
     file = built(tmp_path / "file")
     with jlog.Writer(path) as writer:
         with monkeypatch.context() as patch:
-            patch.setattr(
-                os, "open", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.EMFILE, "none left"))
-            )
+            patch.setattr(os, "open", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.EMFILE, "none left")))
             with pytest.raises(OSError, match="none left"):
                 writer.adopt(file.path, file.pieces, STATE)
         assert left_over(path) == []
@@ -316,9 +308,7 @@ def test_a_piece_is_read_into_a_body(path: Path, tmp_path: Path, compression: st
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_a_damaged_piece_is_refused_and_leaves_the_body_as_it_was(
-    path: Path, tmp_path: Path, compression: str
-) -> None:
+def test_a_damaged_piece_is_refused_and_leaves_the_body_as_it_was(path: Path, tmp_path: Path, compression: str) -> None:
     file = built(tmp_path / "file", compression=compression)
     damaged: Piece = file.pieces[1]
     with open(file.path, "r+b") as raw:

@@ -140,9 +140,7 @@ def test_segments_are_told_oldest_first_with_the_open_one(writer, path):
         (10, 7, True),
         (17, 3, False),
     ]
-    assert all(
-        os.path.dirname(segment.path) == str(path) and os.path.exists(segment.path) for segment in found
-    )
+    assert all(os.path.dirname(segment.path) == str(path) and os.path.exists(segment.path) for segment in found)
 
 
 def test_segments_tell_the_times_of_their_records(writer, path):
@@ -181,9 +179,7 @@ def test_size_counts_the_records_in_the_buffer_as_records_does(path, deferred):
         (segment,) = journal.segments()
         assert segment.records == len(journal) == (400 if deferred else 100)
         before = segment.size_bytes
-        assert (
-            before == journal.size_bytes == journal.stats().size_bytes == journal.info()["size_bytes"] > empty
-        )
+        assert before == journal.size_bytes == journal.stats().size_bytes == journal.info()["size_bytes"] > empty
         assert (segment.first_timestamp is None) != deferred  # of what the file holds, as ever
         writer.flush()
         assert jlog.Journal(path).size_bytes == before

@@ -304,9 +304,7 @@ def test_a_restored_journal_is_not_written_through_a_link(archived, tmp_path, mo
     assert elsewhere.stat().st_mode & 0o777 == 0o700
 
 
-def test_an_upload_takes_the_place_of_a_link_and_removes_those_that_look_like_its_parts(
-    path, archived, tmp_path
-):
+def test_an_upload_takes_the_place_of_a_link_and_removes_those_that_look_like_its_parts(path, archived, tmp_path):
     (folder,) = (tmp_path / "archive").iterdir()
     with jlog.Writer(path) as writer:
         writer.append(b"11")

@@ -203,9 +203,7 @@ def test_dict_config_makes_it(path):
     finally:
         logger.handlers[0].close()
         logger.handlers.clear()
-    assert [(record.value, headers(record)) for record in records(path)] == [
-        (b"INFO yes", {"logger": name.encode()})
-    ]
+    assert [(record.value, headers(record)) for record in records(path)] == [(b"INFO yes", {"logger": name.encode()})]
 
 
 def test_a_queue_listener_writes_what_queue_handlers_took(log, path):
@@ -371,9 +369,7 @@ def test_a_path_that_cannot_be_a_journal_raises_at_once(tmp_path):
 
 
 @pytest.mark.usefixtures("failpoints", "retries_at_once")
-def test_a_locked_journal_neither_blocks_nor_raises_and_what_was_dropped_is_said_once(
-    log, path, spawn, capsys
-):
+def test_a_locked_journal_neither_blocks_nor_raises_and_what_was_dropped_is_said_once(log, path, spawn, capsys):
     holder = spawn()
     holder.call("open_writer", "w", str(path), {})
     handler = JournalHandler(path, lock_timeout=0.01)
@@ -398,9 +394,7 @@ def test_a_locked_journal_neither_blocks_nor_raises_and_what_was_dropped_is_said
 
 
 @pytest.mark.usefixtures("failpoints")
-def test_while_the_journal_stays_locked_only_the_first_record_waits_and_complains(
-    log, path, spawn, capsys, monkeypatch
-):
+def test_while_the_journal_stays_locked_only_the_first_record_waits_and_complains(log, path, spawn, capsys, monkeypatch):
     monkeypatch.setattr(jlog_logging, "RETRY_SECONDS", 3600.0)
     holder = spawn()
     holder.call("open_writer", "w", str(path), {})
@@ -515,9 +509,7 @@ def test_a_sync_that_fails_in_the_background_ends_nothing_and_the_journal_is_ope
     found = values(path)
     assert found[0] == b"before"
     assert found[-1] == b"after"
-    assert [
-        value for value in found if re.match(rb"\d log records were dropped: .*Input/output error", value)
-    ]
+    assert [value for value in found if re.match(rb"\d log records were dropped: .*Input/output error", value)]
 
 
 def test_what_jlog_logs_in_another_thread_waits_for_no_lock(handler, path):

@@ -74,9 +74,7 @@ def test_a_journal_that_was_made_again_under_an_open_writer_is_not_written_throu
         assert writer.append(b"new") == 0
 
 
-def test_a_writer_that_could_not_be_made_exclusive_with_its_options_lets_others_in(
-    path, monkeypatch, failpoints
-):
+def test_a_writer_that_could_not_be_made_exclusive_with_its_options_lets_others_in(path, monkeypatch, failpoints):
     with jlog.Writer(path) as first:
         monkeypatch.setenv("JLOG_FAILPOINTS", "file.sync_directory=28@0")
         with pytest.raises(OSError, match="No space"):

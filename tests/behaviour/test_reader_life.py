@@ -53,9 +53,7 @@ def test_a_closed_reader_raises(reader, path, call):
         call(reader)
 
 
-@pytest.mark.parametrize(
-    "start", [iter, lambda reader: reader.values(), lambda reader: reader.follow(timeout=0)]
-)
+@pytest.mark.parametrize("start", [iter, lambda reader: reader.values(), lambda reader: reader.follow(timeout=0)])
 def test_an_iterator_of_a_closed_reader_raises(reader, start):
     records = start(reader)
     next(records)
@@ -107,9 +105,7 @@ def test_a_name_against_the_rules_is_refused(writer, path, name):
     assert jlog.Journal(path).subscribers() == {}
 
 
-@pytest.mark.parametrize(
-    "name", ["a", "a" * 200, "é" * 100, "kafka:orders", "größe 5", "-", "a.b", "5a", "Begin"]
-)
+@pytest.mark.parametrize("name", ["a", "a" * 200, "é" * 100, "kafka:orders", "größe 5", "-", "a.b", "5a", "Begin"])
 def test_a_name_within_the_rules_is_taken(writer, path, name):
     fill(writer, 3)
     with jlog.Reader(path, name) as reader:

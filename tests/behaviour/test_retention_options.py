@@ -68,9 +68,7 @@ def test_max_bytes_removes_the_oldest_until_the_content_fits(make, path):
 
 
 def test_max_bytes_counts_what_is_in_the_buffer(path):
-    with jlog.Writer(
-        path, precommit=64 << 10, segment_bytes=1 << 20, retention=jlog.Retention(max_bytes=3000)
-    ) as writer:
+    with jlog.Writer(path, precommit=64 << 10, segment_bytes=1 << 20, retention=jlog.Retention(max_bytes=3000)) as writer:
         writer.append(b"x" * 1000)
         writer.roll()
         journal = jlog.Journal(path)

@@ -391,9 +391,7 @@ def test_what_is_kept_from_one_look_to_the_next_follows_rolls_and_cleaning(path)
             at, seen = anew.subscribers()["billing"], found.subscribers["billing"]
             assert (seen.sequence, seen.lag) == (at.sequence, at.lag)
             assert seen.held_bytes == sum(
-                segment.size_bytes
-                for segment in anew.segments()
-                if segment.sealed and segment.end_sequence > at.sequence
+                segment.size_bytes for segment in anew.segments() if segment.sealed and segment.end_sequence > at.sequence
             )
 
 

@@ -23,9 +23,7 @@ def test_there_are_none_at_first(journal):
     assert (journal.subscribers(), journal.checkpoints()) == ({}, {})
 
 
-@pytest.mark.parametrize(
-    ("start", "expected"), [("begin", 0), ("end", 100), (0, 0), (42, 42), (100, 100), ("middle", 50)]
-)
+@pytest.mark.parametrize(("start", "expected"), [("begin", 0), ("end", 100), (0, 0), (42, 42), (100, 100), ("middle", 50)])
 def test_one_is_added_where_it_is_told(journal, path, start, expected):
     journal.set_checkpoint("middle", 50)
     journal.add_subscriber("billing", start=start)
@@ -133,9 +131,7 @@ def test_a_checkpoint_is_made_moved_and_removed(journal):
     assert list(journal.checkpoints()) == ["d"]
 
 
-@pytest.mark.parametrize(
-    ("position", "error"), [(101, ValueError), (-1, ValueError), (1.5, TypeError), (None, TypeError)]
-)
+@pytest.mark.parametrize(("position", "error"), [(101, ValueError), (-1, ValueError), (1.5, TypeError), (None, TypeError)])
 def test_a_place_that_cannot_be_is_refused_everywhere(journal, position, error):
     journal.add_subscriber("billing", start=7)
     for call in (
@@ -148,9 +144,7 @@ def test_a_place_that_cannot_be_is_refused_everywhere(journal, position, error):
     assert (list(journal.subscribers()), stands(journal), journal.checkpoints()) == (["billing"], (7, 93), {})
 
 
-@pytest.mark.parametrize(
-    "name", ["", "a/b", "..", ".x", "a\n", "begin", "end", "12", "2024-05-01", "x" * 201]
-)
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".x", "a\n", "begin", "end", "12", "2024-05-01", "x" * 201])
 def test_names_against_the_rules_are_refused_everywhere(journal, name):
     journal.add_subscriber("billing")
     for call in (

@@ -43,9 +43,7 @@ def arguments_of(arguments: tuple[Any, ...]) -> list[Any]:
 
 def run(*arguments: Any, stdin: bytes = b"", cwd: Path | None = None) -> Result:
     """Whatever it exits with."""
-    done = subprocess.run(
-        [*COMMAND, *arguments_of(arguments)], input=stdin, capture_output=True, timeout=HUNG_SECONDS, cwd=cwd
-    )
+    done = subprocess.run([*COMMAND, *arguments_of(arguments)], input=stdin, capture_output=True, timeout=HUNG_SECONDS, cwd=cwd)
     result = Result(done.returncode, done.stdout, done.stderr.decode())
     assert "Traceback" not in result.err, result.err
     return result

@@ -41,9 +41,7 @@ def test_each_line_has_its_rival_in_the_same_run(tmp_path: Path) -> None:
     assert result.json["settings"]["bytes"] == 1024
     for line in found.values():
         assert line["unit"] == "records/s"
-        assert (
-            len(line["jlog"]["rounds"]) == len(line["plain"]["rounds"]) == len(line["ratio"]["rounds"]) == 1
-        )
+        assert len(line["jlog"]["rounds"]) == len(line["plain"]["rounds"]) == len(line["ratio"]["rounds"]) == 1
         assert line["ratio"]["median"] == line["jlog"]["median"] / line["plain"]["median"]
         assert line["mb_per_second"] == line["jlog"]["median"] * 1024 / 1e6
     assert "3 processes" in found["processes"]["jlog"]["name"]
@@ -79,12 +77,8 @@ def test_a_build_for_tests_says_that_it_is_slower(tmp_path: Path) -> None:
     assert "fail points" in run("bench", *SHORT, "--only", "append", "--dir", tmp_path).err
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
-)
-def test_a_signal_ends_it_and_it_takes_its_files_with_it(
-    tmp_path: Path, number: signal.Signals, code: int
-) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+def test_a_signal_ends_it_and_it_takes_its_files_with_it(tmp_path: Path, number: signal.Signals, code: int) -> None:
     with start("bench", *LONG, "--dir", tmp_path) as tool:
         while not begun(tool, tmp_path):
             os.sched_yield()
@@ -104,9 +98,7 @@ def test_ctrl_c_at_a_terminal_ends_it_and_its_processes_quietly(tmp_path: Path) 
 
 
 def test_a_terminal_shows_how_far_it_is_and_then_the_table(tmp_path: Path) -> None:
-    with terminal(
-        "bench", "--records", 300_000, "--rounds", 2, "--dir", tmp_path, columns=100, lines=40
-    ) as tool:
+    with terminal("bench", "--records", 300_000, "--rounds", 2, "--dir", tmp_path, columns=100, lines=40) as tool:
         assert tool.wait() == 0
     assert b"Measuring" in tool.shown
     assert "Measuring" not in tool.text

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def commands(
-    group: click.Group, above: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def commands(group: click.Group, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     with click.Context(group) as context:
         for name in group.list_commands(context):
             command = group.get_command(context, name)
@@ -160,9 +158,7 @@ def test_a_full_disk_under_the_output_is_one_line_and_1(numbers: Path) -> None:
             assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    "command", ["dump", "info", "verify", "tail", "read", "ls", "subscriber ls", "options"]
-)
+@pytest.mark.parametrize("command", ["dump", "info", "verify", "tail", "read", "ls", "subscriber ls", "options"])
 def test_a_stdout_that_the_caller_has_closed_is_one_line_and_1(numbers: Path, command: str) -> None:
     name = ["billing"] if command == "read" else []
     line = shlex.join([*COMMAND, *command.split(), str(numbers), *name])
@@ -195,9 +191,7 @@ def test_a_relative_path_with_a_colon_is_a_path(tmp_path: Path) -> None:
     assert run("dump", "a:b", cwd=tmp_path).out == b"two\n"
 
 
-@pytest.mark.parametrize(
-    "url", ["file://elsewhere/x", "s3://bucket/x", "kafka:orders", "kafka://host:9092/x"]
-)
+@pytest.mark.parametrize("url", ["file://elsewhere/x", "s3://bucket/x", "kafka:orders", "kafka://host:9092/x"])
 def test_a_url_that_a_command_cannot_take_is_an_error_of_usage(url: str) -> None:
     for command in ["clean"] if url.startswith("s3:") else ["clean", "verify"]:
         result = run(command, url)

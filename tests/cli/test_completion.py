@@ -101,9 +101,7 @@ def test_every_shell_has_a_script_that_calls_jlogtool_back(shell: str) -> None:
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_every_shell_gets_names_that_begin_with_what_is_typed(
-    names: Path, shell: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_shell_gets_names_that_begin_with_what_is_typed(names: Path, shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_JLOGTOOL_COMPLETE", f"{shell}_complete")
     monkeypatch.setenv("COMP_WORDS", f"jlogtool subscriber rm {names} kafka:")
     monkeypatch.setenv("COMP_CWORD", "4" if shell == "zsh" else "kafka:")

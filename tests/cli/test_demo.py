@@ -104,9 +104,7 @@ def children_of(process: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["interrupted", "terminated"]
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["interrupted", "terminated"])
 def test_ended_early_it_leaves_no_process_and_no_file(tmp_path, number, code):
     temporary = tmp_path / "tmp"
     demo = subprocess.Popen(
@@ -185,9 +183,7 @@ def test_the_pieces_hold_every_line_of_the_input_once(tmp_path):
     assert len({piece.key for piece in source.pieces}) == len(source.pieces)
     shares = share_out(source.pieces, 4)
     assert all(shares)
-    assert sorted(piece.offset for share in shares for piece in share) == [
-        piece.offset for piece in source.pieces
-    ]
+    assert sorted(piece.offset for share in shares for piece in share) == [piece.offset for piece in source.pieces]
 
 
 def test_more_than_the_demo_takes_is_cut_after_a_line(tmp_path, monkeypatch):
@@ -195,10 +191,7 @@ def test_more_than_the_demo_takes_is_cut_after_a_line(tmp_path, monkeypatch):
     (tmp_path / "input").write_bytes(b"one\ntwo\nthree\n")
     source = take([str(tmp_path / "input")], str(tmp_path / "copy"))
     assert source.is_cut
-    assert (
-        b"".join(line + b"\n" for piece in source.pieces for line in lines_of(source.path, piece))
-        == b"one\ntwo\n"
-    )
+    assert b"".join(line + b"\n" for piece in source.pieces for line in lines_of(source.path, piece)) == b"one\ntwo\n"
 
 
 def test_input_without_a_line_is_refused(tmp_path):

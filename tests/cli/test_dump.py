@@ -51,9 +51,7 @@ def test_length32_comes_back_as_it_went_in(journal: Path) -> None:
 
 def test_jsonl_has_everything_of_a_record(journal: Path) -> None:
     with jlog.Writer(journal) as writer:
-        writer.append(
-            "zwölf".encode(), key=b"k", headers=[("name", b"text"), ("none", None)], timestamp_us=1_000_000
-        )
+        writer.append("zwölf".encode(), key=b"k", headers=[("name", b"text"), ("none", None)], timestamp_us=1_000_000)
     assert do("dump", journal, "--format", "jsonl").json_lines == [
         {
             "sequence": 0,

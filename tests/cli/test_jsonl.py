@@ -32,18 +32,14 @@ def append(journal: Path, *lines: bytes) -> list[jlog.Record]:
 def test_a_journal_comes_back_as_it_was_but_for_its_sequences(journal: Path, tmp_path: Path) -> None:
     with jlog.Writer(journal) as writer:
         writer.append(b"gone")
-        writer.append(
-            "zwölf\n\0".encode(), key=b"k", headers=[("name", b"text"), ("none", None), ("b", b"\xff")]
-        )
+        writer.append("zwölf\n\0".encode(), key=b"k", headers=[("name", b"text"), ("none", None), ("b", b"\xff")])
         writer.append(b"\xff\x00", key=b"\xfe", timestamp_us=-1)
         writer.append(None, key=b"")
         writer.append(b"", timestamp_us=1 << 62)
     lines = do("dump", "--json", "--from", 1, journal).out
     do("append", "--format", "jsonl", tmp_path / "copy", stdin=lines)
     copied = do("dump", "--json", tmp_path / "copy").json_lines
-    assert copied == [
-        dict(json.loads(text), sequence=number) for number, text in enumerate(lines.splitlines())
-    ]
+    assert copied == [dict(json.loads(text), sequence=number) for number, text in enumerate(lines.splitlines())]
 
 
 def test_what_a_record_has_not_is_null_and_its_time_is_now(journal: Path) -> None:
@@ -81,9 +77,7 @@ BAD = {
 
 @pytest.mark.parametrize("text", BAD)
 def test_a_line_that_is_no_record_ends_it_and_those_before_it_are_appended(journal: Path, text: str) -> None:
-    result = run(
-        "append", "--format", "jsonl", journal, stdin=line(value="good") + f"{text}\n{{}}\n".encode()
-    )
+    result = run("append", "--format", "jsonl", journal, stdin=line(value="good") + f"{text}\n{{}}\n".encode())
     assert (result.code, "line 2" in result.err, BAD[text] in result.err) == (1, True, True)
     assert [record.value for record in records(journal)] == [b"good"]
 

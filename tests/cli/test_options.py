@@ -29,9 +29,7 @@ def option(name: str) -> str:
 
 
 @EACH
-def test_create_append_and_options_set_what_they_are_given(
-    tmp_path: Path, name: str, text: str, value: Any
-) -> None:
+def test_create_append_and_options_set_what_they_are_given(tmp_path: Path, name: str, text: str, value: Any) -> None:
     do("create", tmp_path / "created", option(name), text)
     do("append", tmp_path / "appended", option(name), text, stdin=b"one\n")
     do("create", tmp_path / "changed")
@@ -82,9 +80,7 @@ def test_the_buffer_does_not_grow_beside_a_writer(numbers: Path) -> None:
     "given",
     ["--segment-bytes 1", "--segment-bytes many", "--sync maybe", "--sync-interval 0", "--precommit 7"],
 )
-def test_a_value_that_is_not_allowed_is_an_error_of_usage_and_changes_nothing(
-    numbers: Path, given: str
-) -> None:
+def test_a_value_that_is_not_allowed_is_an_error_of_usage_and_changes_nothing(numbers: Path, given: str) -> None:
     before = jlog.Journal(numbers).options
     assert run("options", numbers, *given.split()).code == 2
     assert jlog.Journal(numbers).options == before

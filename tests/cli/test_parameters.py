@@ -20,9 +20,7 @@ def test_what_is_neither_number_nor_time_is_a_name(text: str) -> None:
     assert parse_position(text) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "sequence"), [("0", 0), ("007", 7), ("18446744073709551615", (1 << 64) - 1)]
-)
+@pytest.mark.parametrize(("text", "sequence"), [("0", 0), ("007", 7), ("18446744073709551615", (1 << 64) - 1)])
 def test_digits_are_a_sequence(text: str, sequence: int) -> None:
     assert parse_position(text) == sequence
 

@@ -52,9 +52,7 @@ def test_a_table_is_not_cut_off_where_no_terminal_limits_it(numbers: Path) -> No
     assert row.split() == [name, "0", "100", "no"]
 
 
-@pytest.mark.parametrize(
-    ("start", "sequence"), [("begin", 0), ("end", 100), ("7", 7), ("half", 50), ("2000-01-01T00:00Z", 0)]
-)
+@pytest.mark.parametrize(("start", "sequence"), [("begin", 0), ("end", 100), ("7", 7), ("half", 50), ("2000-01-01T00:00Z", 0)])
 def test_a_subscriber_starts_at_any_position(numbers: Path, start: str, sequence: int) -> None:
     do("checkpoint", "set", numbers, "half", 50)
     do("subscriber", "add", numbers, "new", "--start", start)

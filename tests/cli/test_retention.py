@@ -171,9 +171,7 @@ def test_restore_brings_a_journal_back(archived: Path, archive: str, tmp_path: P
     assert sorted(os.listdir(tmp_path)) == ["archive", "back", "journal"]
 
 
-def test_without_fsspec_it_says_what_to_install(
-    journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_fsspec_it_says_what_to_install(journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "without").mkdir()
     (tmp_path / "without" / "fsspec.py").write_text("raise ImportError('it is not installed')")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'without'}:{os.environ.get('PYTHONPATH', '')}")

@@ -92,9 +92,7 @@ def test_appending_a_long_file_shows_how_far_it_is(journal: Path, tmp_path: Path
     do("rm", "--yes", journal)  # the oracle would take a minute
 
 
-def test_dumping_into_a_file_shows_how_far_it_is_and_into_a_pipe_nothing(
-    journal: Path, tmp_path: Path
-) -> None:
+def test_dumping_into_a_file_shows_how_far_it_is_and_into_a_pipe_nothing(journal: Path, tmp_path: Path) -> None:
     value = b"." * (1 << 20)
     with jlog.Writer(journal) as writer:
         for _ in range(16):

@@ -105,9 +105,7 @@ def test_rates_and_lag_move_with_a_writing_process_and_a_reader(top, quiet):
             writer.stdin.write(b"line\n" * 50)
 
         terminal.until(lambda: journal("WR") == "1", feed)
-        terminal.until(
-            lambda: journal("REC/S") not in ("-", "0") and journal("BYTES/S") not in ("-", "0B"), feed
-        )
+        terminal.until(lambda: journal("REC/S") not in ("-", "0") and journal("BYTES/S") not in ("-", "0B"), feed)
         terminal.until(lambda: column("behind", "LAG/S").startswith("+"), feed)
         with jlog.Reader(quiet, "behind") as reader:
 

@@ -31,9 +31,7 @@ Way = Callable[[Path, Path], Path]
 WAYS: tuple[Way, ...] = (copy, under_another_boot_id, repaired)
 
 
-def check_killed(
-    path: Path, acknowledged: Iterable[Unit], ways: Iterable[Way] = WAYS
-) -> list[tuple[int, bytes]]:
+def check_killed(path: Path, acknowledged: Iterable[Unit], ways: Iterable[Way] = WAYS) -> list[tuple[int, bytes]]:
     """Does check_units with the journal and with what each of the ways makes of it. Nothing acknowledged is missing, and an
     append there gets a number that no record had."""
     acknowledged = list(acknowledged)

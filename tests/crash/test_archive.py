@@ -37,9 +37,7 @@ def make(path, url, size=0):
 
 
 def clean(path, *, code=CLEAN, **environment):
-    return subprocess.run(
-        [sys.executable, "-c", code, str(path)], env={**os.environ, **environment}
-    ).returncode
+    return subprocess.run([sys.executable, "-c", code, str(path)], env={**os.environ, **environment}).returncode
 
 
 def everything(path):

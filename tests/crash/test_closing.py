@@ -58,9 +58,7 @@ def everything(path, *children):
 def test_others_append_behind_it_and_everybody_reads_it(stopped, other, path):
     records = everything(path, stopped, other)
     assert oracle.check_journal(path).closing_block.record_count > 20
-    assert [record.sequence for record, _ in zip(records_of(path), records, strict=True)] == list(
-        range(len(records))
-    )
+    assert [record.sequence for record, _ in zip(records_of(path), records, strict=True)] == list(range(len(records)))
 
 
 def records_of(path):
@@ -77,9 +75,7 @@ def test_every_way_of_reading_finds_the_same(stopped, other, path, tmp_path):
         reader.seek(0)
         assert reader.read(10_000).values() == [value for _, value in records]
         reader.seek(len(records))
-        assert [record.value for record in reader.read_backward(10_000)] == [value for _, value in records][
-            ::-1
-        ]
+        assert [record.value for record in reader.read_backward(10_000)] == [value for _, value in records][::-1]
         reader.seek(0)
         assert list(reader.values()) == [value for _, value in records]
     journal = jlog.Journal(path)
@@ -120,9 +116,7 @@ def test_who_fills_the_next_block_waits_for_it(stopped, other, path, raised_by):
     assert everything(path, stopped, other)[: len(before)] == before
 
 
-@pytest.mark.parametrize(
-    "call", [("append", "x", 100, 100), ("flush", "x"), ("sync", "x"), ("roll", "x"), ("close", "x")]
-)
+@pytest.mark.parametrize("call", [("append", "x", 100, 100), ("flush", "x"), ("sync", "x"), ("roll", "x"), ("close", "x")])
 def test_once_its_writer_is_dead_it_is_written_by_who_needs_it(stopped, spawn, path, call):
     other = spawn()
     other.call("open_writer", "x", str(path), {})
@@ -240,9 +234,7 @@ def test_a_word_of_its_slot_that_is_damaged_leads_to_no_other_record(stopped, ot
     assert read_all(damaged) == records[:first]
     jlog.Journal(damaged).verify()
     with jlog.Reader(damaged, start="end") as reader:
-        assert [record.value for record in reader.read_backward(5)] == [
-            value for _, value in records[:first][:-6:-1]
-        ]
+        assert [record.value for record in reader.read_backward(5)] == [value for _, value in records[:first][:-6:-1]]
     with jlog.Writer(damaged) as writer:
         assert writer.append(b"after") > records[-1][0]
 

@@ -27,9 +27,7 @@ def build(path):
         for _ in range(4):
             writer.append(values_of("w", unit, size=60)[0])
             unit += 1
-        writer.extend(
-            [values_of("w", unit, 2, size=40)[part] for part in (0, 1)], state={b"turn": b"%d" % turn}
-        )
+        writer.extend([values_of("w", unit, 2, size=40)[part] for part in (0, 1)], state={b"turn": b"%d" % turn})
         unit += 1
         writer.append(b"", key=b"key", headers=[("name", b"value"), ("null", None)], timestamp_us=1 << 50)
         if turn < 2:
@@ -58,9 +56,7 @@ def journals(tmp_path_factory):
 
 def files_of(journal):
     return sorted(
-        os.path.relpath(os.path.join(folder, name), journal)
-        for folder, _, names in os.walk(journal)
-        for name in names
+        os.path.relpath(os.path.join(folder, name), journal) for folder, _, names in os.walk(journal) for name in names
     )
 
 
@@ -132,9 +128,7 @@ def flips_of(path, seed):
     if path.name == "precommit":
         # The page's fields, and the open block's body as far as it is used.
         body_at = open_body_at(path.parent)
-        offsets = [chance.randrange(640) for _ in range(FLIPS)] + [
-            body_at + chance.randrange(240) for _ in range(FLIPS)
-        ]
+        offsets = [chance.randrange(640) for _ in range(FLIPS)] + [body_at + chance.randrange(240) for _ in range(FLIPS)]
     elif path.suffix == ".seg":
         size = min(size, len(path.read_bytes().rstrip(b"\0")))
         offsets = [chance.randrange(size) for _ in range(FLIPS)]
@@ -168,10 +162,7 @@ def test_a_truncated_file_is_never_returned_as_data(journals, spawn, tmp_path, w
     def cut(file, length):
         os.truncate(file, length)
 
-    places = [
-        (f"{name} cut to {length}", lambda file, length=length: cut(file, length))
-        for length in sorted(lengths)
-    ]
+    places = [(f"{name} cut to {length}", lambda file, length=length: cut(file, length)) for length in sorted(lengths)]
     damaged_in_turn(journal, tmp_path, spawn, name, places, which)
 
 
@@ -195,9 +186,7 @@ def test_a_missing_file_is_never_an_empty_journal(journals, spawn, tmp_path, nam
 
 @pytest.mark.usefixtures("failpoints")
 @pytest.mark.parametrize("read", [1, 3, 9, 15, 20, 30])
-def test_what_the_disk_cannot_read_is_damage_in_its_place_and_the_rest_is_checked(
-    journals, spawn, tmp_path, read
-):
+def test_what_the_disk_cannot_read_is_damage_in_its_place_and_the_rest_is_checked(journals, spawn, tmp_path, read):
     """One of the reads fails, whichever that is."""
     path = copy(journals["closed"], tmp_path / "j")
     found = spawn(f"file.read=5@{read}").call("verify", str(path))

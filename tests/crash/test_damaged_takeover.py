@@ -53,9 +53,7 @@ def values_of_victim(count):
     return [values_of("victim", unit)[0] for unit in range(count)]
 
 
-def test_an_open_block_that_is_no_sequence_of_records_is_damage_for_each_writer_until_all_have_closed(
-    others, path, raised_by
-):
+def test_an_open_block_that_is_no_sequence_of_records_is_damage_for_each_writer_until_all_have_closed(others, path, raised_by):
     """And no failed sync, which it is not."""
     byte, bit = LENGTH
     flip(path / "precommit", open_body_at(path) + byte, bit)

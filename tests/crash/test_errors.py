@@ -59,9 +59,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("failpoint", "call"), CASES.values(), ids=CASES)
-def test_nothing_of_a_failed_append_is_readable_and_appending_goes_on(
-    child, tmp_path, raised_by, failpoint, call
-):
+def test_nothing_of_a_failed_append_is_readable_and_appending_goes_on(child, tmp_path, raised_by, failpoint, call):
     path = tmp_path / "j"
     child.call("arm", failpoint)
     error = raises_if_visited(child, *call)
@@ -143,9 +141,7 @@ def test_a_close_that_cannot_write_loses_nothing(child, tmp_path, raised_by):
     assert not jlog.Journal(tmp_path / "j").holes()
 
 
-@pytest.mark.parametrize(
-    "name", ["file.read", "file.open", "file.sync", "file.sync_directory", "file.write", "file.allocate"]
-)
+@pytest.mark.parametrize("name", ["file.read", "file.open", "file.sync", "file.sync_directory", "file.write", "file.allocate"])
 @pytest.mark.parametrize("visit", [1, 2, 3])
 def test_an_open_that_failed_leaves_the_journal_as_it_was(child, spawn, tmp_path, raised_by, name, visit):
     path, opener = tmp_path / "j", spawn()

@@ -187,9 +187,7 @@ def test_a_writer_killed_while_it_stores_state_holds_nobody_up(victim, spawn, tm
     check_units(path, victim.acknowledged + other.acknowledged)
 
 
-@pytest.mark.parametrize(
-    "point", ["append.encoded", "close.written", "switch.filled", "direct.written", "roll.renamed"]
-)
+@pytest.mark.parametrize("point", ["append.encoded", "close.written", "switch.filled", "direct.written", "roll.renamed"])
 def test_whoever_takes_the_dead_ones_slot_makes_good_what_it_left(victim, spawn, tmp_path, point):
     """Nobody waits for the lock: a third process opens, and gets the slot that the lock word names."""
     path, idle, third = tmp_path / "j", spawn(), spawn()
@@ -241,9 +239,7 @@ def test_a_roll_killed_between_its_steps_leaves_nothing_behind(spawn, tmp_path, 
     assert segments == {int(file.stem) for file in path.glob("*.seg")}
 
 
-@pytest.mark.parametrize(
-    "point", ["file.allocate", "file.write", "file.sync", "file.read", "file.sync_directory"]
-)
+@pytest.mark.parametrize("point", ["file.allocate", "file.write", "file.sync", "file.read", "file.sync_directory"])
 @pytest.mark.parametrize("visit", [1, 2, 3, 4])
 def test_a_creation_killed_half_way_is_made_again(spawn, tmp_path, point, visit):
     path, victim = tmp_path / "j", spawn(f"{point}=kill@{visit}")
@@ -254,9 +250,7 @@ def test_a_creation_killed_half_way_is_made_again(spawn, tmp_path, point, visit)
     check_units(path, victim.acknowledged)
 
 
-@pytest.mark.parametrize(
-    "point", ["close.before_write", "close.written", "switch.filled", "file.write", "file.write_block"]
-)
+@pytest.mark.parametrize("point", ["close.before_write", "close.written", "switch.filled", "file.write", "file.write_block"])
 @pytest.mark.parametrize("visit", [1, 2])
 def test_a_close_killed_half_way_loses_nothing(victim, tmp_path, point, visit):
     path = tmp_path / "j"
@@ -307,9 +301,7 @@ def test_a_cleaning_killed_before_it_unlinks_has_removed_nothing_or_says_so(vict
     assert jlog.Journal(path).first_sequence > 0
 
 
-def test_the_others_next_append_works_once_the_kernel_has_taken_a_killed_lock_holder_down(
-    victim, spawn, tmp_path
-):
+def test_the_others_next_append_works_once_the_kernel_has_taken_a_killed_lock_holder_down(victim, spawn, tmp_path):
     path, others = tmp_path / "j", [spawn() for _ in range(3)]
     for i, other in enumerate(others):
         other.call("open_writer", f"o{i}", str(path), {})

@@ -75,9 +75,7 @@ def test_nobody_is_left_after_each_kill_and_the_next_one_recovers(spawn, tmp_pat
 def test_a_killed_subscriber_goes_on_at_its_last_commit_while_writers_are_killed_too(spawn, tmp_path):
     """Each delivered record comes again at most since the commit, and none is left out."""
     path, chance = tmp_path / "j", random.Random(SEED)
-    jlog.Journal.create(
-        path, precommit=4 << 10, segment_bytes=16 << 10, retention=jlog.Retention(delete_read=False)
-    )
+    jlog.Journal.create(path, precommit=4 << 10, segment_bytes=16 << 10, retention=jlog.Retention(delete_read=False))
     writer, seen, committed = start(spawn, path, 0), [], 0
     for number in range(1, 8):
         reader = spawn()

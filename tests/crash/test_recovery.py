@@ -44,18 +44,13 @@ def blocks_of(path, segment):
     """(offset, end, first sequence, records) of each block of a segment file."""
     journal = jlog.Journal(path)
     file = SegmentFile(str(path), int(segment.stem), bytes.fromhex(journal.uuid))
-    return [
-        (b.offset, b.offset + 72 + b.stored_bytes, b.first_sequence, b.records)
-        for b in file.blocks(with_body=True)
-    ]
+    return [(b.offset, b.offset + 72 + b.stored_bytes, b.first_sequence, b.records) for b in file.blocks(with_body=True)]
 
 
 # --- What is there afterwards ------------------------------------------------------------------------------------
 
 
-def test_after_a_power_loss_all_that_was_written_is_there_and_numbering_goes_on_behind_a_stated_hole(
-    killed, tmp_path
-):
+def test_after_a_power_loss_all_that_was_written_is_there_and_numbering_goes_on_behind_a_stated_hole(killed, tmp_path):
     path = tmp_path / "j"
     before = check_units(path, killed.acknowledged)
     end = len(before)
@@ -177,12 +172,8 @@ def test_what_was_appended_behind_a_write_out_that_was_killed_is_there(spawn, tm
     assert not quarantined(path)
 
 
-@pytest.mark.parametrize(
-    ("point", "visit"), [("recovery.cut", 1), *((call, n) for call in CALLS for n in (1, 2))]
-)
-def test_a_longer_body_is_put_in_the_place_of_its_block_however_often_that_is_killed(
-    spawn, tmp_path, point, visit
-):
+@pytest.mark.parametrize(("point", "visit"), [("recovery.cut", 1), *((call, n) for call in CALLS for n in (1, 2))])
+def test_a_longer_body_is_put_in_the_place_of_its_block_however_often_that_is_killed(spawn, tmp_path, point, visit):
     path = tmp_path / "j"
     units = killed_behind_a_write_out(spawn, path)
     another_boot(path)
@@ -196,9 +187,7 @@ def test_a_longer_body_is_put_in_the_place_of_its_block_however_often_that_is_ki
     assert len(check_units(path, units)) == 9
 
 
-def test_a_closing_block_and_the_open_one_are_there_also_where_a_write_out_of_the_first_was_killed(
-    spawn, tmp_path
-):
+def test_a_closing_block_and_the_open_one_are_there_also_where_a_write_out_of_the_first_was_killed(spawn, tmp_path):
     path = tmp_path / "j"
     units = killed_behind_a_write_out(spawn, path, again="close.before_write")
     before = check_units(path, units)
@@ -312,11 +301,7 @@ def test_a_tail_that_was_never_synced_is_cut_to_whole_blocks_and_the_rest_is_kep
     synced, tail = blocks[1], blocks[2:]
     assert len(tail) == 8
     everything = read_all(template)
-    cuts = {
-        cut
-        for begin, end, *_ in tail
-        for cut in (begin, begin + 1, begin + 71, begin + 72, (begin + end) // 2, end - 1)
-    }
+    cuts = {cut for begin, end, *_ in tail for cut in (begin, begin + 1, begin + 71, begin + 72, (begin + end) // 2, end - 1)}
     for cut in sorted(cuts | {tail[-1][1]}):
         path = copy(template, tmp_path / "j")
         another_boot(path)
@@ -336,9 +321,7 @@ def test_a_tail_that_was_never_synced_is_cut_to_whole_blocks_and_the_rest_is_kep
     assert synced_end == 5
 
 
-def test_a_torn_block_in_the_middle_ends_the_journal_there_and_what_follows_goes_to_quarantine(
-    spawn, tmp_path
-):
+def test_a_torn_block_in_the_middle_ends_the_journal_there_and_what_follows_goes_to_quarantine(spawn, tmp_path):
     template, child = tmp_path / "template", spawn()
     child.call("open_writer", "w", str(template), {"precommit": 4 << 10, "segment_bytes": 64 << 10})
     child.call("append", "w", 5, 100)
@@ -429,9 +412,7 @@ def test_damage_before_the_mark_is_reported_and_never_cut(spawn, tmp_path, place
 
 
 @pytest.mark.damage
-def test_where_a_damaged_header_before_the_mark_hides_the_state_nobody_writes_and_nothing_is_cut(
-    spawn, tmp_path
-):
+def test_where_a_damaged_header_before_the_mark_hides_the_state_nobody_writes_and_nothing_is_cut(spawn, tmp_path):
     path, child = tmp_path / "j", spawn()
     child.call("open_writer", "w", str(path), {"precommit": 4 << 10})
     for _ in range(4):
@@ -485,9 +466,7 @@ def test_damage_behind_the_mark_that_a_later_block_vouches_for_is_never_cut(spaw
 # --- The small files ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "how", ["zeroed", "zeroed page", "deleted", "empty", "cut off", "of another journal"]
-)
+@pytest.mark.parametrize("how", ["zeroed", "zeroed page", "deleted", "empty", "cut off", "of another journal"])
 def test_without_its_precommit_a_journal_has_all_that_was_flushed(killed, spawn, tmp_path, how):
     path = tmp_path / "j"
     flushed = len(check_units(path, killed.acknowledged)) - 4

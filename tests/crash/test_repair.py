@@ -79,9 +79,7 @@ def test_a_damaged_block_becomes_a_hole_and_all_others_keep_their_sequences(path
     flip(segment(path, 8), block.offset + (40 if part == "header" else 100), 3)
     first, after = block.first_sequence, block.first_sequence + block.records
     report = repaired(path, lost=[(first, after)])
-    assert [(damage.path, damage.offset) for damage in report.damage] == [
-        (str(segment(path, 8)), block.offset)
-    ]
+    assert [(damage.path, damage.offset) for damage in report.damage] == [(str(segment(path, 8)), block.offset)]
     assert report.skipped == [(first, after)]
     assert dict(read_all(path)) == {s: value for s, value in before.items() if not first <= s < after}
     assert report.records == len(jlog.Journal(path)) == RECORDS - block.records
@@ -266,9 +264,7 @@ def test_what_the_buffer_holds_survives_the_repair_of_what_stands_before_it(kill
     report = jlog.Journal(killed).repair()
     assert report.ok
     assert report.lost == ([(first, first + last.records)] if last.records else [])
-    assert read_all(killed) == [
-        (sequence, value) for sequence, value in before if not first <= sequence < first + last.records
-    ]
+    assert read_all(killed) == [(sequence, value) for sequence, value in before if not first <= sequence < first + last.records]
     with jlog.Writer(killed) as writer:
         assert writer.append(b"") == before[-1][0] + 1
 
@@ -354,9 +350,7 @@ def test_without_bounds_writing_goes_on_behind_all_that_is_known_and_under_a_new
     assert oracle.check_journal(path).segments[-1].epoch == epochs[-1][0]
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda file: flip(file, 60, 1), os.unlink, zero], ids=["flip", "missing", "zeros"]
-)
+@pytest.mark.parametrize("damage", [lambda file: flip(file, 60, 1), os.unlink, zero], ids=["flip", "missing", "zeros"])
 def test_journal_meta_is_made_anew_from_the_other_files_and_nothing_is_removed_then(path, damage):
     uuid = jlog.Journal(path).uuid
     damage(path / "journal.meta")

@@ -32,9 +32,7 @@ def layout_of(page):
 
 
 def files_of(path):
-    return sorted(
-        str(file.relative_to(path)) for file in path.rglob("*") if file.is_file() and file.name != "lock"
-    )
+    return sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file() and file.name != "lock")
 
 
 @st.composite

@@ -124,9 +124,7 @@ def test_writes_that_are_short_are_gone_on_with(ruin, in_memory, monkeypatch):
     write, share = os.pwrite, os.copy_file_range
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", lambda fd, content, at: write(fd, bytes(content)[:7], at))
-        patched.setattr(
-            os, "copy_file_range", lambda source, target, size, *at: share(source, target, min(size, 11), *at)
-        )
+        patched.setattr(os, "copy_file_range", lambda source, target, size, *at: share(source, target, min(size, 11), *at))
         assert jlog.Journal.repair_at(path).ok
     check_goes_on(whole, path, check(whole, path, survivors))
     oracle.check_journal(path)

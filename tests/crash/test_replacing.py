@@ -28,9 +28,7 @@ VISITS = {"switch.filled": 200, "switch.turned": 200}  # each block switches; th
 def victim(request, spawn, tmp_path):
     """A writer in a journal whose open segment has no record."""
     child = spawn()
-    child.call(
-        "open_writer", "victim", str(tmp_path / "j"), {"precommit": 4 << 10, "segment_bytes": 64 << 10}
-    )
+    child.call("open_writer", "victim", str(tmp_path / "j"), {"precommit": 4 << 10, "segment_bytes": 64 << 10})
     if request.param:
         child.call("append", "victim", 3)
         child.call("roll", "victim")
@@ -56,9 +54,7 @@ def check_state(path, **children):
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_writer_killed_with_another_one_alive_loses_nothing_and_holds_nobody_up(
-    victim, spawn, tmp_path, point
-):
+def test_a_writer_killed_with_another_one_alive_loses_nothing_and_holds_nobody_up(victim, spawn, tmp_path, point):
     path, other, reader = tmp_path / "j", spawn(), spawn()
     other.call("open_writer", "other", str(path), {})
     reader.start("follow", str(path), END.decode())
@@ -77,9 +73,7 @@ def test_a_writer_killed_with_another_one_alive_loses_nothing_and_holds_nobody_u
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_writer_killed_alone_loses_nothing_and_the_next_goes_on_where_it_stopped(
-    victim, spawn, tmp_path, point
-):
+def test_a_writer_killed_alone_loses_nothing_and_the_next_goes_on_where_it_stopped(victim, spawn, tmp_path, point):
     path, successor = tmp_path / "j", spawn()
     is_killed_at(victim, "victim", point)
     check_state(path, victim=victim)  # by readers, with nobody there
@@ -113,9 +107,7 @@ def test_who_makes_it_good_is_killed_too(victim, spawn, tmp_path, point, second)
     check_units(path, victim.acknowledged + third.acknowledged)
 
 
-def test_a_process_that_cannot_tell_which_file_has_the_name_leaves_that_to_the_next(
-    victim, spawn, tmp_path, raised_by
-):
+def test_a_process_that_cannot_tell_which_file_has_the_name_leaves_that_to_the_next(victim, spawn, tmp_path, raised_by):
     path, taker, third = tmp_path / "j", spawn(), spawn()
     for child, name in ((taker, "taker"), (third, "third")):
         child.call("open_writer", name, str(path), {})
@@ -130,9 +122,7 @@ def test_a_process_that_cannot_tell_which_file_has_the_name_leaves_that_to_the_n
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("kept", ["old", "new"])
-def test_after_a_power_loss_either_of_the_two_files_holds_what_was_synced(
-    victim, spawn, tmp_path, point, kept
-):
+def test_after_a_power_loss_either_of_the_two_files_holds_what_was_synced(victim, spawn, tmp_path, point, kept):
     """The name may be that of the old file or of the new one, and the control page is gone."""
     path = tmp_path / "j"
     victim.call("store", "victim", 40)

@@ -66,9 +66,7 @@ def test_a_taker_over_that_is_killed_is_taken_over_from(victim, spawn, tmp_path,
 
 
 @pytest.mark.parametrize(("first", "second"), [(first, "repair.derived") for first in FIRST] + SOME_TAKEOVERS)
-def test_an_opener_killed_while_it_makes_good_a_dead_one_is_followed_by_the_next(
-    victim, spawn, tmp_path, first, second
-):
+def test_an_opener_killed_while_it_makes_good_a_dead_one_is_followed_by_the_next(victim, spawn, tmp_path, first, second):
     """Nobody is left: each opens alone."""
     path, opener, third = tmp_path / "j", spawn(), spawn()
     is_killed_at(victim, "victim", first)
@@ -125,9 +123,7 @@ FAILING = {
 
 
 @pytest.mark.parametrize(("first", "point", "error"), FAILING.values(), ids=FAILING)
-def test_what_keeps_one_process_from_taking_over_keeps_no_other(
-    victim, spawn, tmp_path, raised_by, first, point, error
-):
+def test_what_keeps_one_process_from_taking_over_keeps_no_other(victim, spawn, tmp_path, raised_by, first, point, error):
     path, taker, third = tmp_path / "j", spawn(), spawn()
     for child, name in ((taker, "taker"), (third, "third")):
         child.call("open_writer", name, str(path), {})
@@ -145,9 +141,7 @@ def test_what_keeps_one_process_from_taking_over_keeps_no_other(
 
 
 @pytest.mark.parametrize(("first", "point", "error"), FAILING.values(), ids=FAILING)
-def test_whoever_takes_over_goes_on_once_what_it_lacked_is_there(
-    victim, spawn, tmp_path, raised_by, first, point, error
-):
+def test_whoever_takes_over_goes_on_once_what_it_lacked_is_there(victim, spawn, tmp_path, raised_by, first, point, error):
     """Nobody else appends meanwhile."""
     path, taker = tmp_path / "j", spawn()
     taker.call("open_writer", "taker", str(path), {})
@@ -159,9 +153,7 @@ def test_whoever_takes_over_goes_on_once_what_it_lacked_is_there(
     check_units(path, victim.acknowledged + taker.acknowledged)
 
 
-def test_a_newcomer_that_cannot_complete_the_takeover_of_its_slot_holds_nobody_up(
-    victim, spawn, tmp_path, raised_by
-):
+def test_a_newcomer_that_cannot_complete_the_takeover_of_its_slot_holds_nobody_up(victim, spawn, tmp_path, raised_by):
     path, idle, newcomer = tmp_path / "j", spawn(), spawn()
     idle.call("open_writer", "idle", str(path), {})
     is_killed_at(victim, "victim", "roll.renamed")
@@ -184,13 +176,9 @@ def check_sealed_bytes(path):
     assert counted == sealed_bytes(str(path), read_meta(path).uuid, newest)
 
 
-@pytest.mark.parametrize(
-    "call", [("roll", "victim"), ("append", "victim", 1, 6000)], ids=["roll", "own file"]
-)
+@pytest.mark.parametrize("call", [("roll", "victim"), ("append", "victim", 1, 6000)], ids=["roll", "own file"])
 @pytest.mark.parametrize("point", ["roll.renamed", "switch.before", "switch.turned"])
-def test_a_segment_that_a_killed_writer_rolled_away_from_is_counted_once(
-    victim, spawn, tmp_path, point, call
-):
+def test_a_segment_that_a_killed_writer_rolled_away_from_is_counted_once(victim, spawn, tmp_path, point, call):
     """Towards limit_bytes."""
     path, taker = tmp_path / "j", spawn()
     taker.call("open_writer", "taker", str(path), {})

@@ -29,9 +29,7 @@ class Block:
 
 def blocks(page: Path) -> list[Block]:
     text = page.read_text()
-    return [
-        Block(found[1], found[2], text.count("\n", 0, found.start()) + 1) for found in BLOCK.finditer(text)
-    ]
+    return [Block(found[1], found[2], text.count("\n", 0, found.start()) + 1) for found in BLOCK.finditer(text)]
 
 
 def commands(text: str) -> list[tuple[str, str]]:

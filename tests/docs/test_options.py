@@ -22,9 +22,7 @@ def documented(title):
 def of_writer():
     """Its keywords: a compiled class tells them in its stub."""
     stub = ast.parse((ROOT / "jlog" / "_core" / "write" / "writer.pyi").read_text())
-    (found,) = [
-        node for node in ast.walk(stub) if isinstance(node, ast.FunctionDef) and node.name == "__init__"
-    ]
+    (found,) = [node for node in ast.walk(stub) if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
     return {argument.arg for argument in found.args.kwonlyargs}
 
 

@@ -25,9 +25,7 @@ def test_the_tutorial_leaves_nothing_but_its_own_files(tmp_path: Path) -> None:
     shown = [block.text for block in blocks(DOCS / "tutorial.md") if block.language == "console"]
     typed = [command for text in shown for command, _ in commands(text)]
     assert "jlogtool rm --yes orders" in typed
-    assert not [command for command in typed if re.search(r"(?<![\w.])/", command)], (
-        "it stays in its directory"
-    )
+    assert not [command for command in typed if re.search(r"(?<![\w.])/", command)], "it stays in its directory"
 
 
 def test_the_readme_s_program_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,9 +56,7 @@ class Actor:
         texts = [value.decode() for value in values]
         shim.note("appending", writer=self.name, unit=unit, values=texts)
         first = call(self.writer)
-        shim.note(
-            "appended", writer=self.name, unit=unit, sequence=first, values=texts, durable=self.syncs_each
-        )
+        shim.note("appended", writer=self.name, unit=unit, sequence=first, values=texts, durable=self.syncs_each)
 
     def store(self, size: int) -> None:
         """State alone: a block without a record."""
@@ -94,9 +92,7 @@ class Actor:
 
         def adopt(writer: jlog.Writer) -> int:
             first = writer.adopt(file.path, file.pieces, state)
-            return (
-                writer.extend(values, state=state) if first is None else first
-            )  # others were too quick for it
+            return writer.extend(values, state=state) if first is None else first  # others were too quick for it
 
         self._put(unit, values, adopt)
         os.unlink(file.path)

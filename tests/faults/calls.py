@@ -244,13 +244,9 @@ def main() -> int:
     parser.add_argument("--kind", default="", choices=["", *ERRORS], help="only system calls of this kind")
     parser.add_argument("--error", help="only this errno, or SHORT")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--fault", nargs="+", help="only this one, as a failure names it: KIND AT ERRNO [for ever]"
-    )
+    parser.add_argument("--fault", nargs="+", help="only this one, as a failure names it: KIND AT ERRNO [for ever]")
     parser.add_argument("--folder", type=Path, help="where the journals lie, for the file system there")
-    parser.add_argument(
-        "--full-disk", action="store_true", help="there is no space at --folder, a small file system"
-    )
+    parser.add_argument("--full-disk", action="store_true", help="there is no space at --folder, a small file system")
     arguments = parser.parse_args()
     if not shim.loaded():
         command = [sys.executable, "-m", "faults.calls", *sys.argv[1:]]

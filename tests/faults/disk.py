@@ -53,9 +53,7 @@ class File:
     path: str = ""  # of a directory
     synced: bytes = b""
     changes: list[Change] = field(default_factory=list)
-    views: list[tuple[int, bytes]] = field(
-        default_factory=list
-    )  # what it held when mapped, since its last sync
+    views: list[tuple[int, bytes]] = field(default_factory=list)  # what it held when mapped, since its last sync
     names: dict[str, File] = field(default_factory=dict)  # of a directory, synced
 
 
@@ -154,9 +152,7 @@ class Disk:
 
     def _sync_names(self, directories: set[str], began: int) -> None:
         """What a rename took out of a directory is in the other one then."""
-        moved = {
-            entry.number for entry in self.entries if entry.directory in directories and entry.number < began
-        }
+        moved = {entry.number for entry in self.entries if entry.directory in directories and entry.number < began}
         upto: dict[str, int] = defaultdict(int)
         for entry in self.entries:
             if entry.number in moved:
@@ -194,9 +190,7 @@ class Disk:
     def state(self, choice: str) -> Image:
         """What a power loss leaves. `choice` is one of PLAIN, or a seed."""
         if choice in PLAIN:
-            chooser = Chooser(
-                None, content=choice in ("everything", "content"), names=choice in ("everything", "names")
-            )
+            chooser = Chooser(None, content=choice in ("everything", "content"), names=choice in ("everything", "names"))
         else:
             chooser = Chooser(random.Random(choice))
         return chooser.image(self)
@@ -236,11 +230,7 @@ class Chooser:
             upto[directory] = self._dice.choice([0, numbers[-1], self._dice.choice(numbers)])
         for entry in entries:  # out of one directory only with the name in the other
             for other in entries:
-                if (
-                    other.number == entry.number
-                    and entry.file is None
-                    and entry.number <= upto[entry.directory]
-                ):
+                if other.number == entry.number and entry.file is None and entry.number <= upto[entry.directory]:
                     upto[other.directory] = max(upto[other.directory], other.number)
         return [entry for entry in entries if entry.number <= upto[entry.directory]]
 

@@ -42,9 +42,7 @@ class Promises:
     published: set[int] = field(default_factory=set)  # given out, and known to be
     published_end: int = 0  # no number before it is given out again
     acknowledged: list[Unit] = field(default_factory=list)
-    positions: dict[str, Position] = field(
-        default_factory=lambda: {"subscribers": Position(), "checkpoints": Position()}
-    )
+    positions: dict[str, Position] = field(default_factory=lambda: {"subscribers": Position(), "checkpoints": Position()})
 
     def learn(self, kind: str, told: dict[str, Any]) -> None:
         """The values that a note tells of, whenever it came."""
@@ -61,9 +59,7 @@ class Promises:
         elif kind == "appended":
             end = told["sequence"] + len(told["values"])
             self._publish(range(told["sequence"], end))
-            self.acknowledged.append(
-                Unit(told["writer"], told["unit"], len(told["values"]), told["sequence"])
-            )
+            self.acknowledged.append(Unit(told["writer"], told["unit"], len(told["values"]), told["sequence"]))
             if told["durable"]:
                 self.durable_end = max(self.durable_end, end)
         elif kind == "handed":
@@ -116,21 +112,11 @@ class Promises:
         check_numbers(records, first, journal.holes())
         found = check_whole(records, cut=first > 0)
         for sequence, value in records:
-            assert self.values.get(sequence, value) == value, (
-                f"{sequence} is {value!r} and was {self.values[sequence]!r}"
-            )
-        wanted = [
-            unit
-            for unit in self.acknowledged
-            if all_published or unit.sequence + unit.parts <= self.durable_end
-        ]
+            assert self.values.get(sequence, value) == value, f"{sequence} is {value!r} and was {self.values[sequence]!r}"
+        wanted = [unit for unit in self.acknowledged if all_published or unit.sequence + unit.parts <= self.durable_end]
         check_acknowledged(found, wanted, 0, first)
         numbers = {sequence for sequence, _ in records}
-        missing = sorted(
-            number
-            for number in self.published
-            if first <= number < self.durable_end and number not in numbers
-        )
+        missing = sorted(number for number in self.published if first <= number < self.durable_end and number not in numbers)
         assert not missing, f"{missing} were durable, up to {self.durable_end}"
         self._check_state(journal.state(), first, dict(records))
         report = journal.verify()
@@ -156,12 +142,8 @@ class Promises:
             assert found or not wanted.durable, f"{table}: none is there"
             for name, position in found.items():
                 assert not position.damaged, f"{table}/{name} is damaged"
-                assert position.sequence in wanted.possible | {0}, (
-                    f"{table}/{name} is {position}, not {wanted}"
-                )
-                assert not wanted.durable or position.sequence in wanted.possible, (
-                    f"{table}/{name} is {position}, not {wanted}"
-                )
+                assert position.sequence in wanted.possible | {0}, f"{table}/{name} is {position}, not {wanted}"
+                assert not wanted.durable or position.sequence in wanted.possible, f"{table}/{name} is {position}, not {wanted}"
         if SUBSCRIBER in journal.subscribers():
             with jlog.Reader(path, SUBSCRIBER, create=False) as reader:
                 position = reader.position

@@ -226,9 +226,7 @@ def look(world: World) -> None:
 def backup(world: World) -> Look:
     target = world.root / "copy"
     if not world.error:
-        shutil.rmtree(
-            target, ignore_errors=True
-        )  # where it could not even tidy up, it says that this is to be done
+        shutil.rmtree(target, ignore_errors=True)  # where it could not even tidy up, it says that this is to be done
     jlog.Journal(world.path).backup(target)
 
     def look() -> None:

@@ -43,11 +43,7 @@ def read_log(log: str | os.PathLike[str], below: str | os.PathLike[str]) -> list
         kind, process, inode, x, y, size = content[at:line].decode().split()
         data = content[line + 1 : line + 1 + int(size)]
         at = line + 1 + int(size)
-        names = (
-            [name.decode().removesuffix(" (deleted)") for name in data.split(b"\0")]
-            if kind in "CMURLS"
-            else []
-        )
+        names = [name.decode().removesuffix(" (deleted)") for name in data.split(b"\0")] if kind in "CMURLS" else []
         names = [name[len(root) + 1 :] for name in names]
         events.append(Event(kind, int(process), int(inode), int(x), int(y), data, *names))
     return events

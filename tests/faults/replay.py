@@ -88,9 +88,7 @@ class Reopening:
         else:
             assert not self.promises.made, "the journal is gone"
         if not self.alive:
-            self.promises.settle(
-                alone or [], jlog.Journal(self.path).first_sequence if alone is not None else 0
-            )
+            self.promises.settle(alone or [], jlog.Journal(self.path).first_sequence if alone is not None else 0)
         settled = copy.deepcopy(self.promises)
         with jlog.Writer(self.path, **({} if alone is not None else scenario.OPTIONS)) as writer:
             shim.note("made")
@@ -202,9 +200,7 @@ class Replay:
         finally:
             shim.log_to(None)
 
-    def _second(
-        self, image: Image, promises: Promises, inodes: dict[str, int], log: Path, wanted: str, where: str
-    ) -> None:
+    def _second(self, image: Image, promises: Promises, inodes: dict[str, int], log: Path, wanted: str, where: str) -> None:
         events = read_log(log, self.folder / "root")
         dice = random.Random(where)
         moment, _, choice = wanted.partition(":")
@@ -250,22 +246,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the run that is recorded")
     parser.add_argument("--seeds", type=int, default=1, help="so many runs, from --seed on")
     parser.add_argument("--steps", type=int, default=60, help="of each run")
-    parser.add_argument(
-        "--boot", choices=BOOTS, default="changed", help="the boot id after the loss: another, or unreadable"
-    )
+    parser.add_argument("--boot", choices=BOOTS, default="changed", help="the boot id after the loss: another, or unreadable")
     parser.add_argument("--states", type=int, default=150, help="tried of each run")
     parser.add_argument("--full", action="store_true", help="every moment of the run, 11 states at each")
-    parser.add_argument(
-        "--folder", type=Path, help="where the logs stay; a run that is there is not recorded again"
-    )
+    parser.add_argument("--folder", type=Path, help="where the logs stay; a run that is there is not recorded again")
     parser.add_argument("--state", help="only this one: MOMENT:CHOICE, as a failure names it")
     parser.add_argument("--events", action="store_true", help="lists the events before that state")
     arguments = parser.parse_args()
     if not shim.loaded() or (arguments.boot == "absent") != ("JLOG_SHIM_NO_BOOT_ID" in os.environ):
         more = {"JLOG_SHIM_NO_BOOT_ID": "1"} if arguments.boot == "absent" else {}
-        os.execve(
-            sys.executable, [sys.executable, "-m", "faults.replay", *sys.argv[1:]], shim.environment(**more)
-        )
+        os.execve(sys.executable, [sys.executable, "-m", "faults.replay", *sys.argv[1:]], shim.environment(**more))
     shim.dry_sync(True)
     with tempfile.TemporaryDirectory(prefix="jlog-replay-", dir=fast_disk()) as temporary:
         return replay_all(arguments, Path(temporary))

@@ -46,9 +46,7 @@ class Stage:
         self.number += 1
         command = [sys.executable, "-m", "faults.actor", f"w{self.number}", str(self.root / "j")]
         environment = shim.environment(**self.environment)
-        actor = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, bufsize=0
-        )
+        actor = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, bufsize=0)
         self.actors.append(actor)
         self.tell(actor, "open", options)
         return actor

@@ -37,9 +37,7 @@ def root(spawn, tmp_path, raised_by):
 
 
 def content_of(root):
-    found = {
-        str(path.relative_to(root)): path.read_bytes() if path.is_file() else None for path in root.rglob("*")
-    }
+    found = {str(path.relative_to(root)): path.read_bytes() if path.is_file() else None for path in root.rglob("*")}
     return dict(sorted(found.items()))
 
 
@@ -77,9 +75,7 @@ def after_power_loss(disk, lost):
     return lost
 
 
-@pytest.mark.parametrize(
-    "killed_at", ["", "begun", "written_again", "quarantined", "cut", "segment_created", "marked"]
-)
+@pytest.mark.parametrize("killed_at", ["", "begun", "written_again", "quarantined", "cut", "segment_created", "marked"])
 @pytest.mark.parametrize("gone", [2, BLOCKS - 1])
 def test_what_a_recovery_keeps_behind_a_failed_fdatasync_is_on_the_disk_before_the_mark_moves_over_it(
     spawn, root, tmp_path, gone, killed_at
@@ -126,9 +122,7 @@ def test_what_a_repair_keeps_behind_a_failed_fdatasync_is_on_the_disk_before_the
     assert read_all(after_power_loss(disk, tmp_path / "lost") / "j") == kept
 
 
-def test_the_state_that_retention_keeps_is_on_the_disk_before_the_segments_in_front_of_it_are_removed(
-    spawn, tmp_path
-):
+def test_the_state_that_retention_keeps_is_on_the_disk_before_the_segments_in_front_of_it_are_removed(spawn, tmp_path):
     root, log = tmp_path / "root", tmp_path / "log"
     path, child = root / "j", spawn()
     root.mkdir()

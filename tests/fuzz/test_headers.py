@@ -21,9 +21,7 @@ def compiled(target: Path, sanitizers: str, *arguments: str) -> Path:
     probe = target / "probe.c"
     probe.write_text("int main(void) { return 0; }\n")
     flags = [f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all", "-g", "-O1"]
-    probed = subprocess.run(
-        [*compiler, *flags, probe, "-o", target / "probe"], capture_output=True, check=False
-    )
+    probed = subprocess.run([*compiler, *flags, probe, "-o", target / "probe"], capture_output=True, check=False)
     if probed.returncode or subprocess.run([target / "probe"], check=False).returncode:
         pytest.skip(f"the C compiler has no -fsanitize={sanitizers}; gcc and clang of Debian have it")
     program = target / "program"

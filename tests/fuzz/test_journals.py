@@ -10,8 +10,6 @@ SECONDS = os.environ.get("JLOG_FUZZ_SECONDS", "3")
 
 
 def test_a_journal_whose_files_were_changed_is_read_as_far_as_it_is_sound_or_told_as_damaged():
-    ran = subprocess.run(
-        [sys.executable, FUZZER, "--seconds", SECONDS, "--seed", "1"], capture_output=True, text=True
-    )
+    ran = subprocess.run([sys.executable, FUZZER, "--seconds", SECONDS, "--seed", "1"], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert '"failures": 0' in ran.stdout

@@ -45,12 +45,8 @@ def test_the_oracle_reads_the_same(path, expected):
     found = oracle.check_journal(path)
     assert (found.uuid.hex(), found.first_sequence) == (expected["uuid"], expected["first_sequence"])
     assert {key.hex(): value.hex() for key, value in found.state.items()} == expected["state"]
-    assert {name: position.sequence for name, position in found.subscribers.items()} == expected[
-        "subscribers"
-    ]
-    assert {name: position.sequence for name, position in found.checkpoints.items()} == expected[
-        "checkpoints"
-    ]
+    assert {name: position.sequence for name, position in found.subscribers.items()} == expected["subscribers"]
+    assert {name: position.sequence for name, position in found.checkpoints.items()} == expected["checkpoints"]
     assert [
         [
             record.sequence,

@@ -104,9 +104,7 @@ def test_what_a_topic_cannot_have_is_refused(url):
 def test_a_journals_options_become_the_topics_settings(witness, topic, url):
     from datetime import timedelta
 
-    create_journal(
-        url, partitions=2, segment_bytes=8 << 20, roll="hourly", compression="lz4", precommit=0, sync="append"
-    )
+    create_journal(url, partitions=2, segment_bytes=8 << 20, roll="hourly", compression="lz4", precommit=0, sync="append")
     found = witness.config(topic)
     assert (found["segment.bytes"], found["segment.ms"], found["compression.type"]) == (
         str(8 << 20),

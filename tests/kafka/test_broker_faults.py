@@ -20,9 +20,7 @@ from kafka.witness import numbered, wait_until
 # Shorter than the broker is away. Those of jlog and the client, which they stand for, are of up to a minute.
 SHORT = {"transaction.timeout.ms": 4000, "message.timeout.ms": 3000, "socket.timeout.ms": 2000}
 TAKEN_FOR_DEAD_SECONDS = 12  # Kafka's broker.session.timeout.ms is 9,000
-AWAY_SECONDS = float(
-    os.environ.get("JLOG_BROKER_AWAY", "0")
-)  # with the client's own timeouts, where it is more
+AWAY_SECONDS = float(os.environ.get("JLOG_BROKER_AWAY", "0"))  # with the client's own timeouts, where it is more
 
 
 @pytest.fixture
@@ -37,9 +35,7 @@ def journal(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_broker_that_is_killed_and_comes_back_has_every_record_once(
-    journal, broker, url, witness, topic, processes
-):
+def test_a_broker_that_is_killed_and_comes_back_has_every_record_once(journal, broker, url, witness, topic, processes):
     fill(journal, 100_000)
     mirror = processes("to-kafka", journal, url, "--rate", 20_000)
     for moved in (1, 50_000):
@@ -53,9 +49,7 @@ def test_a_broker_that_is_killed_and_comes_back_has_every_record_once(
 
 @pytest.mark.slow
 @pytest.mark.timeout(AWAY_SECONDS + 300)
-def test_a_broker_that_is_away_for_longer_than_every_timeout_costs_nothing_but_time(
-    journal, broker, url, witness, topic
-):
+def test_a_broker_that_is_away_for_longer_than_every_timeout_costs_nothing_but_time(journal, broker, url, witness, topic):
     events = []
     with jlog.Writer(journal) as writer:
         mirror = Mirror(journal, url, config={} if AWAY_SECONDS else SHORT, on_event=events.append)
@@ -81,9 +75,7 @@ def test_a_broker_that_is_away_for_longer_than_every_timeout_costs_nothing_but_t
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", ["hangs", "is gone"])
 @pytest.mark.parametrize("direction", ["to-kafka", "from-kafka"])
-def test_sigterm_ends_it_also_while_the_broker(
-    broker, journal, url, witness, topic, processes, direction, how
-):
+def test_sigterm_ends_it_also_while_the_broker(broker, journal, url, witness, topic, processes, direction, how):
     fill(journal, 20_000)
     run_to_end("to-kafka", journal, url)
     fill(journal, 10_000, 20_000)

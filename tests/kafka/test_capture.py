@@ -83,9 +83,7 @@ def test_only_what_was_committed_is_captured(witness, topic, url, journal):
     assert status(journal, url).lag.records == 0
 
 
-def test_a_lag_is_told_though_no_record_comes_in_time_to_say_how_old_it_is(
-    witness, topic, url, journal, monkeypatch
-):
+def test_a_lag_is_told_though_no_record_comes_in_time_to_say_how_old_it_is(witness, topic, url, journal, monkeypatch):
     witness.make(topic)
     witness.produce(topic, [b"a"])
     capture(url, journal)
@@ -101,9 +99,7 @@ def test_every_partition_is_captured_in_its_order(witness, topic, url, journal):
     capture(url, journal)
     found = [int(value) for value in values(journal)]
     for partition in range(5):
-        assert [n for n in found if n // 300 == partition] == list(
-            range(partition * 300, partition * 300 + 300)
-        )
+        assert [n for n in found if n // 300 == partition] == list(range(partition * 300, partition * 300 + 300))
     assert verify(journal, url).compared == 1500
 
 

@@ -115,9 +115,7 @@ def test_a_dry_run_warns_of_what_the_topic_would_remove_at_once(tmp_path, url, w
     witness.make(topic, retention_ms=1000)
     with jlog.Writer(tmp_path / "journal") as writer:
         writer.append(b"old", timestamp_us=1_000_000_000)
-    assert (
-        "retention.ms=1000" in do_json("mirror", "to-kafka", "-n", tmp_path / "journal", url)["warnings"][0]
-    )
+    assert "retention.ms=1000" in do_json("mirror", "to-kafka", "-n", tmp_path / "journal", url)["warnings"][0]
 
 
 def test_a_record_that_the_topic_refuses_ends_it_with_1(journal, url, witness, topic):
@@ -138,9 +136,7 @@ def test_whose_position_it_holds(journal, url, witness, topic, arguments):
     with jlog.Writer(journal) as writer:
         writer.sync()
     do("mirror", "to-kafka", "--until-end", *arguments, journal, url)
-    assert list(jlog.Journal(journal).subscribers()) == (
-        ["billing"] if arguments[0] == "--subscriber" else []
-    )
+    assert list(jlog.Journal(journal).subscribers()) == (["billing"] if arguments[0] == "--subscriber" else [])
     assert witness.values(topic) == numbered(100)
 
 
@@ -224,9 +220,7 @@ def free_port():
 
 def test_many_out_of_a_file(journal, broker, witness, topic, tmp_path):
     file = tmp_path / "mirrors.toml"
-    file.write_text(
-        f'[[to-kafka]]\njournals = "{journal}"\nurl = "kafka://{broker.address}"\ntopic = "{topic}"\n'
-    )
+    file.write_text(f'[[to-kafka]]\njournals = "{journal}"\nurl = "kafka://{broker.address}"\ntopic = "{topic}"\n')
     assert topic.encode() in do("mirror", "run", "--dry-run", file)
     assert not witness.exists(topic)
     do("mirror", "run", "--until-end", file)

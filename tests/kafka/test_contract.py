@@ -133,10 +133,7 @@ def test_a_bad_record_among_many_leaves_none_of_them(writer, place):
 
 
 def test_one_writer_keeps_its_order_and_threads_may_share_it(writer, place):
-    threads = [
-        threading.Thread(target=lambda t=t: [writer.append(b"%d:%d" % (t, n)) for n in range(500)])
-        for t in range(4)
-    ]
+    threads = [threading.Thread(target=lambda t=t: [writer.append(b"%d:%d" % (t, n)) for n in range(500)]) for t in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

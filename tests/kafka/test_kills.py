@@ -28,9 +28,7 @@ def broker(fragile_broker):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_mirror_killed_thirty_times_delivers_a_million_records_once(
-    journal, url, witness, topic, processes
-):
+def test_a_mirror_killed_thirty_times_delivers_a_million_records_once(journal, url, witness, topic, processes):
     fill(journal, RECORDS)
     chance = random.Random(0)
     for kill in range(KILLS):
@@ -85,9 +83,7 @@ def test_a_second_mirror_of_the_same_subscriber_is_refused(journal, url, witness
     witness.check_numbered(topic, 20)
 
 
-def test_a_second_mirror_under_another_name_takes_over_and_the_first_ends(
-    journal, url, witness, topic, processes
-):
+def test_a_second_mirror_under_another_name_takes_over_and_the_first_ends(journal, url, witness, topic, processes):
     fill(journal, 10)
     first = processes("to-kafka", journal, url)
     wait_until(lambda: position(journal) == 10)
@@ -103,9 +99,7 @@ def test_a_second_mirror_under_another_name_takes_over_and_the_first_ends(
     witness.check_numbered(topic, 30)
 
 
-def test_a_stopped_mirror_that_wakes_after_another_has_gone_on_adds_nothing(
-    journal, url, witness, topic, processes
-):
+def test_a_stopped_mirror_that_wakes_after_another_has_gone_on_adds_nothing(journal, url, witness, topic, processes):
     """It is stopped in the middle of a transaction."""
     fill(journal, 50_000)
     stopped = processes("to-kafka", journal, url, "--rate", 10_000)
@@ -141,9 +135,7 @@ def test_sigterm_commits_what_is_under_way_and_ends_with_0(journal, url, witness
     mirror = processes("to-kafka", journal, url, "--rate", 20_000)
     wait_until(lambda: position(journal) > 0)
     # Far more than what is under way, for it goes on until it has noticed the signal.
-    mirror.pause_within(
-        lambda: not_mirrored(journal), lambda: fill(journal, MORE, captured(journal)), at_least=MORE // 2
-    )
+    mirror.pause_within(lambda: not_mirrored(journal), lambda: fill(journal, MORE, captured(journal)), at_least=MORE // 2)
     assert mirror.end() == (0, "")
     assert len(witness.values(topic)) == position(journal) < captured(journal)
     run_to_end("to-kafka", journal, url)

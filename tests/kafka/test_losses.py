@@ -17,9 +17,7 @@ def journal(tmp_path):
     return tmp_path / "journal"
 
 
-def test_retention_of_the_journal_that_overtakes_a_mirror_is_told_with_the_range(
-    journal, url, witness, topic
-):
+def test_retention_of_the_journal_that_overtakes_a_mirror_is_told_with_the_range(journal, url, witness, topic):
     with jlog.Writer(journal, precommit=4 << 10, segment_bytes=4 << 10) as writer:
         writer.extend(numbered(100))
         Mirror(journal, url, until_end=True).run()
@@ -71,9 +69,7 @@ def test_a_capture_onto_a_full_disk_goes_on_when_there_is_space(tmp_path, broker
     )
 
 
-def test_a_journal_that_loses_its_tail_in_a_power_loss_has_lost_nothing_that_was_mirrored(
-    spawn, journal, url, witness, topic
-):
+def test_a_journal_that_loses_its_tail_in_a_power_loss_has_lost_nothing_that_was_mirrored(spawn, journal, url, witness, topic):
     child = spawn()
     child.call("open_writer", "w", str(journal), {"precommit": 4 << 10})
     child.call("append", "w", 10, 100)
@@ -89,9 +85,7 @@ def test_a_journal_that_loses_its_tail_in_a_power_loss_has_lost_nothing_that_was
         assert writer.append(b"after") > 20
     assert Mirror(journal, url, until_end=True).run().records == 1
     assert len(witness.values(topic)) == 11
-    assert witness.fields(topic)[-1:] == fields_of_journal(
-        journal
-    )  # the others have been removed by retention
+    assert witness.fields(topic)[-1:] == fields_of_journal(journal)  # the others have been removed by retention
     found = verify(journal, url)
     assert (found.ok, found.compared, found.gone) == (True, 1, 10)
 

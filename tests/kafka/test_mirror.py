@@ -57,9 +57,7 @@ def test_a_time_that_kafka_cannot_say_becomes_its_first_millisecond(writer, jour
 
 
 def test_headers_that_a_capture_has_added_are_left_out(writer, journal, url, witness, topic):
-    writer.append(
-        b"value", headers=[("mine", b"1"), ("jlog.kafka.offset", b"7"), ("jlog.kafka.partition", b"0")]
-    )
+    writer.append(b"value", headers=[("mine", b"1"), ("jlog.kafka.offset", b"7"), ("jlog.kafka.partition", b"0")])
     mirror(journal, url)
     assert [fields.headers for fields in witness.fields(topic)] == [(("mine", b"1"),)]
 
@@ -86,9 +84,7 @@ def test_no_topic_is_made_when_none_may_be(writer, journal, url, witness, topic)
     assert not witness.exists(topic)
 
 
-def test_a_key_goes_where_javas_producer_puts_it_and_the_order_of_a_key_stays(
-    writer, journal, url, witness, topic
-):
+def test_a_key_goes_where_javas_producer_puts_it_and_the_order_of_a_key_stays(writer, journal, url, witness, topic):
     records = 5000
     writer.extend(numbered(records), keys=[KEYS[number % len(KEYS)] for number in range(records)])
     mirror(journal, url, partitions=4)
@@ -103,9 +99,7 @@ def test_a_key_goes_where_javas_producer_puts_it_and_the_order_of_a_key_stays(
     assert verify(journal, url).compared == records
 
 
-@pytest.mark.parametrize(
-    "partitioner", ["consistent", "consistent_random", "fnv1a", "fnv1a_random", "murmur2"]
-)
+@pytest.mark.parametrize("partitioner", ["consistent", "consistent_random", "fnv1a", "fnv1a_random", "murmur2"])
 def test_keys_go_where_another_partitioner_puts_them_and_verify_knows(writer, journal, url, partitioner):
     writer.extend(numbered(1000), keys=[b"%d" % (number % 97) for number in range(1000)])
     mirror(journal, url, partitions=5, config={"partitioner": partitioner})
@@ -222,9 +216,7 @@ def test_the_position_in_the_topic_decides_whatever_the_subscribers_is(writer, j
     assert witness.values(topic) == numbered(100)
 
 
-def test_the_positions_of_a_journal_and_topic_are_a_compacted_topic_of_their_own(
-    writer, journal, url, witness, topic
-):
+def test_the_positions_of_a_journal_and_topic_are_a_compacted_topic_of_their_own(writer, journal, url, witness, topic):
     writer.append(b"value")
     mirror(journal, url)
     table = f"jlog.mirror.{topic}.{jlog.Journal(journal).uuid}"
@@ -238,9 +230,7 @@ def test_two_journals_go_to_one_topic(tmp_path, url, witness, topic):
         with jlog.Writer(tmp_path / name) as writer:
             writer.extend([f"{name}{number}".encode() for number in range(100)])
         mirror(tmp_path / name, url)
-    assert sorted(witness.values(topic)) == sorted(
-        f"{name}{number}".encode() for name in "ab" for number in range(100)
-    )
+    assert sorted(witness.values(topic)) == sorted(f"{name}{number}".encode() for name in "ab" for number in range(100))
 
 
 def test_a_new_mirror_begins_where_it_is_told(writer, journal, url, witness, topic):
@@ -300,9 +290,7 @@ def test_a_function_that_raises_stops_it_at_that_record(writer, journal, url, wi
     assert witness.values(topic) == [b"2", b"4"]
 
 
-def test_a_record_that_is_too_large_stops_it_when_all_before_it_is_there(
-    writer, journal, url, witness, topic
-):
+def test_a_record_that_is_too_large_stops_it_when_all_before_it_is_there(writer, journal, url, witness, topic):
     witness.make(topic, max_message_bytes=10_000)
     writer.extend([*numbered(500), bytes(20_000), b"behind"])
     with pytest.raises(RecordRefused, match=r"record 500 .*max\.message\.bytes=10000") as caught:
@@ -460,9 +448,7 @@ def test_a_topic_that_is_made_again_under_a_running_mirror_stops_it(writer, jour
     assert witness.values(topic) == []
 
 
-def test_a_topic_that_is_deleted_under_a_running_mirror_stops_it_and_stays_deleted(
-    writer, journal, url, witness, topic
-):
+def test_a_topic_that_is_deleted_under_a_running_mirror_stops_it_and_stays_deleted(writer, journal, url, witness, topic):
     running = Mirror(journal, url)
     try:
         writer.extend(numbered(10))

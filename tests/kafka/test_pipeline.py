@@ -90,9 +90,7 @@ def test_a_topic_becomes_parquet_and_what_comes_later_is_added(
 
 
 @pytest.mark.timeout(900)
-def test_a_topic_that_is_not_there_is_said(
-    url: str, topic: str, witness: Witness, pipeline: Pipeline
-) -> None:
+def test_a_topic_that_is_not_there_is_said(url: str, topic: str, witness: Witness, pipeline: Pipeline) -> None:
     done = pipeline()
     assert done.returncode == 1
     assert topic in done.stderr

@@ -231,9 +231,7 @@ def test_a_sink_is_the_same_whichever_way_its_path_is_written(tmp_path, monkeypa
 def test_what_is_no_record_is_refused(tmp_path, made):
     with jlog.Writer(tmp_path / "source") as writer:
         writer.append(b"x")
-    with pytest.raises(
-        RecordRefused, match=r"record 0 is refused: .* (a transform returns|value and key are bytes)"
-    ):
+    with pytest.raises(RecordRefused, match=r"record 0 is refused: .* (a transform returns|value and key are bytes)"):
         jlog.transform(tmp_path / "source", tmp_path / "sink", lambda _: made)
 
 
@@ -284,9 +282,7 @@ def test_several_topics_become_one_journal(witness, topic, tmp_path):
 def test_a_follower_ends_on_sigterm(ends, tmp_path):
     (tmp_path / "changes.py").write_text("def same(record):\n    return record\n")
     ends.fill(numbered(10))
-    following = Process(
-        ends.source, ends.sink, "--transform", "changes:same", command="transform", cwd=tmp_path
-    )
+    following = Process(ends.source, ends.sink, "--transform", "changes:same", command="transform", cwd=tmp_path)
     try:
         wait_until(lambda: has(ends, 10), HUNG_SECONDS)
         assert following.end() == (0, "")

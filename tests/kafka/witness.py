@@ -93,9 +93,7 @@ class Witness:
     def configure(self, topic: str, **config: Any) -> None:
         resource = ConfigResource(ResourceType.TOPIC, topic)
         for name, value in config.items():
-            entry = ConfigEntry(
-                name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET
-            )
+            entry = ConfigEntry(name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
             resource.add_incremental_config(entry)
         self.admin.incremental_alter_configs([resource])[resource].result(HUNG_SECONDS)
 
@@ -110,9 +108,7 @@ class Witness:
 
     # --- Messages ---------------------------------------------------------------------------------------------------
 
-    def produce(
-        self, topic: str, messages: Iterable[Any], *, partition: int = 0, transactions: int = 0
-    ) -> None:
+    def produce(self, topic: str, messages: Iterable[Any], *, partition: int = 0, transactions: int = 0) -> None:
         """Each is a value, or keywords of Producer.produce; `transactions`: so many of them in each."""
         conf = {"bootstrap.servers": self.address, "linger.ms": 5, "queue.buffering.max.messages": 2_000_000}
         if transactions:

@@ -107,9 +107,7 @@ class Child:
             ready, _, _ = select.select([self.process.stdout], [], [], HUNG_SECONDS)
             if not ready:
                 self.kill()
-                at = "".join(
-                    f", since it said {kind} {content}" for kind, content in [*self.told.items()][-1:]
-                )
+                at = "".join(f", since it said {kind} {content}" for kind, content in [*self.told.items()][-1:])
                 raise TimeoutError(f"child {self.pid} has said nothing for {HUNG_SECONDS} s{at}")
             found = os.read(self.process.stdout.fileno(), 1 << 16)
             if not found:

@@ -68,9 +68,7 @@ def start():
 def test_nothing_is_missed_or_seen_twice_while_two_clean(tmp_path, where, request, start):
     path, records = tmp_path / "j", RECORDS[where]
     url = (tmp_path / "a").as_uri() if where == "file" else f"{request.getfixturevalue('s3')}/{tmp_path.name}"
-    journal = jlog.Journal.create(
-        path, precommit=4 << 10, segment_bytes=8 << 10, retention=jlog.Retention(archive=url)
-    )
+    journal = jlog.Journal.create(path, precommit=4 << 10, segment_bytes=8 << 10, retention=jlog.Retention(archive=url))
     journal.add_subscriber("billing")
     children = [start(code, path, records) for code in (READ_AND_CLEAN, READ_AND_CLEAN, SUBSCRIBE, WRITE)]
     for child in children:

@@ -20,10 +20,7 @@ NO_BOOT = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs "$0" /proc && exec "$@"'
 
 
 def tried(command: tuple[str, ...]) -> tuple[str, ...]:
-    if (
-        os.geteuid() != 0
-        or subprocess.run([*command, "true"], capture_output=True, check=False).returncode != 0
-    ):
+    if os.geteuid() != 0 or subprocess.run([*command, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("needs the right to make mount namespaces: run it as root, in a container that may")
     return command
 
@@ -96,15 +93,11 @@ def test_a_reader_of_another_boot_id_sees_what_living_writers_publish_and_sync(w
     assert reader.call("look_again", "durable") == list(range(5, 15))
     assert reader.call("sequences", str(path), True) == list(range(15))
     writer.kill()
-    assert (
-        reader.call("look_again", "durable") == []
-    )  # no process outlives its boot: it knows what the page is
+    assert reader.call("look_again", "durable") == []  # no process outlives its boot: it knows what the page is
     assert reader.call("sequences", str(path)) == list(range(17))
 
 
-def test_with_no_writer_left_only_what_is_known_to_be_synced_is_durable_under_another_boot_id(
-    writer, spawn, path, other
-):
+def test_with_no_writer_left_only_what_is_known_to_be_synced_is_durable_under_another_boot_id(writer, spawn, path, other):
     reader = spawn(within=other)
     writer.kill()
     assert reader.call("sequences", str(path)) == list(range(15))
@@ -116,9 +109,7 @@ def test_with_no_writer_left_only_what_is_known_to_be_synced_is_durable_under_an
 
 
 @pytest.mark.parametrize("made", [copy, copy_of_killed])
-def test_of_a_page_that_is_not_current_only_what_is_known_to_be_synced_is_durable(
-    writer, path, tmp_path, made
-):
+def test_of_a_page_that_is_not_current_only_what_is_known_to_be_synced_is_durable(writer, path, tmp_path, made):
     """Also where the only container that this machine can be is this one."""
     found = made(path, tmp_path / "copy")
     another_boot(found)
@@ -129,9 +120,7 @@ def test_of_a_page_that_is_not_current_only_what_is_known_to_be_synced_is_durabl
     assert jlog.Journal(found).stats().durable_end == 5
 
 
-def test_whoever_opens_alone_under_another_boot_id_loses_nothing_and_gives_no_number_twice(
-    writer, spawn, path, other
-):
+def test_whoever_opens_alone_under_another_boot_id_loses_nothing_and_gives_no_number_twice(writer, spawn, path, other):
     before = read_all(path)
     writer.kill()
     for turn in range(3):

@@ -103,9 +103,7 @@ def test_when_the_one_that_syncs_is_killed_the_others_go_on(together, tmp_path, 
 
 
 @pytest.mark.parametrize("point", LEADING)
-def test_when_the_one_that_syncs_is_killed_alone_all_that_it_acknowledged_is_durable(
-    together, tmp_path, point
-):
+def test_when_the_one_that_syncs_is_killed_alone_all_that_it_acknowledged_is_durable(together, tmp_path, point):
     path = tmp_path / "j"
     (victim,) = children = together(1, LZ4)
     victim.call("arm", f"{point}=kill@5")
@@ -146,9 +144,7 @@ def test_while_the_one_that_syncs_is_stopped_the_others_go_on(together, tmp_path
     check_durable(path, tmp_path, children)
 
 
-def test_an_append_that_is_not_durable_within_lock_timeout_says_that_it_is_appended(
-    together, spawn, tmp_path, raised_by
-):
+def test_an_append_that_is_not_durable_within_lock_timeout_says_that_it_is_appended(together, spawn, tmp_path, raised_by):
     """It has closed the block that it is in, to compress it, when another one stops with the append lock."""
     path = tmp_path / "j"
     (other,) = together(1, LZ4)
@@ -269,9 +265,7 @@ def test_who_opens_alone_after_an_unfinished_fdatasync_looks_too(spawn, tmp_path
     check_units(path, first.acknowledged + late.acknowledged)
 
 
-def test_a_process_that_dies_in_its_fdatasync_beside_a_stopped_one_may_have_been_told_of_a_failure(
-    spawn, tmp_path, raised_by
-):
+def test_a_process_that_dies_in_its_fdatasync_beside_a_stopped_one_may_have_been_told_of_a_failure(spawn, tmp_path, raised_by):
     """The one that goes on speaks for itself alone."""
     path, first, victim, late = tmp_path / "j", spawn(), spawn(), spawn()
     first.call("open_writer", "w", str(path), SMALL)

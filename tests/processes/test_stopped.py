@@ -141,9 +141,7 @@ def test_one_that_is_stopped_while_it_takes_over_holds_nobody_up_beyond_the_limi
 
 
 @pytest.mark.parametrize("point", few(["file.write", "file.sync", "file.sync_directory", "file.read"]))
-def test_one_that_is_stopped_while_it_opens_or_closes_holds_nobody_up_beyond_the_limit(
-    spawn, victim, tmp_path, point
-):
+def test_one_that_is_stopped_while_it_opens_or_closes_holds_nobody_up_beyond_the_limit(spawn, victim, tmp_path, point):
     """Alone: nobody has the journal open, and nobody can open it. Another journal of the same process is another matter."""
     path, opening, other = tmp_path / "j", spawn(), spawn()
     victim.kill()
@@ -178,14 +176,10 @@ def test_a_journal_that_cannot_be_opened_holds_up_no_other_journal_of_the_proces
     holder.close()
     child.call("join")
     child.call("append", "waiting", 2)
-    check_units(
-        path, [*victim.acknowledged, *[unit for unit in child.acknowledged if unit.writer == "waiting"]]
-    )
+    check_units(path, [*victim.acknowledged, *[unit for unit in child.acknowledged if unit.writer == "waiting"]])
 
 
-def test_while_one_is_stopped_in_its_fdatasync_only_the_first_sync_of_all_others_waits_for_it(
-    victim, spawn, tmp_path
-):
+def test_while_one_is_stopped_in_its_fdatasync_only_the_first_sync_of_all_others_waits_for_it(victim, spawn, tmp_path):
     """The one that has waited in vain says so in the page, for as long as that lead lasts."""
     path, others = tmp_path / "j", [spawn(), spawn()]
     for i, other in enumerate(others):

@@ -33,9 +33,7 @@ def append_the_end(path):
 @pytest.mark.parametrize("processes", [2, 8])
 @pytest.mark.parametrize("precommits", PRECOMMITS.values(), ids=PRECOMMITS)
 @pytest.mark.parametrize("call", [("append", 150, 100), ("extend", 60, 5, 100)], ids=["append", "extend"])
-def test_every_acknowledged_record_of_many_processes_is_there_once_in_its_order(
-    spawn, tmp_path, processes, precommits, call
-):
+def test_every_acknowledged_record_of_many_processes_is_there_once_in_its_order(spawn, tmp_path, processes, precommits, call):
     children = write_together(spawn, tmp_path / "j", processes, precommits, call)
     for child in children:
         child.result()
@@ -83,9 +81,7 @@ def test_calls_of_all_sorts_mix(spawn, tmp_path, compression):
 def test_a_value_larger_than_the_buffer_and_the_segment_goes_between_the_others(spawn, tmp_path):
     children = [spawn() for _ in range(3)]
     for i, child in enumerate(children):
-        child.call(
-            "open_writer", f"w{i}", str(tmp_path / "j"), {"precommit": 4 << 10, "segment_bytes": 16 << 10}
-        )
+        child.call("open_writer", f"w{i}", str(tmp_path / "j"), {"precommit": 4 << 10, "segment_bytes": 16 << 10})
     for i, child in enumerate(children):
         child.start("append", f"w{i}", 60, 5_000 * i * i)
     for child in children:

@@ -31,9 +31,7 @@ class Unit(NamedTuple):
     sequence: int
 
 
-def values_of(
-    writer: str, unit: int, parts: int = 1, size: int = 0, *, has_state: bool = False
-) -> list[bytes]:
+def values_of(writer: str, unit: int, parts: int = 1, size: int = 0, *, has_state: bool = False) -> list[bytes]:
     flag = "state" if has_state else "plain"
     return [f"{writer} {unit} {part} {parts} {flag} ".encode().ljust(size, b".") for part in range(parts)]
 

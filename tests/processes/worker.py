@@ -97,9 +97,7 @@ def append_what_there_is_room_for(name: str, times: int, size: int) -> None:
         tell("unit", *Unit(name, unit, 1, sequence))
 
 
-def extend(
-    name: str, times: int = 1, parts: int = 3, size: int = 0, state: bool = False, writer: str | None = None
-) -> None:
+def extend(name: str, times: int = 1, parts: int = 3, size: int = 0, state: bool = False, writer: str | None = None) -> None:
     for unit in islice(units.setdefault(name, count()), times):
         values = values_of(name, unit, parts, size, has_state=state)
         stored = {name.encode(): b"%d" % unit} if state else None
@@ -109,9 +107,7 @@ def extend(
 def store(name: str, times: int, size: int = 60_000) -> None:
     """State and no record: under b"alone/" and its name a number that goes up, and so many bytes under a key of all."""
     for number in islice(units.setdefault(f"state of {name}", count()), times):
-        writers[name].extend(
-            [], state={b"alone/" + name.encode(): b"%d" % number, b"alone/": os.urandom(size)}
-        )
+        writers[name].extend([], state={b"alone/" + name.encode(): b"%d" % number, b"alone/": os.urandom(size)})
         tell("stored", number)
 
 
@@ -285,9 +281,7 @@ def look_backward(path: str, found: dict[str, Any]) -> None:
 
 def look_at_journal(path: str, found: dict[str, Any]) -> None:
     journal = jlog.Journal(path)
-    found["state"] = {
-        key.decode("latin-1"): value.decode("latin-1") for key, value in journal.state().items()
-    }
+    found["state"] = {key.decode("latin-1"): value.decode("latin-1") for key, value in journal.state().items()}
     found["ok"] = journal.verify().ok
     _ = [(segment.first_timestamp, segment.last_timestamp) for segment in journal.segments()]
     _ = journal.info()

@@ -29,10 +29,7 @@ WRITERS = {"precommit": 4 << 10, "segment_bytes": 4 << 10}
 
 def column_of(field, type_, found):
     if field == "headers":
-        pairs = [
-            [{"key": name, "value": value} for name, value in one] if one is not None else None
-            for one in found
-        ]
+        pairs = [[{"key": name, "value": value} for name, value in one] if one is not None else None for one in found]
         return pyarrow.array(pairs, type_)
     return pyarrow.array(found, type_)
 
@@ -97,9 +94,7 @@ def test_arrow_holds_what_iteration_gives(tmp_path_factory, given, max_records, 
     assert table.column("sequence").to_pylist() == [record.sequence for record in expected]
     assert table.column("value").to_pylist() == [record.value for record in expected]
     assert table.column("key").to_pylist() == [record.key for record in expected]
-    assert table.column("timestamp").cast(pyarrow.int64()).to_pylist() == [
-        record.timestamp_us for record in expected
-    ]
+    assert table.column("timestamp").cast(pyarrow.int64()).to_pylist() == [record.timestamp_us for record in expected]
     assert table.column("headers").to_pylist() == [
         [{"key": name, "value": value} for name, value in record.headers] or None for record in expected
     ]

@@ -272,9 +272,7 @@ class JournalMachine(RuleBasedStateMachine):
         assert removed == would
         assert self.journal.clean() == []
         kept = self.journal.segments()
-        floor = (
-            min([*self.committed.values(), *self.checkpoints.values()], default=0) if self.committed else 0
-        )
+        floor = min([*self.committed.values(), *self.checkpoints.values()], default=0) if self.committed else 0
         assert [segment.end_sequence > floor or not segment.sealed for segment in kept] == [True] * len(kept)
 
     # --- What always holds ----------------------------------------------------------------------------------------

@@ -23,9 +23,7 @@ def follow(spark: SparkSession, lines: str, folder: str, journal: str) -> None:
     Files(spark).forget_first_batch(f"{folder}/checkpoint")
     frame = spark.readStream.format("text").option("maxFilesPerTrigger", 1).schema("value string").load(lines)
     writer = frame.repartition(3).writeStream.format("jlog")
-    query = (
-        writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start(journal)
-    )
+    query = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start(journal)
     tell("started")
     while not query.awaitTermination(5):
         tell("at work")

@@ -169,9 +169,7 @@ def test_without_java_it_says_the_one_command(tmp_path: Path, monkeypatch: pytes
 def test_without_pyspark_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What stands before the installed one on the path does as if there were none."""
     jlog.Journal.create(tmp_path / "journal")
-    (tmp_path / "pyspark.py").write_text(
-        'raise ModuleNotFoundError("No module named pyspark", name="pyspark")\n'
-    )
+    (tmp_path / "pyspark.py").write_text('raise ModuleNotFoundError("No module named pyspark", name="pyspark")\n')
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     result = run_command("pipeline", tmp_path / "journal", tmp_path / "lake")
     assert (result.code, result.err.count("\n"), "pip install 'pyjlog[spark]'" in result.err) == (1, 1, True)

@@ -97,9 +97,7 @@ def test_kills_of_the_driver_at_any_time_lose_and_repeat_nothing(
     assert jlog.Journal(path).subscribers()["lake"].lag == 0
 
 
-def test_a_first_batch_that_a_killed_driver_has_not_noted_is_forgotten(
-    spark: SparkSession, path: Path, tmp_path: Path
-) -> None:
+def test_a_first_batch_that_a_killed_driver_has_not_noted_is_forgotten(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     """Spark itself refuses to go on beside what is left of it."""
     with jlog.Writer(path) as writer:
         fill(writer, 10)
@@ -132,10 +130,7 @@ def master(start: Callable[..., Running], tmp_path: Path) -> str:
     at = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
     url = start(command, f"{deploy}.master.Master", *at).said(r"(spark://127\.0\.0\.1:\d+)")
     work = ["--cores", "1", "--memory", "1g", "--work-dir"]
-    workers = [
-        start(command, f"{deploy}.worker.Worker", *at, *work, tmp_path / f"worker-{number}", url)
-        for number in (1, 2)
-    ]
+    workers = [start(command, f"{deploy}.worker.Worker", *at, *work, tmp_path / f"worker-{number}", url) for number in (1, 2)]
     for worker in workers:
         worker.said("(Successfully registered with master)")
     return url
@@ -182,9 +177,7 @@ def test_every_read_is_whole_while_writers_roll_and_segments_move_to_the_archive
     assert jlog.Journal(path).first_sequence > 0
 
 
-def test_a_journal_that_a_task_does_not_find_is_told_with_the_host(
-    spark: SparkSession, path: Path, tmp_path: Path
-) -> None:
+def test_a_journal_that_a_task_does_not_find_is_told_with_the_host(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     with jlog.Writer(path) as writer:
         fill(writer, 10)
     frame = spark.read.format("jlog").load(str(path))
@@ -195,9 +188,7 @@ def test_a_journal_that_a_task_does_not_find_is_told_with_the_host(
         frame.collect()
 
 
-def test_a_task_that_sees_less_than_was_planned_fails(
-    spark: SparkSession, path: Path, tmp_path: Path
-) -> None:
+def test_a_task_that_sees_less_than_was_planned_fails(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     """As on a host where what was appended has not arrived."""
     with jlog.Writer(path) as writer:
         fill(writer, 10)
@@ -207,9 +198,7 @@ def test_a_task_that_sees_less_than_was_planned_fails(
     assert frame.rdd.getNumPartitions() == 1  # it is planned
     path.rename(tmp_path / "elsewhere")
     Path(backup.path).rename(path)
-    with pytest.raises(
-        PySparkException, match=r"ends at sequence 10 on .*, where this task runs, and at 20 or later where"
-    ):
+    with pytest.raises(PySparkException, match=r"ends at sequence 10 on .*, where this task runs, and at 20 or later where"):
         frame.collect()
 
 
@@ -239,18 +228,14 @@ def damaged(path: Path) -> tuple[Path, int, list[int]]:
     """A journal with one damaged block: its segment's file, its offset in it, and the sequences that are lost."""
     with jlog.Writer(path, **SMALL) as writer:
         fill(writer, 1000)
-    blocks = [
-        (Path(file), block) for file, block in jlog.Journal(path).blocks() if getattr(block, "records", 0)
-    ]
+    blocks = [(Path(file), block) for file, block in jlog.Journal(path).blocks() if getattr(block, "records", 0)]
     file, block = blocks[len(blocks) // 2]
     flip(file, block.offset + 500, 3)
     return file, block.offset, list(range(block.first_sequence, block.first_sequence + block.records))
 
 
 @pytest.mark.damage
-def test_damage_fails_the_query_with_its_place(
-    spark: SparkSession, path: Path, damaged: tuple[Path, int, list[int]]
-) -> None:
+def test_damage_fails_the_query_with_its_place(spark: SparkSession, path: Path, damaged: tuple[Path, int, list[int]]) -> None:
     file, offset, lost = damaged
     told = f"{file}: damaged at byte {offset}: .*; the records from {lost[0]} to {lost[-1]} cannot be read"
     with pytest.raises(PySparkException, match=told):
@@ -264,21 +249,13 @@ def test_permissive_reads_the_rest_and_counts_what_is_lost(
 ) -> None:
     """Partitions may begin and end within what is damaged."""
     file, offset, lost = damaged
-    frame = (
-        spark.read.format("jlog").option("mode", "permissive").option("damagePath", str(tmp_path / "lost"))
-    )
-    found = sorted(
-        row.sequence for row in frame.option("minPartitions", partitions).load(str(path)).collect()
-    )
+    frame = spark.read.format("jlog").option("mode", "permissive").option("damagePath", str(tmp_path / "lost"))
+    found = sorted(row.sequence for row in frame.option("minPartitions", partitions).load(str(path)).collect())
     assert found == [number for number in range(1000) if number not in lost]
     notes = [json.loads(note.read_text()) for note in (tmp_path / "lost").iterdir()]
-    assert {(note["journal"], note["path"], note["offset"]) for note in notes} == {
-        (str(path), str(file), offset)
-    }
+    assert {(note["journal"], note["path"], note["offset"]) for note in notes} == {(str(path), str(file), offset)}
     told = sorted(
-        number
-        for note in notes
-        for number in range(note["first_sequence"], note["first_sequence"] + note["records_lost"])
+        number for note in notes for number in range(note["first_sequence"], note["first_sequence"] + note["records_lost"])
     )
     assert told == lost
 
@@ -296,9 +273,7 @@ def test_a_stream_reads_past_damage_if_it_may(
 
 
 @pytest.mark.damage
-def test_a_segment_file_that_is_gone_is_damage(
-    spark: SparkSession, path: Path, damaged: tuple[Path, int, list[int]]
-) -> None:
+def test_a_segment_file_that_is_gone_is_damage(spark: SparkSession, path: Path, damaged: tuple[Path, int, list[int]]) -> None:
     """Retention did not remove it: somebody did."""
     file, _, _ = damaged
     begins = [segment.first_sequence for segment in jlog.Journal(path).segments()]

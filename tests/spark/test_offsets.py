@@ -23,9 +23,7 @@ SCHEMA = StructType([StructField("sequence", LongType())])
 
 
 def stream(path: Path, **options: Any) -> StreamReader:
-    return StreamReader(
-        SCHEMA, {"path": str(path), **{name.lower(): str(given) for name, given in options.items()}}
-    )
+    return StreamReader(SCHEMA, {"path": str(path), **{name.lower(): str(given) for name, given in options.items()}})
 
 
 def reached(marks: dict[str, Any]) -> dict[str, int]:
@@ -148,9 +146,7 @@ def test_a_removed_segment_fails_the_plan(root: Path) -> None:
 def test_a_removed_journal_fails_the_query_or_is_left_out(root: Path) -> None:
     marks = stream(root, journalPattern=".*").initialOffset()
     jlog.Journal.delete(root / "little")
-    with pytest.raises(
-        JournalError, match="the query has read little, which is not among the journals any more"
-    ):
+    with pytest.raises(JournalError, match="the query has read little, which is not among the journals any more"):
         stream(root, journalPattern=".*").latestOffset(marks, ReadAllAvailable())
     tolerant = stream(root, journalPattern=".*", failOnDataLoss="false")
     end = tolerant.latestOffset(marks, ReadAllAvailable())
@@ -204,8 +200,6 @@ def test_segments_that_a_range_does_not_touch_are_not_listed(root: Path) -> None
 def test_a_file_url_names_the_same_journal_as_everywhere(tmp_path: Path, written: str) -> None:
     path = tmp_path / "50% of # it?"
     jlog.Journal.create(path)
-    url = written.format(
-        str(path).replace("%", "%25").replace("#", "%23").replace("?", "%3F").replace(" ", "%20")
-    )
+    url = written.format(str(path).replace("%", "%25").replace("#", "%23").replace("?", "%3F").replace(" ", "%20"))
     (source,) = sources_of(parse({"path": url})).values()
     assert source.path == check_source(url) == str(path)

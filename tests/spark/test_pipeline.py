@@ -75,9 +75,7 @@ def parquet_files(directory: str | Path) -> list[str]:
 # --- Values ---------------------------------------------------------------------------------------------------------
 
 
-def test_without_parsing_a_record_is_a_row_below_its_utc_date(
-    run: Callable[..., Summary], plan: Plan
-) -> None:
+def test_without_parsing_a_record_is_a_row_below_its_utc_date(run: Callable[..., Summary], plan: Plan) -> None:
     times = [NOON_US, NOON_US + 1, NOON_US + DAY_US]
     found = run(plan, [b"a", b"\xff", None], keys=[b"k", None, None], timestamps_us=times)
     assert (found.records_in, found.records_out, found.records_bad) == (3, 3, 0)
@@ -91,9 +89,7 @@ def test_without_parsing_a_record_is_a_row_below_its_utc_date(
     }
 
 
-def test_fields_of_json_are_columns_and_what_is_no_json_is_quarantined(
-    run: Callable[..., Summary], plan: Plan
-) -> None:
+def test_fields_of_json_are_columns_and_what_is_no_json_is_quarantined(run: Callable[..., Summary], plan: Plan) -> None:
     good = [
         b'{"level": "info", "n": 1, "at": {"x": [1, 2]}}',
         b'{"level": "warn", "n": 2, "timestamp": "noon"}',
@@ -175,9 +171,7 @@ def test_a_column_that_is_not_there_to_partition_by_is_named(run: Callable[..., 
         run(replace(plan, parser=Parser("json"), partition_by=("levl",)), [b'{"level": "x"}'])
 
 
-def test_several_journals_are_told_apart_by_their_column(
-    spark: SparkSession, plan: Plan, tmp_path: Path
-) -> None:
+def test_several_journals_are_told_apart_by_their_column(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
     paths = [str(tmp_path / name) for name in "ab"]
     for path in paths:
         with jlog.Writer(path) as writer:
@@ -265,9 +259,7 @@ class Cut(Exception):
     """What stands for a kill between two moves."""
 
 
-def test_a_batch_that_was_cut_short_in_moving_is_ended_as_it_was_begun(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_batch_that_was_cut_short_in_moving_is_ended_as_it_was_begun(spark: SparkSession, tmp_path: Path) -> None:
     directory = str(tmp_path / "lake")
     frame = spark.range(20, numPartitions=4).selectExpr("id", "id % 2 AS odd")
     lake = Lake(spark, str(tmp_path / "lists"))

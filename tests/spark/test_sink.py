@@ -53,9 +53,7 @@ def names_in(path: Path) -> set[str]:
 
 def test_a_row_becomes_a_record_with_all_that_it_has(spark: SparkSession, tmp_path: Path) -> None:
     at = datetime(2026, 11, 20, 12, 34, 56, 123456, timezone.utc)
-    schema = (
-        "value binary, key string, timestamp timestamp, headers array<struct<key: string, value: binary>>"
-    )
+    schema = "value binary, key string, timestamp timestamp, headers array<struct<key: string, value: binary>>"
     rows = [(b"one", "k", at, [("h", b"x"), ("h", None)]), (None, None, at, None)]
     save(spark.createDataFrame(rows, schema).coalesce(1), tmp_path / "journal")
     first, second = records(tmp_path / "journal")
@@ -64,9 +62,7 @@ def test_a_row_becomes_a_record_with_all_that_it_has(spark: SparkSession, tmp_pa
     assert (second.value, second.key, list(second.headers)) == (None, None, [])
 
 
-def test_records_come_in_the_order_of_the_partitions_and_of_the_rows_in_each(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_records_come_in_the_order_of_the_partitions_and_of_the_rows_in_each(spark: SparkSession, tmp_path: Path) -> None:
     save(numbers(spark, 1_000, partitions=7), tmp_path / "journal")
     assert values(tmp_path / "journal") == numbered(1_000)
 
@@ -88,9 +84,7 @@ def test_without_rows_there_is_a_journal_without_records(spark: SparkSession, tm
     assert values(tmp_path / "journal") == []
 
 
-def test_the_columns_that_reading_a_journal_gives_beside_are_left_out(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_the_columns_that_reading_a_journal_gives_beside_are_left_out(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.sql("SELECT 7L AS sequence, 'x' AS value, 'elsewhere' AS journal")
     save(frame, tmp_path / "journal")
     (record,) = records(tmp_path / "journal")
@@ -216,9 +210,7 @@ def test_a_task_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -
     assert values(path) == numbered(10)
 
 
-def test_a_batch_write_that_is_repeated_under_its_name_adds_nothing(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_batch_write_that_is_repeated_under_its_name_adds_nothing(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "journal"
     for _ in range(2):
         save(numbers(spark, 10), path, transaction="load-2026-11-20")
@@ -252,9 +244,7 @@ def stream(spark: SparkSession, tmp_path: Path) -> Callable[..., None]:
     return take
 
 
-def test_a_query_that_is_started_again_appends_what_is_new(
-    stream: Callable[..., None], tmp_path: Path
-) -> None:
+def test_a_query_that_is_started_again_appends_what_is_new(stream: Callable[..., None], tmp_path: Path) -> None:
     for count in (10, 20, 0, 30):
         stream(count)
     assert values(tmp_path / "journal") == numbered(60)
@@ -333,9 +323,7 @@ def ends(staged: list[Staged]) -> list[int]:
 
 
 @pytest.mark.parametrize("which", [0, 4, 5, -2])
-def test_a_commit_that_was_cut_short_is_ended_with_the_same_rows_in_their_order(
-    sink: Sink, which: int
-) -> None:
+def test_a_commit_that_was_cut_short_is_ended_with_the_same_rows_in_their_order(sink: Sink, which: int) -> None:
     staged = stage(sink, "q", 0, LARGE)
     cut_short(sink, staged, ends(staged)[which])
     again = stage(sink, "q", 0, [part[::-1] for part in reversed(LARGE)])
@@ -550,9 +538,7 @@ def test_what_a_nameless_write_has_staged_that_has_not_begun_its_commit_stays(si
 @pytest.mark.parametrize("name", ["stray", NAMELESS + "stray"])
 @pytest.mark.parametrize("is_link", [False, True])
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_what_is_no_directory_among_the_staged_queries_stays(
-    tmp_path: Path, name: str, is_link: bool, elsewhere: bool
-) -> None:
+def test_what_is_no_directory_among_the_staged_queries_stays(tmp_path: Path, name: str, is_link: bool, elsewhere: bool) -> None:
     options = {"stagingdirectory": str(tmp_path / "staging")} if elsewhere else {}
     sink = Sink(VALUE, {"path": str(tmp_path / "journal"), **options}, False, comes_back=True)
     victim = tmp_path / "victim"

@@ -50,13 +50,9 @@ def test_spark_finds_the_source_without_being_told() -> None:
 def test_all_that_a_record_has_comes(load: Load, tmp_path: Path) -> None:
     path = tmp_path / "orders"
     with jlog.Writer(path) as writer:
-        writer.append(
-            b"\x00\xff", key=b"k", headers=[("h", b"v"), ("none", None)], timestamp_us=1_500_000_000_000_001
-        )
+        writer.append(b"\x00\xff", key=b"k", headers=[("h", b"v"), ("none", None)], timestamp_us=1_500_000_000_000_001)
         writer.append(None, timestamp_us=1_500_000_000_000_002)
-        first, second = (
-            load(path).orderBy("sequence").collect()
-        )  # the writer lives: they are in the open block
+        first, second = load(path).orderBy("sequence").collect()  # the writer lives: they are in the open block
     assert (first.sequence, first.key, first.value) == (0, b"k", b"\x00\xff")
     assert [(header.key, header.value) for header in first.headers] == [("h", b"v"), ("none", None)]
     assert first.timestamp.astimezone(timezone.utc).isoformat() == "2017-07-14T02:40:00.000001+00:00"
@@ -82,9 +78,7 @@ def test_columns_may_be_left_out_and_stand_in_any_order(load: Load, journal: Pat
         ("value binary not null", "column value may be null"),
     ],
 )
-def test_columns_that_a_journal_does_not_have_are_refused(
-    load: Load, journal: Path, columns: str, told: str
-) -> None:
+def test_columns_that_a_journal_does_not_have_are_refused(load: Load, journal: Path, columns: str, told: str) -> None:
     with pytest.raises(PySparkException, match=told):
         load(journal, columns=columns).collect()
 
@@ -110,9 +104,7 @@ def test_an_empty_journal_has_no_rows(load: Load, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_reading_begins_and_ends_where_it_is_told(
-    load: Load, journal: Path, options: dict[str, Any], expected: range
-) -> None:
+def test_reading_begins_and_ends_where_it_is_told(load: Load, journal: Path, options: dict[str, Any], expected: range) -> None:
     given = {name: str(value).replace("JOURNAL", str(journal)) for name, value in options.items()}
     assert sequences(load(journal, **given)) == list(expected)
 
@@ -191,9 +183,7 @@ def test_a_path_that_is_no_journal_tells_which_are_below(load: Load, root: Path)
     assert "below it are clicks" in str(raised.value)
     with pytest.raises(PySparkException, match="there is no such directory"):
         load(root / "nowhere").collect()
-    with pytest.raises(
-        PySparkException, match="'shop', a regular expression, matches as a whole; below it are"
-    ):
+    with pytest.raises(PySparkException, match="'shop', a regular expression, matches as a whole; below it are"):
         load(root, journalPattern="shop").collect()
 
 

@@ -158,9 +158,7 @@ def test_archived_segments_are_read_where_a_query_was_late(lake: Lake, path: Pat
     assert lake.sequences() == list(range(400))
 
 
-def test_records_that_retention_took_from_a_query_fail_it_unless_told_otherwise(
-    lake: Lake, path: Path
-) -> None:
+def test_records_that_retention_took_from_a_query_fail_it_unless_told_otherwise(lake: Lake, path: Path) -> None:
     with jlog.Writer(path, **SMALL) as writer:
         fill(writer, 100)
         lake.run(path)

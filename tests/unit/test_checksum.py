@@ -21,12 +21,7 @@ VECTORS = {
     "incrementing": (bytes(range(32)), 0x46DD794E),
     "decrementing": (bytes(reversed(range(32))), 0x113FDB5C),
     "iscsi read": (
-        bytes.fromhex(
-            "01c00000"
-            + "00000000" * 3
-            + "14000000000004000000001400000018"
-            + "28000000000000000200000000000000"
-        ),
+        bytes.fromhex("01c00000" + "00000000" * 3 + "14000000000004000000001400000018" + "28000000000000000200000000000000"),
         0xD9963A56,
     ),
 }
@@ -68,9 +63,7 @@ def test_nothing_changes_nothing(way):
 
 def test_the_instruction_is_used_where_the_cpu_has_it():
     with open("/proc/cpuinfo") as cpuinfo:
-        listed = [
-            line.partition(":")[2].split() for line in cpuinfo if line.startswith(("flags", "Features"))
-        ]
+        listed = [line.partition(":")[2].split() for line in cpuinfo if line.startswith(("flags", "Features"))]
     features = set().union(*listed)
     expected = {"x86_64": ("sse4_2", "sse4.2"), "aarch64": ("crc32", "armv8")}
     feature, name = expected.get(platform.machine(), ("", ""))

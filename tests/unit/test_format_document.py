@@ -148,20 +148,14 @@ def crc32c(data: bytes) -> int:
 
 def sealed(structure: bytes) -> bytes:
     """With its CRC, at offset 12."""
-    return (
-        structure[:12]
-        + struct.pack("<I", crc32c(structure[:12] + bytes(4) + structure[16:]))
-        + structure[16:]
-    )
+    return structure[:12] + struct.pack("<I", crc32c(structure[:12] + bytes(4) + structure[16:])) + structure[16:]
 
 
 def short(value: bytes, delta_us: int = 0, *, explicit: bool = False) -> bytes:
     return struct.pack("<II", len(value) | explicit << 30, delta_us) + value
 
 
-def long(
-    tag: int, value: bytes = b"", key: bytes = b"", headers: bytes = b"", time_us: int | None = None
-) -> bytes:
+def long(tag: int, value: bytes = b"", key: bytes = b"", headers: bytes = b"", time_us: int | None = None) -> bytes:
     absolute = b"" if time_us is None else struct.pack("<q", time_us)
     lengths = struct.pack("<IIIII", tag | 1 << 31, 0, len(value), len(key), len(headers))
     return lengths + absolute + key + headers + value
@@ -174,9 +168,7 @@ def state_record(key: bytes, value: bytes | None) -> bytes:
 class Image:
     """A segment as it grows."""
 
-    def __init__(
-        self, first: int = 0, previous: tuple[int, int, int] = (NONE, 0, 0), state: bytes = b""
-    ) -> None:
+    def __init__(self, first: int = 0, previous: tuple[int, int, int] = (NONE, 0, 0), state: bytes = b"") -> None:
         fields = (b"JLOGSEG\n", 1, 0, UUID, EPOCH, first, *previous, NOW_US, bytes(16))
         self.content = sealed(struct.pack("<8sII16sQQQQQq16s", *fields))
         self.first = self.next = first
@@ -216,9 +208,7 @@ def write_bounds(
 
 
 def write_position(path: Path, name: str, sequence: int, epoch: int = EPOCH) -> None:
-    write_copies(
-        path / name, struct.pack("<8sIIQ16sQQq", b"JLOGPOS\n", 1, 0, 3, UUID, epoch, sequence, NOW_US)
-    )
+    write_copies(path / name, struct.pack("<8sIIQ16sQQq", b"JLOGPOS\n", 1, 0, 3, UUID, epoch, sequence, NOW_US))
 
 
 def block_header(
@@ -547,9 +537,7 @@ def write_segment(path: Path, body: bytes, count: int = 1, **options) -> Image:
         pytest.param(b"", 0, {}, "empty", id="a block without records"),
         pytest.param(short(b"0", 1), 1, {}, "a record is of", id="a record later than max_timestamp_us"),
         pytest.param(short(b"0"), 1, {"durable_end": 1}, "durable_end", id="durable before it was written"),
-        pytest.param(
-            state_record(b"k", b"v" * 65536), 0, {"has_state": True}, "live state", id="too much state"
-        ),
+        pytest.param(state_record(b"k", b"v" * 65536), 0, {"has_state": True}, "live state", id="too much state"),
     ],
 )
 def test_a_body_that_the_format_forbids_is_refused(empty, body, count, options, reason):
@@ -602,9 +590,7 @@ def test_bounds_that_contradict_the_segments_are_refused(empty, bounds, reason):
     refused(empty, reason)
 
 
-@pytest.mark.parametrize(
-    ("sequence", "epoch", "reason"), [((1 << 24) + 1, EPOCH, "behind the end"), (0, 5, "epoch 5")]
-)
+@pytest.mark.parametrize(("sequence", "epoch", "reason"), [((1 << 24) + 1, EPOCH, "behind the end"), (0, 5, "epoch 5")])
 def test_a_position_that_cannot_be_is_refused(empty, sequence, epoch, reason):
     write_segment(empty, short(b"0"))
     write_position(empty, "checkpoints/before", sequence, epoch)
@@ -688,9 +674,7 @@ def test_an_open_block_that_does_not_follow_the_closing_one_is_refused(empty):
 
 def test_a_newer_version_is_refused(empty):
     segment = Image()
-    segment.content = (
-        sealed(segment.content[:8] + struct.pack("<II", 2, 0) + segment.content[16:96]) + segment.content[96:]
-    )
+    segment.content = sealed(segment.content[:8] + struct.pack("<II", 2, 0) + segment.content[16:96]) + segment.content[96:]
     segment.write(empty)
     write_page(empty, segment.end)
     refused(empty, "format version is 2")

@@ -101,9 +101,7 @@ def test_a_missing_one_is_built_anew(journal, index_path):
 
 
 @pytest.mark.damage
-@pytest.mark.parametrize(
-    "content", [b"", b"x" * 10, bytes(48), b"\xff" * 4096], ids=["empty", "short", "zeros", "noise"]
-)
+@pytest.mark.parametrize("content", [b"", b"x" * 10, bytes(48), b"\xff" * 4096], ids=["empty", "short", "zeros", "noise"])
 def test_one_that_is_no_index_is_built_anew(journal, uuid, index_path, content):
     with open(index_path, "wb") as file:
         file.write(content)
@@ -156,9 +154,7 @@ def test_another_segments_or_journals_is_built_anew(journal, uuid, index_path):
 
 @pytest.mark.damage
 def test_one_that_ends_elsewhere_than_its_segment_is_built_anew(journal, sealed, uuid, index_path):
-    rewrite(
-        index_path, lambda content: struct.pack_into("<Q", content, len(content) - 16, sealed.size_bytes + 8)
-    )
+    rewrite(index_path, lambda content: struct.pack_into("<Q", content, len(content) - 16, sealed.size_bytes + 8))
     right = build_index(journal.path, 0, uuid, sealed.size_bytes)
     assert load_index(journal.path, 0, uuid, sealed.size_bytes).entries == right.entries
     assert values_from(journal, 3500) == 3500

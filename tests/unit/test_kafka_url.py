@@ -73,9 +73,7 @@ def test_a_password_in_a_url_is_refused_and_not_repeated():
 
 
 def test_what_is_given_last_counts(tmp_path, monkeypatch):
-    (tmp_path / "all").write_text(
-        "# comment\n\nclient.id = environment file\nlinger.ms=1\nretries=1\nsocket.nagle.disable=1\n"
-    )
+    (tmp_path / "all").write_text("# comment\n\nclient.id = environment file\nlinger.ms=1\nretries=1\nsocket.nagle.disable=1\n")
     (tmp_path / "own").write_text("client.id=file\nlinger.ms=3\n")
     monkeypatch.setenv("JLOG_KAFKA_CONFIG", str(tmp_path / "all"))
     monkeypatch.setenv("JLOG_KAFKA_LINGER_MS", "2")
@@ -87,14 +85,10 @@ def test_what_is_given_last_counts(tmp_path, monkeypatch):
 def test_settings_reach_every_client_over_ours():
     settings = Settings(URL, {"client.id": "me", "linger.ms": "7"})
     assert settings.for_producer()["linger.ms"] == "7"
-    assert {
-        conf["client.id"] for conf in (settings.for_producer(), settings.for_consumer(), settings.for_admin())
-    } == {"me"}
+    assert {conf["client.id"] for conf in (settings.for_producer(), settings.for_consumer(), settings.for_admin())} == {"me"}
 
 
-@pytest.mark.parametrize(
-    "name", ["transactional.id", "acks", "isolation.level", "bootstrap.servers", "enable.idempotence"]
-)
+@pytest.mark.parametrize("name", ["transactional.id", "acks", "isolation.level", "bootstrap.servers", "enable.idempotence"])
 def test_what_a_promise_hangs_on_cannot_be_set(name):
     with pytest.raises(ValueError, match=name):
         Settings(URL, {name: "x"})
@@ -141,6 +135,4 @@ def test_the_hash_is_that_of_javas_partitioner():
         b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
         b"abc": 479470107,
     }
-    assert {key: murmur2(key) for key in expected} == {
-        key: value % (1 << 32) for key, value in expected.items()
-    }
+    assert {key: murmur2(key) for key in expected} == {key: value % (1 << 32) for key, value in expected.items()}

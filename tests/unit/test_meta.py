@@ -92,9 +92,7 @@ def test_a_newer_version_is_not_read_and_says_to_upgrade(path, meta, opener):
         opener(path)
 
 
-@pytest.mark.parametrize(
-    "missing", ["journal.meta", "journal.meta bounds", "journal.meta bounds subscribers checkpoints"]
-)
+@pytest.mark.parametrize("missing", ["journal.meta", "journal.meta bounds", "journal.meta bounds subscribers checkpoints"])
 def test_a_creation_that_was_killed_is_done_again(path, missing):
     for name in missing.split():
         os.rmdir(path / name) if (path / name).is_dir() else os.unlink(path / name)

@@ -70,9 +70,7 @@ def given_as(records):
     precommit=st.sampled_from([0, 4 << 10]),
     together=st.booleans(),
 )
-def test_any_records_come_back_from_the_library_and_from_the_oracle(
-    tmp_path_factory, written, precommit, together
-):
+def test_any_records_come_back_from_the_library_and_from_the_oracle(tmp_path_factory, written, precommit, together):
     path = tmp_path_factory.mktemp("records") / "j"
     with jlog.Writer(path, precommit=precommit, segment_bytes=8 << 10) as writer:
         if together:
@@ -89,10 +87,7 @@ def test_any_records_come_back_from_the_library_and_from_the_oracle(
     for found in (read, list(batch), [batch[i] for i in range(len(batch))], judged):
         assert [told(record) for record in found] == given_as(written)
         assert all(
-            timestamp_us in (None, record.timestamp_us)
-            for record, (_, _, _, timestamp_us) in zip(found, written, strict=True)
+            timestamp_us in (None, record.timestamp_us) for record, (_, _, _, timestamp_us) in zip(found, written, strict=True)
         )
     assert batch.values() == [value for value, _, _, _ in written]
-    assert [record.explicit for record in judged] == [
-        timestamp_us is not None for _, _, _, timestamp_us in written
-    ]
+    assert [record.explicit for record in judged] == [timestamp_us is not None for _, _, _, timestamp_us in written]

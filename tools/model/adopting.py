@@ -52,9 +52,7 @@ class AdoptingModel(SmallModel):
         for (start, inode), (end, _) in zip(starts, [*starts[1:], (len(m.published), None)]):
             named, records = m.files[inode]
             if named != start or records != m.published[start:end]:
-                raise Violation(
-                    f"segment {start} holds {records} from {named} on; published is {m.published}"
-                )
+                raise Violation(f"segment {start} holds {records} from {named} on; published is {m.published}")
         if m.published.count(ADOPTED) > 1:
             raise Violation(f"the file is adopted twice: {m.published}")
         for start, inode in m.maybe - m.names:
@@ -195,12 +193,8 @@ def switch(m, pid):
 ADOPT, APPEND, ROLL = ("adopt",), ("append",), ("roll",)
 
 SCENARIOS = [
-    AdoptingModel(
-        "adopting: beside appends and a roll", (ADOPT + ADOPT, APPEND + ROLL + APPEND, ADOPT), kills=2
-    ),
-    AdoptingModel(
-        "adopting: three times", (ADOPT + APPEND, ADOPT + ROLL, APPEND + ADOPT), kills=2, quick=False
-    ),
+    AdoptingModel("adopting: beside appends and a roll", (ADOPT + ADOPT, APPEND + ROLL + APPEND, ADOPT), kills=2),
+    AdoptingModel("adopting: three times", (ADOPT + APPEND, ADOPT + ROLL, APPEND + ADOPT), kills=2, quick=False),
 ]
 
 

@@ -268,9 +268,7 @@ READ, CLEAN, ROLL, COMMIT, BACK = ("seek",), ("clean",), ("roll",), ("commit",),
 
 SCENARIOS = [
     CleaningModel("cleaning: a reader", (READ, CLEAN + CLEAN, ROLL + ROLL, CLEAN), keeps=False),
-    CleaningModel(
-        "cleaning: a reader from a hole on", (READ, CLEAN + CLEAN, ROLL + ROLL, CLEAN), keeps=False, begins=2
-    ),
+    CleaningModel("cleaning: a reader from a hole on", (READ, CLEAN + CLEAN, ROLL + ROLL, CLEAN), keeps=False, begins=2),
     CleaningModel(
         "cleaning: a subscriber and a position that goes back",
         (COMMIT + COMMIT + BACK + COMMIT, CLEAN + CLEAN, ROLL + ROLL, CLEAN),

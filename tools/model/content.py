@@ -75,9 +75,7 @@ def scan(m, files):
             continue
         for name in unused:
             if name < min(len(values), m.durable):
-                raise Violation(
-                    f"power loss: the file {name} of a killed roll is back, before the synced mark"
-                )
+                raise Violation(f"power loss: the file {name} of a killed roll is back, before the synced mark")
         yield values
         for parity in (0, 1):
             for longer in salvaged(m, values, parity):

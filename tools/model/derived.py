@@ -62,9 +62,7 @@ class Page(Small):
 
     def records_in(self, segment):
         blocks = self.file(segment)[1]
-        mine = tuple(
-            record for offset, records in blocks if (segment, offset) < self.place for record in records
-        )
+        mine = tuple(record for offset, records in blocks if (segment, offset) < self.place for record in records)
         return mine + (self.word if self.place[0] == segment else ())
 
     def has_records(self):

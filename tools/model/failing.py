@@ -178,10 +178,7 @@ def write_again(m, pid):
     if "g" in m.blocks[again]:
         return m.go(pid, "tell", (end, number))  # a failure like any other
     if "l" in m.blocks[again]:
-        m.blocks = tuple(
-            "d" if again.start <= at < again.stop and block == "l" else block
-            for at, block in enumerate(m.blocks)
-        )
+        m.blocks = tuple("d" if again.start <= at < again.stop and block == "l" else block for at, block in enumerate(m.blocks))
     m.go(pid, "fdatasync", (end, number, mine))
 
 

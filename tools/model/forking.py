@@ -67,9 +67,7 @@ class ForkingModel(SmallModel):
         child = {whose for (process, _), whose in m.descriptors if process == CHILD}
         parent = {whose for (process, _), whose in m.descriptors if process == PARENT}
         if m.threads[self.child()][0] not in ("start", "in child") and child - {self.child()}:
-            raise Violation(
-                f"a child has the parent's lock files: {child}; what is locked stays so if that dies"
-            )
+            raise Violation(f"a child has the parent's lock files: {child}; what is locked stays so if that dies")
         for pid, number in enumerate(m.has):
             lives = m.threads[pid][0] not in OVER | {"close", "take off"}
             if number is not None and lives and pid not in (child if pid == self.child() else parent):

@@ -72,9 +72,7 @@ def scan(m, until=None):
     for name, content in m.files:
         sound = content is not None and content[0] == end
         if not sound and name <= mark:
-            raise Violation(
-                f"damage at the mark {mark}: segment {name} does not begin where {end} ends: {content}"
-            )
+            raise Violation(f"damage at the mark {mark}: segment {name} does not begin where {end} ends: {content}")
         if not sound:
             break
         end, last = name, (name, 0)

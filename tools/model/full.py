@@ -386,9 +386,7 @@ def write_copy(m, pid):
 def cut_copy_short(m, pid):
     call, copy, at = m.memory(pid)
     m.bounds = put(m.bounds, at, None)
-    if m.threads[pid][0] == "first copy" and m.wrong(
-        "a copy of bounds is written though the other one failed"
-    ):
+    if m.threads[pid][0] == "first copy" and m.wrong("a copy of bounds is written though the other one failed"):
         m.go(pid, "second copy", (call, copy, 1 - at))
         return
     m.bounds_lock = None
@@ -411,9 +409,7 @@ class Full(Derived):
 
     def start(self):
         bounds = ((1, self.first_lease),) * 2
-        m = self.Fields(
-            self, (*super().start(), (), frozenset(), self.first_lease, bounds, None, frozenset())
-        )
+        m = self.Fields(self, (*super().start(), (), frozenset(), self.first_lease, bounds, None, frozenset()))
         m.set_file(0, 0, ((HEADER, ()),))
         return m.freeze()
 
@@ -427,9 +423,7 @@ class Full(Derived):
     def check(self, m):
         super().check(m)
         if m.word and m.end() < m.limit():
-            raise Violation(
-                f"the open block has records, may come to {m.limit()}, and there is room to {m.end()}"
-            )
+            raise Violation(f"the open block has records, may come to {m.limit()}, and there is room to {m.end()}")
         if m.lock is None and not m.unrepaired:
             self.check_page(m)
         for record in m.published:

@@ -300,9 +300,7 @@ A, S, C = "append", "sync", "close"
 SCENARIOS = [
     LeaseModel("leases: nobody closes", ((A, A, A), (A, A), (A, A)), losses=2),
     LeaseModel("leases: closed and opened", ((A, C), (A, A, C), (A, S, C), (A,)), losses=2, quick=False),
-    LeaseModel(
-        "leases: openings that are killed", ((A, C), (A, C), (A,), (A,)), kills=2, losses=2, quick=False
-    ),
+    LeaseModel("leases: openings that are killed", ((A, C), (A, C), (A,), (A,)), kills=2, losses=2, quick=False),
     LeaseModel("leases: closing and synced", ((A, S, C), (A, C), (A, A)), losses=2),
 ]
 

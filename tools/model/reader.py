@@ -38,9 +38,7 @@ def read_generation_again(m, r):
             raise Violation("the reader takes a healthy body for damage")
         r.generation, r.pc = 0, "read generation"
         return deliver(m, r, header[1], body)
-    if header[0] is None and (
-        not moved or (moved == 1 and m.wrong("reader looks at a slot that is used anew"))
-    ):
+    if header[0] is None and (not moved or (moved == 1 and m.wrong("reader looks at a slot that is used anew"))):
         raise Violation("the reader takes a half-filled slot for damage")
     if moved or not m.spec.defers or m.wrong("reader takes a block that is not open for written"):
         r.generation, r.pc = 0, "read segment"  # our block is older, or has been written just now

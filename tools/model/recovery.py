@@ -143,9 +143,7 @@ class RecoveryModel:
             frozenset([second, (2, ()), None]),
         )
         files, entries = ((0, first), (2, second)), (frozenset([0]), frozenset([0, 2]))
-        return self.opened(
-            ("old boot", (2, 1, BLOCKS[3:])), files, tuple(zip((0, 2), disk)), entries, FIRST_LIFE
-        )
+        return self.opened(("old boot", (2, 1, BLOCKS[3:])), files, tuple(zip((0, 2), disk)), entries, FIRST_LIFE)
 
     def only_processes_died(self, shorter, closing):
         """The process that opens was told another boot id. A block of one record stands in the place of a longer body, or none."""
@@ -293,9 +291,7 @@ def sync_segment(m, pid):
     """All from the mark on, not only what was cut: if it was no power loss, the page cache is dirty."""
     newest = plan(m)[0]
     for name, _ in m.files:
-        if m.bounds[0] <= name <= newest and (
-            name == newest or m.model.wrong != "only the segment that was cut is synced"
-        ):
+        if m.bounds[0] <= name <= newest and (name == newest or m.model.wrong != "only the segment that was cut is synced"):
             m.sync_file(name)
     next_step(m, pid, "sync segment")
 
@@ -421,9 +417,7 @@ def read(m, _):
     if pc == "look for slots":
         m.reader = "look at the page", bool(m.slots), ()
     elif pc == "look at the page":
-        trusts = m.status == "valid" or (
-            held and m.status != "at work"
-        )  # "valid elsewhere" needs a slot that is held
+        trusts = m.status == "valid" or (held and m.status != "at work")  # "valid elsewhere" needs a slot that is held
         m.reader = ("trust it", False, m.status) if trusts else ("scan", False, ())
     elif pc == "trust it":
         if m.status == found:
@@ -455,9 +449,7 @@ SHORT = ("append", "leave", "more")
 
 SCENARIOS = [
     RecoveryModel("recovery: killed anywhere, repeated", ((A,), (A, S)), losses=0),
-    RecoveryModel(
-        "recovery: killed anywhere, repeated, killed again", ((A,), (A, S), (A,)), 2, 0, quick=False
-    ),
+    RecoveryModel("recovery: killed anywhere, repeated, killed again", ((A,), (A, S), (A,)), 2, 0, quick=False),
     RecoveryModel("recovery: a second power loss", ((A, S), (A, S), (A,)), reader=False),
     RecoveryModel("recovery: power losses and kills, a reader", ((A,), (A, S), (A,)), kills=2, quick=False),
     RecoveryModel("recovery: three power losses", ((A, S), (A,), (A,)), losses=2, reader=False, quick=False),

@@ -260,9 +260,7 @@ def promise(m, pid):
 STORE, REPLACE, SYNC = ("store",), ("replace",), ("sync",)
 
 SCENARIOS = [
-    ReplacingModel(
-        "replacing: stores, syncs", (STORE + REPLACE + STORE, STORE + SYNC + SYNC, STORE), kills=2
-    ),
+    ReplacingModel("replacing: stores, syncs", (STORE + REPLACE + STORE, STORE + SYNC + SYNC, STORE), kills=2),
     ReplacingModel(
         "replacing: two at once",
         (STORE + REPLACE + SYNC, STORE + REPLACE + STORE, SYNC),

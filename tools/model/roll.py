@@ -119,11 +119,7 @@ def undo(m, p):
     """The file goes, and must not come back after a power loss under numbers that others get once we
     unlock."""
     m.set_files({name for name in m.files if name <= m.open_slot()[0][0]})
-    p.pc = (
-        "undo entries"
-        if m.spec.power and not m.wrong("a roll that fails does not sync the directory")
-        else "unlock"
-    )
+    p.pc = "undo entries" if m.spec.power and not m.wrong("a roll that fails does not sync the directory") else "unlock"
 
 
 @step("undo entries")

@@ -75,14 +75,10 @@ SCENARIOS = [
     ),
     Protocol("state: writes that fail", (a(11) + ROLL, s(21), s(31), a(41) + ROLL), failures=1, newcomers=1),
     Protocol("lz4: helpers", (a(11) + FLUSH + a(12), a(21, 22), a(31) + FLUSH), kills=2, lz4=True),
-    Protocol(
-        "lz4: a reader, direct", (a(11, 12) + FLUSH, d(21, 22), a(31)), newcomers=1, lz4=True, reader=True
-    ),
+    Protocol("lz4: a reader, direct", (a(11, 12) + FLUSH, d(21, 22), a(31)), newcomers=1, lz4=True, reader=True),
     Protocol("lz4: rolls, state", (a(11) + ROLL, s(21) + a(22), own(31)), newcomers=1, lz4=True, quick=True),
     Protocol("sync and append locks", (a(11) + SYNC, a(21) + SYNC, a(31), SYNC), kills=2, newcomers=1),
-    Protocol(
-        "writes that fail", (d(11), a(21) + FLUSH + a(22), a(31) + d(32), a(41)), failures=2, newcomers=1
-    ),
+    Protocol("writes that fail", (d(11), a(21) + FLUSH + a(22), a(31) + d(32), a(41)), failures=2, newcomers=1),
     Protocol("a reader, writes that fail", (d(11), a(21) + FLUSH, a(31)), failures=2, reader=True),
     Protocol(
         "power loss: writes that fail",
@@ -122,9 +118,7 @@ SCENARIOS = [
         power=True,
     ),
     Protocol("power loss: lz4", (a(11, 12) + SYNC, d(21), a(31) + FLUSH), lz4=True, power=True),
-    Protocol(
-        "closing: three writers", (large(11, 12), large(21, 22), large(31) + a(32)), kills=2, defers=True
-    ),
+    Protocol("closing: three writers", (large(11, 12), large(21, 22), large(31) + a(32)), kills=2, defers=True),
     Protocol(
         "closing: the taker is killed too, two slots are reused",
         (large(11, 12), large(21), large(31), large(41)),
@@ -180,9 +174,7 @@ SCENARIOS = [
         reader=True,
         defers=True,
     ),
-    Protocol(
-        "closing: rolls that fail", (large(11, 12) + ROLL, large(21) + own(22)), failures=1, defers=True
-    ),
+    Protocol("closing: rolls that fail", (large(11, 12) + ROLL, large(21) + own(22)), failures=1, defers=True),
     Protocol("closing: syncs", (large(11, 12) + SYNC, large(21, 22), SYNC), kills=0, defers=True),
     Protocol(
         "closing: power loss, direct, writes that fail",
@@ -226,9 +218,7 @@ MISTAKES = [
     # Slots and words
     wrong("takeover without holding the byte", a(11), a(21), a(31), newcomers=1),
     wrong("takeover from a stopped owner", a(11), a(21), kills=0),
-    wrong(
-        "the mutex surrounds each fcntl call only", a(11), a(21), a(31), a(41), newcomers=1, threads=((2, 1),)
-    ),
+    wrong("the mutex surrounds each fcntl call only", a(11), a(21), a(31), a(41), newcomers=1, threads=((2, 1),)),
     wrong("opening alone wants both slots intact", a(11) + FLUSH),
     wrong("newcomer ignores the word that names its slot", a(11), a(21), a(31), newcomers=1),
     # Direct blocks
@@ -241,9 +231,7 @@ MISTAKES = [
         failures=2,
     ),
     wrong("a direct write that fails does not look at its place", d(11), a(21), a(31), failures=1),
-    wrong(
-        "a direct write that fails does not look at its place", d(11), a(21), kills=0, failures=1, power=True
-    ),
+    wrong("a direct write that fails does not look at its place", d(11), a(21), kills=0, failures=1, power=True),
     wrong("one switch for the open block and a direct one", a(11) + d(12), FLUSH + ROLL + a(21), power=True),
     # Segment files
     wrong("takeover leaves the file of a killed roll", a(11) + ROLL, a(21)),
@@ -279,9 +267,7 @@ MISTAKES = [
     wrong("roller does not look at the state note again", a(11) + ROLL, s(21), kills=0),
     wrong("roller reads the state before the generation", a(11) + ROLL, s(21), kills=0),
     wrong("the state is noted after the switch", a(11) + ROLL, s(21)),
-    wrong(
-        "roller looks at the note only, though the generation has not moved", d(11) + ROLL, s(21), failures=1
-    ),
+    wrong("roller looks at the note only, though the generation has not moved", d(11) + ROLL, s(21), failures=1),
     wrong("roller ignores the note of the open generation", a(11) + ROLL, s(21) + s(22)),
     # Sync
     wrong("sync word is taken while append is held", a(11) + SYNC, a(21) + SYNC, kills=0),
@@ -314,9 +300,7 @@ MISTAKES = [
     wrong("takeover reopens a closed block", a(11) + FLUSH, FLUSH, a(31), lz4=True),
     wrong("closed is a flag that the switch clears first", a(11) + FLUSH, FLUSH, a(31), lz4=True),
     # Writing after the switch
-    wrong(
-        "a block closes behind one that is not written", large(11, 12, 13), kills=0, failures=1, defers=True
-    ),
+    wrong("a block closes behind one that is not written", large(11, 12, 13), kills=0, failures=1, defers=True),
     wrong("a direct block behind one that is not written", large(11, 12), d(21), kills=0, defers=True),
     wrong("a roll behind a block that is not written", large(11, 12), ROLL + a(21), kills=0, defers=True),
     wrong("the note comes after the switch", large(11, 12), defers=True),
@@ -342,9 +326,7 @@ MISTAKES = [
         newcomers=1,
         defers=True,
     ),
-    wrong(
-        "flush is done though its block is closing", a(11) + FLUSH, large(21, 22, 23), kills=0, defers=True
-    ),
+    wrong("flush is done though its block is closing", a(11) + FLUSH, large(21, 22, 23), kills=0, defers=True),
     wrong("sync promises the open block's place", SYNC, large(21, 22), kills=0, power=True, defers=True),
     wrong("sync does not look at the note again", SYNC, large(21, 22, 23), kills=0, power=True, defers=True),
     wrong(
@@ -362,7 +344,5 @@ MISTAKES = [
         reader=True,
         defers=True,
     ),
-    wrong(
-        "reader looks at a slot that is used anew", large(11, 12) + FLUSH, kills=0, reader=True, defers=True
-    ),
+    wrong("reader looks at a slot that is used anew", large(11, 12) + FLUSH, kills=0, reader=True, defers=True),
 ]

@@ -148,9 +148,7 @@ class Accounts:
     def _opened(self, seat: Seat, position: int) -> None:
         if seat.named and seat.committed:
             if not any(self._leads_to(at, position) for at in seat.committed):
-                raise Wrong(
-                    f"{seat.name} begins at {position}, and was committed at {sorted(seat.committed)}"
-                )
+                raise Wrong(f"{seat.name} begins at {position}, and was committed at {sorted(seat.committed)}")
             seat.committed = {position}
         elif seat.named:
             seat.committed = {position}
@@ -195,9 +193,7 @@ class Accounts:
         elif kind == "W":
             (position,) = numbers
             if not any(self._leads_to(at, position) for at in seat.checkpoint):
-                raise Wrong(
-                    f"{seat.name} was rewound to {position}, its checkpoint is {sorted(seat.checkpoint)}"
-                )
+                raise Wrong(f"{seat.name} was rewound to {position}, its checkpoint is {sorted(seat.checkpoint)}")
             seat.committed, seat.checkpoint = {position}, {position}
             seat.position = position
         else:

@@ -63,9 +63,7 @@ def play(spec: dict[str, Any]) -> None:
     """Until it is told to end. The first answer says that it has begun."""
     sys.setswitchinterval(spec["switch_seconds"])
     gate = Gate(spec["threads"])
-    threads = [
-        threading.Thread(target=guarded, args=(run, gate), daemon=True) for run in threads_of(spec, gate)
-    ]
+    threads = [threading.Thread(target=guarded, args=(run, gate), daemon=True) for run in threads_of(spec, gate)]
     assert len(threads) == spec["threads"]
     for thread in threads:
         thread.start()

@@ -156,9 +156,7 @@ class Child:
         status = self.process.returncode
         may_die = self.killed or "=kill@" in self.spec["failpoints"]
         if not (status == -signal.SIGKILL and may_die):
-            raise Wrong(
-                f"{self.name} ended with {status}:\n{self.errors.read_text(errors='replace')[-4000:]}"
-            )
+            raise Wrong(f"{self.name} ended with {status}:\n{self.errors.read_text(errors='replace')[-4000:]}")
 
     def check_growth(self, found: dict[str, int]) -> None:
         if self.first_figures is None:

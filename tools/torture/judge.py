@@ -27,9 +27,7 @@ class Judge:
 
     def __init__(self, path: Path, archive: Path | None, accounts: Accounts, *, may_lose: bool) -> None:
         self.path, self._archive, self.accounts, self._may_lose = path, archive, accounts, may_lose
-        self._checked_from = (
-            0  # where the journal began when it was last judged: all before is in the archive
-        )
+        self._checked_from = 0  # where the journal began when it was last judged: all before is in the archive
 
     def judge(self) -> None:
         """Nothing of what is known contradicts what the journal says."""
@@ -69,9 +67,7 @@ class Judge:
             raise Wrong(f"{where} ends at {expected}: record {missing} was {how} and is lost")
         return expected
 
-    def _check_identities(
-        self, records: list[jlog.Record], whole: dict[tuple[str, int], tuple[int, int]]
-    ) -> None:
+    def _check_identities(self, records: list[jlog.Record], whole: dict[tuple[str, int], tuple[int, int]]) -> None:
         """None is there that nobody appended, or that was refused."""
         for record in records:
             writer, unit = identity_of(record.value or b"")
@@ -83,9 +79,7 @@ class Judge:
             if self.accounts.sequences.at(record.sequence) & ACKNOWLEDGED:
                 continue
             if not self.accounts.may_exist(writer, unit):
-                raise Wrong(
-                    f"record {record.sequence}: unit {unit} of {writer} was acknowledged elsewhere, or never appended"
-                )
+                raise Wrong(f"record {record.sequence}: unit {unit} of {writer} was acknowledged elsewhere, or never appended")
             if part_of(record.value or b"").has_state:
                 self.accounts.store(writer, unit, whole[writer, unit][0])
 
@@ -109,9 +103,7 @@ class Judge:
             writer, _, unit = (found or b"").decode().partition(" ")
             if unit and self.accounts.may_exist(writer, int(unit)):
                 continue  # its writer was killed in that call, and retention has taken the records since
-            raise Wrong(
-                f"the state of {key!r} is {found!r}; stored last was {value!r}, with record {sequence}"
-            )
+            raise Wrong(f"the state of {key!r} is {found!r}; stored last was {value!r}, with record {sequence}")
 
     def _check_hold(self, first: int) -> None:
         held = self.accounts.held()

@@ -34,9 +34,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--minutes", type=float, help="how long; a life that has begun is ended")
     parser.add_argument("--lives", type=int, help="how many, instead: each is a set of fresh journals")
-    parser.add_argument(
-        "--seed", type=int, help="of everything that is decided at random (default: another one)"
-    )
+    parser.add_argument("--seed", type=int, help="of everything that is decided at random (default: another one)")
     parser.add_argument("--life", type=int, default=0, help="the first one (default: 0)")
     parser.add_argument("--path", type=Path, help="where the journals lie (default: a temporary directory)")
     parser.add_argument(
@@ -52,9 +50,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--journals", type=int, default=Size.journals, help="of each life: %(default)s")
     parser.add_argument("--producers", type=int, default=Size.producers, help="of each journal: %(default)s")
-    parser.add_argument(
-        "--subscribers", type=int, default=Size.subscribers, help="of each journal: %(default)s"
-    )
+    parser.add_argument("--subscribers", type=int, default=Size.subscribers, help="of each journal: %(default)s")
     parser.add_argument("--rounds", type=int, default=Size.rounds, help="of each life: %(default)s")
     parser.add_argument("--round-seconds", type=float, default=Size.round_seconds, help="%(default)s")
     parser.add_argument("--faults", type=float, default=Size.faults_a_second, help="a second: %(default)s")
@@ -103,9 +99,7 @@ def _run(options: argparse.Namespace, path: Path, stack: ExitStack) -> bool:
         may_fill=found.f_frsize * found.f_blocks < SMALL_BYTES,
         without=frozenset(options.without),
     )
-    print(
-        f"seed {seed}, journals at {root}, {'which is filled at times' if size.may_fill else 'never filled'}"
-    )
+    print(f"seed {seed}, journals at {root}, {'which is filled at times' if size.may_fill else 'never filled'}")
     began = time.monotonic()
     minutes = options.minutes if options.minutes or options.lives else 1.0
     run = Run(root, path, seed, size, broker)
@@ -127,10 +121,7 @@ def _broker(path: Path, stack: ExitStack) -> str | None:
 
 
 def _summary(counts: Counts, seconds: float, first_life: int) -> None:
-    raised = ", ".join(
-        f"{errno.errorcode.get(number, 'locked')} {times:,}"
-        for number, times in sorted(counts.raised.items())
-    )
+    raised = ", ".join(f"{errno.errorcode.get(number, 'locked')} {times:,}" for number, times in sorted(counts.raised.items()))
     print(
         f"\n{seconds / 60:.1f} minutes, {counts.lives - first_life + 1} lives, {counts.rounds} rounds, "
         f"{counts.children:,} processes\n"

@@ -193,9 +193,7 @@ class Plan:
         is_last = number == self.size.rounds - 1
         endings = ("stand", "stand", "end") if self._calm else ("stand", "end", "kill", "kill")
         ending = "end" if is_last else chance.choice(endings)
-        reboot = (
-            ending != "stand" and not is_last and chance.random() < 0.3 and "reboot" not in self.size.without
-        )
+        reboot = ending != "stand" and not is_last and chance.random() < 0.3 and "reboot" not in self.size.without
         return Round(number, sorted(faults, key=lambda fault: fault.at_seconds), ending, reboot)
 
     def _fault(self, chance: Random, at: float) -> Fault:
@@ -211,7 +209,5 @@ class Plan:
             return Fault(at, kind, place, seconds)
         if kind == "full" and self.size.may_fill:
             return Fault(at, kind, "", seconds)
-        point, number = chance.choice(
-            [found for found in ERRORS if without.isdisjoint((found[0], errno.errorcode[found[1]]))]
-        )
+        point, number = chance.choice([found for found in ERRORS if without.isdisjoint((found[0], errno.errorcode[found[1]]))])
         return Fault(at, "errors", place, seconds, f"{point}={number}@0")

@@ -67,9 +67,7 @@ class Thread:
         self._chance = Random(f"{spec['seed']} {name}")
         self._mine = self._chance.randrange(len(shared))
         self._unit = 0
-        self._actions = {
-            name: found for name, found in self._all_actions().items() if name not in spec["without"]
-        }
+        self._actions = {name: found for name, found in self._all_actions().items() if name not in spec["without"]}
 
     def _all_actions(self) -> dict[str, tuple[int, Callable[[jlog.Writer], None]]]:
         """How often, and what."""
@@ -194,9 +192,7 @@ class Thread:
     def _contents(self, parts: int, *, has_state: bool = False, plain: bool = False) -> list[Content]:
         size = self._chance.choice((0, 60, 100, 100, 300, 300, 300, 1000, 1000, 9000))
         times_us = None if plain else tuple(self._spec["times_us"])
-        return contents_of(
-            self._chance, self._name, self._unit, parts, size=size, has_state=has_state, times_us=times_us
-        )
+        return contents_of(self._chance, self._name, self._unit, parts, size=size, has_state=has_state, times_us=times_us)
 
     def _acknowledged(self, contents: list[Content], has_state: bool, call: Callable[[], int | None]) -> None:
         """One call, and a line on what came of it."""

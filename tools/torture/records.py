@@ -50,9 +50,7 @@ def contents_of(
     return [_content_of(chance, writer, part, head, size, times_us) for part, head in enumerate(heads)]
 
 
-def _content_of(
-    chance: Random, writer: str, part: int, head: bytes, size: int, times_us: tuple[int, int] | None
-) -> Content:
+def _content_of(chance: Random, writer: str, part: int, head: bytes, size: int, times_us: tuple[int, int] | None) -> Content:
     key = headers = timestamp_us = None
     if times_us is not None:
         key = chance.choice((None, b"", writer.encode()))

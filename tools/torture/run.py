@@ -63,9 +63,7 @@ class Life:
         if archive is not None:
             fields["archive"] = archive.as_uri()
         retention = retention_of(fields)
-        jlog.Journal.create(
-            self.directory / journal, precommit=4 << 10, segment_bytes=16 << 10, retention=retention
-        )
+        jlog.Journal.create(self.directory / journal, precommit=4 << 10, segment_bytes=16 << 10, retention=retention)
         accounts = self._accounts[journal] = Accounts()
         self._judges.append(Judge(self.directory / journal, archive, accounts, may_lose=journal == "lossy"))
 
@@ -159,9 +157,7 @@ class Life:
     def _listen_to_reader(self, child: Child) -> None:
         name = child.spec.get("subscriber")
         accounts = self._accounts[child.place.journal]
-        seat = accounts.seat(
-            name or child.name, named=name is not None, may_lose=child.spec.get("may_lose", False)
-        )
+        seat = accounts.seat(name or child.name, named=name is not None, may_lose=child.spec.get("may_lose", False))
         lines = child.lines(f"{child.name}.seen")
         self._counts.reads += sum(line.count(" ") - 1 for line in lines if line.startswith("r"))
         accounts.hear_reader(seat, lines)

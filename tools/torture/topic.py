@@ -36,22 +36,16 @@ class Topic:
         """Once all is mirrored: every record that the journal has ever had is there once, in order."""
         _run("-m", "jlog.cli", "mirror", "to-kafka", str(journal), self.url, "--until-end")
         found = [int(digest, 16) for digest in self._ask("digests")]
-        wanted = [
-            accounts.sequences.at(sequence) & 0xFFFFFFFF for sequence in accounts.sequences.known_from(0)
-        ]
+        wanted = [accounts.sequences.at(sequence) & 0xFFFFFFFF for sequence in accounts.sequences.known_from(0)]
         if found == wanted:
             return
         pairs = enumerate(zip(wanted, found, strict=False))
         at = next((i for i, (ours, theirs) in pairs if ours != theirs), min(len(found), len(wanted)))
-        raise Wrong(
-            f"{self.url} has {len(found)} messages for {len(wanted)} records, the {at}. is the first that differs"
-        )
+        raise Wrong(f"{self.url} has {len(found)} messages for {len(wanted)} records, the {at}. is the first that differs")
 
 
 def _run(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=HUNG_SECONDS
-    )
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=HUNG_SECONDS)
     if done.returncode != 0:
         raise Wrong(f"{' '.join(arguments)[:200]} ended with {done.returncode}: {done.stderr[-3000:]}")
     return done.stdout

@@ -22,9 +22,7 @@ class Position(NamedTuple):
 
 @disjoint_base
 class BoundsFile:
-    def __init__(
-        self, path: str, uuid: bytes, lock_file: LockFile | None, *, writable: bool = True
-    ) -> None: ...
+    def __init__(self, path: str, uuid: bytes, lock_file: LockFile | None, *, writable: bool = True) -> None: ...
     @property
     def path(self) -> str: ...
     @staticmethod

@@ -50,9 +50,7 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]  # it takes one only si
 
 
 class PositionType(Parsed):
-    def shell_complete(
-        self, ctx: click.Context, _param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return _beginning_with(incomplete, ["begin", "end", *_names(ctx, "checkpoints")])
 
 
@@ -64,9 +62,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]
     def __init__(self, kind: str) -> None:
         self._kind = kind
 
-    def shell_complete(
-        self, ctx: click.Context, _param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return _beginning_with(incomplete, _names(ctx, self._kind))
 
 
@@ -112,9 +108,7 @@ class JournalType(click.ParamType):  # type: ignore[type-arg]
             return archive
         return f"./{text}" if ":" in text.partition("/")[0] else text  # not to be taken for a URL further on
 
-    def shell_complete(
-        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
+    def shell_complete(self, _ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(incomplete, type="dir")]
 
 
@@ -134,9 +128,7 @@ def journal_or_topic_argument(function: Callable[..., Any]) -> Callable[..., Any
 
 def readable_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """A journal, a topic or an archive: what cli.reading.open_reader opens."""
-    return click.argument("journal", type=JournalType(or_topic=True, or_archive=True))(
-        topic_settings(function)
-    )
+    return click.argument("journal", type=JournalType(or_topic=True, or_archive=True))(topic_settings(function))
 
 
 def journal_or_archive_argument(function: Callable[..., Any]) -> Callable[..., Any]:

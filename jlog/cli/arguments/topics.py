@@ -24,19 +24,17 @@ def kafka() -> Any:
 
 def making_options(command: Command) -> Command:
     """For who makes a topic where there is none."""
-    command = click.option(
-        "--no-create", is_flag=True, help="Make nothing: what is to be written to is there."
-    )(command)
+    command = click.option("--no-create", is_flag=True, help="Make nothing: what is to be written to is there.")(command)
     return size_options(command)
 
 
 def size_options(command: Command) -> Command:
-    command = click.option(
-        "--replication-factor", type=click.IntRange(min=1), help="Likewise.  [default: the brokers']"
-    )(command)
-    return click.option(
-        "--partitions", type=click.IntRange(min=1), help="Of a topic that has to be made.  [default: 1]"
-    )(command)
+    command = click.option("--replication-factor", type=click.IntRange(min=1), help="Likewise.  [default: the brokers']")(
+        command
+    )
+    return click.option("--partitions", type=click.IntRange(min=1), help="Of a topic that has to be made.  [default: 1]")(
+        command
+    )
 
 
 def take_making(options: dict[str, Any], for_topic: bool) -> dict[str, Any]:

@@ -93,17 +93,13 @@ def bench(
       jlogtool bench --dir /mnt/disk --bytes 1K --processes 4
       jlogtool bench --only append --only durable --json | jq .results
     """
-    load = Load(records or max(min(RUN_BYTES // max(value_bytes, 1), RECORDS_MAX), 1), value_bytes).whole(
-        processes
-    )
+    load = Load(records or max(min(RUN_BYTES // max(value_bytes, 1), RECORDS_MAX), 1), value_bytes).whole(processes)
     with _ends_cleanly(), tempfile.TemporaryDirectory(prefix="jlog-bench-", dir=directory) as work:
         _check_space(work, load)
         settings = Settings(Path(work), load, rounds, processes)
         about = machine(settings.directory)
         if has_failpoints():
-            complain(
-                "warning: this jlog was built with fail points, for its tests, and is slower than a release"
-            )
+            complain("warning: this jlog was built with fail points, for its tests, and is slower than a release")
         results = _measure([CONTESTS[name] for name in only or CONTESTS], settings)
     if as_json:
         shown = {"records": load.records, "bytes": value_bytes, "processes": processes, "rounds": rounds}
@@ -180,7 +176,5 @@ def _rates(found: Spread) -> str:
 
 
 def _spread(found: Spread, scale: float = 1, unit: str = "") -> str:
-    median, low, high = (
-        f"{rate / scale:.2f}" for rate in (found.median, min(found.rounds), max(found.rounds))
-    )
+    median, low, high = (f"{rate / scale:.2f}" for rate in (found.median, min(found.rounds), max(found.rounds)))
     return f"{median}{unit} ({low}–{high})"

@@ -76,9 +76,7 @@ def report_fields(report: jlog.Report) -> dict[str, Any]:
         "blocks": report.blocks,
         "segments": report.segments,
         "damage": [asdict(damage) for damage in report.damage],
-        "skipped": [
-            {"first_sequence": first, "next_sequence": following} for first, following in report.skipped
-        ],
+        "skipped": [{"first_sequence": first, "next_sequence": following} for first, following in report.skipped],
     }
 
 

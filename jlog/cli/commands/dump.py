@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Print records, or the raw structure.")
 @readable_argument
 @click.option("--from", "start", type=POSITION, default="begin", show_default=True, help="The first record.")
-@click.option(
-    "--to", "stop", type=POSITION, default="end", show_default=True, help="The first record that is left out."
-)
+@click.option("--to", "stop", type=POSITION, default="end", show_default=True, help="The first record that is left out.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Print at most N records.")
 @click.option("--reverse", is_flag=True, help="Newest first.")
 @grep_options
@@ -108,9 +106,7 @@ def dump_records(journal: str, to_bytes: Callable[[Records], bytes], wanted: Sel
         reading = Reading(reader)
         left = sys.maxsize if wanted.limit is None else wanted.limit
         pieces = (
-            _backward(journal, reading, reader.position, end)
-            if wanted.reverse
-            else _forward(reading, end, left, wanted.match)
+            _backward(journal, reading, reader.position, end) if wanted.reverse else _forward(reading, end, left, wanted.match)
         )
         while left and (piece := next(pieces, None)) is not None:
             records: Any = piece

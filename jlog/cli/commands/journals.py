@@ -42,9 +42,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Make a journal.")
 @journal_or_topic_argument
-@click.option(
-    "--precommit", type=SIZE, help="Size of the shared pre-commit buffer, 4K to 1G.  [default: 128K]"
-)
+@click.option("--precommit", type=SIZE, help="Size of the shared pre-commit buffer, 4K to 1G.  [default: 128K]")
 @journal_options
 @size_options
 def create(journal: str, options: dict[str, Any], precommit: int | None, **making: int | None) -> None:
@@ -171,9 +169,7 @@ def _summary_row(summary: dict[str, Any]) -> list[str]:
     return [
         summary["path"],
         str(summary["records"]),
-        "-"
-        if summary["size_bytes"] is None
-        else human_bytes(summary["size_bytes"]),  # of a topic nobody tells
+        "-" if summary["size_bytes"] is None else human_bytes(summary["size_bytes"]),  # of a topic nobody tells
         lag,
         names or "none",
     ]

@@ -35,18 +35,14 @@ def flow_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Those that both ways have."""
     options = (
         click.option("--until-end", is_flag=True, help="End where the source ends now; without it: follow."),
-        click.option(
-            "--start", type=POSITION, default="begin", show_default=True, help="Where a new mirror begins."
-        ),
+        click.option("--start", type=POSITION, default="begin", show_default=True, help="Where a new mirror begins."),
         click.option(
             "--resume-at",
             type=POSITION,
             help="Go on at this position of the source, whatever was mirrored before.",
         ),
         click.option("--skip-missing", is_flag=True, help="Go on behind records that retention has removed."),
-        click.option(
-            "--transform", metavar="MODULE:FUNCTION", help="Record to record, list of records, or None."
-        ),
+        click.option("--transform", metavar="MODULE:FUNCTION", help="Record to record, list of records, or None."),
         click.option("--rate", type=float, metavar="N", help="At most N records a second."),
         click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus counters there."),
         click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done."),
@@ -56,9 +52,7 @@ def flow_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return config_options(json_option(function))
 
 
-key_option = click.option(
-    "--key", default="record", show_default=True, help="A message's key: record, none or header:NAME."
-)
+key_option = click.option("--key", default="record", show_default=True, help="A message's key: record, none or header:NAME.")
 
 
 def refused_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,9 +80,7 @@ def dead_letter_topic(refused: str, dead_letter: str | None, topic: str) -> str 
 @mirror.command("to-kafka", short_help="A journal to a topic.")
 @journal_argument
 @click.argument("topic")
-@click.option(
-    "--subscriber", metavar="NAME", default="", help="Whose position it holds.  [default: kafka:TOPIC]"
-)
+@click.option("--subscriber", metavar="NAME", default="", help="Whose position it holds.  [default: kafka:TOPIC]")
 @click.option(
     "--read-only",
     is_flag=True,
@@ -252,8 +244,7 @@ def print_plan(found: dict[str, Any], as_json: bool) -> None:
         complain(f"warning: {warning}")
     refused = found.pop("refused", [])
     print_fields(
-        (name, human_bytes(value) if name == "bytes" and value is not None else value)
-        for name, value in found.items()
+        (name, human_bytes(value) if name == "bytes" and value is not None else value) for name, value in found.items()
     )
     if refused:
         click.echo()
@@ -307,9 +298,7 @@ def pair_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @mirror.command(short_help="How far it has come.")
 @pair_arguments
-def status(
-    journal: str, topic: str, settings: tuple[str, ...], config_file: str | None, as_json: bool
-) -> None:
+def status(journal: str, topic: str, settings: tuple[str, ...], config_file: str | None, as_json: bool) -> None:
     """Show how far the mirror between JOURNAL and TOPIC, whichever way, is behind: in records, bytes and seconds.
 
     The bytes are estimated. `lag_seconds` is the age of the oldest record that was not mirrored yet.
@@ -334,9 +323,7 @@ def status(
 
 @mirror.command(short_help="Compare both sides.")
 @pair_arguments
-def verify(
-    journal: str, topic: str, settings: tuple[str, ...], config_file: str | None, as_json: bool
-) -> None:
+def verify(journal: str, topic: str, settings: tuple[str, ...], config_file: str | None, as_json: bool) -> None:
     """Compare JOURNAL and TOPIC record by record: value, key, headers and milliseconds, as far as was mirrored.
 
     Exits with 3 when they differ, with 1 where nothing was ever mirrored. `gone` counts records that retention or

@@ -25,9 +25,7 @@ NAMES = ("compression", "segment_bytes", "roll", "sync", "sync_interval")
 def journal_options(command: Callable[..., None]) -> Callable[..., None]:
     """Gives the command `options`: those of jlog.Writer that were given and belong to the journal."""
 
-    @click.option(
-        "--compression", type=click.Choice(COMPRESSIONS), help="Of the blocks.  [new journal: none]"
-    )
+    @click.option("--compression", type=click.Choice(COMPRESSIONS), help="Of the blocks.  [new journal: none]")
     @click.option(
         "--segment-bytes",
         type=SIZE,

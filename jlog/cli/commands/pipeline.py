@@ -44,9 +44,7 @@ SETTING = Parsed("NAME=VALUE", parse_setting)
     help="What values are: each field becomes a column.",
 )
 @click.option("--pattern", metavar="REGEX", help="For --parse regex: each named group becomes a column.")
-@click.option(
-    "--schema", metavar="DDL", help="Fields and their types: 'level string, ms double'.  [default: as seen]"
-)
+@click.option("--schema", metavar="DDL", help="Fields and their types: 'level string, ms double'.  [default: as seen]")
 @click.option("--keep-value", is_flag=True, help="Keep the value as a column beside its fields.")
 @click.option(
     "--partition-by",
@@ -61,18 +59,12 @@ SETTING = Parsed("NAME=VALUE", parse_setting)
     show_default=True,
     help="Take what is there and end; or a batch so often, until stopped.",
 )
-@click.option(
-    "--checkpoint", metavar="DIR", help="Where it notes how far it has come.  [default: DEST.checkpoint]"
-)
-@click.option(
-    "--quarantine", metavar="DIR", help="Where values go that are not so.  [default: DEST.quarantine]"
-)
+@click.option("--checkpoint", metavar="DIR", help="Where it notes how far it has come.  [default: DEST.checkpoint]")
+@click.option("--quarantine", metavar="DIR", help="Where values go that are not so.  [default: DEST.quarantine]")
 @click.option("--query", metavar="SQL", help="Ask this at the end: of records, quarantine and windows.")
 @click.option("--window", type=DURATION, help="Also count records in windows of this length.")
 @click.option("--watermark", type=DURATION, default="10m", show_default=True, help="How late one may come.")
-@click.option(
-    "--count-by", metavar="COLUMN", multiple=True, help="Count for each of its values. May be repeated."
-)
+@click.option("--count-by", metavar="COLUMN", multiple=True, help="Count for each of its values. May be repeated.")
 @click.option("--counts", metavar="DIR", help="Where the counts go.  [default: DEST.windows]")
 @click.option("--subscriber", metavar="NAME", help="Whose position follows, in each journal.")
 @click.option(
@@ -84,9 +76,7 @@ SETTING = Parsed("NAME=VALUE", parse_setting)
     help="At most, of each source.",
 )
 @click.option("--master", metavar="URL", help="Spark's.  [default: local[*]]")
-@click.option(
-    "--conf", type=SETTING, multiple=True, help="A setting of Spark's, as with spark-submit. May be repeated."
-)
+@click.option("--conf", type=SETTING, multiple=True, help="A setting of Spark's, as with spark-submit. May be repeated.")
 def pipeline(**options: Any) -> None:
     """Write the records of each JOURNAL to Parquet below DEST, through Spark, each exactly once.
 
@@ -122,9 +112,7 @@ def run(options: dict[str, Any]) -> None:
                 with session(name, options["master"], dict(options["conf"]), log) as spark:
                     running.run(spark)
             except JournalError as error:
-                raise JournalError(
-                    f"{error}; Spark's log: {log}" if os.path.exists(log) else str(error)
-                ) from error
+                raise JournalError(f"{error}; Spark's log: {log}" if os.path.exists(log) else str(error)) from error
             except Exception:
                 if not running.is_stopped:  # signals reach the virtual machine too
                     raise

@@ -56,9 +56,7 @@ def read(
         reader = jlog.open_reader(journal, subscriber, start=start)
     with reader:
         reading = Reading(reader)
-        left = (
-            sys.maxsize if follow else reader.lag
-        )  # as it is now, or it would never end beside a busy writer
+        left = sys.maxsize if follow else reader.lag  # as it is now, or it would never end beside a busy writer
         left = left if limit is None else min(left, limit)
         committed = reader.position
         while left and not stdout_is_gone():

@@ -43,9 +43,7 @@ if TYPE_CHECKING:
 @grep_options
 @format_options
 @pace_option
-def tail(
-    journal: str, follow: bool, records: int, match: Match | None, output: Format, pace: Pace | None
-) -> None:
+def tail(journal: str, follow: bool, records: int, match: Match | None, output: Format, pace: Pace | None) -> None:
     """Print the last records of JOURNAL.
 
     With --follow it waits for more, without using CPU, and prints each as soon as it is appended, until Ctrl-C or until
@@ -70,9 +68,7 @@ def tail(
       jlogtool tail -f --json /var/lib/events | jq --unbuffered .value
     """
     if follow and is_archive(journal):
-        raise click.UsageError(
-            f"{journal} is an archive, which has an end; follow the journal that archives there"
-        )
+        raise click.UsageError(f"{journal} is an archive, which has an end; follow the journal that archives there")
     to_bytes = output.to_bytes
     out = binary_stdout()
     with open_reader(journal, start="end") as reader:
@@ -108,9 +104,7 @@ def _last(
     yield found[::-1]
 
 
-def _print_next(
-    reading: Reading, to_bytes: Formatter, out: BinaryIO, match: Match | None, pace: Pace | None
-) -> None:
+def _print_next(reading: Reading, to_bytes: Formatter, out: BinaryIO, match: Match | None, pace: Pace | None) -> None:
     try:
         batch = reading.batch(timeout=LOOK_EVERY)
     except PositionLost as lost:

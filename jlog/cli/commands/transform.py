@@ -66,9 +66,7 @@ def transform(
     with checked():
         to_topic = path_of(sink) is None
     own = take_making(options, to_topic)
-    own |= {
-        name: value for name, value in (("sync", sync), ("compression", compression)) if value is not None
-    }
+    own |= {name: value for name, value in (("sync", sync), ("compression", compression)) if value is not None}
     if key != "record":
         own["key"] = key
     own["dead_letter"] = dead_letter_topic(refused, dead_letter, sink) if to_topic else dead_letter
@@ -98,6 +96,4 @@ def transform(
         return
     as_json, options["as_json"], options["until_end"] = options["as_json"], False, True
     run(f"{source} to {sink}", make, options)
-    print_plan(
-        {"records": made.stats.records, "made": made.sink.made, "left_out": made.stats.refused}, as_json
-    )
+    print_plan({"records": made.stats.records, "made": made.sink.made, "left_out": made.stats.refused}, as_json)

@@ -38,9 +38,7 @@ def dump_blocks(journal: str, as_json: bool) -> None:
             "written",
         )
         rows = (_block_fields(path, block) for path, block in opened.blocks())
-        print_table(
-            columns, [[os.path.basename(row["path"]), *(row.get(name, "") for name in names)] for row in rows]
-        )
+        print_table(columns, [[os.path.basename(row["path"]), *(row.get(name, "") for name in names)] for row in rows])
     report = opened.verify()
     for damage in report.damage:
         report_damage(damage)

@@ -96,9 +96,7 @@ def jsonl(records: Records) -> bytes:
         time = _json_time(record.timestamp_us)
         key, value = _json_bytes("key", record.key), _json_bytes("value", record.value)
         headers = ", ".join([_json_header(name, header) for name, header in record.headers])
-        lines.append(
-            f'{{"sequence": {record.sequence}, "timestamp": {time}, {key}, {value}, "headers": [{headers}]}}\n'
-        )
+        lines.append(f'{{"sequence": {record.sequence}, "timestamp": {time}, {key}, {value}, "headers": [{headers}]}}\n')
     # A header's name that is no UTF-8 becomes escapes that json.loads makes the same string of.
     return "".join(lines).encode("utf-8", "backslashreplace")
 

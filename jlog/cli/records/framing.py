@@ -65,9 +65,7 @@ def split_length32(pieces: Iterator[bytes], name: str) -> Iterator[list[bytes]]:
         if found:
             yield found
     if data:
-        raise click.ClickException(
-            f"{name} ends within a record, {len(data)} bytes after it began; those before are kept"
-        )
+        raise click.ClickException(f"{name} ends within a record, {len(data)} bytes after it began; those before are kept")
 
 
 def _records_in(data: bytes, name: str) -> tuple[list[bytes], int, int]:
@@ -88,9 +86,7 @@ def _records_in(data: bytes, name: str) -> tuple[list[bytes], int, int]:
 
 
 def too_large(name: str) -> RecordTooLarge:
-    return RecordTooLarge(
-        f"{name}: a record has more than {VALUE_BYTES_MAX} bytes (1 GiB); those before it are appended"
-    )
+    return RecordTooLarge(f"{name}: a record has more than {VALUE_BYTES_MAX} bytes (1 GiB); those before it are appended")
 
 
 SPLITTERS: dict[str, Splitter] = {"lines": split_lines, "length32": split_length32}

@@ -45,9 +45,7 @@ def split_jsonl(pieces: Iterator[bytes], name: str) -> Iterator[Columns]:
             except ValueError as error:
                 if len(found):
                     yield found
-                raise click.ClickException(
-                    f"{name}, line {number}: {error}; the lines before it are appended"
-                ) from None
+                raise click.ClickException(f"{name}, line {number}: {error}; the lines before it are appended") from None
         if len(found):
             yield found
 
@@ -89,9 +87,7 @@ def _decoded(coded: Any, name: str) -> bytes:
 
 def _header(header: Any) -> tuple[str, bytes | None]:
     if not isinstance(header, list) or not 2 <= len(header) <= 3 or not isinstance(header[0], str):
-        raise ValueError(
-            f'a header is ["name", "text"] or ["name", null, "base64"], not {json.dumps(header)}'
-        )
+        raise ValueError(f'a header is ["name", "text"] or ["name", null, "base64"], not {json.dumps(header)}')
     return header[0], _text(header[1], "a header") if len(header) == 2 else _decoded(header[2], "a header")
 
 
@@ -101,8 +97,6 @@ def _timestamp(record: dict[str, Any]) -> int | None:
         if not isinstance(time, str):
             raise ValueError(f"timestamp is a time, not {json.dumps(time)}")
         return timestamp_us_of(parse_time(time))
-    if microseconds is not None and not (
-        isinstance(microseconds, int) and -(1 << 63) <= microseconds < 1 << 63
-    ):
+    if microseconds is not None and not (isinstance(microseconds, int) and -(1 << 63) <= microseconds < 1 << 63):
         raise ValueError(f"timestamp_us is an integer of 64 bits, not {json.dumps(microseconds)}")
     return microseconds

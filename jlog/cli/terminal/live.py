@@ -130,10 +130,7 @@ class Top:
 
 def subscriber_rows(samples: Sequence[Sample]) -> list[SubscriberRow]:
     return [
-        SubscriberRow(name, sample, at)
-        for sample in samples
-        if sample.stats
-        for name, at in sample.stats.subscribers.items()
+        SubscriberRow(name, sample, at) for sample in samples if sample.stats for name, at in sample.stats.subscribers.items()
     ]
 
 

@@ -37,11 +37,7 @@ def rates(before: jlog.Stats, now: jlog.Stats, seconds: float) -> Rates:
         grown: int = getattr(now, name) - getattr(before, name)
         return max(0, grown) / seconds
 
-    both = {
-        name: (before.subscribers[name], at)
-        for name, at in now.subscribers.items()
-        if name in before.subscribers
-    }
+    both = {name: (before.subscribers[name], at) for name, at in now.subscribers.items() if name in before.subscribers}
     return Rates(
         records=rate("appends"),
         bytes=rate("bytes"),

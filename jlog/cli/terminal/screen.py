@@ -68,15 +68,11 @@ class Screen:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             self._give_back()
         finally:
-            if (
-                self.ended == signal.SIGHUP
-            ):  # the end of input may be seen before the signal, which then comes late
+            if self.ended == signal.SIGHUP:  # the end of input may be seen before the signal, which then comes late
                 self._before[signal.SIGHUP] = signal.SIG_IGN
             for number, handler in self._before.items():
                 signal.signal(number, handler)

@@ -96,9 +96,7 @@ SUBSCRIBERS: tuple[Column[SubscriberRow], ...] = (
         lambda row: row.at.oldest_unread_seconds,
         "o",
     ),
-    Column(
-        "IDLE", 6, lambda row: span(row.at.idle_seconds), lambda row: row.at.idle_seconds, "i", from_width=90
-    ),
+    Column("IDLE", 6, lambda row: span(row.at.idle_seconds), lambda row: row.at.idle_seconds, "i", from_width=90),
     Column("HELD", 9, lambda row: size(row.at.held_bytes), lambda row: row.at.held_bytes, "h"),
     Column("STATE", 7, lambda row: row.state, lambda row: row.state, "t", falling=False),
 )
@@ -168,9 +166,7 @@ class TableView(Generic[Row]):
             left -= self.widths[column]
 
     def _needed(self, column: Column[Row]) -> int:
-        return max(
-            cell_len(text) for text in [column.title, *(printable(column.shown(row)) for row in self.rows)]
-        )
+        return max(cell_len(text) for text in [column.title, *(printable(column.shown(row)) for row in self.rows)])
 
     def header(self, width: int, *, focused: bool) -> Text:
         line = Text(style="reverse" if focused else "underline")

@@ -38,9 +38,7 @@ class Topic:
     def check_has(self, partition: int) -> None:
         """ValueError where it does not."""
         if partition >= self.partitions:
-            raise ValueError(
-                f"topic {self.name} has the partitions 0 to {self.partitions - 1}, and no {partition}"
-            )
+            raise ValueError(f"topic {self.name} has the partitions 0 to {self.partitions - 1}, and no {partition}")
 
 
 class Cluster:
@@ -105,9 +103,7 @@ class Cluster:
             found = self.answer(answers[name], f"asking for topic {name}")
         except JournalNotFound:
             where = f"kafka://{self.settings.servers}/{name}"
-            raise JournalNotFound(
-                f"{where}: no topic is there; `jlogtool create {where}` makes one", where
-            ) from None
+            raise JournalNotFound(f"{where}: no topic is there; `jlogtool create {where}` makes one", where) from None
         return Topic(
             name,
             str(found.topic_id),
@@ -136,22 +132,16 @@ class Cluster:
             return found, False
         if not create:
             where = f"kafka://{self.settings.servers}/{name}"
-            message = (
-                f"{where}: no topic is there, and none was to be made; `jlogtool create {where}` makes one"
-            )
+            message = f"{where}: no topic is there, and none was to be made; `jlogtool create {where}` makes one"
             raise JournalNotFound(message, where)
         self.create(name, partitions, replication_factor, config)
         return self.topic(name), True
 
-    def create(
-        self, name: str, partitions: int, replication_factor: int | None, config: Mapping[str, str]
-    ) -> bool:
+    def create(self, name: str, partitions: int, replication_factor: int | None, config: Mapping[str, str]) -> bool:
         """False where another was first. Returns when the brokers know it."""
         if partitions < 1:
             raise ValueError(f"a topic has at least 1 partition, not {partitions}")
-        new = NewTopic(
-            name, num_partitions=partitions, replication_factor=replication_factor or -1, config=dict(config)
-        )
+        new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor or -1, config=dict(config))
         answers = self.admin.create_topics([new], request_timeout=ANSWER_SECONDS)
         made = self._unless(answers[name], f"making topic {name}", KafkaError.TOPIC_ALREADY_EXISTS)
         until = time.monotonic() + ANSWER_SECONDS
@@ -210,9 +200,7 @@ class Cluster:
         """Behind the last record of a transaction that is not open any more."""
         return self._offsets(topic, OffsetSpec.latest(), partitions)
 
-    def offsets_at(
-        self, topic: Topic, timestamp_us: int, partitions: Iterable[int] | None = None
-    ) -> dict[int, int]:
+    def offsets_at(self, topic: Topic, timestamp_us: int, partitions: Iterable[int] | None = None) -> dict[int, int]:
         """Of the first record at or after this time; the end where all are earlier."""
         milliseconds = -(-timestamp_us // 1000)  # a record's time is kept to the millisecond, rounded down
         found = self._offsets(topic, OffsetSpec.for_timestamp(max(0, milliseconds)), partitions)
@@ -229,9 +217,7 @@ class Cluster:
                 asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ANSWER_SECONDS
             )
             try:
-                return {
-                    asked.partition: self.answer(answer, what).offset for asked, answer in answers.items()
-                }
+                return {asked.partition: self.answer(answer, what).offset for asked, answer in answers.items()}
             except Retry as error:
                 if getattr(error.cause, "code", 0) not in LEADER_UNKNOWN or time.monotonic() > until:
                     raise

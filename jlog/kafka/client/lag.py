@@ -33,9 +33,7 @@ def topics_lag(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: S
         return Lag(0, 0, 0.0)
     sample, is_all = _sample(cluster, {place: offsets[place] for place in late}, stop)
     records = sum(late.values())
-    if (
-        not sample
-    ):  # nothing but the ends of transactions, which are never handed out; or brokers that are slow
+    if not sample:  # nothing but the ends of transactions, which are never handed out; or brokers that are slow
         return Lag(0, 0, 0.0) if is_all else Lag(records)
     size = sum(map(len, sample)) / len(sample)
     oldest = min((time_us for message in sample if (time_us := time_us_of(message))), default=None)

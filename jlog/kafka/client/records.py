@@ -92,16 +92,11 @@ class KafkaBatch:
         header = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
         columns = {
             "sequence": pyarrow.array([record.sequence for record in records], pyarrow.int64()),
-            "timestamp": pyarrow.array(
-                [record.timestamp_us for record in records], pyarrow.timestamp("us", tz="UTC")
-            ),
+            "timestamp": pyarrow.array([record.timestamp_us for record in records], pyarrow.timestamp("us", tz="UTC")),
             "key": pyarrow.array([record.key for record in records], pyarrow.binary()),
             "value": pyarrow.array([record.value for record in records], pyarrow.binary()),
             "headers": pyarrow.array(
-                [
-                    [{"key": name, "value": value} for name, value in record.headers] or None
-                    for record in records
-                ],
+                [[{"key": name, "value": value} for name, value in record.headers] or None for record in records],
                 pyarrow.list_(header),
             ),
         }
@@ -157,7 +152,5 @@ class Origins:
         decimal = (b"%d " * len(offsets) % offsets).split()  # all at once: each by itself takes longer
         return [
             (*(own or ()), *place, offset)
-            for own, place, offset in zip(
-                map(Message.headers, messages), places, zip(repeat(OFFSET), decimal), strict=False
-            )
+            for own, place, offset in zip(map(Message.headers, messages), places, zip(repeat(OFFSET), decimal), strict=False)
         ]

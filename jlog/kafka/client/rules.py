@@ -39,10 +39,7 @@ class Rules:
         if self.needs_key and key is None:
             return "it has no key, and the topic is compacted"
         earliest_ms, latest_ms = self.times_ms()
-        if (
-            record.timestamp_us is not None
-            and not earliest_ms <= milliseconds(record.timestamp_us) <= latest_ms
-        ):
+        if record.timestamp_us is not None and not earliest_ms <= milliseconds(record.timestamp_us) <= latest_ms:
             return "its time is too far from now (message.timestamp.after.max.ms, message.timestamp.before.max.ms)"
         return ""
 
@@ -58,9 +55,7 @@ class Rules:
                 f"longer retention.ms before mirroring"
             )
         if config.get("message.timestamp.type") == "LogAppendTime":
-            found.append(
-                "the topic gives every record a time of its own (message.timestamp.type=LogAppendTime)"
-            )
+            found.append("the topic gives every record a time of its own (message.timestamp.type=LogAppendTime)")
         if self.is_compacted:
             found.append("the topic is compacted: of each key only the newest record stays")
         return found

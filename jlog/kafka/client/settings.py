@@ -175,9 +175,7 @@ def read_file(path: str | os.PathLike[str]) -> dict[str, str]:
             if text and not text.startswith("#"):
                 name, equals, value = text.partition("=")
                 if not equals or not _NAME.match(name.strip()):
-                    raise ValueError(
-                        f"{os.fspath(path)}, line {number}: write NAME=VALUE, as in security.protocol=SSL"
-                    )
+                    raise ValueError(f"{os.fspath(path)}, line {number}: write NAME=VALUE, as in security.protocol=SSL")
                 found[name.strip()] = value.strip()
     return found
 

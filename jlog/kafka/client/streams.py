@@ -20,9 +20,7 @@ QUEUED_KILOBYTES = 8_192
 class Stream:
     """Iterates over the committed messages of one partition from offset `first` up to `end`. `next` may be put back."""
 
-    def __init__(
-        self, settings: Settings, topic: str, partition: int, first: int, end: int, stop: Stop | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, topic: str, partition: int, first: int, end: int, stop: Stop | None = None) -> None:
         self._settings = settings
         self._place = TopicPartition(topic, partition, first)
         self._end = end

@@ -42,9 +42,7 @@ class Transactions:
     """Those of whoever keeps his positions in `table`, whose name is the transactional id: starting them anew fences all that
     were started before. The row OWNER of the table says which instance that was."""
 
-    def __init__(
-        self, settings: Settings, cluster: Cluster, stop: Stop, *, topic: str, table: str, instance: str
-    ) -> None:
+    def __init__(self, settings: Settings, cluster: Cluster, stop: Stop, *, topic: str, table: str, instance: str) -> None:
         self._settings = settings
         self._cluster = cluster
         self._stop = stop
@@ -63,15 +61,11 @@ class Transactions:
             transactional_id=self._table,
             message_max_bytes=largest_bytes,
             batch_size=min(limit_bytes, int(given.get("batch.size", BATCH_BYTES))),
-            transaction_timeout_ms=given.get(
-                "transaction.timeout.ms", TRANSACTIONAL["transaction.timeout.ms"]
-            ),
+            transaction_timeout_ms=given.get("transaction.timeout.ms", TRANSACTIONAL["transaction.timeout.ms"]),
         )
         with told("the settings", self._settings):
             producer = Producer({**conf, "on_delivery": self._delivered})
-        self._until_done(
-            producer.init_transactions, "beginning transactions", time.monotonic() + START_SECONDS
-        )
+        self._until_done(producer.init_transactions, "beginning transactions", time.monotonic() + START_SECONDS)
         self._failure = None
         self._begun = False
         self._producer = producer
@@ -130,9 +124,7 @@ class Transactions:
         # What the broker has refused leaves a gap in the numbers by which it knows this producer's batches.
         is_sound = self._failure is None
         self._failure = None
-        self._until_done(
-            self._producer.abort_transaction, "aborting a transaction", time.monotonic() + ABORT_SECONDS
-        )
+        self._until_done(self._producer.abort_transaction, "aborting a transaction", time.monotonic() + ABORT_SECONDS)
         self._begun = False
         if not is_sound:
             self.drop()

@@ -64,9 +64,7 @@ def parse_any(url: str) -> TopicUrl:
         raise ValueError(f"{_shown(url)} has a fragment; write {SCHEME}HOST:PORT/TOPIC")
     if not all(_SERVER.match(server) for server in servers.split(",")):
         raise ValueError(f"{_shown(url)} names no broker; write {SCHEME}HOST:PORT/TOPIC")
-    with_ports = ",".join(
-        server if _has_port(server) else f"{server}:{PORT}" for server in servers.split(",")
-    )
+    with_ports = ",".join(server if _has_port(server) else f"{server}:{PORT}" for server in servers.split(","))
     topics = tuple(unquote(path).split(",")) if path else ()
     return TopicUrl(with_ports, topics, _partition(url, query))
 
@@ -79,14 +77,8 @@ def _partition(url: str, query: str) -> int | None:
     if not query:
         return None
     fields = parse_qsl(query, keep_blank_values=True)
-    if (
-        len(fields) != 1
-        or fields[0][0] != "partition"
-        or not re.fullmatch(r"\d{1,9}", fields[0][1], re.ASCII)
-    ):
-        raise ValueError(
-            f"{_shown(url)}: behind the ? there is only partition=N; settings go to -X or --config"
-        )
+    if len(fields) != 1 or fields[0][0] != "partition" or not re.fullmatch(r"\d{1,9}", fields[0][1], re.ASCII):
+        raise ValueError(f"{_shown(url)}: behind the ? there is only partition=N; settings go to -X or --config")
     return int(fields[0][1])
 
 

@@ -121,9 +121,7 @@ class Mirrors:
             try:
                 for job in find():
                     if job.name not in self._threads:
-                        self._threads[job.name] = threading.Thread(
-                            target=self._run, args=(job,), name=job.name
-                        )
+                        self._threads[job.name] = threading.Thread(target=self._run, args=(job,), name=job.name)
                         self._threads[job.name].start()
             except Stopped:
                 return
@@ -132,9 +130,7 @@ class Mirrors:
 
     def _run(self, job: Job) -> None:
         try:
-            flow = job.make(
-                until_end=self._until_end, on_event=lambda text: self._say(job.name, text), stop=self._stop
-            )
+            flow = job.make(until_end=self._until_end, on_event=lambda text: self._say(job.name, text), stop=self._stop)
             self.flows[job.name] = flow
             flow.run()
         except Stopped:
@@ -223,9 +219,7 @@ def _from_kafka(table: Mapping[str, Any], settings: Mapping[str, Any], stop: Sto
     cluster.check()
     names = [name for name in cluster.names() if not is_ours(name)]
     matching = [name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)]
-    return [
-        _capture(f"{SCHEME}{at.servers}/{name}", journal.replace("{topic}", name), given) for name in matching
-    ]
+    return [_capture(f"{SCHEME}{at.servers}/{name}", journal.replace("{topic}", name), given) for name in matching]
 
 
 def _capture(url: str, journal: str, options: dict[str, Any]) -> Job:

@@ -142,9 +142,7 @@ class Capture(Flow):
     ) -> None:
         at = parse_topics(url)
         if refused == "dead-letter":
-            raise ValueError(
-                "dead letters go to a topic beside a topic, and a capture writes to a journal: skip, or stop"
-            )
+            raise ValueError("dead letters go to a topic beside a topic, and a capture writes to a journal: skip, or stop")
         settings = Settings(at, config, config_file)
         stop = stop or Stop()
         source = TopicSource(

@@ -112,11 +112,7 @@ class TopicSink:
         return {name: mark for name, mark in marks.items() if name != SINK}
 
     def _ensure_topics(self, forget: bool) -> Topic:
-        if (
-            not forget
-            and self.cluster.find(self.name) is None
-            and self.cluster.find(self.marks_topic) is not None
-        ):
+        if not forget and self.cluster.find(self.name) is None and self.cluster.find(self.marks_topic) is not None:
             raise self._deleted()
         topic, _ = self.cluster.ensure(self.name, **self._making)
         if self._partition is not None:

@@ -79,13 +79,9 @@ class TopicSource:
             end = self.cluster.end_offsets(topic, partitions)
             ends |= {(topic.name, partition): offset for partition, offset in end.items()}
             own = (
-                {}
-                if start is not None
-                else {p: marks[f"{topic.name}/{p}"] for p in partitions if f"{topic.name}/{p}" in marks}
+                {} if start is not None else {p: marks[f"{topic.name}/{p}"] for p in partitions if f"{topic.name}/{p}" in marks}
             )
-            begin = self._begin(
-                topic, first, end, "begin" if own else self._start if start is None else start
-            )
+            begin = self._begin(topic, first, end, "begin" if own else self._start if start is None else start)
             for partition in partitions:
                 mark = own.get(partition)
                 place = topic.name, partition
@@ -107,9 +103,7 @@ class TopicSource:
             if is_topic_name(wanted):
                 found.append(wanted)
                 continue
-            matching = [
-                name for name in self.cluster.names() if fnmatchcase(name, wanted) and not is_ours(name)
-            ]
+            matching = [name for name in self.cluster.names() if fnmatchcase(name, wanted) and not is_ours(name)]
             if not matching:
                 raise JournalNotFound(f"{self.settings.servers} has no topic like {wanted}")
             found += matching
@@ -129,14 +123,10 @@ class TopicSource:
             return end
         if isinstance(start, int):
             if len(first) > 1:
-                raise ValueError(
-                    f"topic {topic.name} has {len(first)} partitions: an offset says nothing; use a time"
-                )
+                raise ValueError(f"topic {topic.name} has {len(first)} partitions: an offset says nothing; use a time")
             return {partition: min(max(start, first[partition]), end[partition]) for partition in first}
         if isinstance(start, str):
-            raise ValueError(
-                f"topics are read from 'begin', 'end', an offset or a time on, not from {start!r}"
-            )
+            raise ValueError(f"topics are read from 'begin', 'end', an offset or a time on, not from {start!r}")
         return self.cluster.offsets_at(topic, timestamp_us_of(start), first)
 
     def _checked(self, topic: Topic, place: Place, mark: dict[str, Any], first: int, end: int) -> int:
@@ -217,9 +207,7 @@ class TopicSource:
         size = sum(map(len, sample)) // len(sample)
         self._at_once = max(1, min(10_000, BATCH_BYTES // max(1, size)))
         several = messages if len(self._next) > 1 else messages[-1:]
-        for place, message in {
-            (message.topic(), message.partition()): message for message in several
-        }.items():
+        for place, message in {(message.topic(), message.partition()): message for message in several}.items():
             self._next[place] = max(self._next[place], message.offset() + 1)
             self._leader_epochs[place] = -1 if message.leader_epoch() is None else message.leader_epoch()
 
@@ -287,9 +275,7 @@ class TopicSource:
         """Nothing in Kafka depends on it."""
 
     def at_end(self) -> bool:
-        return self._ends is not None and all(
-            self._next.get(place, 0) >= end for place, end in self._ends.items()
-        )
+        return self._ends is not None and all(self._next.get(place, 0) >= end for place, end in self._ends.items())
 
     def lag(self, marks: Marks) -> Lag:
         offsets = dict(self._next)

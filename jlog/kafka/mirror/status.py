@@ -90,11 +90,7 @@ def find_pair(
         if opened.uuid in marks:
             return Pair(opened, at, settings, TO_KAFKA, marks, owner)
     prefix = f"{at.topic}/"
-    marks = {
-        name[len(prefix) :]: mark
-        for name, mark in marks_in_journal(journal).items()
-        if name.startswith(prefix)
-    }
+    marks = {name[len(prefix) :]: mark for name, mark in marks_in_journal(journal).items() if name.startswith(prefix)}
     if not marks:
         raise JournalError(
             f"nothing was ever mirrored between {opened.path} and {at}; `jlogtool mirror to-kafka` or `mirror from-kafka` does"

@@ -62,9 +62,7 @@ def verify(
     """
     pair = find_pair(journal, url, config, config_file)
     if any(mark.get("transform") for mark in pair.marks.values()):
-        raise JournalError(
-            f"{pair.journal.path} and {pair.url}: a transform lies between, so that they differ"
-        )
+        raise JournalError(f"{pair.journal.path} and {pair.url}: a transform lies between, so that they differ")
     return _verify_mirror(pair) if pair.direction == TO_KAFKA else _verify_capture(pair)
 
 
@@ -104,9 +102,7 @@ def _verify_mirror(pair: Pair) -> Comparison:
     return found
 
 
-def _compare_next(
-    record: Any, key: bytes | None, partition: int, stream: Stream, mirror: _Mirrored, found: Comparison
-) -> None:
+def _compare_next(record: Any, key: bytes | None, partition: int, stream: Stream, mirror: _Mirrored, found: Comparison) -> None:
     message = next(stream, None)
     differs = "only in the journal" if message is None else difference(record, message, key)
     if not differs:
@@ -133,9 +129,7 @@ class _Mirrored:
         self._read_ends()
         self._sink = pair.marks[SINK]
         if self._sink["topic_id"] != self._topic.id:
-            raise JournalError(
-                f"{pair.url} was deleted and made again since it was mirrored to; nothing can be compared"
-            )
+            raise JournalError(f"{pair.url} was deleted and made again since it was mirrored to; nothing can be compared")
         self._key = key_of(self._sink["key"])
         self._left_out = int(self._sink["left_out"])
         self.compacted = "compact" in pair.cluster.config(pair.url.topic).get("cleanup.policy", "")
@@ -154,9 +148,7 @@ class _Mirrored:
             if before == mark:
                 break
         else:
-            raise JournalError(
-                f"{self._pair.url} is being mirrored to faster than it can be compared; stop the mirror"
-            )
+            raise JournalError(f"{self._pair.url} is being mirrored to faster than it can be compared; stop the mirror")
         self._begin, self._end = int(mark["begin"]), int(mark["sequence"])
 
     def _begin_offset(self, partition: int) -> int:
@@ -174,12 +166,8 @@ class _Mirrored:
 
     def records(self) -> Iterator[tuple[Any, bytes | None, int]]:
         """Each with its key, and the partition in which it should be."""
-        with Reader(
-            self._pair.journal.path, start=max(self._begin, self._pair.journal.first_sequence)
-        ) as reader:
-            while reader.position < self._end and len(
-                batch := reader.read(min(1000, self._end - reader.position))
-            ):
+        with Reader(self._pair.journal.path, start=max(self._begin, self._pair.journal.first_sequence)) as reader:
+            while reader.position < self._end and len(batch := reader.read(min(1000, self._end - reader.position))):
                 for record in batch:
                     key = record.key if self._key is None else self._key(record)
                     yield record, key, self._partition(record, key)
@@ -208,9 +196,7 @@ class _Mirrored:
     def _align(self) -> None:
         """Where the head of one side was removed, both are compared from the end backward as far as both go: it counts
         how many records each partition has on either side."""
-        head_of_topic = any(
-            self._first[partition] > self._sink["begin"].get(str(partition), 0) for partition in self._first
-        )
+        head_of_topic = any(self._first[partition] > self._sink["begin"].get(str(partition), 0) for partition in self._first)
         head_of_journal = self._pair.journal.first_sequence > self._begin
         if not head_of_topic and not head_of_journal:
             return
@@ -250,9 +236,7 @@ def _verify_capture(pair: Pair) -> Comparison:
     streams: dict[int, Stream] = {}
     for partition, mark in ((int(number), mark) for number, mark in pair.marks.items()):
         if mark["topic_id"] != topic.id:
-            raise JournalError(
-                f"{pair.url} was deleted and made again since it was captured; nothing can be compared"
-            )
+            raise JournalError(f"{pair.url} was deleted and made again since it was captured; nothing can be compared")
         begin = max(int(mark["begin"]), first[partition])
         streams[partition] = Stream(pair.settings, topic.name, partition, begin, int(mark["offset"]))
     with Reader(pair.journal.path) as reader:

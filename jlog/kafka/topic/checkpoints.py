@@ -56,9 +56,7 @@ class Checkpoints:
             producer = Producer({**conf, "on_delivery": lambda error, _: failed.append(error)})
             # Or the client asks for the topic's leader by itself, half a second later.
             producer.list_topics(CHECKPOINTS, ANSWER_SECONDS)
-            producer.produce(
-                CHECKPOINTS, value, json.dumps([self._topic.name, self._partition, name]).encode()
-            )
+            producer.produce(CHECKPOINTS, value, json.dumps([self._topic.name, self._partition, name]).encode())
             left = producer.flush(2 * ANSWER_SECONDS)
             if failed:
                 raise KafkaException(failed[0])

@@ -72,9 +72,7 @@ class Partition:
         """An offset. ValueError for what is no position, or one behind the end; CheckpointNotFound for a name that is not
         there."""
         if isinstance(start, bool) or not isinstance(start, (str, int, datetime)):
-            raise TypeError(
-                f"a position is 'begin', 'end', an offset, an aware datetime or a checkpoint's name, not {start!r}"
-            )
+            raise TypeError(f"a position is 'begin', 'end', an offset, an aware datetime or a checkpoint's name, not {start!r}")
         if start == "begin":
             return self.first()
         if start == "end":
@@ -99,9 +97,7 @@ class Partition:
         check_name(name, "checkpoint")
         there = self.checkpoints().all()
         if name not in there:
-            raise CheckpointNotFound(
-                f"{self.url} has no checkpoint {name!r}; there: {', '.join(sorted(there)) or 'none'}"
-            )
+            raise CheckpointNotFound(f"{self.url} has no checkpoint {name!r}; there: {', '.join(sorted(there)) or 'none'}")
         return there[name].offset
 
     def kept(self, offset: int) -> int:

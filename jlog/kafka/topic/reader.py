@@ -84,9 +84,7 @@ class TopicReader:
         return f"<jlog.kafka.TopicReader {self._partition.url!r} {self._name or 'anonymous'}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a TopicReader cannot be pickled; hand over its URL and name, and open one where they arrive"
-        )
+        raise TypeError("a TopicReader cannot be pickled; hand over its URL and name, and open one where they arrive")
 
     # --- Reading ----------------------------------------------------------------------------------------------------
 
@@ -123,9 +121,7 @@ class TopicReader:
                 self._position = record.sequence + 1
                 yield record
 
-    async def follow_async(
-        self, timeout: float | None = None, *, pace: float | None = None
-    ) -> AsyncIterator[KafkaRecord]:
+    async def follow_async(self, timeout: float | None = None, *, pace: float | None = None) -> AsyncIterator[KafkaRecord]:
         """The same for `async for`: a thread waits, the loop goes on. A step that is cancelled loses no record."""
         paced = None if pace is None else Pace(pace)
         while bool(self._buffer) or await self._wait_async(timeout):
@@ -136,9 +132,7 @@ class TopicReader:
             self._position = record.sequence + 1
             yield record
 
-    def read(
-        self, max_records: int = 10_000, max_bytes: int = 64 << 20, timeout: float | None = 0
-    ) -> KafkaBatch:
+    def read(self, max_records: int = 10_000, max_bytes: int = 64 << 20, timeout: float | None = 0) -> KafkaBatch:
         """At least one record, and no more than `max_records` or, beyond the first, `max_bytes`. Empty only if none came
         within `timeout` seconds (None: waits for ever)."""
         if max_records < 1 or max_bytes < 1:
@@ -203,18 +197,14 @@ class TopicReader:
                     return bool(self._buffer[0].offset() < end)
                 if time.monotonic() > until:
                     said = self._partition.settings.last_said
-                    raise BrokerError(
-                        f"{self._partition.url}: reading: no broker answers ({said or 'no reason is known'})"
-                    )
+                    raise BrokerError(f"{self._partition.url}: reading: no broker answers ({said or 'no reason is known'})")
         return False
 
     def _wait(self, timeout: float | None) -> bool:
         """Whether a record came in time."""
         until = None if timeout is None else time.monotonic() + timeout
         with at_once():
-            while not self._get(
-                SLICE_SECONDS if until is None else max(0, min(SLICE_SECONDS, until - time.monotonic()))
-            ):
+            while not self._get(SLICE_SECONDS if until is None else max(0, min(SLICE_SECONDS, until - time.monotonic()))):
                 if until is not None and time.monotonic() >= until:
                     return False
         return True
@@ -284,9 +274,7 @@ class TopicReader:
         elif sequence < 0:
             raise ValueError(f"an offset is 0 or more, not {sequence}")
         if sequence > self._position and sequence > self._partition.end():
-            raise ValueError(
-                f"{self._partition.url} ends before offset {sequence}; commit what has been read"
-            )
+            raise ValueError(f"{self._partition.url} ends before offset {sequence}; commit what has been read")
         if sequence < self._position:
             self._partition.kept(sequence)
         registration.check()
@@ -329,17 +317,13 @@ class TopicReader:
         self._check_open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
     def _named(self) -> tuple[groups.Registration, str]:
         self._check_open()
         if self._registration is None or self._name is None:
-            raise JournalError(
-                f"{self._partition.url}: an anonymous reader commits nothing; open it with a name"
-            )
+            raise JournalError(f"{self._partition.url}: an anonymous reader commits nothing; open it with a name")
         return self._registration, self._name
 
     def _check_open(self) -> None:

@@ -99,12 +99,9 @@ class TopicJournal:
         partition = self._partition
         config = partition.cluster.config(partition.name)
         subscribers = [
-            {"name": name, "sequence": at.sequence, "lag": at.lag, "busy": at.busy}
-            for name, at in self.subscribers().items()
+            {"name": name, "sequence": at.sequence, "lag": at.lag, "busy": at.busy} for name, at in self.subscribers().items()
         ]
-        checkpoints = [
-            {"name": name, "sequence": at.sequence, "lag": at.lag} for name, at in self.checkpoints().items()
-        ]
+        checkpoints = [{"name": name, "sequence": at.sequence, "lag": at.lag} for name, at in self.checkpoints().items()]
         return {
             "path": self.path,
             "uuid": self.uuid,
@@ -146,14 +143,10 @@ class TopicJournal:
         check_name(name, "subscriber")
         there = groups.subscribers_of(self._partition)
         if name in there:
-            raise SubscriberExists(
-                f"{self.path} has a subscriber {name!r} already; remove it, or choose another name"
-            )
+            raise SubscriberExists(f"{self.path} has a subscriber {name!r} already; remove it, or choose another name")
         if copy_of is not None and copy_of not in there:
             raise self._no_subscriber(copy_of, there)
-        self._commit(
-            name, there[copy_of] if copy_of is not None else self._partition.kept(self._partition.find(start))
-        )
+        self._commit(name, there[copy_of] if copy_of is not None else self._partition.kept(self._partition.find(start)))
 
     @at_once()
     def remove_subscriber(self, name: str) -> None:
@@ -182,9 +175,7 @@ class TopicJournal:
         checkpoints = self._partition.checkpoints()
         there = checkpoints.all()
         if name not in there:
-            raise CheckpointNotFound(
-                f"{self.path} has no checkpoint {name!r}; there: {', '.join(there) or 'none'}"
-            )
+            raise CheckpointNotFound(f"{self.path} has no checkpoint {name!r}; there: {', '.join(there) or 'none'}")
         checkpoints.remove(name)
 
     def _commit(self, name: str, offset: int) -> None:
@@ -203,9 +194,7 @@ class TopicJournal:
             raise groups.busy(self._partition, name, " Reader")
 
     def _no_subscriber(self, name: str, there: dict[str, int]) -> SubscriberNotFound:
-        return SubscriberNotFound(
-            f"{self.path} has no subscriber {name!r}; there: {', '.join(there) or 'none'}"
-        )
+        return SubscriberNotFound(f"{self.path} has no subscriber {name!r}; there: {', '.join(there) or 'none'}")
 
 
 def topic_config(
@@ -269,17 +258,13 @@ def create_journal(
     at = parse(url)
     cluster = Cluster(Settings(at, config, config_file))
     cluster.check()
-    made = cluster.create(
-        at.topic, partitions, replication_factor, topic_config(compression, segment_bytes, roll, retention)
-    )
+    made = cluster.create(at.topic, partitions, replication_factor, topic_config(compression, segment_bytes, roll, retention))
     if not made and not exist_ok:
         raise JournalExists(f"{at} is a topic already; open it, or choose another name", str(at))
 
 
 @at_once()
-def delete_journal(
-    url: str, *, config: Config = None, config_file: str | os.PathLike[str] | None = None
-) -> None:
+def delete_journal(url: str, *, config: Config = None, config_file: str | os.PathLike[str] | None = None) -> None:
     """Deletes the topic, with all its partitions. SubscriberBusy while a reader of ours has a subscriber's name."""
     at = parse(url)
     cluster = Cluster(Settings(at, config, config_file))
@@ -294,9 +279,7 @@ def delete_journal(
 
 
 @at_once()
-def list_topics(
-    url: str, *, config: Config = None, config_file: str | os.PathLike[str] | None = None
-) -> list[str]:
+def list_topics(url: str, *, config: Config = None, config_file: str | os.PathLike[str] | None = None) -> list[str]:
     """The URLs of the topics at kafka://HOST:PORT, of each partition where there are several. Those that jlog and Kafka
     keep for themselves are left out."""
     at = parse_any(url)

@@ -149,14 +149,9 @@ class TopicWriter:
         """The same for many: all of them or none are handed to the client. With transactional=True they are one
         transaction, which is committed when this returns. A topic has no state: ValueError."""
         if state:
-            raise ValueError(
-                "a topic keeps no state; write it to a journal, or to a compacted topic of your own"
-            )
+            raise ValueError("a topic keeps no state; write it to a journal, or to a compacted topic of your own")
         rows = list(values)
-        columns = [
-            [None] * len(rows) if column is None else list(column)
-            for column in (keys, headers, timestamps_us)
-        ]
+        columns = [[None] * len(rows) if column is None else list(column) for column in (keys, headers, timestamps_us)]
         if any(len(column) != len(rows) for column in columns):
             lengths = ", ".join(str(len(column)) for column in (rows, *columns))
             raise ValueError(f"columns of unequal length: {lengths}")
@@ -277,9 +272,7 @@ class TopicWriter:
         self._check_open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
     # --- What goes wrong --------------------------------------------------------------------------------------------

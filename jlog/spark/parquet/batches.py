@@ -57,9 +57,7 @@ class Loading:
     def _partitions(self, frame: DataFrame) -> list[str]:
         for name in self._plan.partition_by:
             if name not in frame.columns:
-                raise ValueError(
-                    f"there is no column {name} to partition by; there are {', '.join(frame.columns)}, hour"
-                )
+                raise ValueError(f"there is no column {name} to partition by; there are {', '.join(frame.columns)}, hour")
         return list(self._plan.partition_by)
 
     # --- Which fields there are ---------------------------------------------------------------------------------------
@@ -80,9 +78,7 @@ class Loading:
         if self._plan.schema is not None:
             told = StructType.fromDDL(self._plan.schema)
             if not isinstance(told, StructType):
-                raise ValueError(
-                    f"the schema {self._plan.schema!r} names no fields; write 'level string, ms double'"
-                )
+                raise ValueError(f"the schema {self._plan.schema!r} names no fields; write 'level string, ms double'")
             return told
         if not self._plan.parser.needs_sample:
             return self._plan.parser.fields()
@@ -115,16 +111,12 @@ class Counting:
             parsed = parsed.withColumn("hour", f.hour("timestamp"))
         for name in windows.by:
             if name not in parsed.columns:
-                raise ValueError(
-                    f"there is no column {name} to count by; there are {', '.join(parsed.columns)}"
-                )
+                raise ValueError(f"there is no column {name} to count by; there are {', '.join(parsed.columns)}")
         good = parsed.where(f.col(ERROR).isNull())
         late = good.withWatermark("timestamp", f"{round(windows.watermark_seconds * 1000)} milliseconds")
         window = f.window("timestamp", f"{round(windows.seconds * 1000)} milliseconds")
         counts = late.groupBy(window.alias("window"), *windows.by).agg(f.count(f.lit(1)).alias("count"))
-        return counts.select(
-            f.col("window.start").alias("start"), f.col("window.end").alias("end"), *windows.by, "count"
-        )
+        return counts.select(f.col("window.start").alias("start"), f.col("window.end").alias("end"), *windows.by, "count")
 
     def outputs(self, batch: DataFrame) -> Iterator[Output]:
         yield Output(batch.withColumn("date", f.to_date("start")), self._windows.directory, ["date"])

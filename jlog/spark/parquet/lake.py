@@ -166,9 +166,7 @@ class Files:
     def records(self, path: str) -> int:
         """As the file's footer says."""
         hadoop = self._jvm.org.apache.parquet.hadoop
-        reader = hadoop.ParquetFileReader.open(
-            hadoop.util.HadoopInputFile.fromPath(self._at(path)[1], self._conf)
-        )
+        reader = hadoop.ParquetFileReader.open(hadoop.util.HadoopInputFile.fromPath(self._at(path)[1], self._conf))
         try:
             return int(reader.getRecordCount())
         finally:

@@ -41,9 +41,7 @@ class Parser:
         if (self.kind == REGEX) != (self.pattern is not None):
             raise ValueError("--parse regex needs --pattern, and nothing else does")
         if self.pattern is not None and not self._groups():
-            raise ValueError(
-                f"the pattern {self.pattern!r} has no named group, such as (?<level>[A-Z]+), to make a column of"
-            )
+            raise ValueError(f"the pattern {self.pattern!r} has no named group, such as (?<level>[A-Z]+), to make a column of")
 
     @property
     def needs_sample(self) -> bool:
@@ -89,9 +87,7 @@ class Parser:
             return frame.withColumn(ERROR, f.lit(None).cast("string"))
         text = f.when(f.is_valid_utf8(f.col("value").cast("string")), f.col("value").cast("string"))
         frame = frame.withColumn(TEXT, text)
-        wrong, columns, frame = {JSON: self._json, REGEX: self._regex, LOGFMT: self._logfmt}[self.kind](
-            frame, fields
-        )
+        wrong, columns, frame = {JSON: self._json, REGEX: self._regex, LOGFMT: self._logfmt}[self.kind](frame, fields)
         error = (
             f.when(f.col("value").isNull(), "the value is null")
             .when(f.col(TEXT).isNull(), "the value is not UTF-8")
@@ -107,9 +103,7 @@ class Parser:
             options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": WHOLE}
             frame = frame.withColumn(FOUND, f.from_json(f.col(TEXT), whole, options))
             columns = [f.col(FOUND).getField(one.name).alias(name) for one, name in _named(fields)]
-            wrong = wrong.when(
-                f.col(FOUND).getField(WHOLE).isNotNull(), "a field is not of the type that it should be"
-            )
+            wrong = wrong.when(f.col(FOUND).getField(WHOLE).isNotNull(), "a field is not of the type that it should be")
         frame = frame.withColumn(MAP, f.from_json(f.col(TEXT), "map<string,string>"))
         return wrong, [*columns, _other(fields)], frame
 
@@ -165,9 +159,7 @@ def _cast(
             raise ValueError(f"the schema has the field {one.name}, and the pattern no group of that name")
         cast = raw[one.name].try_cast(one.dataType)
         if not isinstance(one.dataType, StringType):
-            wrong = wrong.when(
-                raw[one.name].isNotNull() & cast.isNull(), f"{one.name} is no {one.dataType.simpleString()}"
-            )
+            wrong = wrong.when(raw[one.name].isNotNull() & cast.isNull(), f"{one.name} is no {one.dataType.simpleString()}")
         columns.append(cast.alias(name))
     return wrong, columns, frame
 

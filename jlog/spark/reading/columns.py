@@ -46,10 +46,7 @@ class Columns:
     def __init__(self, schema: StructType) -> None:
         self._names = [_known(field) for field in schema.fields]
         self._schema = pa.schema(
-            [
-                pa.field(field.name, _ARROW[name], field.nullable)
-                for field, name in zip(schema.fields, self._names, strict=True)
-            ]
+            [pa.field(field.name, _ARROW[name], field.nullable) for field, name in zip(schema.fields, self._names, strict=True)]
         )
         self._journals = pa.array([], pa.string())
 
@@ -62,10 +59,7 @@ class Columns:
     def exactly(self, batch: pa.RecordBatch, journal: str) -> pa.RecordBatch:
         if batch.schema.equals(self._schema):
             return batch
-        arrays = [
-            self._journal(journal, batch.num_rows) if name == JOURNAL else batch.column(name)
-            for name in self._names
-        ]
+        arrays = [self._journal(journal, batch.num_rows) if name == JOURNAL else batch.column(name) for name in self._names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _journal(self, name: str, rows: int) -> pa.Array:

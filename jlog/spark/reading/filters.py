@@ -73,9 +73,7 @@ class Bounds:
         if self._times_us[0] <= first and last <= self._times_us[1]:
             return batch
         low, high = self._times_us
-        return batch.filter(
-            compute.and_(compute.greater_equal(times_us, low), compute.less_equal(times_us, high))
-        )
+        return batch.filter(compute.and_(compute.greater_equal(times_us, low), compute.less_equal(times_us, high)))
 
 
 def _values(given: Filter) -> list[Any]:

@@ -152,9 +152,7 @@ def _source(name: str, path: str, archive: bool | str) -> Source:
 def _what_is_below(path: str) -> str:
     if not os.path.isdir(path):
         return "there is no such directory"
-    names = [
-        os.path.relpath(journal, path) for journal, _ in zip(journals_below(path), range(6), strict=False)
-    ]
+    names = [os.path.relpath(journal, path) for journal, _ in zip(journals_below(path), range(6), strict=False)]
     if not names:
         return "there is none below it either"
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

@@ -51,9 +51,7 @@ def parse(given: Mapping[str, str]) -> Options:
     for name, text in given.items():
         known = names.get(name.lower())
         if known is None:
-            raise ValueError(
-                f"the source jlog has no option {name}; it has {', '.join(sorted(names.values()))}"
-            )
+            raise ValueError(f"the source jlog has no option {name}; it has {', '.join(sorted(names.values()))}")
         if known in _PARSERS:
             attribute, parser = _PARSERS[known]
             found[attribute] = _parsed(known, text, parser)
@@ -77,17 +75,13 @@ def _paths(texts: Mapping[str, str]) -> tuple[str, ...]:
     paths = json.loads(texts["paths"]) if "paths" in texts else []
     paths += [texts["path"]] if texts.get("path") else []
     if not paths:
-        raise ValueError(
-            "no path is given; load(PATH) takes a journal's directory, or one with journals below it"
-        )
+        raise ValueError("no path is given; load(PATH) takes a journal's directory, or one with journals below it")
     return tuple(paths)
 
 
 def _places(texts: Mapping[str, str], by_sequence: str, by_time: str) -> Places | None:
     if by_sequence in texts and by_time in texts:
-        raise ValueError(
-            f"{by_sequence} and {by_time} both say where reading begins or ends; give one of them"
-        )
+        raise ValueError(f"{by_sequence} and {by_time} both say where reading begins or ends; give one of them")
     for name, parser in ((by_sequence, _sequence), (by_time, _time)):
         if name in texts:
             return _parsed(name, texts[name], lambda text, parser=parser: _for_journals(text, parser))  # type: ignore[misc]

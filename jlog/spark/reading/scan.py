@@ -30,9 +30,7 @@ BATCH_BYTES = 16 << 20
 logger = logging.getLogger("jlog.spark")
 
 
-def read_partition(
-    partition: InputPartition, columns: Columns, options: Options
-) -> Iterator[pyarrow.RecordBatch]:
+def read_partition(partition: InputPartition, columns: Columns, options: Options) -> Iterator[pyarrow.RecordBatch]:
     for wanted in getattr(partition, "ranges", []):  # Spark makes one without any of no partitions
         for batch in read_range(wanted, columns.of_records, options):
             yield columns.exactly(batch, wanted.source.name)

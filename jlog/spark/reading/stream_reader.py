@@ -66,9 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins: where it is told to, else where its subscriber stands, else with the first record."""
         stands = self._subscription.position(source) if self._options.start is None else None
         place = place_of(self._options.start, source.name, EARLIEST) if stands is None else stands
-        begin = source.kept_from(
-            source.find(place, durable=True), fail_on_data_loss=self._options.fail_on_data_loss
-        )
+        begin = source.kept_from(source.find(place, durable=True), fail_on_data_loss=self._options.fail_on_data_loss)
         self._subscription.make(source, begin)
         return begin
 
@@ -169,9 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if mark == start.get(name) or name in gone:
                 continue
             source = sources[name]
-            begin = source.kept_from(
-                self._start_of(source, start), fail_on_data_loss=self._options.fail_on_data_loss
-            )
+            begin = source.kept_from(self._start_of(source, start), fail_on_data_loss=self._options.fail_on_data_loss)
             if begin < mark["sequence"]:
                 pieces += self._pieces(Range(source, begin, mark["sequence"]))
         found: list[InputPartition] = [*partitions_of(pieces, self._options)]

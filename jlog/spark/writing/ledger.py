@@ -46,9 +46,7 @@ def forget(path: str | os.PathLike[str], query: str) -> None:
     """Drops what the journal knows of a query that will not come back: if it did, its last batch might be appended a second
     time. LookupError where it knows nothing of it."""
     if query not in queries(path):
-        raise LookupError(
-            f"{os.fspath(path)} knows of no query {query!r}; jlog.spark.queries(path) lists them"
-        )
+        raise LookupError(f"{os.fspath(path)} knows of no query {query!r}; jlog.spark.queries(path) lists them")
     with jlog.Writer(path, create=False) as writer:
         writer.extend([], state={_key(query): None})
 
@@ -64,9 +62,7 @@ class Ledger:
         self._dropped: list[str] = []
         self.entry = self._others.pop(query, None)
         if self.entry is not None and self.entry.kind != kind:
-            raise JournalError(
-                f"{path}: {query!r} is the id of a {self.entry.kind} write here; choose another transaction"
-            )
+            raise JournalError(f"{path}: {query!r} is the id of a {self.entry.kind} write here; choose another transaction")
 
     def has(self, batch: int) -> bool:
         """Whether all of this batch is in."""
@@ -78,9 +74,7 @@ class Ledger:
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         self.entry = Entry(self._kind, batch, records, now, manifest)
         told = {name: value for name, value in asdict(self.entry).items() if value is not None}
-        alike = sorted(
-            (entry.time, query) for query, entry in self._others.items() if entry.kind == self._kind
-        )
+        alike = sorted((entry.time, query) for query, entry in self._others.items() if entry.kind == self._kind)
         self._dropped = [query for _, query in alike[: max(0, len(alike) + 1 - KEPT[self._kind])]]
         state: dict[bytes, bytes | None] = {_key(query): None for query in self._dropped}
         return {**state, _key(self._query): json.dumps(told).encode()}

@@ -41,9 +41,7 @@ OPTIONS = (
     "transaction",
     "stagingDirectory",
 )
-KNOWN = {
-    name.lower() for name in (*OPTIONS, "path", "checkpointLocation", "queryName")
-}  # some are Spark's own
+KNOWN = {name.lower() for name in (*OPTIONS, "path", "checkpointLocation", "queryName")}  # some are Spark's own
 TAKEN = ("key", "value", "headers", "timestamp")
 LEFT_OUT = ("sequence", "journal")  # of a journal that was read: here the records get numbers of their own
 
@@ -51,9 +49,7 @@ LEFT_OUT = ("sequence", "journal")  # of a journal that was read: here the recor
 class Sink:
     """What both have in common; it is pickled, and goes to the tasks. comes_back: under the same name, after a power loss."""
 
-    def __init__(
-        self, schema: Schema, options: Mapping[str, str], overwrite: bool, *, comes_back: bool
-    ) -> None:
+    def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool, *, comes_back: bool) -> None:
         given = {name.lower(): value for name, value in options.items()}
         unknown = sorted(name for name in options if name.lower() not in KNOWN)
         if unknown:
@@ -137,18 +133,14 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool) -> None:
         if options.get("transaction") is not None:
-            raise ValueError(
-                "the option transaction is for batch writes; a streaming query is known by its checkpoint"
-            )
+            raise ValueError("the option transaction is for batch writes; a streaming query is known by its checkpoint")
         self._sink = Sink(schema, options, overwrite, comes_back=True)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         context = _context()
         query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if query is None or batch is None:
-            raise RuntimeError(
-                "Spark did not say which batch this is; the sink takes micro-batches, no continuous ones"
-            )
+            raise RuntimeError("Spark did not say which batch this is; the sink takes micro-batches, no continuous ones")
         staging = self._sink.staging(query)
         return staging.write(iterator, self._sink.columns, int(batch), context.partitionId())
 
@@ -207,17 +199,13 @@ def _fits(name: str, type_: DataType) -> bool:
         return False
     header = {field.name: field.dataType for field in type_.elementType.fields}
     return (
-        list(header) == ["key", "value"]
-        and isinstance(header["key"], StringType)
-        and isinstance(header["value"], BinaryType)
+        list(header) == ["key", "value"] and isinstance(header["key"], StringType) and isinstance(header["value"], BinaryType)
     )
 
 
 def _path(path: str) -> str:
     if not path:
-        raise ValueError(
-            "the sink needs a journal's path: .save(path), .start(path) or .option('path', path)"
-        )
+        raise ValueError("the sink needs a journal's path: .save(path), .start(path) or .option('path', path)")
     if path.lower().startswith("kafka:"):
         raise ValueError(f"{path} is a topic; this sink writes journals, and Spark's format('kafka') topics")
     if path.lower().startswith("file:"):
@@ -267,9 +255,7 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
 # --- Appending ------------------------------------------------------------------------------------------------------
 
 
-def _begin(
-    writer: jlog.Writer, ledger: Ledger, staging: Staging, staged: Sequence[Staged], batch: int
-) -> None:
+def _begin(writer: jlog.Writer, ledger: Ledger, staging: Staging, staged: Sequence[Staged], batch: int) -> None:
     parts = [part for part in staged if part.files]
     if not parts:
         return
@@ -309,11 +295,7 @@ def _append(
             if end <= done:
                 continue
             path = staging.path(part, file, done)
-            if (
-                done <= begin
-                and staging.is_segment(file)
-                and writer.adopt(path, file.pieces, note(end)) is not None
-            ):
+            if done <= begin and staging.is_segment(file) and writer.adopt(path, file.pieces, note(end)) is not None:
                 ledger.stored()
                 continue
             for piece in file.pieces:

@@ -90,18 +90,14 @@ class Staging:
         self._compression = compression
         self._segment_bytes = segment_bytes
         self._home = os.path.join(journal, DIRECTORY, query)
-        self._files = (
-            self._home if directory is None else os.path.join(directory, f"{DIRECTORY}-{uuid}", query)
-        )
+        self._files = self._home if directory is None else os.path.join(directory, f"{DIRECTORY}-{uuid}", query)
 
     def batch(self, number: int) -> str:
         return os.path.join(self._files, str(number))
 
     # --- The task's part --------------------------------------------------------------------------------------------
 
-    def write(
-        self, batches: Iterator[pyarrow.RecordBatch], columns: list[str], batch: int, partition: int
-    ) -> Staged:
+    def write(self, batches: Iterator[pyarrow.RecordBatch], columns: list[str], batch: int, partition: int) -> Staged:
         """A task that fails leaves no file, one that is killed leaves some that nobody asks for."""
         pieces = _in_pieces(rows.select(columns) for rows in batches if rows.num_rows)
         files: list[SegmentBuilder] = []
@@ -223,9 +219,7 @@ class Staging:
         for a day. Commits that can still be resumed stay, and so does what a commit at work has staged."""
         homes, files = os.path.dirname(self._home), os.path.dirname(self._files)
         entries = [entry for root in (homes, files) for entry in _entries(root)]
-        strays = {
-            entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)
-        }  # no query made them
+        strays = {entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)}  # no query made them
         for name in {entry.name for entry in entries} - strays:
             if name == self.query or (name in unfinished and not name.startswith(NAMELESS)):
                 continue
@@ -274,10 +268,7 @@ def _cut(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
 
 
 def _staged(told: dict[str, Any]) -> Staged:
-    files = [
-        StagedFile(file["name"], file["bytes"], [Piece(*piece) for piece in file["pieces"]])
-        for file in told.pop("files")
-    ]
+    files = [StagedFile(file["name"], file["bytes"], [Piece(*piece) for piece in file["pieces"]]) for file in told.pop("files")]
     return Staged(**told, files=files)
 
 
