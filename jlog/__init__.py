@@ -21,6 +21,7 @@ from jlog.errors import (
     UnsupportedFormat,
 )
 from jlog.flow.records import NewRecord
+from jlog.interfaces import JournalProtocol, ReaderProtocol, RecordBatchProtocol, RecordProtocol, WriterProtocol
 from jlog.journal import Journal, Options
 from jlog.options import Retention
 from jlog.positions.position_files import Position
@@ -49,13 +50,17 @@ __all__ = [
     "JournalFull",
     "JournalLocked",
     "JournalNotFound",
+    "JournalProtocol",
     "NewRecord",
     "Options",
     "Position",
     "PositionLost",
     "Reader",
+    "ReaderProtocol",
     "Record",
     "RecordBatch",
+    "RecordBatchProtocol",
+    "RecordProtocol",
     "RecordTooLarge",
     "RepairReport",
     "Report",
@@ -68,6 +73,7 @@ __all__ = [
     "SubscriberStats",
     "UnsupportedFormat",
     "Writer",
+    "WriterProtocol",
     "open_journal",
     "open_reader",
     "open_writer",

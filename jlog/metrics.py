@@ -8,7 +8,6 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any
 from wsgiref.simple_server import WSGIServer
 
 from jlog import Journal, Stats, SubscriberStats
@@ -17,12 +16,14 @@ from jlog.system.filesystem import EMPTY
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest, start_http_server
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector as _Collector
 except ImportError as error:
     raise ImportError(f"jlog.metrics needs prometheus-client: pip install 'pyjlog[metrics]' ({error})") from error
 
 __all__ = ["Collector", "Server", "exposition", "serve"]
+
+Family = CounterMetricFamily | GaugeMetricFamily
 
 LISTEN = "127.0.0.1:9464"
 _LISTEN = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<address>[^:\[\]]*)):(?P<port>[0-9]{1,5})")
@@ -88,12 +89,12 @@ class Collector(_Collector):
         if registry is not None:
             registry.register(self)
 
-    def describe(self) -> list[Metric]:
+    def describe(self) -> list[Family]:
         """Nothing: a registry then does not look at the journals to learn the names."""
         return []
 
-    def collect(self) -> Iterator[Metric]:
-        families: dict[str, Metric] = {}
+    def collect(self) -> Iterator[Family]:
+        families: dict[str, Family] = {}
         with self._lock:
             for path in self._paths:
                 found = self._look(path)
@@ -124,7 +125,7 @@ class Collector(_Collector):
         return found
 
 
-def _add_journal(families: dict[str, Metric], journal: str, found: Stats) -> None:
+def _add_journal(families: dict[str, Family], journal: str, found: Stats) -> None:
     counters = {**found.counters, "records": found.appends, "raw_bytes": found.bytes}  # the open block's too
     for counter, value in counters.items():
         name, text = COUNTERS.get(counter, (f"jlog_{counter}", f"Counter {counter} of the control page."))
@@ -138,9 +139,9 @@ def _add_journal(families: dict[str, Metric], journal: str, found: Stats) -> Non
                 _add(families, GaugeMetricFamily, name, text, gauge, journal=journal, subscriber=subscriber)
 
 
-def _add(families: dict[str, Metric], kind: Any, name: str, text: str, value: float, **labels: str) -> None:
+def _add(families: dict[str, Family], kind: type[Family], name: str, text: str, value: float, **labels: str) -> None:
     family = families.setdefault(name, kind(name, text, labels=list(labels)))
-    family.add_metric(list(labels.values()), float(value))  # type: ignore[attr-defined]
+    family.add_metric(list(labels.values()), float(value))
 
 
 def exposition(journals: Iterable[str | os.PathLike[str]]) -> str:

@@ -1,15 +1,14 @@
-"""Journals and Kafka topics by URL: one program for both, which of them it is stands in the URL."""
+"""Journals and Kafka topics by URL: the URL decides which backend a program uses."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from jlog.errors import JournalError
+from jlog.interfaces import JournalProtocol, ReaderProtocol, WriterProtocol
 from jlog.journal import Journal
 from jlog.reading.reader import Reader
 from jlog.system.filesystem import EMPTY, path_of_file
@@ -20,73 +19,86 @@ KNOWN = "file:PATH, kafka://HOST:PORT/TOPIC, or a path without a scheme"
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 
 
-def open_writer(url: str | os.PathLike[str], **options: Any) -> Writer:
-    """A Writer of the journal, or of the Kafka topic, at `url`.
+def open_writer(url: str | os.PathLike[str], **options: Any) -> WriterProtocol:
+    """Opens a writer of the journal, or of the Kafka topic, at `url`.
 
-    url: file:/absolute, file:relative, file:///absolute or a plain path for a journal, with what is special in a URL as
-        %XX; kafka://HOST:PORT/TOPIC for a topic, which needs the extra pyjlog[kafka].
-    options: of jlog.Writer; a topic's are those of jlog.kafka.
+    url: file:/absolute, file:relative, file:///absolute or a plain path for a journal, where %XX stands for a character that
+        is special in a URL; kafka://HOST:PORT/TOPIC for a topic, which needs the extra pyjlog[kafka].
+    options: those of jlog.Writer, or those of jlog.kafka.TopicWriter.
 
-    A topic's writer has the methods of jlog.Writer; where they differ is in docs/kafka.md. ValueError for a URL that
-    names neither, ImportError where the extra is missing, else as jlog.Writer.
+    Returns a jlog.Writer for a journal, and for a topic a TopicWriter; docs/kafka.md says where the two differ. Raises
+    ValueError for a URL that names neither, ImportError where the extra is missing, and otherwise what jlog.Writer raises.
     """
     path = path_of(url)
     if path is not None:
         return Writer(path, **options)
-    with _kafka("open_writer") as open_topic:
-        return open_topic(url, **options)  # type: ignore[no-any-return]
+    with _kafka_needed():
+        from jlog import kafka
+
+        return kafka.open_writer(str(url), **options)
 
 
-def open_reader(url: str | os.PathLike[str], subscriber: str | None = None, **options: Any) -> Reader:
-    """A Reader of the journal, or of the Kafka topic, at `url`: of the subscriber, which is a consumer group there, or an
-    anonymous one. As open_writer, with the options of jlog.Reader."""
+def open_reader(url: str | os.PathLike[str], subscriber: str | None = None, **options: Any) -> ReaderProtocol:
+    """Opens a reader of the journal, or of the Kafka topic, at `url`: for `subscriber`, which is a consumer group of a topic,
+    or anonymously without one. The options are those of jlog.Reader, or those of jlog.kafka.TopicReader. URLs and errors are
+    those of open_writer."""
     path = path_of(url)
     if path is not None:
         return Reader(path, subscriber, **options)
-    with _kafka("open_reader") as open_topic:
-        return open_topic(url, subscriber, **options)  # type: ignore[no-any-return]
+    with _kafka_needed():
+        from jlog import kafka
+
+        return kafka.open_reader(str(url), subscriber, **options)
 
 
-def open_journal(url: str | os.PathLike[str], *, lock_timeout: float | None = None) -> Journal:
-    """The Journal at `url`, with its lock_timeout; of a topic, what has the same methods for looking at it and for its
-    positions."""
+def open_journal(url: str | os.PathLike[str], *, lock_timeout: float | None = None) -> JournalProtocol:
+    """Opens the journal, or the Kafka topic, at `url`, to look at it and to keep its positions. A topic has no use for
+    lock_timeout."""
     path = path_of(url)
     if path is not None:
         return Journal(path, lock_timeout=lock_timeout)
-    with _kafka("open_journal") as open_topic:
-        return open_topic(url)  # type: ignore[no-any-return]
+    with _kafka_needed():
+        from jlog import kafka
+
+        return kafka.open_journal(str(url))
 
 
 def create_journal(url: str | os.PathLike[str], **options: Any) -> None:
-    """As jlog.Journal.create."""
+    """Makes an empty journal, or a topic; as jlog.Journal.create."""
     path = path_of(url)
     if path is not None:
         Journal.create(path, **options)
         return
-    with _kafka("create_journal") as create_topic:
-        create_topic(url, **options)
+    with _kafka_needed():
+        from jlog import kafka
+
+        kafka.create_journal(str(url), **options)
 
 
 def delete_journal(url: str | os.PathLike[str]) -> None:
-    """As jlog.Journal.delete."""
+    """Removes a journal, or a topic; as jlog.Journal.delete."""
     path = path_of(url)
     if path is not None:
         Journal.delete(path)
         return
-    with _kafka("delete_journal") as delete_topic:
-        delete_topic(url)
+    with _kafka_needed():
+        from jlog import kafka
+
+        kafka.delete_journal(str(url))
 
 
 def list_topics(url: str) -> list[str]:
-    """The URLs of the topics at kafka://HOST:PORT."""
-    with _kafka("list_topics") as topics_at:
-        return list(topics_at(url))
+    """Returns the URLs of the topics at kafka://HOST:PORT."""
+    with _kafka_needed():
+        from jlog import kafka
+
+        return kafka.list_topics(url)
 
 
 def path_of(url: str | os.PathLike[str]) -> str | os.PathLike[str] | None:
-    """A journal's path; None for the URL of a topic. ValueError for any other URL.
+    """Returns a journal's path, or None for the URL of a topic. Raises ValueError for any other URL.
 
-    Without a known scheme, and without `//` behind an unknown one, it is a path: file names may have colons.
+    A text without a scheme, or with an unknown one and no `//` behind it, is a path: file names may have colons.
     """
     found = _SCHEME.match(url) if isinstance(url, str) else None
     if url == "":
@@ -109,13 +121,10 @@ def path_of(url: str | os.PathLike[str]) -> str | os.PathLike[str] | None:
 
 
 @contextmanager
-def _kafka(name: str) -> Iterator[Callable[..., Any]]:
-    """What jlog.kafka has for this, under the same name. It is imported when a URL asks for it."""
+def _kafka_needed() -> Iterator[None]:
+    """Turns the error of a missing library of the extra into one that says what to install."""
     try:
-        found = getattr(importlib.import_module("jlog.kafka"), name, None)
-        if found is None:
-            raise JournalError(f"this cannot be done with a Kafka topic: jlog.kafka has no {name}")
-        yield found
+        yield
     except ModuleNotFoundError as error:
         raise ImportError(
             f"kafka:// URLs need {error.name}, which is not installed: pip install 'pyjlog[kafka]'",

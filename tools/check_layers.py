@@ -34,6 +34,7 @@ jlog.repair
 jlog.reading
 jlog.care
 jlog.archive
+jlog.interfaces
 jlog.positions
 jlog.storage
 jlog.writer jlog.record

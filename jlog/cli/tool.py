@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import warnings
+from io import TextIOWrapper
 from typing import Any, NoReturn
 
 import click
@@ -122,8 +123,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     _fill_standard_streams()
     warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # a path need not be UTF-8, and a terminal need not have every character
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        if isinstance(stream, TextIOWrapper):  # a path need not be UTF-8, and a terminal need not have every character
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

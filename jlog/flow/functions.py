@@ -25,4 +25,5 @@ def load(name: str) -> Function:
         raise ValueError(f"{name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise ValueError(f"{name!r} is no function")
-    return found  # type: ignore[no-any-return]
+    function: Function = found
+    return function

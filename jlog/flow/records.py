@@ -67,7 +67,8 @@ def _checked(made: Any) -> RecordLike:
         raise TypeError(
             f"a record's value and key are bytes or None, not {type(made.value).__name__} and {type(made.key).__name__}"
         )
-    return made  # type: ignore[no-any-return]
+    found: RecordLike = made
+    return found
 
 
 @dataclass

@@ -20,6 +20,10 @@ from jlog.urls import open_journal, path_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # takes a type argument only since click 8.4
+
 Position = str | int | datetime
 
 _SIZE = re.compile(r"(\d+)\s*(?:([KMGT])(?:I?B)?|B)?\Z", re.IGNORECASE | re.ASCII)
@@ -33,7 +37,7 @@ _TIME = re.compile(
 )
 
 
-class Parsed(click.ParamType):  # type: ignore[type-arg]  # it takes one only since click 8.4
+class Parsed(ParamType):
     """What `parse` makes of the text. Its ValueError is an error of usage."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
@@ -54,7 +58,7 @@ class PositionType(Parsed):
         return _beginning_with(incomplete, ["begin", "end", *_names(ctx, "checkpoints")])
 
 
-class NameType(click.ParamType):  # type: ignore[type-arg]
+class NameType(ParamType):
     """Of a subscriber or a checkpoint that is there: `kind` is `subscribers` or `checkpoints`."""
 
     name = "NAME"
@@ -80,7 +84,7 @@ def _beginning_with(incomplete: str, values: list[str]) -> list[CompletionItem]:
     return [CompletionItem(value) for value in values if value.startswith(incomplete)]
 
 
-class JournalType(click.ParamType):  # type: ignore[type-arg]
+class JournalType(ParamType):
     """A path, or a file: URL, becomes a path; where a Kafka topic or an archive will do too, its URL stays as it is, and
     the directory of an archive becomes one. Whether it exists is not asked here: a path that does not exist is no error of
     usage."""

@@ -121,7 +121,7 @@ def append(
         print_json({"first_sequence": first, "records": records})
 
 
-def _extend(writer: jlog.Writer, found: list[bytes] | Columns) -> int:
+def _extend(writer: jlog.WriterProtocol, found: list[bytes] | Columns) -> int | None:
     if isinstance(found, Columns):
         return writer.extend(found.values, found.keys, found.headers, found.timestamps_us)
     return writer.extend(found)

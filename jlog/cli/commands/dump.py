@@ -141,7 +141,7 @@ def _backward(journal: str, reading: Reading, start: int, stop: int) -> Iterator
     return reading.backward(start, min(stop, reading.reader.position), holes_of(journal))
 
 
-def _progress(reader: jlog.Reader, end: int) -> AbstractContextManager[Callable[[int], None]]:
+def _progress(reader: jlog.ReaderProtocol, end: int) -> AbstractContextManager[Callable[[int], None]]:
     """For output into a file: behind a pipe may be what uses the terminal itself."""
     into_file = stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
     total = None if end == sys.maxsize else end - reader.position

@@ -23,8 +23,9 @@ from jlog.cli.terminal.output import binary_stdout, complain, stdout_is_gone
 from jlog.errors import PositionLost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
+    from jlog.cli.records.formats import Records
     from jlog.reading.pace import Pace
 
 
@@ -83,9 +84,7 @@ def tail(journal: str, follow: bool, records: int, match: Match | None, output: 
         reading.finish()
 
 
-def _last(
-    journal: str, reading: Reading, end: int, records: int, match: Match | None
-) -> Iterator[Sequence[jlog.Record] | jlog.RecordBatch]:
+def _last(journal: str, reading: Reading, end: int, records: int, match: Match | None) -> Iterator[Records]:
     """The last so many records before `end`, oldest first, in pieces."""
     if not records:
         return
@@ -96,7 +95,7 @@ def _last(
             yield batch
         return
     seek_kept(reader, 0)
-    found: list[jlog.Record] = []
+    found: list[jlog.RecordProtocol] = []
     for piece in reading.backward(reader.position, end, holes):
         found += [record for record in piece if match(record)][: records - len(found)]
         if len(found) == records:

@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 
 import click
 
-from jlog import Record, RecordBatch
+from jlog import RecordBatch, RecordBatchProtocol, RecordProtocol
 from jlog.cli.arguments.parameters import refuse_beside
 from jlog.cli.terminal.output import in_colour, printable
 
 Command = Callable[..., None]
-Records: TypeAlias = "Sequence[Record] | RecordBatch"
+Records: TypeAlias = "Sequence[RecordProtocol] | RecordBatchProtocol"
 Formatter = Callable[[Records], bytes]
 
 FORMATS = ("raw", "jsonl", "hex", "pretty")
@@ -178,7 +178,7 @@ def _hex_lines(value: bytes) -> list[str]:
     return lines
 
 
-def _time_text(record: Record) -> str:
+def _time_text(record: RecordProtocol) -> str:
     return _time(record.timestamp_us) or f"{record.timestamp_us}us"
 
 

@@ -12,9 +12,9 @@ import click
 from jlog.cli.arguments.parameters import PATTERN
 
 if TYPE_CHECKING:
-    from jlog import Record
+    from jlog import RecordProtocol
 
-Match = Callable[["Record"], bool]
+Match = Callable[["RecordProtocol"], bool]
 
 
 def grep_options(command: Callable[..., None]) -> Callable[..., None]:

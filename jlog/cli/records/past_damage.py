@@ -25,29 +25,31 @@ PIECE_BYTES = 64 << 20  # reading backward, what is held at once, unless one rec
 class Reading:
     """A Reader that goes on behind damage, with a line on stderr for each damaged place."""
 
-    def __init__(self, reader: jlog.Reader) -> None:
+    def __init__(self, reader: jlog.ReaderProtocol) -> None:
         self.reader = reader
         self._damage: set[tuple[str, int]] = set()
 
-    def batch(self, max_records: int = BATCH_RECORDS, timeout: float | None = 0) -> jlog.RecordBatch:
+    def batch(self, max_records: int = BATCH_RECORDS, timeout: float | None = 0) -> jlog.RecordBatchProtocol:
         """Empty where nothing came within `timeout` seconds."""
         while True:
             batch = self._try_batch(min(max_records, BATCH_RECORDS), timeout)
             if batch is not None:
                 return batch
 
-    def _try_batch(self, max_records: int, timeout: float | None) -> jlog.RecordBatch | None:
+    def _try_batch(self, max_records: int, timeout: float | None) -> jlog.RecordBatchProtocol | None:
         """None where there was damage, which has been skipped."""
         try:
             return self.reader.read(max_records, BATCH_BYTES, timeout)
         except CorruptJournal:
+            if not isinstance(self.reader, jlog.Reader):
+                raise  # only a journal's reader knows how to go on
             found = self.reader.skip_damage()
             if (found.path, found.offset) not in self._damage:
                 self._damage.add((found.path, found.offset))
                 report_damage(found)
             return None
 
-    def backward(self, start: int, end: int, holes: Sequence[tuple[int, int]]) -> Iterator[list[jlog.Record]]:
+    def backward(self, start: int, end: int, holes: Sequence[tuple[int, int]]) -> Iterator[list[jlog.RecordProtocol]]:
         """The records from `start` to before `end`, newest first, in pieces. `holes`: numbers that were never given out."""
         wanted = 16
         while start < end:
@@ -63,9 +65,9 @@ class Reading:
             wanted = min(wanted * 2, BATCH_RECORDS)
             end = begin
 
-    def _between(self, begin: int, end: int) -> list[jlog.Record] | None:
+    def _between(self, begin: int, end: int) -> list[jlog.RecordProtocol] | None:
         """None where they are too much to be held."""
-        found: list[jlog.Record] = []
+        found: list[jlog.RecordProtocol] = []
         held = 0
         self.reader.seek(begin)
         while self.reader.position < end and len(batch := self.batch(end - self.reader.position)):
@@ -81,9 +83,11 @@ class Reading:
             raise click.exceptions.Exit(DAMAGED)
 
 
-def open_reader(journal: str, start: Position) -> jlog.Reader:
-    """Of a journal, a topic or an archive; no subscriber."""
-    return (jlog.Reader if is_archive(journal) else jlog.open_reader)(journal, start=start)
+def open_reader(journal: str, start: Position) -> jlog.ReaderProtocol:
+    """Opens an anonymous reader of a journal, a topic or an archive."""
+    if is_archive(journal):
+        return jlog.Reader(journal, start=start)
+    return jlog.open_reader(journal, start=start)
 
 
 def holes_of(journal: str) -> list[tuple[int, int]]:
@@ -93,7 +97,7 @@ def holes_of(journal: str) -> list[tuple[int, int]]:
     return [] if is_topic(journal) else jlog.Journal(journal).holes()
 
 
-def seek_kept(reader: jlog.Reader, sequence: int) -> None:
+def seek_kept(reader: jlog.ReaderProtocol, sequence: int) -> None:
     """To the sequence, or to the first one kept where that is higher."""
     while True:
         reader.seek("begin")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from jlog.cli.arguments.parameters import ParamType
 from jlog.cli.records.past_damage import LOOK_EVERY
 from jlog.cli.terminal.output import stdout_is_gone
 from jlog.reading.pace import Pace
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from jlog.cli.records.formats import Formatter, Records
 
 
-class PaceType(click.ParamType[Pace]):
+class PaceType(ParamType):
     name = "FACTOR"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Pace:

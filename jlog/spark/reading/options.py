@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, TypeVar
 
 from jlog.positions.names import check_name
@@ -84,7 +85,7 @@ def _places(texts: Mapping[str, str], by_sequence: str, by_time: str) -> Places 
         raise ValueError(f"{by_sequence} and {by_time} both say where reading begins or ends; give one of them")
     for name, parser in ((by_sequence, _sequence), (by_time, _time)):
         if name in texts:
-            return _parsed(name, texts[name], lambda text, parser=parser: _for_journals(text, parser))  # type: ignore[misc]
+            return _parsed(name, texts[name], partial(_for_journals, parser=parser))
     return None
 
 
