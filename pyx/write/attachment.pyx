@@ -166,15 +166,16 @@ cdef class Attachment(Syncer):
         finally:
             self.pins -= 1
             if self.pins == 0 and self.users == 0 and self.life == OPEN:
-                with naming(self.path):
-                    self.finish(deadline)
+                self.finish(deadline)
 
     cdef finish(self, Deadline deadline):
-        """Closes it. The caller has seen that nobody uses it, and that no call is under way."""
+        """Closes it. The caller has just seen that nobody uses it, and that no call is under way: no bytecode may run before
+        `life` says so, for another thread could join meanwhile."""
         self.life, self.worker = CLOSING, PyThread_get_thread_ident()
         self.unregister()
         try:
-            self.close(deadline)
+            with naming(self.path):
+                self.close(deadline)
         finally:
             self.life = CLOSED
             self.let_go()

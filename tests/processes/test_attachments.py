@@ -214,6 +214,27 @@ assert jlog.Writer(path, lock_timeout=0).append(b"value") == 0
 """)
 
 
+def test_a_writer_that_opens_while_the_last_one_closes_keeps_its_page(tmp_path):
+    stress(f"""
+path = {str(tmp_path / "j")!r}
+from jlog._core.write import attachment
+naming, opened = attachment.naming, []
+
+def slow_naming(path):  # bytecode in the middle of a close, at which any other thread may run
+    if not opened:
+        opened.append(None)
+        opened[0] = jlog.Writer(path)
+    return naming(path)
+
+first = jlog.Writer(path)
+first.append(b"first")
+attachment.naming = slow_naming
+first.close()
+assert opened[0].append(b"second") == 1
+opened[0].close()
+""")
+
+
 @pytest.mark.parametrize("forks", [20])
 def test_a_fork_between_opening_and_closing_leaves_child_and_parent_whole(tmp_path, forks):
     stress(f"""
