@@ -25,8 +25,7 @@ from jlog.interfaces import JournalProtocol, ReaderProtocol, RecordBatchProtocol
 from jlog.journal import Journal, Options
 from jlog.options import Retention
 from jlog.positions.position_files import Position
-from jlog.reading.archive_reader import ArchiveReader
-from jlog.reading.reader import Reader, set_archive_reader
+from jlog.reading.reader import Reader
 from jlog.record import Record, RecordBatch
 from jlog.repair.repair import RepairReport
 from jlog.storage.damage import Damage
@@ -36,7 +35,6 @@ from jlog.urls import open_journal, open_reader, open_writer
 from jlog.writer import Writer
 
 set_hooks(clean_if_free, make_room)
-set_archive_reader(ArchiveReader)
 
 __version__ = "0.1.0"
 __all__ = [

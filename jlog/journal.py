@@ -33,7 +33,7 @@ from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, Position, Posi
 from jlog.positions.start import find_start, find_time
 from jlog.repair.repair import RepairReport, repair
 from jlog.storage.damage import Damage, walk_segment
-from jlog.storage.gaps import Holes
+from jlog.storage.gaps import Gaps
 from jlog.storage.meta import FORMAT_VERSION, create_journal, read_meta
 from jlog.storage.segments import Segment, segments_now
 from jlog.system.filesystem import journal_path
@@ -65,7 +65,7 @@ class Journal:
         self._lock_timeout = check_lock_timeout(lock_timeout)
         self._path = journal_path(path)
         self._meta = read_meta(self._path)
-        self._holes = Holes(self._path, self._meta.uuid)
+        self._gaps = Gaps(self._path, self._meta.uuid)
         self._watch = Watch(self._path)
 
     @classmethod
@@ -156,7 +156,7 @@ class Journal:
         return int(self._cursor().next_sequence)
 
     def __len__(self) -> int:
-        return self._holes.records_between(self.first_sequence, self.next_sequence)
+        return self._gaps.records_between(self.first_sequence, self.next_sequence)
 
     def __bool__(self) -> bool:
         return True
@@ -205,7 +205,7 @@ class Journal:
 
     def holes(self) -> list[tuple[int, int]]:
         """(first sequence, next sequence) of each run of numbers that was never given out."""
-        return self._holes.all()
+        return self._gaps.all()
 
     # --- Who reads it -----------------------------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class Journal:
         for name, at in position_files.standing(self._path, self._meta, kind):
             busy = kind == SUBSCRIBER and position_files.is_held(self._path, self._meta, name)
             sequence = first if at is None else at.sequence
-            lag = self._holes.records_between(max(first, sequence), end)
+            lag = self._gaps.records_between(max(first, sequence), end)
             if at is None:
                 found[name] = Position(sequence, lag, busy, damaged=True)
                 continue

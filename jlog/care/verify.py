@@ -13,7 +13,7 @@ from jlog.errors import CorruptJournal
 from jlog.positions import position_files
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, PositionFile
 from jlog.storage.damage import Damage, Gap, bad_sectors_are_damage, open_segment, walk_segment
-from jlog.storage.gaps import Holes
+from jlog.storage.gaps import Gaps
 from jlog.storage.meta import Meta, read_meta
 
 Progress = Callable[[int], object]  # called with each number of bytes that was looked at
@@ -71,7 +71,7 @@ def _look(path: str, progress: Progress) -> tuple[Report, tuple[int, int, int] |
         return report, None
     _check_segments(path, meta, written_place, first_kept, report, progress)
     _check_buffer(cursor, report)
-    report.skipped = Holes(path, meta.uuid).all()
+    report.skipped = Gaps(path, meta.uuid).all()
     return report, written_place if written_place[0] == written_place[2] else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from datetime import datetime
+from typing import Protocol
 
 from jlog._core.read.cursor import Cursor
 from jlog._core.read.end import JournalEnd
@@ -15,16 +16,31 @@ from jlog.positions.position_files import CHECKPOINT, PositionFile
 from jlog.storage.meta import Meta
 
 
+class Ends(Protocol):
+    """A cursor of a journal, or of an archive."""
+
+    @property
+    def first_sequence(self) -> int: ...
+    @property
+    def next_sequence(self) -> int: ...
+
+
 def find_start(path: str, meta: Meta, cursor: Cursor, start: Start, *, checkpoints: bool = True) -> int:
-    """ValueError for what is no position, or one behind the end; CheckpointNotFound for a name that is not there."""
+    """Returns the sequence that any start means. Raises as find_sequence."""
+    if isinstance(start, datetime):
+        return find_time(path, meta, timestamp_us_of(start), cursor.durable_only)
+    return find_sequence(path, meta, cursor, start, checkpoints=checkpoints)
+
+
+def find_sequence(path: str, meta: Meta, cursor: Ends, start: Start, *, checkpoints: bool = True) -> int:
+    """Returns the sequence that "begin", "end", a number or a checkpoint's name means. Raises ValueError for a start that is
+    no position, or one behind the end, and CheckpointNotFound for a name that no checkpoint has."""
     if isinstance(start, bool) or not isinstance(start, (str, int, datetime)):
         raise TypeError(f"a position is 'begin', 'end', a sequence, an aware datetime or a checkpoint's name, not {start!r}")
     if start == "begin":
         return int(cursor.first_sequence)
     if start == "end":
         return int(cursor.next_sequence)
-    if isinstance(start, datetime):
-        return find_time(path, meta, timestamp_us_of(start), cursor.durable_only)
     if isinstance(start, str):
         if not checkpoints:
             raise ValueError(f"seek goes to 'begin', 'end', a sequence or an aware datetime, not {start!r}; rewind() goes to "
@@ -34,6 +50,7 @@ def find_start(path: str, meta: Meta, cursor: Cursor, start: Start, *, checkpoin
             return _before_end(path, cursor, f"checkpoint {start!r}", file.read())
         finally:
             file.close()
+    assert isinstance(start, int)  # a time is find_time's
     if start < 0:
         raise ValueError(f"a sequence is 0 or more, not {start}")
     end = int(cursor.next_sequence)
@@ -53,7 +70,7 @@ def outlives_its_records(path: str, meta: Meta, sequence: int, next_sequence: in
     return not end.live and not was_closed_here and sequence <= bounds.lease_limit
 
 
-def _before_end(path: str, cursor: Cursor, what: str, sequence: int) -> int:
+def _before_end(path: str, cursor: Ends, what: str, sequence: int) -> int:
     if sequence > cursor.next_sequence:
         raise JournalError(
             f"{path}: {what} stands at {sequence}, behind the journal's end: the journal was replaced by an older one; "

@@ -4,41 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator
-from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from jlog._core.read.arrow import ArrowIterator
-from jlog._core.read.cursor import Cursor
-from jlog._core.read.follow import Following, wait
-from jlog._core.read.iterate import RecordIterator, ValueIterator
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import NEVER, Deadline
-from jlog.care.retention import clean_if_free
-from jlog.errors import CorruptJournal, JournalClosed, JournalError, PositionLost
+from jlog.errors import JournalError
 from jlog.options import check_lock_timeout
-from jlog.positions import position_files
 from jlog.positions.names import Start, check_name
-from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, PositionFile
-from jlog.positions.start import find_start, outlives_its_records
+from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER
+from jlog.reading.journal_records import JournalRecords
 from jlog.reading.pace import Pace
-from jlog.storage.damage import Damage, skip_damage
-from jlog.storage.gaps import Holes
-from jlog.storage.meta import read_meta
-from jlog.system.filesystem import is_url, journal_path
+from jlog.reading.sources import RecordSource, seek_before_the_end
+from jlog.reading.subscriber import Subscriber
+from jlog.storage.damage import Damage
+from jlog.system.filesystem import is_url
 
 if TYPE_CHECKING:
     import pyarrow
 
+    from jlog.reading.archived_records import ArchivedRecords
     from jlog.reading.event_loops import Waiter
-
-_archive_reader: type[Reader] | None = None
-
-
-def set_archive_reader(reader: type[Reader]) -> None:
-    """Reads what is archived: it lies above this layer."""
-    global _archive_reader  # noqa: PLW0603
-    _archive_reader = reader
 
 
 class Reader:
@@ -64,16 +50,6 @@ class Reader:
     another one where it is needed.
     """
 
-    def __new__(  # noqa: PYI034
-        cls,
-        path: str | os.PathLike[str],
-        *_: Any,
-        archive: bool | str = False,
-        **__: Any,
-    ) -> Reader:
-        other = _archive_reader if cls is Reader and (archive or is_url(path)) else None
-        return super().__new__(cls if other is None else other)
-
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -82,72 +58,30 @@ class Reader:
         start: Start = "begin",
         create: bool = True,
         durable_only: bool = False,
-        archive: bool | str = False,  # noqa: ARG002
+        archive: bool | str = False,
         lock_timeout: float | None = None,
     ) -> None:
         self._lock_timeout = check_lock_timeout(lock_timeout)
-        self._path = journal_path(path)
-        self._meta = read_meta(self._path)
-        self._name = None if name is None else check_name(name, SUBSCRIBER)
-        self._file: PositionFile | None = None
-        self._lost: PositionLost | None = None
-        self._clean_at = 0
+        self._name = name
         self._waiters: set[Waiter] = set()
-        self._cursor = Cursor(self._path, self._meta.uuid, durable_only=durable_only)
-        self._holes = Holes(self._path, self._meta.uuid)
-        if self._name is None:
-            self._go_to(start)
+        self._subscriber: Subscriber | None = None
+        self._source: RecordSource
+        if archive or is_url(path):
+            self._source = _archived_records(path, name, archive, durable_only)
         else:
-            self._subscribe(self._name, start, create)
-
-    def _subscribe(self, name: str, start: Start, create: bool) -> None:
-        if not position_files.exists(self._path, SUBSCRIBER, name):
-            if not create:
-                raise position_files.not_found(self._path, SUBSCRIBER, name)
-            with position_files.table_locked(self._path, self._deadline()):
-                if not position_files.exists(self._path, SUBSCRIBER, name):
-                    sequence = find_start(self._path, self._meta, self._cursor, start)
-                    self._cursor.kept(sequence)
-                    position_files.make(self._path, self._meta, SUBSCRIBER, name, sequence)
-        self._file = position_files.hold(self._path, self._meta, name)
-        try:
-            self._resume(self._file.read())
-        except BaseException:
-            self._file.close()
-            raise
+            self._source = journal = JournalRecords(path, durable_only=durable_only)
+            if name is not None:
+                self._subscriber = Subscriber(journal, check_name(name, SUBSCRIBER), start, create, self._deadline())
+        self._cursor = self._source.cursor
+        if self._subscriber is None:
+            self._source.go_to(start)
 
     def _deadline(self) -> Deadline:
-        """Of a call that begins now."""
+        """Begins the time that one call may wait for other processes and threads."""
         return NEVER if self._lock_timeout is None else Deadline(self._lock_timeout)
 
-    def _resume(self, sequence: int) -> None:
-        """To a committed position. What retention has removed is told when it is read, so that a late subscriber can
-        still be opened and seek."""
-        self._lost = None
-        try:
-            self._cursor.seek(sequence)
-        except PositionLost as error:
-            self._lost = error
-        except ValueError:
-            outlives = outlives_its_records(self._path, self._meta, sequence, self._cursor.next_sequence)
-            # The end is looked up again: a writer may have opened the journal in between.
-            if not outlives and self._cursor.next_sequence < sequence:
-                raise JournalError(
-                    f"{self._path}: subscriber {self._name!r} stands at {sequence}, behind the journal's end: the journal "
-                    f"was replaced by an older one; `jlogtool subscriber set` moves the subscriber"
-                ) from None
-            self._seek_before_the_end(min(sequence, self._cursor.next_sequence))
-
-    def _seek_before_the_end(self, sequence: int) -> None:
-        """To where records are, or the end is, for certain. CorruptJournal where the blocks do not reach that far."""
-        try:
-            self._cursor.seek(sequence)
-        except ValueError as error:
-            page = os.path.join(self._path, "precommit")
-            raise CorruptJournal(page, 0, f"it says that records go on behind the last block: {error}") from None
-
     def __repr__(self) -> str:
-        return f"<jlog.Reader {self._path!r} {self._name or 'anonymous'}>"
+        return f"<jlog.Reader {self._source.path!r} {self._name or 'anonymous'}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Reader cannot be pickled; hand over its path and name, and open one where they arrive")
@@ -157,12 +91,12 @@ class Reader:
     def __iter__(self) -> Iterator[Record]:
         """Records up to the end as it is now; iterate again to go on."""
         self._check_lost()
-        return RecordIterator(self._cursor)
+        return self._source.records()
 
     def values(self) -> Iterator[bytes | None]:
-        """Their values alone, up to the end as it is now: the fastest way through."""
+        """Values alone, up to the end as it is now: the fastest way through."""
         self._check_lost()
-        return ValueIterator(self._cursor)
+        return self._source.values()
 
     def record_batches(
         self,
@@ -176,11 +110,11 @@ class Reader:
         in `columns`: what is left out costs nothing. Each has at most `max_records` and, beyond the first record,
         `max_bytes`. With `end` they stop before that sequence. Raises ImportError without pyarrow:
         pip install 'pyjlog[arrow]'."""
-        check_limits(max_records, max_bytes)
+        _check_limits(max_records, max_bytes)
         if end is not None and end < 0:
             raise ValueError(f"a sequence is 0 or more, not {end}")
         self._check_lost()
-        return ArrowIterator(self._cursor, max_records, max_bytes, columns=columns, end=end)
+        return self._source.record_batches(max_records, max_bytes, columns, end)
 
     def follow(self, timeout: float | None = None, *, pace: float | None = None) -> Iterator[Record]:
         """Records as they come, woken at once and without using CPU while there is none. Ends after `timeout` seconds
@@ -193,7 +127,7 @@ class Reader:
         After CorruptJournal, PositionLost or Ctrl-C the same iterator goes on. Another thread may end it: with close().
         """
         self._check_lost()
-        return Following(self._cursor, timeout, None if pace is None else Pace(pace))
+        return self._source.follow(timeout, None if pace is None else Pace(pace))
 
     def follow_async(self, timeout: float | None = None, *, pace: float | None = None) -> AsyncIterator[Record]:
         """The same for `async for`, in the running asyncio loop. Hundreds of readers may wait in one loop, or in several:
@@ -202,22 +136,15 @@ class Reader:
         A reader that has much to catch up with lets other tasks run every 2 ms; reading itself, a block at a time, is done
         in the loop. A step that is cancelled loses no record, and the iterator goes on.
         """
-        from jlog.reading.async_follow import AsyncFollowing  # and asyncio, which most do not need
-
         self._check_lost()
-        return AsyncFollowing(self._cursor, timeout, None if pace is None else Pace(pace), self._waiters)
+        return self._source.follow_async(timeout, None if pace is None else Pace(pace), self._waiters)
 
     def read(self, max_records: int = 10_000, max_bytes: int = 64 << 20, timeout: float | None = 0) -> RecordBatch:
         """At least one record, and no more than `max_records` or, beyond the first, `max_bytes`; never more than 2 GiB, which
         is what a column of Arrow's holds. Empty only if none came within `timeout` seconds (None: waits for ever)."""
-        check_limits(max_records, max_bytes)
+        _check_limits(max_records, max_bytes)
         self._check_lost()
-        batch = self._cursor.read(max_records, max_bytes)
-        if not len(batch) and timeout != 0:
-            deadline = Deadline(timeout)
-            while not len(batch) and wait(self._cursor, deadline):
-                batch = self._cursor.read(max_records, max_bytes)
-        return batch
+        return self._source.read(max_records, max_bytes, timeout)
 
     def read_backward(self, max_records: int) -> list[Record]:
         """Up to so many records before the position, newest first; the position moves back behind them."""
@@ -226,18 +153,18 @@ class Reader:
         end = self.position
         found: list[Record] = []
         while len(found) < max_records:
-            before = self._holes.step_back(end, max_records - len(found), self._cursor.first_sequence)
+            before = self._source.gaps.step_back(end, max_records - len(found), self._cursor.first_sequence)
             if before == end:
                 break
             found += reversed(self._read_between(before, end))
             end = before
-        self._seek_before_the_end(end)
+        seek_before_the_end(self._source, end)
         return found
 
     def _read_between(self, start: int, end: int) -> list[Record]:
         """All of them: damage in between raises, however much stands before it."""
         records: list[Record] = []
-        self._seek_before_the_end(start)
+        seek_before_the_end(self._source, start)
         while self.position < end:
             batch = self._cursor.read(end - self.position, 64 << 20)
             if not len(batch):
@@ -248,7 +175,7 @@ class Reader:
     def skip_damage(self) -> Damage:
         """After CorruptJournal: goes on behind the damage, in this iterator or another, and says what was lost."""
         self._check_lost()
-        return skip_damage(self._cursor)
+        return self._source.skip_damage()
 
     # --- Where it stands --------------------------------------------------------------------------------------------
 
@@ -260,32 +187,28 @@ class Reader:
     def position(self) -> int:
         """The sequence of the next record to read. It moves with every record handed out."""
         self._cursor.check_open()
-        return self._named_file().read() if self._lost is not None else int(self._cursor.position)
+        subscriber = self._subscriber
+        if subscriber is not None and subscriber.lost is not None:
+            return subscriber.committed
+        return int(self._cursor.position)
 
     @property
     def committed(self) -> int:
         """Where reading resumes after a crash."""
-        return self._named_file().read()
+        return self._named().committed
 
     @property
     def lag(self) -> int:
         """Records between the position and the end of the journal."""
         end = int(self._cursor.next_sequence)
-        return self._holes.records_between(max(self.position, int(self._cursor.first_sequence)), end)
+        return self._source.gaps.records_between(max(self.position, int(self._cursor.first_sequence)), end)
 
     def seek(self, to: Start) -> None:
         """Moves the position, not what is committed: "begin", "end", a sequence, or an aware datetime."""
-        self._go_to(to, checkpoints=False)
-        self._lost = None
-
-    def _go_to(self, start: Start, *, checkpoints: bool = True) -> None:
-        while True:
-            sequence = find_start(self._path, self._meta, self._cursor, start, checkpoints=checkpoints)
-            try:
-                return self._cursor.seek(sequence)
-            except PositionLost:
-                if start != "begin" and not isinstance(start, datetime):
-                    raise  # else what was found was removed in this moment
+        self._cursor.check_open()
+        self._source.go_to(to, checkpoints=False)
+        if self._subscriber is not None:
+            self._subscriber.lost = None
 
     # --- What is durable --------------------------------------------------------------------------------------------
 
@@ -295,7 +218,7 @@ class Reader:
         It survives the death of any process when this returns; a power loss with `durable=True`, which first syncs the
         journal up to there. Segments that nobody wants any more are removed, if no other process is at it.
         """
-        file = self._named_file()
+        subscriber = self._named()
         if sequence is None:
             sequence = self.position
         elif isinstance(sequence, bool) or not isinstance(sequence, int):
@@ -305,17 +228,7 @@ class Reader:
         deadline = self._deadline()
         if durable:
             self._sync_journal(sequence, deadline)
-        if sequence >= file.read():
-            if sequence > self._cursor.position and sequence > self._cursor.next_sequence:
-                raise ValueError(f"{self._path} ends before sequence {sequence}; commit what has been read")
-            file.write(sequence)
-        else:
-            with position_files.table_locked(self._path, deadline):
-                self._cursor.kept(sequence)
-                file.write(sequence)
-        if durable:
-            file.sync()
-        self._clean(sequence)
+        subscriber.commit(sequence, deadline, durable=durable)
 
     def sync(self) -> None:
         """What has been read survives a power loss when this returns: the journal is synced up to the position. For whoever
@@ -326,44 +239,22 @@ class Reader:
         """What is told to the outside is on the disk first."""
         from jlog._core.write.attachment import attach, detach
 
-        attachment = attach(self._path, deadline=deadline)
+        attachment = attach(self._source.path, deadline=deadline)
         try:
             if attachment.durable_end < sequence:
                 attachment.sync(deadline)
         finally:
             detach(attachment, deadline=deadline)
 
-    def _clean(self, sequence: int) -> None:
-        """Once for each segment that this subscriber leaves behind; the slowest one's turn removes it."""
-        if sequence < self._clean_at:
-            return
-        self._clean_at = self._holes.next_segment_after(sequence)
-        if self._holes.has_segment_before(sequence):
-            clean_if_free(self._path)
-
     def checkpoint(self, name: str) -> None:
         """Makes the checkpoint `name`, or moves it, to the position; durably. It holds back records as a subscriber does."""
         check_name(name, CHECKPOINT)
         self._cursor.check_open()
-        with position_files.table_locked(self._path, self._deadline()):
-            position = self.position
-            self._cursor.kept(position)
-            position_files.put(self._path, self._meta, CHECKPOINT, name, position)
+        self._source.put_checkpoint(name, self.position, self._deadline())
 
     def rewind(self, name: str) -> None:
-        """Position and committed go back to the checkpoint `name`, durably."""
-        file = self._named_file()
-        with position_files.table_locked(self._path, self._deadline()):
-            checkpoint = PositionFile(self._path, self._meta, CHECKPOINT, name)
-            try:
-                sequence = checkpoint.read()
-            finally:
-                checkpoint.close()
-            self._cursor.kept(sequence)
-            file.write(sequence)
-            file.sync()
-        self._clean_at = 0
-        self._resume(sequence)
+        """Moves position and committed back to the checkpoint `name`, durably."""
+        self._named().rewind(name, self._deadline())
 
     def close(self) -> None:
         """Frees the name. Does not commit. A second close does nothing. Whoever waits in this reader, in another thread or
@@ -373,9 +264,8 @@ class Reader:
             from jlog.reading.event_loops import wake_all
 
             wake_all(list(self._waiters))
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._subscriber is not None:
+            self._subscriber.close()
 
     def __enter__(self) -> Reader:  # noqa: PYI034
         self._cursor.check_open()
@@ -386,21 +276,29 @@ class Reader:
 
     # --- Checks -----------------------------------------------------------------------------------------------------
 
-    def _named_file(self) -> PositionFile:
+    def _named(self) -> Subscriber:
         self._cursor.check_open()
-        if self._file is None:
-            if self._name is None:
-                raise JournalError(
-                    f"{self._path}: an anonymous reader commits nothing; open it with a name, jlog.Reader(path, 'billing')"
-                )
-            raise JournalClosed(f"{self._path}: this reader is closed; open a new one")
-        return self._file
+        if self._subscriber is None:
+            raise JournalError(f"{self._source.path}: {self._source.no_position}")
+        return self._subscriber
 
     def _check_lost(self) -> None:
-        if self._lost is not None:
-            raise self._lost
+        if self._subscriber is not None and self._subscriber.lost is not None:
+            raise self._subscriber.lost
 
 
-def check_limits(max_records: int, max_bytes: int) -> None:
+def _archived_records(
+    path: str | os.PathLike[str], name: str | None, archive: bool | str, durable_only: bool
+) -> ArchivedRecords:
+    from jlog.reading.archived_records import ArchivedRecords  # most programs do not need it
+
+    if name is not None:
+        raise JournalError(
+            f"{os.fspath(path)}: what is archived has no subscribers; read it without a name, and keep reader.position"
+        )
+    return ArchivedRecords(path, archive, durable_only=durable_only)
+
+
+def _check_limits(max_records: int, max_bytes: int) -> None:
     if max_records < 1 or max_bytes < 1:
         raise ValueError(f"max_records and max_bytes are at least 1, not {max_records} and {max_bytes}")

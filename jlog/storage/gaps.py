@@ -16,7 +16,7 @@ def given_out(holes: Iterable[tuple[int, int]], start: int, end: int) -> int:
     return end - start - sum(max(0, min(last, end) - max(first, start)) for first, last in holes)
 
 
-class Holes:
+class Gaps:
     """What the segments' headers state of holes. A header never changes, so each is read once."""
 
     def __init__(self, path: str, uuid: bytes) -> None:

@@ -63,6 +63,26 @@ def all_values(records):
     return [value_of(number) for number in range(records)]
 
 
+class CountingReader(jlog.Reader):
+    """A user's own reader, with a state of its own."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.count = 0
+
+    def next_value(self):
+        self.count += 1
+        return self.read(1)[0].value
+
+
+def test_a_subclass_of_reader_reads_an_archive_too(make, files, path):
+    make(files).clean()
+    for reader in (CountingReader(files), CountingReader(path, archive=True)):
+        with reader:
+            assert (type(reader), isinstance(reader, jlog.Reader)) == (CountingReader, True)
+            assert [reader.next_value(), reader.next_value(), reader.count] == [value_of(0), value_of(1), 2]
+
+
 # --- Archiving ----------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import jlog
 import jlog._core.read.blocks
 import jlog._core.read.cursor
 import jlog.positions.start
-import jlog.reading.reader
+import jlog.reading.journal_records
 from behaviour.journals import SMALL, fill, read_away, sequences
 from crash.tampering import lose_unsynced
 from jlog._core.recover.recovery import encode_block
@@ -92,7 +92,7 @@ def when_listed(monkeypatch):
 @pytest.mark.parametrize("start", ["begin", LONG_AGO], ids=["begin", "time"])
 def test_a_reader_begins_at_what_is_left(path, start, clean_after):
     journal = make(path)
-    done = clean_after(journal, jlog.reading.reader, "find_start")
+    done = clean_after(journal, jlog.reading.journal_records, "find_start")
     with jlog.Reader(path, start=start) as reader:
         assert sequences(reader) == [30]
     assert done

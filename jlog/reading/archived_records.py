@@ -1,0 +1,150 @@
+"""The records of an archive, alone or followed by those of the journal that it was archived from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, NoReturn
+
+from jlog._core.read.arrow import ArrowIterator
+from jlog._core.read.cursor import Cursor
+from jlog._core.read.follow import Following, wait
+from jlog._core.read.iterate import RecordIterator, ValueIterator
+from jlog._core.records.record import Record, RecordBatch
+from jlog._core.system.lock import Deadline
+from jlog.archive import Archive, archive_of
+from jlog.archive.cursor import Across, ArchiveCursor, AsyncAcross
+from jlog.errors import JournalError
+from jlog.positions.names import Start, timestamp_us_of
+from jlog.positions.start import find_sequence, find_time
+from jlog.storage.damage import Damage
+from jlog.storage.gaps import Gaps
+from jlog.storage.meta import Meta, read_meta
+from jlog.system.filesystem import is_url, journal_path
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from jlog.reading.event_loops import Waiter
+    from jlog.reading.pace import Pace
+
+
+class ArchivedRecords:
+    """The source of `jlog.Reader(url)`, which reads an archive, and of `jlog.Reader(path, archive=True)`, which goes on in
+    the journal at `path`."""
+
+    no_position = (
+        "a reader of what is archived commits nothing and sets no checkpoint; keep its position, and start there again"
+    )
+
+    def __init__(self, path: str | os.PathLike[str], archive: bool | str, *, durable_only: bool) -> None:
+        self._live: Cursor | None = None
+        if is_url(path):
+            self.path = os.fspath(path)
+            self._archive = Archive(self.path)
+            self._meta = Meta(bytes.fromhex(self._archive.uuid), [])
+        else:
+            self.path = journal_path(path)
+            self._meta = read_meta(self.path)
+            self._archive = _archive_of(self.path, archive)
+            self._live = Cursor(self.path, self._meta.uuid, durable_only=durable_only)
+        self.cursor = ArchiveCursor(self._archive, self._live)
+        self.gaps = ArchiveGaps(self.path, self._meta.uuid, self._archive, self._live is not None)
+
+    def go_to(self, start: Start, *, checkpoints: bool = True) -> None:
+        self.cursor.seek(self._find(start, checkpoints))
+
+    def _find(self, start: Start, checkpoints: bool) -> int:
+        if isinstance(start, datetime):
+            return self._find_time(start)
+        checkpoints = checkpoints and self._live is not None
+        return find_sequence(self.path, self._meta, self.cursor, start, checkpoints=checkpoints)
+
+    def _find_time(self, time: datetime) -> int:
+        if self._live is None:
+            return self._archive.find(time)
+        # The living journal is asked first: a segment that is removed after this has been archived before.
+        found = find_time(self.path, self._meta, timestamp_us_of(time), self._live.durable_only)
+        archived = self._archive.first_at(self._archive.segments(), time)
+        return found if archived is None else archived
+
+    def put_checkpoint(self, name: str, sequence: int, deadline: Deadline) -> NoReturn:  # noqa: ARG002
+        raise JournalError(f"{self.path}: {self.no_position}")
+
+    def records(self) -> Iterator[Record]:
+        self.cursor.check_open()
+        return Across(self.cursor, RecordIterator)
+
+    def values(self) -> Iterator[bytes | None]:
+        self.cursor.check_open()
+        return Across(self.cursor, ValueIterator)
+
+    def record_batches(
+        self, max_records: int, max_bytes: int, columns: Iterable[str] | None, end: int | None
+    ) -> Iterator[pyarrow.RecordBatch]:
+        self.cursor.check_open()
+        names = None if columns is None else list(columns)
+
+        def batches(cursor: Cursor) -> Iterator[pyarrow.RecordBatch]:
+            return ArrowIterator(cursor, max_records, max_bytes, columns=names, end=end)
+
+        return Across(self.cursor, batches, end)
+
+    def follow(self, timeout: float | None, pace: Pace | None) -> Iterator[Record]:
+        self._check_grows()
+
+        def following(cursor: Cursor) -> Iterator[Record]:
+            return Following(cursor, timeout if cursor is self._live else 0, pace)
+
+        return Across(self.cursor, following)
+
+    def follow_async(self, timeout: float | None, pace: Pace | None, waiters: set[Waiter]) -> AsyncIterator[Record]:
+        from jlog.reading.async_follow import AsyncFollowing
+
+        self._check_grows()
+
+        def following(cursor: Cursor) -> AsyncIterator[Record]:
+            return AsyncFollowing(cursor, timeout if cursor is self._live else 0, pace, waiters)
+
+        return AsyncAcross(self.cursor, following)
+
+    def _check_grows(self) -> None:
+        self.cursor.check_open()
+        if self._live is None:
+            raise JournalError(
+                f"{self.path} is an archive, which is not followed: read it up to its end; jlog.Reader(path, archive=True) "
+                "follows the journal behind it"
+            )
+
+    def read(self, max_records: int, max_bytes: int, timeout: float | None) -> RecordBatch:
+        """Waits at the journal's end, and never at an archive's."""
+        batch = self.cursor.read(max_records, max_bytes)
+        if not len(batch) and timeout != 0 and self._live is not None and self.cursor.current is self._live:
+            deadline = Deadline(timeout)
+            while not len(batch) and wait(self._live, deadline):
+                batch = self.cursor.read(max_records, max_bytes)
+        return batch
+
+    def skip_damage(self) -> Damage:
+        return self.cursor.skip_damage()
+
+
+def _archive_of(path: str, archive: bool | str) -> Archive:
+    found = archive_of(path, archive)
+    if found is None:
+        raise JournalError(f"{path} archives nothing; give the URL where it did, archive='file:///…', or read it without")
+    return found
+
+
+class ArchiveGaps(Gaps):
+    """Gaps between archived segments and, where the journal is there too, between its own."""
+
+    def __init__(self, path: str, uuid: bytes, archive: Archive, live: bool) -> None:
+        super().__init__(path, uuid)
+        self._archive = archive
+        self._live = live
+
+    def all(self) -> list[tuple[int, int]]:
+        found = set(super().all()) if self._live else set()
+        return sorted(found | set(self._archive.holes()))

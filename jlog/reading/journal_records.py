@@ -1,0 +1,86 @@
+"""The records of a journal, from a position on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from jlog._core.read.arrow import ArrowIterator
+from jlog._core.read.cursor import Cursor
+from jlog._core.read.follow import Following, wait
+from jlog._core.read.iterate import RecordIterator, ValueIterator
+from jlog._core.records.record import Record, RecordBatch
+from jlog._core.system.lock import Deadline
+from jlog.errors import PositionLost
+from jlog.positions import position_files
+from jlog.positions.names import Start
+from jlog.positions.position_files import CHECKPOINT
+from jlog.positions.start import find_start
+from jlog.storage.damage import Damage, skip_damage
+from jlog.storage.gaps import Gaps
+from jlog.storage.meta import read_meta
+from jlog.system.filesystem import journal_path
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from jlog.reading.event_loops import Waiter
+    from jlog.reading.pace import Pace
+
+
+class JournalRecords:
+    """The source of a Reader that reads a journal alone."""
+
+    no_position = "an anonymous reader commits nothing; open it with a name, jlog.Reader(path, 'billing')"
+
+    def __init__(self, path: str | os.PathLike[str], *, durable_only: bool) -> None:
+        self.path = journal_path(path)
+        self.meta = read_meta(self.path)
+        self.cursor = Cursor(self.path, self.meta.uuid, durable_only=durable_only)
+        self.gaps = Gaps(self.path, self.meta.uuid)
+
+    def go_to(self, start: Start, *, checkpoints: bool = True) -> None:
+        while True:
+            sequence = find_start(self.path, self.meta, self.cursor, start, checkpoints=checkpoints)
+            try:
+                return self.cursor.seek(sequence)
+            except PositionLost:
+                if start != "begin" and not isinstance(start, datetime):
+                    raise  # else retention removed in this moment what was found
+
+    def put_checkpoint(self, name: str, sequence: int, deadline: Deadline) -> None:
+        with position_files.table_locked(self.path, deadline):
+            self.cursor.kept(sequence)
+            position_files.put(self.path, self.meta, CHECKPOINT, name, sequence)
+
+    def records(self) -> Iterator[Record]:
+        return RecordIterator(self.cursor)
+
+    def values(self) -> Iterator[bytes | None]:
+        return ValueIterator(self.cursor)
+
+    def record_batches(
+        self, max_records: int, max_bytes: int, columns: Iterable[str] | None, end: int | None
+    ) -> Iterator[pyarrow.RecordBatch]:
+        return ArrowIterator(self.cursor, max_records, max_bytes, columns=columns, end=end)
+
+    def follow(self, timeout: float | None, pace: Pace | None) -> Iterator[Record]:
+        return Following(self.cursor, timeout, pace)
+
+    def follow_async(self, timeout: float | None, pace: Pace | None, waiters: set[Waiter]) -> AsyncIterator[Record]:
+        from jlog.reading.async_follow import AsyncFollowing  # imports asyncio, which most programs do not need
+
+        return AsyncFollowing(self.cursor, timeout, pace, waiters)
+
+    def read(self, max_records: int, max_bytes: int, timeout: float | None) -> RecordBatch:
+        batch = self.cursor.read(max_records, max_bytes)
+        if not len(batch) and timeout != 0:
+            deadline = Deadline(timeout)
+            while not len(batch) and wait(self.cursor, deadline):
+                batch = self.cursor.read(max_records, max_bytes)
+        return batch
+
+    def skip_damage(self) -> Damage:
+        return skip_damage(self.cursor)

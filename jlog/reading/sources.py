@@ -1,0 +1,59 @@
+"""The source that a Reader takes its records from: a journal, an archive, or both one after the other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from jlog._core.read.cursor import Cursor
+from jlog._core.records.record import Record, RecordBatch
+from jlog._core.system.lock import Deadline
+from jlog.errors import CorruptJournal
+from jlog.positions.names import Start
+from jlog.storage.damage import Damage
+from jlog.storage.gaps import Gaps
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from jlog.archive.cursor import ArchiveCursor
+    from jlog.reading.event_loops import Waiter
+    from jlog.reading.pace import Pace
+
+
+class RecordSource(Protocol):
+    """A position among records, and each way to hand them out from there. The Reader checks the arguments."""
+
+    path: str
+    no_position: str  # the reason why a reader without a name commits nothing here, and what to do instead
+
+    @property
+    def cursor(self) -> Cursor | ArchiveCursor: ...
+    @property
+    def gaps(self) -> Gaps: ...
+
+    def go_to(self, start: Start, *, checkpoints: bool = True) -> None:
+        """Moves the position. A checkpoint's name counts only with `checkpoints`."""
+
+    def put_checkpoint(self, name: str, sequence: int, deadline: Deadline) -> None:
+        """Makes the checkpoint, or moves it, durably."""
+
+    def records(self) -> Iterator[Record]: ...
+    def values(self) -> Iterator[bytes | None]: ...
+    def record_batches(
+        self, max_records: int, max_bytes: int, columns: Iterable[str] | None, end: int | None
+    ) -> Iterator[pyarrow.RecordBatch]: ...
+    def follow(self, timeout: float | None, pace: Pace | None) -> Iterator[Record]: ...
+    def follow_async(self, timeout: float | None, pace: Pace | None, waiters: set[Waiter]) -> AsyncIterator[Record]: ...
+    def read(self, max_records: int, max_bytes: int, timeout: float | None) -> RecordBatch: ...
+    def skip_damage(self) -> Damage: ...
+
+
+def seek_before_the_end(source: RecordSource, sequence: int) -> None:
+    """Goes to a sequence at which there is a record, or the end. Raises CorruptJournal where the blocks end before it."""
+    try:
+        source.cursor.seek(sequence)
+    except ValueError as error:
+        page = os.path.join(source.path, "precommit")
+        raise CorruptJournal(page, 0, f"it says that records go on behind the last block: {error}") from None
