@@ -1,7 +1,5 @@
 """jlog: a journal of records that many processes write and many subscribers read."""
 
-from jlog._core.write.calls import set_hooks
-from jlog.care.retention import clean_if_free, make_room
 from jlog.care.statistics import Stats, SubscriberStats
 from jlog.care.verify import Report
 from jlog.errors import (
@@ -34,7 +32,6 @@ from jlog.transform import transform, transforming
 from jlog.urls import open_journal, open_reader, open_writer
 from jlog.writer import Writer
 
-set_hooks(clean_if_free, make_room)
 
 __version__ = "0.1.0"
 __all__ = [

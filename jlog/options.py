@@ -16,9 +16,16 @@ SEGMENT_BYTES_MIN = 4 << 10
 SEGMENT_BYTES_MAX = 1 << 40
 SYNC_INTERVAL_MAX = 86400 * 366
 BYTES_MAX = (1 << 63) - 1  # more than any disk has
-COMPRESSIONS = ("none", "lz4")
-ROLLS = ("never", "minutely", "hourly", "daily", "weekly")
-SYNCS = ("none", "interval", "append")
+COMPRESSIONS = ("none", "lz4")  # the index is the codec in a block's header
+ROLL_PERIODS_US = {
+    "never": 0,
+    "minutely": 60_000_000,
+    "hourly": 3_600_000_000,
+    "daily": 86_400_000_000,
+    "weekly": 604_800_000_000,
+}
+ROLLS = tuple(ROLL_PERIODS_US)
+SYNCS = ("none", "interval", "append")  # the index is the mode in the shared page
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://(.+)", re.DOTALL)
 
 
@@ -232,3 +239,17 @@ def stored_options(stored: dict[str, Any]) -> dict[str, Any]:
     known = {field.name for field in fields(Retention)} & stored_retention.keys()
     retention_of({"retention": {name: stored_retention[name] for name in known}})
     return found
+
+
+def option_numbers(options: dict[str, Any]) -> tuple[int, ...]:
+    """Returns a journal's options as the core takes them: bytes of the buffer, bytes of a segment, limit in bytes (0: none),
+    microseconds between syncs, microseconds of a rolling period (0: none), codec, sync mode."""
+    return (
+        options["precommit"],
+        options["segment_bytes"],
+        options["retention"].get("limit_bytes") or 0,
+        int(options["sync_interval"] * 1e6),
+        ROLL_PERIODS_US[options["roll"]],
+        COMPRESSIONS.index(options["compression"]),
+        SYNCS.index(options["sync"]),
+    )

@@ -1,5 +1,96 @@
-"""Writing a journal."""
+"""The writer: appends records to a journal."""
 
-from jlog._core.write.writer import Writer
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from jlog._core.system.lock import Deadline
+from jlog._core.write import writer
+from jlog.care.retention import JournalPolicy
+from jlog.options import Retention, check_lock_timeout
+from jlog.storage.meta import writer_options
+from jlog.system.filesystem import journal_path
 
 __all__ = ["Writer"]
+
+
+@writer.with_own_append
+class Writer(writer.Writer):
+    """Appends records to the journal at `path`, making it if there is none.
+
+    Any number of processes and threads may have writers on one journal at once, with any options, in any mix: order is
+    total, and one writer's records keep theirs. Objects are thread-safe; after a fork the child's raise JournalClosed and
+    the parent's go on. A writer pickles as its path and options and opens the journal anew where it is unpickled.
+
+    What an acknowledged record survives: the death of any process, at any instruction; a power loss with sync="append";
+    with sync="interval" once sync_interval has passed, while a writing process lives; always once sync() has returned.
+
+    path: the journal's directory.
+    precommit: bytes of the shared pre-commit buffer, 4 KiB to 1 GiB, default 128 KiB. The buffer is the journal's: as
+        large as its creator asked for, grown by a writer that asks for more while it is alone. 0: this writer bypasses
+        it, every append is in the segment file before it returns.
+    compression, segment_bytes, roll, sync, sync_interval, retention: the journal's options. None: as the journal has
+        them; a value changes them for what is written from then on, by every process.
+    compression: "none" or "lz4", block by block: a block that would not become smaller stays as it is.
+    segment_bytes: size at which a segment ends, 4 KiB to 1 TiB, default 64 MiB.
+    roll: "never", "minutely", "hourly", "daily" or "weekly" (on Monday): a segment also ends with the period of UTC that
+        its first record was appended in, by the clock at append.
+    sync: "none", "interval" (each sync_interval seconds, default 1.0) or "append": an append returns after an fdatasync,
+        which all who append at that time share.
+    exclusive: the only writing process; JournalLocked while another one writes, and for others as long as this lives.
+    lock_timeout: seconds that one call waits in all for what other processes and threads do, at whichever locks it meets,
+        before JournalLocked; None: for ever. Ctrl-C gets through. A close that meets its limit closes all the same, and the
+        next to open makes up for what is left.
+    create: False raises JournalNotFound instead of making the journal.
+    """
+
+    __slots__ = ("_given",)
+    _given: dict[str, Any]
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        precommit: int = 128 << 10,
+        compression: str | None = None,
+        segment_bytes: int | None = None,
+        roll: str | None = None,
+        sync: str | None = None,
+        sync_interval: float | None = None,
+        retention: Retention | None = None,
+        exclusive: bool = False,
+        lock_timeout: float | None = None,
+        create: bool = True,
+    ) -> None:
+        if hasattr(self, "_given"):
+            raise RuntimeError("a Writer is made once; close it and make another one")
+        path = journal_path(path)
+        options = {
+            "compression": compression,
+            "segment_bytes": segment_bytes,
+            "roll": roll,
+            "sync": sync,
+            "sync_interval": sync_interval,
+            "retention": retention,
+        }
+        deadline = Deadline(check_lock_timeout(lock_timeout))
+        capacity, changes = writer_options(path, precommit, options, create, deadline)
+        super().__init__(
+            path,
+            JournalPolicy(path),
+            capacity=capacity,
+            options=changes,
+            exclusive=exclusive,
+            lock_timeout=lock_timeout,
+            deadline=deadline,
+        )
+        given = {"precommit": precommit, "exclusive": exclusive, "lock_timeout": lock_timeout, "create": create}
+        self._given = {**options, **given}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self.path, self._given)
+
+
+def _reopen(path: str, options: dict[str, Any]) -> Writer:
+    return Writer(path, **options)

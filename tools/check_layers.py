@@ -31,13 +31,13 @@ jlog.kafka
 jlog.flow
 jlog.journal
 jlog.repair
-jlog.reading
+jlog.writer jlog.reading
 jlog.care
 jlog.archive
 jlog.interfaces
 jlog.positions
 jlog.storage
-jlog.writer jlog.record
+jlog.record
 jlog.options
 pyx.write
 pyx.read

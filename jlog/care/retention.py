@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Any
 
 from jlog._core.format import dual_slot
 from jlog._core.read.cursor import Cursor
@@ -23,14 +25,15 @@ from jlog._core.segments.segment import (
     segment_name,
 )
 from jlog._core.system.lock import AT_ONCE, NEVER, Deadline
-from jlog._core.write.attachment import Attachment, attach, detach
+from jlog._core.write import attachment as core
+from jlog._core.write.attachment import Attachment, detach
 from jlog.archive import Archive
 from jlog.errors import CorruptJournal, JournalError, JournalLocked, PositionLost
-from jlog.options import Retention, retention_of
+from jlog.options import Retention, option_numbers, retention_of
 from jlog.positions import position_files
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER
 from jlog.storage.copying import nobody_copies
-from jlog.storage.meta import Meta, read_meta
+from jlog.storage.meta import Meta, is_a_copy, read_meta, write_meta
 from jlog.storage.segments import Segment, segments_of
 from jlog.system.files import naming, naming_its_path, open_file
 
@@ -183,14 +186,14 @@ def clean(
     found = _removable_now(path, meta, retention)
     if dry_run or not found:
         return found
-    attachment = attach(path, deadline=deadline)
+    attachment = attach(path, deadline)
     try:
         if retention.archive is not None:
-            return _archive_and_remove(path, attachment, retention, found, deadline, progress)
+            return _archive_and_remove(path, meta, attachment, retention, found, deadline, progress)
         with position_files.table_locked(path, deadline):
             found = removable(path, meta, retention, attachment.written_place, attachment.buffered_bytes)
             if found:
-                remove(path, attachment, found, deadline)
+                remove(path, meta, attachment, found, deadline)
             return found
     finally:
         detach(attachment, deadline=deadline)
@@ -198,6 +201,7 @@ def clean(
 
 def _archive_and_remove(
     path: str,
+    meta: Meta,
     attachment: Attachment,
     retention: Retention,
     found: list[Segment],
@@ -217,24 +221,24 @@ def _archive_and_remove(
         except FileNotFoundError:
             continue  # another process has archived and removed it
         with position_files.table_locked(path, deadline):
-            oldest = removable(path, attachment.meta, retention, attachment.written_place, attachment.buffered_bytes)[:1]
+            oldest = removable(path, meta, retention, attachment.written_place, attachment.buffered_bytes)[:1]
             if oldest == [segment]:
-                remove(path, attachment, oldest, deadline)
+                remove(path, meta, attachment, oldest, deadline)
                 removed += oldest
         if not oldest:
             break
     return removed
 
 
-def remove(path: str, attachment: Attachment, segments: list[Segment], deadline: Deadline = NEVER) -> None:
+def remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segment], deadline: Deadline = NEVER) -> None:
     """Under the table's lock. JournalLocked, and nothing is removed, while a backup copies the journal, or where `bounds` is
     being written until the deadline."""
     with nobody_copies(path):
-        _remove(path, attachment, segments, deadline)
+        _remove(path, meta, attachment, segments, deadline)
 
 
-def _remove(path: str, attachment: Attachment, segments: list[Segment], deadline: Deadline) -> None:
-    position_files.sync_all(path, attachment.meta)
+def _remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segment], deadline: Deadline) -> None:
+    position_files.sync_all(path, meta)
     # The state stands at the beginning of each segment: that of the first one kept must not be lost with the others. It is
     # written again, for the kernel may have failed to write it, told another descriptor, and call it clean now.
     first = segments[-1].next_segment
@@ -289,8 +293,58 @@ def make_room(path: str, deadline: Deadline) -> bool:
 def roll_if_due(path: str, deadline: Deadline = NEVER) -> None:
     """Where the journal rolls by time, and no append has come since the period of the open segment ended. OSError where
     this process may not write, whether it is due or not."""
-    attachment = attach(path, deadline=deadline)
+    attachment = attach(path, deadline)
     try:
         attachment.roll_if_due(deadline)
     finally:
         detach(attachment, deadline=deadline)
+
+
+# --- What the core asks for -------------------------------------------------------------------------------------------
+
+
+class JournalPolicy:
+    """Answers what the core asks of the package above it, for one journal: what `journal.meta` says, and what retention does
+    when a segment has ended or the journal is full. Calls that change `journal.meta` are made under the open lock."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def read(self) -> tuple[bytes, int, tuple[int, ...]]:
+        """Returns uuid, epoch and options of the journal, as `journal.meta` says them now."""
+        meta = read_meta(self._path)
+        return meta.uuid, meta.epoch, option_numbers(meta.options)
+
+    def opened_alone(self, capacity: int, next_sequence: int) -> int:
+        """Notes a larger buffer, and begins a new epoch where the journal is a copy: from here on it goes another way than
+        its original. Both go into one write, since any write makes the copy an original. Returns the epoch."""
+        meta = read_meta(self._path)
+        copied, grown = is_a_copy(self._path, meta), capacity > meta.options["precommit"]
+        if copied:
+            meta.epochs.append((secrets.randbits(63), next_sequence))
+        if grown:
+            meta.options["precommit"] = capacity
+        if copied or grown:
+            write_meta(self._path, meta)
+        return meta.epoch
+
+    def change(self, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """Notes these options where one differs. Returns all of the journal's options."""
+        meta = read_meta(self._path)
+        if any(meta.options[name] != value for name, value in options.items()):
+            meta.options.update(options)
+            write_meta(self._path, meta)
+        return option_numbers(meta.options)
+
+    def after_roll(self) -> None:
+        """Removes what the segment that has just ended lets go. It waits for nothing."""
+        clean_if_free(self._path)
+
+    def make_room(self, deadline: Deadline) -> None:
+        """Removes what may go, for an append that has met limit_bytes."""
+        make_room(self._path, deadline)
+
+
+def attach(path: str, deadline: Deadline = NEVER) -> Attachment:
+    """Makes this process one of those that write to the journal at the absolute `path`. Each attach() wants a detach()."""
+    return core.attach(path, JournalPolicy(path), deadline=deadline)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import NEVER, Deadline
+from jlog._core.write.attachment import detach
+from jlog.care.retention import attach
 from jlog.errors import JournalError
 from jlog.options import check_lock_timeout
 from jlog.positions.names import Start, check_name
@@ -237,9 +239,7 @@ class Reader:
 
     def _sync_journal(self, sequence: int, deadline: Deadline) -> None:
         """What is told to the outside is on the disk first."""
-        from jlog._core.write.attachment import attach, detach
-
-        attachment = attach(self._source.path, deadline=deadline)
+        attachment = attach(self._source.path, deadline)
         try:
             if attachment.durable_end < sequence:
                 attachment.sync(deadline)

@@ -20,7 +20,8 @@ from jlog._core.recover.abandoned_buffer import only_processes_died
 from jlog._core.recover.recovery import sync_data, sync_directory
 from jlog._core.segments.segment import SEGMENT_HEADER_BYTES, list_segments, segment_name
 from jlog._core.system.lock import NEVER, OWNERS, RANGES, Deadline, LockFile
-from jlog._core.write.attachment import attach, detach
+from jlog._core.write.attachment import detach
+from jlog.care.retention import attach
 from jlog.care.verify import Progress, Report, damage_of_small_files, verify
 from jlog.errors import CorruptJournal, JournalLocked, JournalNotFound
 from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, Retention, retention_fields
@@ -79,7 +80,7 @@ def repair(
             if dry_run or not work.has_unwritten_records():
                 return work.run(progress)
         # Opening the journal as a writer does writes to the segments what the buffer holds, and what a failed sync has left.
-        detach(attach(path, deadline=deadline), deadline=deadline)
+        detach(attach(path, deadline), deadline=deadline)
 
 
 @contextmanager

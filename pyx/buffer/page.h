@@ -20,7 +20,6 @@
 #define JLOG_CAPACITY_MIN 4096u
 #define JLOG_GENERATION_MIN 2u                           /* a note of 0 names no generation, nor that before the first one */
 #define JLOG_CAPACITY_MAX (1u << 30)
-#define JLOG_CAPACITY_DEFAULT (128u << 10)
 #define JLOG_OWNERS_MAX 1024u                            /* processes that write to a journal at once */
 
 enum { JLOG_PAGE_RECOVERING = 0, JLOG_PAGE_READY = 1 };
@@ -66,7 +65,7 @@ struct jlog_page {
     uint64_t device;
     uint64_t inode;
     uint64_t capacity;                                   /* bytes of each of the two bodies */
-    uint64_t options_generation;                         /* grows when journal.meta changes */
+    uint64_t reserved;
     uint64_t segment_bytes;                              /* a segment that holds records takes no block beyond this */
     uint64_t limit_bytes;                                /* of all segments: at it nothing is appended; 0: no limit */
     uint64_t sync_interval_us;

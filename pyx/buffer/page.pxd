@@ -13,7 +13,6 @@ cdef extern from "buffer/page.h" nogil:
         JLOG_BASE_BYTES
         JLOG_CAPACITY_MIN
         JLOG_CAPACITY_MAX
-        JLOG_CAPACITY_DEFAULT
         JLOG_OWNERS_MAX
         JLOG_PAGE_RECOVERING
         JLOG_PAGE_READY
@@ -29,7 +28,6 @@ cdef extern from "buffer/page.h" nogil:
         JLOG_WAKE_COUNTER_OFFSET
         JLOG_WAKE_FLAG_OFFSET
     const uint32_t JLOG_WAITERS
-    const uint64_t JLOG_DAY_US
     const char *JLOG_PAGE_MAGIC
 
     struct jlog_slot:
@@ -65,7 +63,6 @@ cdef extern from "buffer/page.h" nogil:
         uint64_t device
         uint64_t inode
         uint64_t capacity
-        uint64_t options_generation
         uint64_t segment_bytes
         uint64_t limit_bytes
         uint64_t sync_interval_us

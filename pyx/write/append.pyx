@@ -127,7 +127,6 @@ cdef void apply_options(jlog_page *page, const Options *options) noexcept nogil:
     page.sync_interval_us = options.sync_interval_us
     page.codec = options.codec
     page.sync_mode = options.sync_mode
-    page.options_generation += 1
     if page.roll_us != options.roll_us:
         page.roll_us = options.roll_us
         if page.period_us != 0:

@@ -1,6 +1,7 @@
 from libc.stdint cimport uint64_t
 
 from jlog._core.system.lock cimport Deadline
+from jlog._core.write.member cimport Options
 from jlog._core.write.sync cimport Syncer
 
 cdef class Attachment(Syncer):
@@ -18,8 +19,7 @@ cdef class Attachment(Syncer):
     cdef void unregister(self)
     cdef close(self, Deadline deadline)
     cdef let_go(self)
-    cdef change_meta(self, capacity)
-    cdef recover(self, Deadline deadline)
+    cdef recover(self, const Options *options, Deadline deadline)
     cdef forget_derived(self, bounds)
     cdef finish_dead(self)
     cdef map_buffer(self)

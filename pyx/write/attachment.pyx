@@ -2,7 +2,6 @@
 
 import os
 import re
-import secrets
 import threading
 
 from libc.errno cimport EAGAIN
@@ -11,18 +10,14 @@ from libc.string cimport memset
 
 from jlog._core.write.append cimport apply_options, has_options, step
 from jlog._core.write.closing cimport write_out_for
-from jlog._core.format.format cimport JLOG_CODEC_LZ4, JLOG_CODEC_NONE, JLOG_NONE
+from jlog._core.format.format cimport JLOG_NONE
 from jlog._core.system.lock cimport OPEN_BYTE, OWNERS_BYTE, WRITERS_BYTE, Deadline, LockFile, process_token
 from jlog._core.write.member cimport CLOSED, CLOSING, FLUSH, OPEN, OPENING, OPTIONS, Call, Options
 from jlog._core.buffer.page cimport (
-    JLOG_CAPACITY_DEFAULT,
     JLOG_CAPACITY_MAX,
     JLOG_CAPACITY_MIN,
-    JLOG_DAY_US,
     JLOG_OWNERS_MAX,
     JLOG_PAGE_BYTES,
-    JLOG_SYNC_APPEND,
-    JLOG_SYNC_INTERVAL,
     JLOG_SYNC_NONE,
     jlog_is_closing,
     jlog_least_reserved,
@@ -44,7 +39,6 @@ from jlog._core.recover.recovery import copy_unsynced, recover_after_power_loss
 from jlog._core.segments.segment import SEGMENT_HEADER_BYTES, segment_name
 from jlog.errors import JournalError, JournalLocked
 from jlog.system.files import naming, open_directory, share
-from jlog.storage.meta import is_a_copy, read_meta, write_meta
 
 
 cdef extern from "pythread.h":
@@ -55,32 +49,40 @@ cdef extern from "<fcntl.h>" nogil:
         F_RDLCK
         F_WRLCK
 
-PERIODS_US = {"never": 0, "minutely": 60_000_000, "hourly": 3_600_000_000, "daily": JLOG_DAY_US, "weekly": 7 * JLOG_DAY_US}
-SYNC_MODES = {"none": JLOG_SYNC_NONE, "interval": JLOG_SYNC_INTERVAL, "append": JLOG_SYNC_APPEND}
 _UNFINISHED = re.compile(r"next\.([0-9]{1,4})\.")  # calls.pyx gives them these names
 _registry = {}  # key of a journal: its Attachment, from before it is opened until it begins to close
 _registry_process = 0  # whose that is: not a child's
 
 
-def attach(path, *, uint64_t capacity=0, Deadline deadline not None=NEVER) -> Attachment:
-    """This process's Attachment to the journal at `path`, which must exist; opened if it is the first. Each attach()
-    wants a detach(). Only calls for the same journal wait for each other."""
+def attach(str path not None, policy, *, uint64_t capacity=0, Deadline deadline not None=NEVER) -> Attachment:
+    """Returns this process's Attachment to the journal at the absolute `path`, which must exist. It is opened if it is the
+    first. Each attach() wants a detach(). Only calls for the same journal wait for each other.
+
+    policy: what the core asks of the package above it, for this journal; the Attachment keeps the policy that it was opened
+        with.
+        read() reads journal.meta. It returns (uuid, epoch, options), with the options as plain numbers: bytes of the buffer,
+        bytes of a segment, bytes at which appends are refused (0: no limit), microseconds between syncs, microseconds of a
+        rolling period (0: none), codec, sync mode.
+        opened_alone(capacity, next_sequence) notes in journal.meta what the first process has found, and returns the epoch.
+        change(options) notes changed options in journal.meta, and returns all of them, as numbers.
+        after_roll() is called without locks when this process has rolled. It waits for nothing.
+        make_room(deadline) is called without locks when the journal is at its limit.
+    """
     cdef Attachment mine = None, found
-    path = os.path.abspath(os.fspath(path))
     while True:
-        meta = read_meta(path)
+        uuid, epoch, _ = policy.read()
         place = os.stat(path)
         key = place.st_dev, place.st_ino
         registry = registry_of_this_process()
         found = registry.get(key)
         if found is None:
-            mine = Attachment(path, meta)
+            mine = Attachment(path, policy, uuid, epoch)
             mine.key = key
             found = registry.setdefault(key, mine)  # another thread may have been first
         if found is mine:
             mine.enter(capacity, deadline)
             break
-        if found.uuid != meta.uuid:
+        if found.uuid != uuid:
             raise JournalError(f"{path} was removed and made again while this process has a Writer of the old journal open; "
                                "close that one first")
         if found.join(deadline):
@@ -112,11 +114,11 @@ cdef class Attachment(Syncer):
     keeps it up. The last of its users and calls to go makes it CLOSING, and is the only one that closes it: nothing else is
     under way then, and what would begin is refused. A child of a fork has none of it."""
 
-    def __init__(self, str path not None, meta not None):
+    def __init__(self, str path not None, policy not None, bytes uuid not None, uint64_t epoch):
         self.path = path
-        self.meta = meta
-        self.uuid = meta.uuid
-        self.epoch = meta.epoch
+        self.policy = policy
+        self.uuid = uuid
+        self.epoch = epoch
         self.worker = PyThread_get_thread_ident()
         self.closing_deadline = NEVER
         self.opened, self.opening_mutex = threading.Lock(), threading.Lock()
@@ -188,30 +190,32 @@ cdef class Attachment(Syncer):
 
     cdef take_part(self, uint64_t capacity, Deadline deadline):
         """Takes a slot. Alone, it makes the journal whole first."""
+        cdef Options options
         filesystem.check_local(self.path)
         lock_file = LockFile(os.path.join(self.path, "lock"))
         self.lock_file = lock_file
         self.directory = open_directory(self.path)
         with self.opening(deadline):
-            self.meta = read_meta(self.path)
+            _, self.epoch, numbers = self.policy.read()
+            options = as_options(numbers)
             self.bounds_file = BoundsFile(os.path.join(self.path, "bounds"), self.uuid, lock_file)
             alone = not lock_file.is_held(OWNERS_BYTE, JLOG_OWNERS_MAX)
             self.precommit = Precommit(self.path, self.uuid, create=True)
             share(self.precommit.fd, self.directory)
             if alone:
-                wanted = max(capacity, self.meta.options.get("precommit", JLOG_CAPACITY_DEFAULT), JLOG_CAPACITY_MIN)
+                wanted = max(capacity, options.precommit, JLOG_CAPACITY_MIN)
                 wanted = min(wanted, JLOG_CAPACITY_MAX)
                 if not self.precommit.has_bodies():
                     self.precommit.grow(wanted)
             self.map_buffer()
             if alone:
-                self.recover(deadline)
+                self.recover(&options, deadline)
                 self.enlarge(wanted)
             elif self.precommit.identify_beside_writers() != PAGE_VALID:
                 raise JournalError(f"{self.precommit.path} is not the page that the journal's writers share; close them "
                                    "all and open it again")
             if alone:
-                self.change_meta(wanted)
+                self.epoch = self.policy.opened_alone(wanted, self.next_sequence)
             self.take_slot()
             self.remove_unfinished(alone)
             self.first = alone
@@ -231,22 +235,10 @@ cdef class Attachment(Syncer):
         if self.buffer.page.limit_bytes != 0:
             self.count_sealed(deadline)
 
-    cdef change_meta(self, capacity):
-        """In one write: a copy is told from its original by the file itself, and any write ends that."""
-        copied, grown = is_a_copy(self.path, self.meta), capacity > self.meta.options.get("precommit", 0)
-        if copied:  # from here on it goes another way than the journal it was copied from
-            self.meta.epochs.append((secrets.randbits(63), self.next_sequence))
-        if grown:
-            self.meta.options["precommit"] = capacity
-        if copied or grown:
-            write_meta(self.path, self.meta)
-            self.epoch = self.meta.epoch
-
-    cdef recover(self, Deadline deadline):
+    cdef recover(self, const Options *options, Deadline deadline):
         """Nobody else is there, and nobody comes while the open lock is held."""
         cdef jlog_page *page = self.buffer.page
         cdef jlog_slot *slot
-        cdef Options options = page_options(self.meta.options)
         cdef bint died
         bounds = self.bounds_file.read()
         died = only_processes_died(self.path, self.uuid, self.precommit, bounds)
@@ -263,8 +255,8 @@ cdef class Attachment(Syncer):
                     page.sync_error = 0
         if not died:  # a recovery forgets that a sync has failed once nothing depends on it
             recover_after_power_loss(self.path, self.uuid, self.epoch, self.precommit, self.bounds_file,
-                                     self.meta.options["segment_bytes"], deadline)
-        apply_options(page, &options)
+                                     options.segment_bytes, deadline)
+        apply_options(page, options)
         slot = jlog_open_slot(page)
         page.reserved_end = max(os.stat(os.path.join(self.path, segment_name(slot.segment))).st_size,
                                 jlog_least_reserved(slot))
@@ -375,15 +367,11 @@ cdef class Attachment(Syncer):
         cdef Call call
         cdef bint changed
         if not options:
-            wanted = page_options(read_meta(self.path).options)
+            wanted = as_options(self.policy.read()[2])
             if has_options(self.buffer.page, &wanted):
                 return
         with self.opening(deadline):  # until both say the same: the page never goes back to older ones
-            self.meta = read_meta(self.path)
-            if any(self.meta.options.get(name) != value for name, value in options.items()):
-                self.meta.options.update(options)
-                write_meta(self.path, self.meta)
-            wanted = page_options(self.meta.options)
+            wanted = as_options(self.policy.change(options))
             changed = not has_options(self.buffer.page, &wanted)
             if changed:
                 memset(&call, 0, sizeof(call))
@@ -442,13 +430,9 @@ cdef class Attachment(Syncer):
         self.bounds_file.update(closed=(slot.segment, slot.offset, slot.first_sequence), deadline=deadline)
 
 
-cdef Options page_options(options):
-    """As the page has them: what journal.meta says, checked when it was written."""
+cdef Options as_options(numbers) except *:
+    """Takes the options from the tuple of numbers that a policy gives."""
     cdef Options found
-    found.segment_bytes = options["segment_bytes"]
-    found.limit_bytes = options["retention"].get("limit_bytes") or 0
-    found.sync_interval_us = int(options["sync_interval"] * 1e6)
-    found.roll_us = PERIODS_US[options["roll"]]
-    found.codec = JLOG_CODEC_LZ4 if options["compression"] == "lz4" else JLOG_CODEC_NONE
-    found.sync_mode = SYNC_MODES[options["sync"]]
+    (found.precommit, found.segment_bytes, found.limit_bytes, found.sync_interval_us, found.roll_us, found.codec,
+     found.sync_mode) = numbers
     return found

@@ -5,7 +5,7 @@ from jlog._core.system.lock cimport Deadline
 from jlog._core.write.member cimport Call, Member, Prepared
 
 cdef class Caller(Member):
-    cdef readonly object meta
+    cdef object policy
     # Users have it attached, pins are calls under way. It closes when both have gone, by whoever was the last, once.
     cdef int users
     cdef int pins

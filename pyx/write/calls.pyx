@@ -76,14 +76,6 @@ cdef enum:
     PATIENCE_MIN_US = 200
     PATIENCE_SLICE_US = 50
 
-_hooks = {"after_roll": None, "make_room": None}
-
-
-def set_hooks(after_roll, make_room) -> None:
-    """What lies above this layer: both are called with the journal's path and without locks. `after_roll` when this process
-    has rolled: it waits for nothing. `make_room`, with a deadline too, when the journal is at its limit."""
-    _hooks.update(after_roll=after_roll, make_room=make_room)
-
 
 cdef class Caller(Member):
     def __dealloc__(self):
@@ -232,8 +224,7 @@ cdef class Caller(Member):
         if call.made_room == 2:
             if has_records(self.buffer.page):
                 self.roll(deadline)
-            if _hooks["make_room"] is not None:
-                _hooks["make_room"](self.path, deadline)
+            self.policy.make_room(deadline)
         self.count_sealed(deadline)
         return 0
 
@@ -283,8 +274,7 @@ cdef class Caller(Member):
         try:
             if call.rolled:
                 self.seal(call.sealed_segment, call.sealed_end)
-                if _hooks["after_roll"] is not None:
-                    _hooks["after_roll"](self.path)
+                self.policy.after_roll()
             if call.switched and page.lease_limit < page.next_sequence + JLOG_LEASE_STRIDE // 2:
                 self.lease(0, AT_ONCE)
         except JournalLocked:

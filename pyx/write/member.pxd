@@ -29,8 +29,9 @@ cdef enum:
     TURN = 6
     ADOPT = 7
 
-# What journal.meta says, as the page has it.
+# The journal's options, as plain numbers. All but `precommit` stand in the page.
 cdef struct Options:
+    uint64_t precommit
     uint64_t segment_bytes
     uint64_t limit_bytes
     uint64_t sync_interval_us

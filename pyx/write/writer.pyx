@@ -1,11 +1,11 @@
-"""The writer: appends records to a journal."""
+"""What every append of a Writer runs through."""
 
 import os
 from functools import partial
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memset, strcmp
 
 from jlog._core.write.attachment cimport Attachment
 from jlog._core.write.encode cimport Body, as_bytes
@@ -31,9 +31,13 @@ from jlog._core.write.attachment import attach, detach
 from jlog._core.write.calls import closed_error
 from jlog._core.system.lock import NEVER, when_nothing_is_held
 from jlog.errors import JournalLocked, RecordTooLarge
-from jlog.system.filesystem import journal_path
-from jlog.storage.meta import writer_options
-from jlog.options import check_lock_timeout
+
+cdef extern from "Python.h":
+    ctypedef struct PyMethodDef:
+        const char *ml_name
+    ctypedef struct PyTypeObject:
+        PyMethodDef *tp_methods
+    object PyDescr_NewMethod(PyTypeObject *type, PyMethodDef *method)
 
 cdef enum:
     QUICK_TURNS = 200  # what may be spun away with the GIL held
@@ -43,32 +47,15 @@ cdef enum:
 
 
 cdef class Writer:
-    """Appends records to the journal at `path`, making it if there is none.
+    """The compiled part of jlog.Writer.
 
-    Any number of processes and threads may have writers on one journal at once, with any options, in any mix: order is
-    total, and one writer's records keep theirs. Objects are thread-safe; after a fork the child's raise JournalClosed and
-    the parent's go on. A writer pickles as its path and options and opens the journal anew where it is unpickled.
-
-    What an acknowledged record survives: the death of any process, at any instruction; a power loss with sync="append";
-    with sync="interval" once sync_interval has passed, while a writing process lives; always once sync() has returned.
-
-    path: the journal's directory.
-    precommit: bytes of the shared pre-commit buffer, 4 KiB to 1 GiB, default 128 KiB. The buffer is the journal's: as
-        large as its creator asked for, grown by a writer that asks for more while it is alone. 0: this writer bypasses
-        it, every append is in the segment file before it returns.
-    compression, segment_bytes, roll, sync, sync_interval, retention: the journal's options. None: as the journal has
-        them; a value changes them for what is written from then on, by every process.
-    compression: "none" or "lz4", block by block: a block that would not become smaller stays as it is.
-    segment_bytes: size at which a segment ends, 4 KiB to 1 TiB, default 64 MiB.
-    roll: "never", "minutely", "hourly", "daily" or "weekly" (on Monday): a segment also ends with the period of UTC that
-        its first record was appended in, by the clock at append.
-    sync: "none", "interval" (each sync_interval seconds, default 1.0) or "append": an append returns after an fdatasync,
-        which all who append at that time share.
-    exclusive: the only writing process; JournalLocked while another one writes, and for others as long as this lives.
-    lock_timeout: seconds that one call waits in all for what other processes and threads do, at whichever locks it meets,
-        before JournalLocked; None: for ever. Ctrl-C gets through. A close that meets its limit closes all the same, and the
-        next to open makes up for what is left.
-    create: False raises JournalNotFound instead of making the journal.
+    path: the journal's directory, which exists, as an absolute path.
+    policy: as attach() takes it.
+    capacity: bytes of the shared pre-commit buffer; 0: this writer bypasses it.
+    options: those that the writer changes, as policy.change() takes them.
+    exclusive: the only writing process.
+    lock_timeout: seconds that each later call waits in all; None: for ever.
+    deadline: of this call.
     """
 
     cdef Attachment attachment
@@ -80,23 +67,13 @@ cdef class Writer:
     cdef bint exclusive
     cdef object lock_timeout
     cdef readonly str path
-    cdef object given
     cdef object __weakref__
 
-    def __init__(self, path, *, precommit=128 << 10, compression=None, segment_bytes=None, roll=None, sync=None,
-                 sync_interval=None, retention=None, bint exclusive=False, lock_timeout=None, bint create=True):
-        if self.attachment is not None:
-            raise RuntimeError("a Writer is made once; close it and make another one")
-        self.path = journal_path(path)
-        self.given = dict(precommit=precommit, compression=compression, segment_bytes=segment_bytes, roll=roll, sync=sync,
-                          sync_interval=sync_interval, retention=retention, exclusive=exclusive, lock_timeout=lock_timeout,
-                          create=create)
-        self.lock_timeout = check_lock_timeout(lock_timeout)
-        deadline = self.deadline()
-        capacity, options = writer_options(self.path, precommit, dict(
-            compression=compression, segment_bytes=segment_bytes, roll=roll, sync=sync, sync_interval=sync_interval,
-            retention=retention), create, deadline)
-        self.attachment = attach(self.path, capacity=capacity, deadline=deadline)
+    def __init__(self, str path not None, policy, *, uint64_t capacity, options, bint exclusive, lock_timeout,
+                 Deadline deadline not None):
+        self.path = path
+        self.lock_timeout = lock_timeout
+        self.attachment = attach(path, policy, capacity=capacity, deadline=deadline)
         self.buffered = capacity != 0
         self.exclusive = exclusive
         try:
@@ -114,9 +91,6 @@ cdef class Writer:
         self.buffer = &self.attachment.buffer
         self.process = self.attachment.lock_file.process
         self.token = self.attachment.lock_file.token
-
-    def __reduce__(self):
-        return _reopen, (self.path, self.given)
 
     def __repr__(self):
         state = "closed" if self.token == CLOSED else f"next_sequence={self.next_sequence}"
@@ -405,8 +379,14 @@ cdef class Writer:
         return self.attachment.capacity if self.buffered else 0
 
 
-def _reopen(path, options):
-    return Writer(path, **options)
+def with_own_append(cls):
+    """Gives a subclass the compiled append as a method of its own. CPython has a fast path for the call of a compiled method,
+    and takes it only where the object is of exactly the method's class: an inherited append costs 150 instructions more."""
+    cdef PyMethodDef *method = (<PyTypeObject *> Writer).tp_methods
+    while strcmp(method.ml_name, b"append") != 0:
+        method += 1
+    cls.append = PyDescr_NewMethod(<PyTypeObject *> cls, method)
+    return cls
 
 
 cdef list check_column(name, column, count):

@@ -12,7 +12,8 @@ import oracle
 from behaviour.elsewhere import run
 from behaviour.journals import SMALL, fill, read_away, value_of, values
 from crash.tampering import lose_unsynced
-from jlog._core.write.attachment import attach, detach
+from jlog._core.write.attachment import detach
+from jlog.care.retention import attach
 
 NEVER = 1e6  # seconds: no interval ends in a test
 CACHESTAT = 451  # system call, on all machines

@@ -1,17 +1,12 @@
-from collections.abc import Callable
-
 from typing_extensions import disjoint_base
 
 from jlog._core.format.dual_slot import BoundsFile
 from jlog._core.system.lock import Deadline
 from jlog._core.write.member import Member
 from jlog.errors import JournalClosed
-from jlog.storage.meta import Meta
 
 @disjoint_base
 class Caller(Member):
-    @property
-    def meta(self) -> Meta: ...
     @property
     def bounds_file(self) -> BoundsFile: ...
     @property
@@ -30,6 +25,5 @@ class Caller(Member):
     def roll_if_due(self, deadline: Deadline = ...) -> None: ...
     def seal(self, segment: int, end: int) -> None: ...
 
-def set_hooks(after_roll: Callable[[str], object] | None, make_room: Callable[[str, Deadline], object] | None) -> None: ...
 def sealed_bytes(path: str, uuid: bytes, open_segment: int) -> int: ...
 def closed_error(path: str) -> JournalClosed: ...

@@ -1,33 +1,31 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow
 from typing_extensions import Buffer, Self, disjoint_base
 
+from jlog._core.system.lock import Deadline
+from jlog._core.write.attachment import Policy
 from jlog._core.write.encode import Body
 from jlog._core.write.ingest import Piece
-from jlog.options import Retention
 
+_WriterClass = TypeVar("_WriterClass", bound=type[Writer])
 _Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
 
 @disjoint_base
 class Writer:
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str,
+        policy: Policy,
         *,
-        precommit: int = ...,
-        compression: str | None = None,
-        segment_bytes: int | None = None,
-        roll: str | None = None,
-        sync: str | None = None,
-        sync_interval: float | None = None,
-        retention: Retention | None = None,
-        exclusive: bool = False,
-        lock_timeout: float | None = None,
-        create: bool = True,
+        capacity: int,
+        options: Mapping[str, Any],
+        exclusive: bool,
+        lock_timeout: float | None,
+        deadline: Deadline,
     ) -> None: ...
     @property
     def path(self) -> str: ...
@@ -75,4 +73,5 @@ class Writer:
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
-    def __reduce__(self) -> tuple[Any, ...]: ...
+
+def with_own_append(cls: _WriterClass) -> _WriterClass: ...
