@@ -32,7 +32,6 @@ from jlog.transform import transform, transforming
 from jlog.urls import open_journal, open_reader, open_writer
 from jlog.writer import Writer
 
-
 __version__ = "0.1.0"
 __all__ = [
     "CheckpointNotFound",
