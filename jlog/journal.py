@@ -14,7 +14,7 @@ from jlog._core.segments.segment import Block, SegmentFile
 from jlog._core.system.lock import OWNERS, RANGES, Deadline, LockFile
 from jlog.care.backup import backup
 from jlog.care.retention import clean, clean_if_free, held_bytes, is_expired, now_us, roll_if_due
-from jlog.care.statistics import Stats, Watch
+from jlog.care.statistics import Stats, StatsSource
 from jlog.care.verify import Progress, Report, segment_ends, verify
 from jlog.errors import CorruptJournal, JournalLocked, SubscriberExists
 from jlog.options import (
@@ -66,7 +66,7 @@ class Journal:
         self._path = journal_path(path)
         self._meta = read_meta(self._path)
         self._gaps = Gaps(self._path, self._meta.uuid)
-        self._watch = Watch(self._path)
+        self._stats = StatsSource(self._path)
 
     @classmethod
     def create(
@@ -371,7 +371,7 @@ class Journal:
         """What all processes have done, and how the journal and its subscribers stand now. Made to be asked each second of
         one Journal object, which keeps what never changes; by one thread at a time. A journal that was deleted and made
         anew meanwhile is looked at anew."""
-        return self._watch.look()
+        return self._stats.look()
 
     def info(self) -> dict[str, Any]:
         """What `jlogtool info --json` prints."""

@@ -12,7 +12,7 @@ from jlog.urls import path_of
 
 if TYPE_CHECKING:
     from jlog.flow.ends import Sink, Source
-    from jlog.flow.engine import Flow, Policy, Stats
+    from jlog.flow.engine import Flow, FlowStats, Policy
     from jlog.flow.records import Function
     from jlog.positions.names import Start
 
@@ -21,7 +21,7 @@ Url = str | os.PathLike[str]
 TOPIC_OPTIONS = {"create", "key", "partitions", "replication_factor"}
 
 
-def transform(source_url: Url, sink_url: Url, function: Function, *, follow: bool = False, **options: Any) -> Stats:
+def transform(source_url: Url, sink_url: Url, function: Function, *, follow: bool = False, **options: Any) -> FlowStats:
     """Moves every record of the source to the sink, changed by `function`: up to the end of the source as it is now, or with
     `follow` for ever. Returns what it did.
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from jlog._core.segments.segment import segment_name
-from jlog.archive.local_copy import Window
+from jlog.archive.local_copy import LocalCopy
 from jlog.archive.manifest import (
     MANIFEST_BYTES_MAX,
     ArchivedSegment,
@@ -20,7 +20,7 @@ from jlog.archive.manifest import (
     is_whole,
     manifest_name,
 )
-from jlog.archive.store import Target
+from jlog.archive.store import ArchiveFolder
 from jlog.errors import CorruptJournal, JournalError, JournalNotFound, PositionLost
 from jlog.positions.names import timestamp_us_of
 from jlog.positions.start import find_time
@@ -49,25 +49,25 @@ class Archive:
             raise JournalError(f"{url} is a Kafka topic, and no archive; jlog.open_reader reads topics")
         if not is_url(url):
             raise ValueError(f"an archive is named by a URL such as file:///var/archive or s3://bucket, not {url!r}")
-        self._use(_find(Target(url)))
+        self._use(_find(ArchiveFolder(url)))
         self._uuid = bytes.fromhex(self._described(self._some()[:1])[0].uuid)
 
     @classmethod
     def of_journal(cls, url: str, path: str) -> Archive:
         """Where the journal at `path` has its archive, which may be empty yet."""
         uuid = read_meta(path).uuid
-        target = Target(url).below(uuid.hex())
-        local = target.local_path()
+        folder = ArchiveFolder(url).below(uuid.hex())
+        local = folder.local_path()
         if local is not None and os.path.realpath(local).startswith(os.path.realpath(path) + os.sep):
             raise JournalError(f"{url} lies inside the journal {path}; archive it somewhere else")
         archive = cls.__new__(cls)
-        archive._use(target)
+        archive._use(folder)
         archive._uuid = uuid
         archive._path = path
         return archive
 
-    def _use(self, target: Target) -> None:
-        self._target = target
+    def _use(self, folder: ArchiveFolder) -> None:
+        self._folder = folder
         self._names: dict[str, int | None] = {}
         self._known: dict[int, ArchivedSegment] = {}
         self._path = ""
@@ -78,19 +78,19 @@ class Archive:
 
     @property
     def url(self) -> str:
-        return self._target.url
+        return self._folder.url
 
     @property
     def uuid(self) -> str:
         return self._uuid.hex()
 
     @property
-    def target(self) -> Target:
-        return self._target
+    def folder(self) -> ArchiveFolder:
+        return self._folder
 
     def meta(self) -> Meta:
         """The journal's, as it was when it archived last."""
-        return parse_meta(self._target.read([META], BYTES_MAX)[0], self._target.url_of(META))
+        return parse_meta(self._folder.read([META], BYTES_MAX)[0], self._folder.url_of(META))
 
     # --- What it holds ----------------------------------------------------------------------------------------------
 
@@ -100,19 +100,19 @@ class Archive:
 
     def _numbers(self) -> list[int]:
         """First sequences of the segments that are there as a whole."""
-        self._names = self._target.sizes()
+        self._names = self._folder.sizes()
         return sorted(int(match[1]) for match in map(_MANIFEST.match, self._names) if match)
 
     def _described(self, numbers: list[int]) -> list[ArchivedSegment]:
         unknown = [number for number in numbers if number not in self._known]
         if unknown:
             names = [manifest_name(number) for number in unknown]
-            contents = self._target.read(names, MANIFEST_BYTES_MAX)
+            contents = self._folder.read(names, MANIFEST_BYTES_MAX)
             for number, name, content in zip(unknown, names, contents, strict=True):
-                path = self._target.url_of(segment_name(number))
-                self._known[number] = from_json(content, self._target.url_of(name), path)
+                path = self._folder.url_of(segment_name(number))
+                self._known[number] = from_json(content, self._folder.url_of(name), path)
                 if self._known[number].first_sequence != number:
-                    raise CorruptJournal(self._target.url_of(name), 0, "it describes a segment that has another name")
+                    raise CorruptJournal(self._folder.url_of(name), 0, "it describes a segment that has another name")
         return [self._known[number] for number in numbers]
 
     @property
@@ -150,8 +150,8 @@ class Archive:
         timestamp_us = timestamp_us_of(time)
         for segment in segments:
             if segment.max_timestamp_us is not None and segment.max_timestamp_us >= timestamp_us:
-                with Window(self._target, segment) as window, window.naming_the_archive():
-                    found = find_time(window.path, window.meta, timestamp_us)
+                with LocalCopy(self._folder, segment) as copy, copy.naming_the_archive():
+                    found = find_time(copy.path, copy.meta, timestamp_us)
                 if found < segment.end_sequence:
                     return found
         return None
@@ -189,7 +189,7 @@ class Archive:
     def _problem(self, segment: ArchivedSegment) -> str | None:
         if segment.name not in self._names:
             return "the file is missing"
-        if not is_whole(segment, *self._target.size_and_crc(segment.name)):
+        if not is_whole(segment, *self._folder.size_and_crc(segment.name)):
             return "it is not what was archived"
         return None if segment.sound else "it was damaged before it was archived"
 
@@ -236,17 +236,17 @@ class Archive:
         """Copies a sealed segment here, and reads it back; what is here already, whole and the same, is only read back.
         On return it is safe to remove. FileNotFoundError where the segment was removed meanwhile."""
         self._claim()
-        wanted = describe(segment, read_meta(self._path), self._target.url_of(os.path.basename(segment.path)))
+        wanted = describe(segment, read_meta(self._path), self._folder.url_of(os.path.basename(segment.path)))
         known = self._known_as(wanted)
         if known is not None and (known.size_bytes, known.crc32c) != (wanted.size_bytes, wanted.crc32c):
             raise self._other_copy(known)
         if not self._holds(wanted):
             try:
-                self._target.put(segment.path, wanted.name, progress)
+                self._folder.put(segment.path, wanted.name, progress)
             except JournalError:
                 os.stat(segment.path)
                 # Another process may have been first, and have removed this upload for one that was killed.
-                self._names = self._target.sizes()
+                self._names = self._folder.sizes()
                 if not self._holds(wanted):
                     raise
             self._names[wanted.name] = wanted.size_bytes
@@ -256,13 +256,13 @@ class Archive:
                     "again"
                 )
         if known is None:
-            self._target.put_bytes(wanted.to_json(), manifest_name(wanted.first_sequence))
-        self._target.discard_parts(wanted.name, list(self._names))
+            self._folder.put_bytes(wanted.to_json(), manifest_name(wanted.first_sequence))
+        self._folder.discard_parts(wanted.name, list(self._names))
 
     def _holds(self, wanted: ArchivedSegment) -> bool:
         if self._names.get(wanted.name) != wanted.size_bytes:
             return False
-        return is_whole(wanted, *self._target.size_and_crc(wanted.name))
+        return is_whole(wanted, *self._folder.size_and_crc(wanted.name))
 
     def _claim(self) -> None:
         """The journal's `journal.meta`, beside its segments, says whose they are. A copy of a journal has the same uuid but
@@ -271,17 +271,17 @@ class Archive:
             return
         ours = read_meta(self._path)
         content = read_small(os.path.join(self._path, NAME), BYTES_MAX)
-        if META in self._target.sizes():
-            there = self._target.read([META], BYTES_MAX)[0]
-            if parse_meta(there, self._target.url_of(META)).epochs != ours.epochs:
+        if META in self._folder.sizes():
+            there = self._folder.read([META], BYTES_MAX)[0]
+            if parse_meta(there, self._folder.url_of(META)).epochs != ours.epochs:
                 raise JournalError(
                     f"{self.url} is the archive of another copy of this journal: {self._path} was copied, restored or repaired "
                     f"since. Give it an archive of its own; or, if the other one is gone and this one goes on in its place, "
-                    f"remove {self._target.url_of(META)}"
+                    f"remove {self._folder.url_of(META)}"
                 )
             self._claimed = there == content
         if not self._claimed:
-            self._target.put_bytes(content, META)
+            self._folder.put_bytes(content, META)
             self._claimed = True
 
     def _known_as(self, wanted: ArchivedSegment) -> ArchivedSegment | None:
@@ -306,20 +306,20 @@ class Archive:
         )
 
 
-def _find(target: Target) -> Target:
+def _find(folder: ArchiveFolder) -> ArchiveFolder:
     """The directory of the one journal that is archived there."""
-    names = target.sizes()
+    names = folder.sizes()
     if "bounds" in names:
-        raise JournalError(f"{target.url} is a journal, and no archive; open it by its path")
+        raise JournalError(f"{folder.url} is a journal, and no archive; open it by its path")
     if any(_MANIFEST.match(name) for name in names):
-        return target
+        return folder
     uuids = sorted(name for name, size in names.items() if size is None and _UUID.match(name))
     if not uuids:
-        raise JournalNotFound(f"{target.url} holds no archived journal; name what Retention(archive=) has", target.url)
+        raise JournalNotFound(f"{folder.url} holds no archived journal; name what Retention(archive=) has", folder.url)
     if len(uuids) > 1:
-        choices = ", ".join(target.url_of(uuid) for uuid in uuids)
-        raise JournalError(f"{target.url} holds the archives of several journals; name one of {choices}")
-    return target.below(uuids[0])
+        choices = ", ".join(folder.url_of(uuid) for uuid in uuids)
+        raise JournalError(f"{folder.url} holds the archives of several journals; name one of {choices}")
+    return folder.below(uuids[0])
 
 
 def archive_at(path: str) -> str | None:

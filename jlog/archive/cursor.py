@@ -10,7 +10,7 @@ from jlog._core.read.cursor import Cursor
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.segments.segment import SEGMENT_HEADER_BYTES, SegmentFile
 from jlog.archive.archive import Archive
-from jlog.archive.local_copy import Window
+from jlog.archive.local_copy import LocalCopy
 from jlog.archive.manifest import ArchivedSegment
 from jlog.errors import CorruptJournal, JournalClosed, JournalNotFound, PositionLost
 from jlog.storage.damage import Damage, skip_damage
@@ -25,8 +25,8 @@ class ArchiveCursor:
     def __init__(self, archive: Archive, live: Cursor | None = None) -> None:
         self._archive = archive
         self._live = live
-        self._window: Window | None = None
-        self._cursor: Cursor | None = None  # of the window, or the living one
+        self._copy: LocalCopy | None = None
+        self._cursor: Cursor | None = None  # of the copy, or the living one
 
     @property
     def current(self) -> Cursor:
@@ -47,9 +47,9 @@ class ArchiveCursor:
         self._leave()
 
     def _leave(self) -> None:
-        if self._window is not None:
-            self._window.close()
-            self._window = None
+        if self._copy is not None:
+            self._copy.close()
+            self._copy = None
 
     # --- Where it stands --------------------------------------------------------------------------------------------
 
@@ -118,11 +118,11 @@ class ArchiveCursor:
 
     def _enter(self, segment: ArchivedSegment) -> None:
         """At its first record; nothing is looked at yet."""
-        if self._window is None or self._window.segment != segment:
-            window = Window(self._archive.target, segment)
+        if self._copy is None or self._copy.segment != segment:
+            copy = LocalCopy(self._archive.folder, segment)
             self._leave()
-            self._window = window
-        path, uuid = self._window.path, self._window.meta.uuid
+            self._copy = copy
+        path, uuid = self._copy.path, self._copy.meta.uuid
         file = SegmentFile(path, segment.first_sequence, uuid, check_header=False)
         self._cursor = Cursor(path, uuid)
         self._cursor.enter(file, SEGMENT_HEADER_BYTES, segment.first_sequence)
@@ -131,9 +131,9 @@ class ArchiveCursor:
 
     def advance(self) -> bool:
         """At the end of what is being read: enters what comes next. False where nothing does."""
-        if self._window is None:
+        if self._copy is None:
             return False
-        before = self._window.segment
+        before = self._copy.segment
         while True:
             segment = self._archive.after(before)
             if segment is not None:
@@ -173,7 +173,7 @@ class ArchiveCursor:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Damage that is found is told with the archive's name for it."""
-        with nullcontext() if self._window is None else self._window.naming_the_archive():
+        with nullcontext() if self._copy is None else self._copy.naming_the_archive():
             yield
 
     # --- Handing out ------------------------------------------------------------------------------------------------
@@ -192,17 +192,17 @@ class ArchiveCursor:
 
     def skip_damage(self) -> Damage:
         """Goes on behind the damage at the position; where nothing of a segment can be told apart, behind it."""
-        window = self._window
-        if window is None:
+        copy = self._copy
+        if copy is None:
             return skip_damage(self.current)
         try:
             found = skip_damage(self.current)
         except CorruptJournal as error:
-            lost = window.segment.end_sequence - self.position
+            lost = copy.segment.end_sequence - self.position
             found = Damage(error.path, error.offset, error.reason, self.position, lost)
             if not self.advance():
                 raise
-        return Damage(window.segment.path, found.offset, found.reason, found.first_sequence, found.records_lost)
+        return Damage(copy.segment.path, found.offset, found.reason, found.first_sequence, found.records_lost)
 
 
 class Across(Generic[Item]):

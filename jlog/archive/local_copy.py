@@ -12,16 +12,16 @@ from types import TracebackType
 from jlog._core.format.dual_slot import BoundsFile
 from jlog._core.system.lock import LockFile
 from jlog.archive.manifest import ArchivedSegment
-from jlog.archive.store import Target
+from jlog.archive.store import ArchiveFolder
 from jlog.errors import CorruptJournal
 from jlog.storage.meta import Meta
 
 
-class Window:
+class LocalCopy:
     """A directory below TMPDIR that holds the segment, or a link where the archive is on this machine. It goes with close(),
     with the object, or with the process."""
 
-    def __init__(self, target: Target, segment: ArchivedSegment) -> None:
+    def __init__(self, folder: ArchiveFolder, segment: ArchivedSegment) -> None:
         import tempfile  # few need it
 
         self.segment = segment
@@ -29,7 +29,7 @@ class Window:
         self.path = tempfile.mkdtemp(prefix="jlog-archive-")
         self._discard = weakref.finalize(self, _discard, self.path, os.getpid())
         try:
-            target.fetch(segment.name, os.path.join(self.path, segment.name))
+            folder.fetch(segment.name, os.path.join(self.path, segment.name))
             self._bound()
         except BaseException:
             self.close()
@@ -59,7 +59,7 @@ class Window:
     def close(self) -> None:
         self._discard()
 
-    def __enter__(self) -> Window:  # noqa: PYI034
+    def __enter__(self) -> LocalCopy:  # noqa: PYI034
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -69,7 +69,7 @@ def _restore(url: str, path: str, progress: Callable[[int], None] | None) -> Non
 
 def _fetch(archive: Archive, segment: ArchivedSegment, work: str, meta: Meta) -> None:
     with Directory(work) as directory, directory.made(segment.name) as fd:
-        archive.target.copy(segment.name, fd)
+        archive.folder.copy(segment.name, fd)
         if not is_whole(segment, *file_size_and_crc(fd)):
             raise CorruptJournal(segment.path, 0, "it is not what was archived, and is not restored")
     if segment.sound:

@@ -19,7 +19,7 @@ PART = ".part"  # ends the name of what is being uploaded
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl"})
 
 
-class Target:
+class ArchiveFolder:
     """Raises JournalError, with what the file system said, for whatever fails there."""
 
     def __init__(self, url: str, fs: Any = None, root: str = "") -> None:
@@ -33,8 +33,8 @@ class Target:
         self._is_local = "file" in protocols
         self._puts_whole = bool(protocols & OBJECT_STORES)
 
-    def below(self, name: str) -> Target:
-        return Target(self.url_of(name), self._fs, self._path(name))
+    def below(self, name: str) -> ArchiveFolder:
+        return ArchiveFolder(self.url_of(name), self._fs, self._path(name))
 
     def url_of(self, name: str) -> str:
         return f"{self.url}/{name}"

@@ -18,7 +18,7 @@ Run = Callable[[Path], tuple[int, float]]
 
 
 @dataclass(frozen=True)
-class Settings:
+class ContestSettings:
     directory: Path
     load: Load
     rounds: int
@@ -32,7 +32,7 @@ class Way:
 
 
 # Makes what both need, and yields (ours, the rival; None where nothing compares).
-Prepare = Callable[[Settings], AbstractContextManager["tuple[Way, Way | None]"]]
+Prepare = Callable[[ContestSettings], AbstractContextManager["tuple[Way, Way | None]"]]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Result:
         }
 
 
-def hold(contest: Contest, settings: Settings) -> Result:
+def hold(contest: Contest, settings: ContestSettings) -> Result:
     """A round that does not count warms up; then who begins takes turns too."""
     with contest.prepare(settings) as (ours, rival):
         result = Result(contest, ours.name, rival.name if rival else "")

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter
 
 import jlog
-from jlog.bench.contest import Settings, Way, empty_directory
+from jlog.bench.contest import ContestSettings, Way, empty_directory
 from jlog.bench.load import CHUNK_RECORDS, Load
 from jlog.bench.writing import ours, plain_joined
 
@@ -61,7 +61,7 @@ def read_journal(path: Path, records: int, read: Read, _directory: Path) -> tupl
 
 
 @contextmanager
-def reading(name: str, read: Read, settings: Settings) -> Iterator[tuple[Way, Way]]:
+def reading(name: str, read: Read, settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     load: Load = settings.load
     records = load.chunks * load.chunk_records
     with empty_directory(settings.directory) as directory:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import jlog
-from jlog.bench.contest import Contest, Prepare, Settings, Way
+from jlog.bench.contest import Contest, ContestSettings, Prepare, Way
 from jlog.bench.load import CHUNK_RECORDS
 from jlog.bench.reading import read_batches, read_records, read_values, reading
 from jlog.bench.writing import (
@@ -27,12 +27,12 @@ UNBUFFERED_PART = 1 / 10
 
 
 @contextmanager
-def append(settings: Settings) -> Iterator[tuple[Way, Way]]:
+def append(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     yield Way("append", ours(settings.load)), Way("write each", plain_loop(settings.load))
 
 
 @contextmanager
-def extend(settings: Settings) -> Iterator[tuple[Way, Way]]:
+def extend(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     yield (
         Way(f"extend, {CHUNK_RECORDS:,} at a time", ours(settings.load, CHUNK_RECORDS)),
         Way(f"write {CHUNK_RECORDS:,} joined", plain_joined(settings.load)),
@@ -40,7 +40,7 @@ def extend(settings: Settings) -> Iterator[tuple[Way, Way]]:
 
 
 @contextmanager
-def processes(settings: Settings) -> Iterator[tuple[Way, Way]]:
+def processes(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     with ExitStack() as stack:
         yield (
             Way(
@@ -52,7 +52,7 @@ def processes(settings: Settings) -> Iterator[tuple[Way, Way]]:
 
 
 @contextmanager
-def without_buffer(settings: Settings) -> Iterator[tuple[Way, Way]]:
+def without_buffer(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     load = settings.load.share(UNBUFFERED_PART)
     yield (
         Way("append, precommit=0", ours(load, precommit=0)),
@@ -61,7 +61,7 @@ def without_buffer(settings: Settings) -> Iterator[tuple[Way, Way]]:
 
 
 @contextmanager
-def compressed(settings: Settings) -> Iterator[tuple[Way, Way]]:
+def compressed(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     yield (
         Way("append, compression=lz4", ours(settings.load, compression="lz4")),
         Way("write each", plain_loop(settings.load)),
@@ -69,7 +69,7 @@ def compressed(settings: Settings) -> Iterator[tuple[Way, Way]]:
 
 
 @contextmanager
-def durable(settings: Settings) -> Iterator[tuple[Way, Way]]:
+def durable(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     load = settings.load.share(DURABLE_PART, DURABLE_LEAST)
     yield (
         Way("append, sync=append", ours(load, sync="append")),
@@ -78,7 +78,7 @@ def durable(settings: Settings) -> Iterator[tuple[Way, Way]]:
 
 
 @contextmanager
-def durable_processes(settings: Settings) -> Iterator[tuple[Way, Way]]:
+def durable_processes(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     load = settings.load.share(DURABLE_PART, DURABLE_LEAST)
     with ExitStack() as stack:
         yield (

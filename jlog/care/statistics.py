@@ -89,7 +89,7 @@ class _Layout:
         return self.sizes[-1] - self.sizes[min(at, len(self.ends))]
 
 
-class Watch:
+class StatsSource:
     """Looks at a journal as often as it is asked to. What never changes is read once: a header of each segment, the time
     of the record at a position. One thread at a time."""
 

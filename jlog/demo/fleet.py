@@ -61,7 +61,7 @@ def _live(connection: Connection, work: Callable[..., None], arguments: tuple[An
 
 
 @dataclass
-class Member:
+class FleetProcess:
     process: SpawnProcess
     connection: Connection
     said: dict[str, Any] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Fleet:
 
     def __init__(self, tick: Callable[[], None] = lambda: None) -> None:
         self.tick = tick
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, FleetProcess] = {}
 
     def __enter__(self) -> Fleet:
         return self
@@ -93,7 +93,7 @@ class Fleet:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
-            self._members[name] = Member(process, ours)
+            self._members[name] = FleetProcess(process, ours)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         theirs.close()
@@ -122,13 +122,13 @@ class Fleet:
             raise Broken(f"{name} was to be killed, and had ended with exit code {code} before")
         member.connection.close()
 
-    def _check_exit(self, name: str, member: Member) -> None:
+    def _check_exit(self, name: str, member: FleetProcess) -> None:
         code = self._exit_code(member)
         if code != 0:
             raise Broken(f"{name} ended with exit code {code}")
 
     @staticmethod
-    def _exit_code(member: Member) -> int | None:
+    def _exit_code(member: FleetProcess) -> int | None:
         member.process.join()
         return member.process.exitcode
 

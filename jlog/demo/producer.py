@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import jlog
 from jlog.demo.counters import open_counters
 from jlog.demo.fleet import Broken, Link
-from jlog.demo.sources import Piece, lines_of
+from jlog.demo.sources import InputPiece, lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ class Share:
     counters: str
     slot: int  # of the counter of its acknowledged lines
     source: str
-    pieces: list[Piece]
+    pieces: list[InputPiece]
     is_to_be_killed: bool
     is_restart: bool = False
 

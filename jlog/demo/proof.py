@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jlog.demo.sources import Source, digest_of, lines_of
+from jlog.demo.sources import Input, digest_of, lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from jlog.demo.subscriber import Chains
 
 
-def expected_chains(source: Source) -> Chains:
+def expected_chains(source: Input) -> Chains:
     found = {}
     for piece in source.pieces:
         lines = lines_of(source.path, piece)

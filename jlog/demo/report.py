@@ -10,7 +10,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jlog.demo.sources import Source
+    from jlog.demo.sources import Input
     from jlog.demo.subscriber import Account
 
 
@@ -27,7 +27,7 @@ class Facts:
     stored_part: float = 1.0
 
 
-def table(source: Source, facts: Facts, accounts: Mapping[str, Account], digests: int) -> Table:
+def table(source: Input, facts: Facts, accounts: Mapping[str, Account], digests: int) -> Table:
     found = Table(title="jlog demo", show_header=False, title_justify="left", min_width=60)
     found.add_column(style="bold")
     found.add_column()

@@ -23,7 +23,7 @@ class NoInput(Exception):
 
 
 @dataclass(frozen=True)
-class Piece:
+class InputPiece:
     """Lines that one producer journals under one key: a file, or a part of one that is large beside the others."""
 
     key: bytes
@@ -33,11 +33,11 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Source:
+class Input:
     """All the input, in one file, so that what changes meanwhile, or can be read only once, is good input too."""
 
     path: str
-    pieces: list[Piece]
+    pieces: list[InputPiece]
     files: int
     lines: int
     size_bytes: int
@@ -45,7 +45,7 @@ class Source:
     is_cut: bool  # there was more of it than the demo takes
 
 
-def take(inputs: list[str], path: str) -> Source:
+def take(inputs: list[str], path: str) -> Input:
     """Copies the input to `path`: no more than BYTES_MAX and LINES_MAX of it."""
     contents: dict[str, bytes] = {}
     size_bytes = lines = unreadable = 0
@@ -65,12 +65,12 @@ def take(inputs: list[str], path: str) -> Source:
                 break
     if not lines:
         raise NoInput(f"no line of at most {BYTES_MAX >> 20} MiB in the input; name a text file, or a directory with some")
-    pieces: list[Piece] = []
+    pieces: list[InputPiece] = []
     with open(path, "wb") as copy:
         for name, content in contents.items():
             pieces += _cut(os.fsencode(name), content, copy.tell(), size_bytes // PIECES + 1)
             copy.write(content)
-    return Source(path, pieces, len(contents), lines, size_bytes, unreadable, is_cut)
+    return Input(path, pieces, len(contents), lines, size_bytes, unreadable, is_cut)
 
 
 def _files(inputs: list[str]) -> Iterator[tuple[str, Path]]:
@@ -110,13 +110,13 @@ def _beginning(path: Path, bytes_max: int, lines_max: int) -> tuple[bytes, bool]
     return content, is_whole
 
 
-def _cut(key: bytes, content: bytes, offset: int, piece_bytes: int) -> Iterator[Piece]:
+def _cut(key: bytes, content: bytes, offset: int, piece_bytes: int) -> Iterator[InputPiece]:
     """Where lines end, into pieces of at least `piece_bytes`; the key of the second is key/part-2,
     which no file has beside a file `key`."""
     begin, number = 0, 1
     while begin < len(content):
         end = content.find(b"\n", min(begin + piece_bytes, len(content)) - 1) + 1
-        yield Piece(
+        yield InputPiece(
             key if number == 1 else b"%s/part-%d" % (key, number),
             offset + begin,
             end - begin,
@@ -125,9 +125,9 @@ def _cut(key: bytes, content: bytes, offset: int, piece_bytes: int) -> Iterator[
         begin, number = end, number + 1
 
 
-def share_out(pieces: Iterable[Piece], shares: int) -> list[list[Piece]]:
+def share_out(pieces: Iterable[InputPiece], shares: int) -> list[list[InputPiece]]:
     """About as many lines for each; the first has the most."""
-    found: list[list[Piece]] = [[] for _ in range(shares)]
+    found: list[list[InputPiece]] = [[] for _ in range(shares)]
     lines = [0] * shares
     for piece in sorted(pieces, key=lambda piece: (-piece.lines, piece.offset)):
         least = lines.index(min(lines))
@@ -137,7 +137,7 @@ def share_out(pieces: Iterable[Piece], shares: int) -> list[list[Piece]]:
     return [sorted(share, key=lambda piece: piece.offset) for _, share in ordered]
 
 
-def lines_of(path: str, piece: Piece) -> list[bytes]:
+def lines_of(path: str, piece: InputPiece) -> list[bytes]:
     with open(path, "rb") as file:
         file.seek(piece.offset)
         return file.read(piece.size_bytes)[:-1].split(b"\n")

@@ -15,7 +15,7 @@ from jlog.demo.fleet import Broken, Fleet
 from jlog.demo.producer import Share, produce
 from jlog.demo.proof import differences, expected_chains
 from jlog.demo.report import Facts, table
-from jlog.demo.sources import Source, share_out, take
+from jlog.demo.sources import Input, share_out, take
 from jlog.demo.subscriber import CHECKPOINT, END, Account, Task, subscribe
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ SEGMENT_BYTES = 4 << 20
 class Demo:
     """What the steps share."""
 
-    source: Source
+    source: Input
     shares: dict[str, Share]
     tasks: dict[str, Task]
     progress: memoryview  # acknowledged lines of each producer, then the end of each subscriber's deliveries

@@ -50,7 +50,7 @@ class Account:
     chains: Chains = field(default_factory=dict)
 
 
-class Ledger:
+class Deliveries:
     """What has been delivered, all lives together. In a file, written before each commit, so that records which come
     once more after a kill are known by their sequence, and counted once."""
 
@@ -85,7 +85,7 @@ class Subscriber:
         self.link = link
         self.task = task
         self.account = Account()
-        self.ledger = Ledger(task.ledger)
+        self.ledger = Deliveries(task.ledger)
         if task.is_restart:
             self.ledger.load()
         else:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from jlog.flow.records import Batch, RecordLike
+from jlog.flow.records import BatchLike, RecordLike
 
 # Where a source stands, part by part: {"orders/0": {"offset": 17, ...}}. A sink keeps it beside the records, and both or
 # neither are there.
@@ -30,7 +30,7 @@ class Source(Protocol):
     def resume(self, marks: Marks, start: Any = None) -> None:
         """To where these marks say, or to `start` whatever they say. JournalError where what follows is not there."""
 
-    def read(self, max_records: int, timeout: float) -> Batch:
+    def read(self, max_records: int, timeout: float) -> BatchLike:
         """Empty only if nothing came within `timeout` seconds."""
 
     def marks(self) -> Marks:

@@ -24,7 +24,7 @@ SLICE_OF_RATE = 0.1  # seconds of records that are read at once where a rate is 
 
 
 @dataclass
-class Stats:
+class FlowStats:
     """What a flow has done since it was made."""
 
     records: int = 0  # of the source, in committed transactions
@@ -70,7 +70,7 @@ class Flow:
             raise ValueError(f"refused is one of {', '.join(get_args(Policy))}, not {refused!r}")
         self.source = source
         self.sink = sink
-        self.stats = Stats()
+        self.stats = FlowStats()
         self._stop = stop
         self._function = function
         self._refused = refused
@@ -97,7 +97,7 @@ class Flow:
 
     # --- Running ----------------------------------------------------------------------------------------------------
 
-    def run(self) -> Stats:
+    def run(self) -> FlowStats:
         """Until stop(), or with until_end the end. Goes on by itself after what may pass; raises what does not."""
         try:
             while not self._stop.requested:

@@ -23,7 +23,7 @@ class RecordLike(Protocol):
     def timestamp_us(self) -> int | None: ...
 
 
-class Batch(Protocol):
+class BatchLike(Protocol):
     """Records in order."""
 
     def __len__(self) -> int: ...
@@ -72,7 +72,7 @@ def _checked(made: Any) -> RecordLike:
 
 
 @dataclass
-class Columns:
+class RecordColumns:
     """Records by column, as Writer.extend takes them."""
 
     values: list[bytes | None] = field(default_factory=list)
@@ -80,16 +80,19 @@ class Columns:
     headers: list[Headers | None] = field(default_factory=list)
     timestamps_us: list[int | None] = field(default_factory=list)
 
+    def __len__(self) -> int:
+        return len(self.values)
+
     @property
     def value_bytes(self) -> int:
         return sum(map(len, filter(None, self.values)))
 
 
-def columns_of(batch: Iterable[RecordLike]) -> Columns:
+def columns_of(batch: Iterable[RecordLike]) -> RecordColumns:
     columns = getattr(batch, "columns", None)
     if columns is not None:
-        return cast("Columns", columns())
-    found = Columns()
+        return cast("RecordColumns", columns())
+    found = RecordColumns()
     for record in batch:
         found.values.append(record.value)
         found.keys.append(record.key)

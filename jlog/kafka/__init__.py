@@ -4,7 +4,7 @@ Needs the extra pyjlog[kafka].
 """
 
 from jlog.flow.ends import Lag
-from jlog.flow.engine import Stats
+from jlog.flow.engine import FlowStats
 from jlog.flow.errors import RecordRefused
 from jlog.kafka.client.errors import BrokerError, Fenced, TopicChanged
 from jlog.kafka.client.settings import Settings
@@ -23,12 +23,12 @@ __all__ = [
     "Capture",
     "Comparison",
     "Fenced",
+    "FlowStats",
     "Lag",
     "Mirror",
     "Mirrors",
     "RecordRefused",
     "Settings",
-    "Stats",
     "Status",
     "TopicChanged",
     "TopicJournal",

@@ -62,7 +62,7 @@ def _wake(waiters: list[Waiter]) -> None:
         waiter.wake()
 
 
-class Watch:
+class WatchThread:
     """The journals that one thread waits for: as many as the kernel takes in one call."""
 
     def __init__(self, watches: Watches) -> None:
@@ -102,11 +102,11 @@ class Watches:
     def __init__(self) -> None:
         self.token = current_process_token()
         self._lock = threading.Lock()
-        self._watches: list[Watch] = []
+        self._watches: list[WatchThread] = []
         self._stopped = False
         atexit.register(self._stop)
 
-    def expect(self, cursor: Cursor, waiter: Waiter) -> tuple[Watch, WatchedJournal]:
+    def expect(self, cursor: Cursor, waiter: Waiter) -> tuple[WatchThread, WatchedJournal]:
         """The waiter is woken by what is published from now on."""
         key = WatchedJournal.key(cursor)
         with self._lock:
@@ -121,19 +121,19 @@ class Watches:
             watch.bell.ring()
         return watch, journal
 
-    def _watch_of(self, key: tuple[str, int, int]) -> Watch:
+    def _watch_of(self, key: tuple[str, int, int]) -> WatchThread:
         for watch in self._watches:
             if key in watch.journals:
                 return watch
         for watch in self._watches:
             if len(watch.journals) < JOURNALS_MAX:
                 return watch
-        watch = Watch(self)
+        watch = WatchThread(self)
         watch.thread.start()
         self._watches.append(watch)
         return watch
 
-    def awaited(self, watch: Watch, woken: list[WatchedJournal]) -> list[WatchedJournal]:
+    def awaited(self, watch: WatchThread, woken: list[WatchedJournal]) -> list[WatchedJournal]:
         """Its journals. Those that nobody waits for, or only in a loop that was closed, are dropped, but for those whose
         waiters have just been woken: they are soon back. Without any it ends."""
         with self._lock:
@@ -148,7 +148,7 @@ class Watches:
                 self._watches.remove(watch)
             return list(watch.journals.values())
 
-    def end(self, watch: Watch) -> list[Waiter]:
+    def end(self, watch: WatchThread) -> list[Waiter]:
         """Whoever waits still, where it ends by an error: each comes back, and has another thread or the same error."""
         with self._lock:
             if watch in self._watches:
@@ -181,7 +181,7 @@ class Waiting:
     def __init__(self, cursor: Cursor, waiters: set[Waiter]) -> None:
         self._cursor = cursor
         self._waiters = waiters
-        self._watch: Watch | None = None
+        self._watch: WatchThread | None = None
 
     async def wait(self, deadline: float | None) -> bool:
         """Until there is something to read, or time.monotonic() has reached the deadline: then False."""

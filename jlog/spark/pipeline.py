@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jlog.errors import JournalError
-from jlog.spark.parquet.plan import Plan
+from jlog.spark.parquet.plan import PipelinePlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,14 +49,14 @@ class Summary:
         return {name: value for name, value in asdict(self).items() if value is not None or name not in ("windows", "query")}
 
 
-class Stopped(Exception):
+class PipelineStopped(Exception):
     """No batch begins any more."""
 
 
 class Pipeline:
     """Runs a plan in a session. stop() may be called from a signal handler or another thread."""
 
-    def __init__(self, plan: Plan, on_records: Callable[[int], object] = lambda _: None) -> None:
+    def __init__(self, plan: PipelinePlan, on_records: Callable[[int], object] = lambda _: None) -> None:
         self._plan = plan
         self._on_records = on_records
         self._stop = threading.Event()
@@ -153,7 +153,7 @@ class Pipeline:
     ) -> StreamingQuery:
         def process(batch: DataFrame, number: int) -> None:
             if self.is_stopped:
-                raise Stopped
+                raise PipelineStopped
             self._at_work += 1
             try:
                 note(lake.add(number, lambda: outputs(batch)).records)

@@ -24,7 +24,7 @@ SCHEMA = (
 )
 
 
-class JournalSource(DataSource):
+class JournalDataSource(DataSource):
     """spark.read.format("jlog").load(path), readStream, write and writeStream; the options are in docs/spark.md."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

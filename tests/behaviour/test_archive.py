@@ -13,7 +13,7 @@ import pytest
 import jlog
 import oracle
 from behaviour.journals import SMALL, fill, read_away, sequences, value_of, values
-from jlog.archive.store import Target
+from jlog.archive.store import ArchiveFolder
 
 URLS = ["file", "memory", pytest.param("s3", marks=pytest.mark.xdist_group("s3"))]
 
@@ -228,7 +228,7 @@ def test_a_segment_that_is_there_whole_is_not_uploaded_again(make, files):
 def test_who_is_overtaken_in_its_upload_goes_on_behind_it(make, files, path, monkeypatch):
     """The other one takes the upload for what a killed process has left, and removes it."""
     journal = make(files)
-    rename, first, renamed = Target._rename, journal.segments()[0], []
+    rename, first, renamed = ArchiveFolder._rename, journal.segments()[0], []
 
     def overtaken(target, beside, name):
         if name == os.path.basename(first.path) and name not in renamed:
@@ -236,7 +236,7 @@ def test_who_is_overtaken_in_its_upload_goes_on_behind_it(make, files, path, mon
             jlog.archive.Archive.of_journal(files, str(path)).store(first)
         rename(target, beside, name)
 
-    monkeypatch.setattr(Target, "_rename", overtaken)
+    monkeypatch.setattr(ArchiveFolder, "_rename", overtaken)
     assert len(journal.clean()) == 5
     assert renamed
     assert values(files) == all_values(50)

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import jlog
 from jlog.spark.parquet.lake import Lake, Output
 from jlog.spark.parquet.parsing import Parser
-from jlog.spark.parquet.plan import Plan, Windows
+from jlog.spark.parquet.plan import PipelinePlan, Windows
 from jlog.spark.pipeline import Pipeline, Summary
 from jlog.spark.session import ALWAYS
 
@@ -39,8 +39,8 @@ def _settings(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Plan:
-    return Plan(
+def plan(tmp_path: Path) -> PipelinePlan:
+    return PipelinePlan(
         sources=(str(tmp_path / "journal"),),
         dest=str(tmp_path / "lake"),
         checkpoint=str(tmp_path / "checkpoint"),
@@ -53,7 +53,7 @@ def plan(tmp_path: Path) -> Plan:
 def run(spark: SparkSession, tmp_path: Path) -> Callable[..., Summary]:
     """Appends the values, and runs the plan to the end."""
 
-    def call(plan: Plan, values: Sequence[bytes | None] = (), **columns: Any) -> Summary:
+    def call(plan: PipelinePlan, values: Sequence[bytes | None] = (), **columns: Any) -> Summary:
         with jlog.Writer(tmp_path / "journal") as writer:
             writer.extend(values, **columns)
         return Pipeline(plan).run(spark)
@@ -75,7 +75,7 @@ def parquet_files(directory: str | Path) -> list[str]:
 # --- Values ---------------------------------------------------------------------------------------------------------
 
 
-def test_without_parsing_a_record_is_a_row_below_its_utc_date(run: Callable[..., Summary], plan: Plan) -> None:
+def test_without_parsing_a_record_is_a_row_below_its_utc_date(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     times = [NOON_US, NOON_US + 1, NOON_US + DAY_US]
     found = run(plan, [b"a", b"\xff", None], keys=[b"k", None, None], timestamps_us=times)
     assert (found.records_in, found.records_out, found.records_bad) == (3, 3, 0)
@@ -89,7 +89,7 @@ def test_without_parsing_a_record_is_a_row_below_its_utc_date(run: Callable[...,
     }
 
 
-def test_fields_of_json_are_columns_and_what_is_no_json_is_quarantined(run: Callable[..., Summary], plan: Plan) -> None:
+def test_fields_of_json_are_columns_and_what_is_no_json_is_quarantined(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     good = [
         b'{"level": "info", "n": 1, "at": {"x": [1, 2]}}',
         b'{"level": "warn", "n": 2, "timestamp": "noon"}',
@@ -113,7 +113,7 @@ def test_fields_of_json_are_columns_and_what_is_no_json_is_quarantined(run: Call
     assert {reasons[0], *reasons[4:]} == {"the value is no JSON object"}
 
 
-def test_groups_of_a_pattern_are_columns(run: Callable[..., Summary], plan: Plan) -> None:
+def test_groups_of_a_pattern_are_columns(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     pattern = r"^(?<level>[A-Z]+) (?P<took_ms>\S+)(?: (.*))?$"
     plan = replace(plan, parser=Parser("regex", pattern), schema="took_ms int, level string")
     found = run(plan, [b"INFO 12 x", b"WARN 7", b"INFO soon", b"what"])
@@ -125,7 +125,7 @@ def test_groups_of_a_pattern_are_columns(run: Callable[..., Summary], plan: Plan
     ]
 
 
-def test_pairs_of_logfmt_are_columns(run: Callable[..., Summary], plan: Plan) -> None:
+def test_pairs_of_logfmt_are_columns(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     plan = replace(plan, parser=Parser("logfmt", keep_value=True))
     values = [
         b'level=info msg="a \\"b\\" c" debug took=1.5',
@@ -158,7 +158,7 @@ def test_a_pattern_that_makes_no_columns_is_refused(arguments: tuple[str, ...], 
 # --- Where it goes --------------------------------------------------------------------------------------------------
 
 
-def test_rows_go_below_the_columns_given(run: Callable[..., Summary], plan: Plan) -> None:
+def test_rows_go_below_the_columns_given(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     plan = replace(plan, parser=Parser("json"), partition_by=("level", "hour"))
     run(plan, [b'{"level": "a/b", "n": 1}'], timestamps_us=[NOON_US])
     (name,) = parquet_files(plan.dest)
@@ -166,12 +166,12 @@ def test_rows_go_below_the_columns_given(run: Callable[..., Summary], plan: Plan
     assert rows(plan.dest)[0]["level"] == "a/b"
 
 
-def test_a_column_that_is_not_there_to_partition_by_is_named(run: Callable[..., Summary], plan: Plan) -> None:
+def test_a_column_that_is_not_there_to_partition_by_is_named(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     with pytest.raises(ValueError, match=r"no column levl to partition by; there are .*level"):
         run(replace(plan, parser=Parser("json"), partition_by=("levl",)), [b'{"level": "x"}'])
 
 
-def test_several_journals_are_told_apart_by_their_column(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
+def test_several_journals_are_told_apart_by_their_column(spark: SparkSession, plan: PipelinePlan, tmp_path: Path) -> None:
     paths = [str(tmp_path / name) for name in "ab"]
     for path in paths:
         with jlog.Writer(path) as writer:
@@ -180,12 +180,12 @@ def test_several_journals_are_told_apart_by_their_column(spark: SparkSession, pl
     assert [(row["journal"], row["value"].decode()) for row in rows(plan.dest)] == [(p, p) for p in paths]
 
 
-def test_nothing_to_do_is_a_summary_of_nothing(run: Callable[..., Summary], plan: Plan) -> None:
+def test_nothing_to_do_is_a_summary_of_nothing(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     found = run(replace(plan, parser=Parser("json")))
     assert (found.records_in, found.batches) == (0, 0)
 
 
-def test_a_directory_whose_checkpoint_is_gone_is_refused(run: Callable[..., Summary], plan: Plan) -> None:
+def test_a_directory_whose_checkpoint_is_gone_is_refused(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     run(plan, [b"a"])
     with pytest.raises(ValueError, match="has Parquet files already"):
         run(replace(plan, checkpoint=plan.checkpoint + "-new"), [b"b"])
@@ -197,21 +197,21 @@ def test_a_directory_whose_checkpoint_is_gone_is_refused(run: Callable[..., Summ
 # --- Asking and counting --------------------------------------------------------------------------------------------
 
 
-def test_a_query_is_asked_of_all_that_is_there(run: Callable[..., Summary], plan: Plan) -> None:
+def test_a_query_is_asked_of_all_that_is_there(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     query = "SELECT level, count(*) AS n FROM records GROUP BY level ORDER BY level"
     plan = replace(plan, parser=Parser("json"), query=query)
     run(plan, [b'{"level": "a"}', b'{"level": "b"}'])
     assert run(plan, [b'{"level": "a"}']).query == [{"level": "a", "n": 2}, {"level": "b", "n": 1}]
 
 
-def test_a_slip_in_the_query_shows_before_the_work_begins(run: Callable[..., Summary], plan: Plan) -> None:
+def test_a_slip_in_the_query_shows_before_the_work_begins(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     with pytest.raises(jlog.JournalError, match=r"(?i)syntax"):
         run(replace(plan, query="SELEC 1"), [b"a"])
     assert not Path(plan.dest).exists()
 
 
 def test_windows_are_counted_when_the_watermark_has_passed_them(
-    run: Callable[..., Summary], plan: Plan, tmp_path: Path
+    run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path
 ) -> None:
     windows = Windows(str(tmp_path / "counts"), 60.0, 60.0, ("level",))
     plan = replace(plan, parser=Parser("json"), schema="level string", windows=windows)
@@ -227,14 +227,14 @@ def test_windows_are_counted_when_the_watermark_has_passed_them(
 # --- Exactly once ---------------------------------------------------------------------------------------------------
 
 
-def test_it_goes_on_where_it_was(run: Callable[..., Summary], plan: Plan) -> None:
+def test_it_goes_on_where_it_was(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     for first in range(0, 30, 10):
         found = run(plan, [b"%d" % number for number in range(first, first + 10)])
         assert found.records_in == 10
     assert [row["value"] for row in rows(plan.dest)] == [b"%d" % number for number in range(30)]
 
 
-def test_a_batch_that_spark_runs_again_adds_nothing(run: Callable[..., Summary], plan: Plan) -> None:
+def test_a_batch_that_spark_runs_again_adds_nothing(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     """As where it was killed behind the batch, and before Spark had noted it."""
     plan = replace(plan, parser=Parser("json"))
     run(plan, [b'{"n": 1}', b"bad"])
@@ -245,12 +245,12 @@ def test_a_batch_that_spark_runs_again_adds_nothing(run: Callable[..., Summary],
     assert len(rows(plan.quarantine)) == 1
 
 
-def test_the_subscriber_follows(run: Callable[..., Summary], plan: Plan) -> None:
+def test_the_subscriber_follows(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     run(replace(plan, subscriber="lake"), [b"x"] * 25)
     assert jlog.Journal(plan.sources[0]).subscribers()["lake"].lag == 0
 
 
-def test_a_large_journal_is_taken_in_batches(run: Callable[..., Summary], plan: Plan) -> None:
+def test_a_large_journal_is_taken_in_batches(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     found = run(replace(plan, batch_records=10), [b"x"] * 25)
     assert (found.records_out, found.batches) == (25, 3)
 
@@ -297,7 +297,7 @@ def test_what_was_staged_and_not_noted_is_never_seen(spark: SparkSession, tmp_pa
     assert [row["id"] for row in rows(directory)] == list(range(5))
 
 
-def test_it_stops_when_it_is_asked_to(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
+def test_it_stops_when_it_is_asked_to(spark: SparkSession, plan: PipelinePlan, tmp_path: Path) -> None:
     with jlog.Writer(tmp_path / "journal") as writer:
         writer.extend([b"a"] * 10)
         pipeline = Pipeline(replace(plan, interval=0.1), on_records=lambda _: seen.set())
@@ -315,7 +315,7 @@ def test_it_stops_when_it_is_asked_to(spark: SparkSession, plan: Plan, tmp_path:
 
 
 @pytest.mark.damage
-def test_damage_is_told_with_its_place(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
+def test_damage_is_told_with_its_place(spark: SparkSession, plan: PipelinePlan, tmp_path: Path) -> None:
     with jlog.Writer(tmp_path / "journal", segment_bytes=4096) as writer:
         for _ in range(10):
             writer.extend([b"x" * 100] * 20)
@@ -327,6 +327,6 @@ def test_damage_is_told_with_its_place(spark: SparkSession, plan: Plan, tmp_path
         Pipeline(plan).run(spark)
 
 
-def test_the_summary_is_json(run: Callable[..., Summary], plan: Plan) -> None:
+def test_the_summary_is_json(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     found = json.loads(json.dumps(run(plan, [b"a"]).as_json()))
     assert {"records_in", "records_out", "records_bad", "quarantine"} <= set(found)

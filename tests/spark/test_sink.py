@@ -25,7 +25,7 @@ from behaviour.journals import records, values
 from jlog.spark import forget, queries
 from jlog.spark.writing.beside import beside
 from jlog.spark.writing.ledger import BATCH, KEPT, STREAM, Ledger
-from jlog.spark.writing.sink import BatchSink, Sink
+from jlog.spark.writing.sink import BatchSink, StagingSink
 from jlog.spark.writing.staging import AT_ONCE_BYTES, NAMELESS, STALE_SECONDS, Staged
 
 VALUE = StructType().add("value", "binary")
@@ -277,7 +277,7 @@ def batches_of(values: list[bytes]) -> Iterator[pyarrow.RecordBatch]:
         yield pyarrow.record_batch({"value": pyarrow.array(values[first : first + 1_000], pyarrow.binary())})
 
 
-def stage(sink: Sink, query: str, batch: int, parts: list[list[bytes]]) -> list[Staged]:
+def stage(sink: StagingSink, query: str, batch: int, parts: list[list[bytes]]) -> list[Staged]:
     return [
         sink.staging(query).write(
             batches_of(part),
@@ -290,8 +290,8 @@ def stage(sink: Sink, query: str, batch: int, parts: list[list[bytes]]) -> list[
 
 
 @pytest.fixture
-def sink(tmp_path: Path) -> Sink:
-    return Sink(VALUE, {"path": str(tmp_path / "journal")}, False, comes_back=True)
+def sink(tmp_path: Path) -> StagingSink:
+    return StagingSink(VALUE, {"path": str(tmp_path / "journal")}, False, comes_back=True)
 
 
 LARGE = [numbered(10_000, 1_000), [b"%d-" % n + bytes(1_000) for n in range(10_000)]]
@@ -299,7 +299,7 @@ ALL = [*LARGE[0], *LARGE[1]]
 
 
 @pytest.mark.parametrize("parts", [[[b"a"], [b"b", b"c"]], LARGE], ids=["small", "large"])
-def test_a_commit_that_is_repeated_adds_nothing(sink: Sink, parts: list[list[bytes]]) -> None:
+def test_a_commit_that_is_repeated_adds_nothing(sink: StagingSink, parts: list[list[bytes]]) -> None:
     staged = stage(sink, "q", 3, parts)
     sink.commit(STREAM, "q", 3, staged)
     sink.commit(STREAM, "q", 3, staged)
@@ -307,7 +307,7 @@ def test_a_commit_that_is_repeated_adds_nothing(sink: Sink, parts: list[list[byt
     assert values(sink.path) == [value for part in parts for value in part]
 
 
-def cut_short(sink: Sink, staged: list[Staged], appended: int, query: str = "q") -> None:
+def cut_short(sink: StagingSink, staged: list[Staged], appended: int, query: str = "q") -> None:
     """Leaves what a driver leaves that is killed when so many records of batch 0 are in."""
     staging = sink.staging(query)
     with jlog.Writer(sink.path) as writer:
@@ -323,7 +323,7 @@ def ends(staged: list[Staged]) -> list[int]:
 
 
 @pytest.mark.parametrize("which", [0, 4, 5, -2])
-def test_a_commit_that_was_cut_short_is_ended_with_the_same_rows_in_their_order(sink: Sink, which: int) -> None:
+def test_a_commit_that_was_cut_short_is_ended_with_the_same_rows_in_their_order(sink: StagingSink, which: int) -> None:
     staged = stage(sink, "q", 0, LARGE)
     cut_short(sink, staged, ends(staged)[which])
     again = stage(sink, "q", 0, [part[::-1] for part in reversed(LARGE)])
@@ -346,7 +346,7 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_large_files_become_segments(tmp_path: Path, compression: str) -> None:
     options = {"path": str(tmp_path / "journal"), "compression": compression, "segmentBytes": str(16 << 20)}
-    sink = Sink(VALUE, options, False, comes_back=True)
+    sink = StagingSink(VALUE, options, False, comes_back=True)
     noise = random.Random(0)
     parts = [[noise.randbytes(1_000) for _ in range(10_000)] for _ in range(2)]
     staged = stage(sink, "q", 0, parts)
@@ -362,7 +362,7 @@ def test_large_files_become_segments(tmp_path: Path, compression: str) -> None:
     assert jlog.Journal(sink.path).verify().ok
 
 
-def test_what_gave_way_and_came_back_meanwhile_is_not_dropped_again(sink: Sink) -> None:
+def test_what_gave_way_and_came_back_meanwhile_is_not_dropped_again(sink: StagingSink) -> None:
     for number in range(KEPT[STREAM]):
         query = f"{number:03}"
         sink.commit(STREAM, query, 0, stage(sink, query, 0, [[b"a"]]))
@@ -379,7 +379,7 @@ def test_what_gave_way_and_came_back_meanwhile_is_not_dropped_again(sink: Sink) 
 @pytest.mark.usefixtures("small_files")
 def test_where_no_file_can_become_a_segment_all_are_copied(tmp_path: Path) -> None:
     options = {"path": str(tmp_path / "journal"), "segmentBytes": str(16 << 20)}
-    sink = Sink(VALUE, options, False, comes_back=True)
+    sink = StagingSink(VALUE, options, False, comes_back=True)
     with jlog.Writer(sink.path) as writer:  # which leaves no room in front for a larger one
         writer.extend([], state={b"large": random.Random(0).randbytes(64_800)})
     sink.commit(STREAM, "q", 0, stage(sink, "q", 0, LARGE))
@@ -393,7 +393,7 @@ def test_a_driver_killed_while_files_become_segments_is_followed_by_one_that_end
     tmp_path: Path, point: str, visit: int
 ) -> None:
     options = {"path": str(tmp_path / "journal"), "segmentBytes": str(16 << 20)}
-    sink = Sink(VALUE, options, False, comes_back=True)
+    sink = StagingSink(VALUE, options, False, comes_back=True)
     staged = stage(sink, "q", 0, LARGE)
     (tmp_path / "commit").write_bytes(pickle.dumps((sink, staged)))
     program = (
@@ -423,7 +423,7 @@ def test_rows_are_synced_before_a_part_of_them_is_in_for_a_query_that_can_come_b
         sync(fd)
 
     monkeypatch.setattr(os, "fsync", note)
-    sink = Sink(VALUE, {"path": str(tmp_path / "journal")}, False, comes_back=comes_back)
+    sink = StagingSink(VALUE, {"path": str(tmp_path / "journal")}, False, comes_back=comes_back)
     staged = stage(sink, "q", 0, LARGE)
     sink.commit(STREAM, "q", 0, staged)
     files = {file.name for part in staged for file in part.files}
@@ -436,7 +436,7 @@ def test_what_fails_beside_the_work_comes_out_at_its_end() -> None:
         sync()
 
 
-def test_what_a_resumed_commit_needs_is_not_removed_by_an_abort_nor_by_age(sink: Sink) -> None:
+def test_what_a_resumed_commit_needs_is_not_removed_by_an_abort_nor_by_age(sink: StagingSink) -> None:
     staged = stage(sink, "q", 0, LARGE)
     cut_short(sink, staged, ends(staged)[0])
     sink.abort("q")
@@ -446,7 +446,7 @@ def test_what_a_resumed_commit_needs_is_not_removed_by_an_abort_nor_by_age(sink:
     assert sorted(values(sink.path)) == sorted([*ALL, b"other"])
 
 
-def test_where_the_staged_rows_are_gone_it_says_what_is_in_and_what_to_do(sink: Sink) -> None:
+def test_where_the_staged_rows_are_gone_it_says_what_is_in_and_what_to_do(sink: StagingSink) -> None:
     staged = stage(sink, "q", 0, LARGE)
     cut_short(sink, staged, 5)
     sink.staging("q").remove()
@@ -457,13 +457,13 @@ def test_where_the_staged_rows_are_gone_it_says_what_is_in_and_what_to_do(sink: 
     assert len(values(sink.path)) == 20_005
 
 
-def test_an_abort_after_the_commit_removes_no_record(sink: Sink) -> None:
+def test_an_abort_after_the_commit_removes_no_record(sink: StagingSink) -> None:
     sink.commit(BATCH, "q", 0, stage(sink, "q", 0, [[b"a"]]))
     sink.abort("q")
     assert values(sink.path) == [b"a"]
 
 
-def test_an_abort_removes_what_was_staged(sink: Sink) -> None:
+def test_an_abort_removes_what_was_staged(sink: StagingSink) -> None:
     stage(sink, "q", 0, [[b"a"]])
     sink.abort("q")
     assert "spark" not in os.listdir(sink.path)
@@ -476,7 +476,7 @@ def backdate(path: Path) -> None:
             os.utime(at, (0, os.stat(at).st_mtime - STALE_SECONDS - 60))
 
 
-def test_what_others_have_left_is_removed_after_a_day(sink: Sink) -> None:
+def test_what_others_have_left_is_removed_after_a_day(sink: StagingSink) -> None:
     stage(sink, "dead", 0, [[b"a"]])
     stage(sink, "slow", 0, [[b"b"]])
     backdate(Path(sink.path, "spark", "dead"))
@@ -485,7 +485,7 @@ def test_what_others_have_left_is_removed_after_a_day(sink: Sink) -> None:
 
 
 @pytest.fixture
-def nameless_commit(tmp_path: Path, sink: Sink) -> Callable[[str], subprocess.Popen[bytes]]:
+def nameless_commit(tmp_path: Path, sink: StagingSink) -> Callable[[str], subprocess.Popen[bytes]]:
     """Starts a driver of a batch write without a name, with these failpoints; in its commit it meets them."""
 
     def start(failpoints: str) -> subprocess.Popen[bytes]:
@@ -505,7 +505,7 @@ def nameless_commit(tmp_path: Path, sink: Sink) -> Callable[[str], subprocess.Po
 
 @pytest.mark.usefixtures("failpoints")
 def test_what_a_nameless_write_that_died_in_its_commit_had_staged_goes_with_the_next_commit(
-    sink: Sink, nameless_commit: Callable[[str], subprocess.Popen[bytes]]
+    sink: StagingSink, nameless_commit: Callable[[str], subprocess.Popen[bytes]]
 ) -> None:
     assert nameless_commit("direct.written=kill@2").wait() == -signal.SIGKILL
     assert os.listdir(os.path.join(sink.path, "spark")) == [NAMELESS + "1"]
@@ -515,7 +515,7 @@ def test_what_a_nameless_write_that_died_in_its_commit_had_staged_goes_with_the_
 
 @pytest.mark.usefixtures("failpoints")
 def test_what_a_nameless_write_has_staged_that_is_in_its_commit_stays(
-    sink: Sink, nameless_commit: Callable[[str], subprocess.Popen[bytes]]
+    sink: StagingSink, nameless_commit: Callable[[str], subprocess.Popen[bytes]]
 ) -> None:
     committing = nameless_commit("direct.written=stop@2")
     os.waitid(os.P_PID, committing.pid, os.WSTOPPED | os.WNOWAIT)
@@ -528,7 +528,7 @@ def test_what_a_nameless_write_has_staged_that_is_in_its_commit_stays(
     assert values(sink.path) == ALL
 
 
-def test_what_a_nameless_write_has_staged_that_has_not_begun_its_commit_stays(sink: Sink) -> None:
+def test_what_a_nameless_write_has_staged_that_has_not_begun_its_commit_stays(sink: StagingSink) -> None:
     staged = stage(sink, NAMELESS + "1", 0, [[b"a"]])
     sink.commit(STREAM, "q", 0, stage(sink, "q", 0, [[b"b"]]))
     sink.commit(BATCH, NAMELESS + "1", 0, staged)
@@ -540,7 +540,7 @@ def test_what_a_nameless_write_has_staged_that_has_not_begun_its_commit_stays(si
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_what_is_no_directory_among_the_staged_queries_stays(tmp_path: Path, name: str, is_link: bool, elsewhere: bool) -> None:
     options = {"stagingdirectory": str(tmp_path / "staging")} if elsewhere else {}
-    sink = Sink(VALUE, {"path": str(tmp_path / "journal"), **options}, False, comes_back=True)
+    sink = StagingSink(VALUE, {"path": str(tmp_path / "journal"), **options}, False, comes_back=True)
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "begun").touch()
@@ -562,21 +562,21 @@ def test_what_is_no_directory_among_the_staged_queries_stays(tmp_path: Path, nam
     assert os.listdir(victim) == ["begun"]
 
 
-def test_the_abort_of_a_nameless_write_removes_what_its_commit_had_begun_with(sink: Sink) -> None:
+def test_the_abort_of_a_nameless_write_removes_what_its_commit_had_begun_with(sink: StagingSink) -> None:
     staged = stage(sink, NAMELESS + "1", 0, LARGE)
     cut_short(sink, staged, ends(staged)[0], NAMELESS + "1")
     sink.abort(NAMELESS + "1")
     assert "spark" not in os.listdir(sink.path)
 
 
-def test_a_batch_write_without_a_transaction_has_an_id_that_no_transaction_has(sink: Sink) -> None:
+def test_a_batch_write_without_a_transaction_has_an_id_that_no_transaction_has(sink: StagingSink) -> None:
     write = BatchSink(VALUE, {"path": sink.path}, False)
     assert write.query.startswith(NAMELESS)
     with pytest.raises(ValueError, match="a transaction's name"):
         BatchSink(VALUE, {"path": sink.path, "transaction": write.query}, False)
 
 
-def test_the_queries_that_came_last_are_remembered(sink: Sink) -> None:
+def test_the_queries_that_came_last_are_remembered(sink: StagingSink) -> None:
     for number in range(KEPT[BATCH] + 5):
         query = f"{number:03}-" + "x" * 96
         sink.commit(BATCH, query, 0, stage(sink, query, 0, [[b"a"]]))
@@ -589,7 +589,7 @@ def test_the_queries_that_came_last_are_remembered(sink: Sink) -> None:
         forget(sink.path, "q")
 
 
-def test_a_staged_file_that_is_cut_is_an_error_and_adds_nothing(sink: Sink) -> None:
+def test_a_staged_file_that_is_cut_is_an_error_and_adds_nothing(sink: StagingSink) -> None:
     (part,) = stage(sink, "q", 0, [[b"a" * 1_000]])
     os.truncate(os.path.join(sink.staging("q").batch(0), part.files[0].name), 66_000)
     with pytest.raises(jlog.JournalError, match="fails its checksum"):

@@ -24,9 +24,10 @@ from jlog.cli.arguments.retention import complete_retention
 from jlog.cli.arguments.topics import making_options, take_making
 from jlog.cli.commands.options import journal_options
 from jlog.cli.records.framing import SPLITTERS, chunks
-from jlog.cli.records.jsonl import Columns, split_jsonl
+from jlog.cli.records.jsonl import split_jsonl
 from jlog.cli.terminal.output import json_option, print_json
 from jlog.cli.terminal.progress import progress_bar
+from jlog.flow.records import RecordColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -121,8 +122,8 @@ def append(
         print_json({"first_sequence": first, "records": records})
 
 
-def _extend(writer: jlog.WriterProtocol, found: list[bytes] | Columns) -> int | None:
-    if isinstance(found, Columns):
+def _extend(writer: jlog.WriterProtocol, found: list[bytes] | RecordColumns) -> int | None:
+    if isinstance(found, RecordColumns):
         return writer.extend(found.values, found.keys, found.headers, found.timestamps_us)
     return writer.extend(found)
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
-from jlog.bench.contest import Contest, Result, Settings, Spread, hold
+from jlog.bench.contest import Contest, ContestSettings, Result, Spread, hold
 from jlog.bench.load import Load
 from jlog.bench.machine import has_failpoints, machine
 from jlog.bench.suite import contests
@@ -96,7 +96,7 @@ def bench(
     load = Load(records or max(min(RUN_BYTES // max(value_bytes, 1), RECORDS_MAX), 1), value_bytes).whole(processes)
     with _ends_cleanly(), tempfile.TemporaryDirectory(prefix="jlog-bench-", dir=directory) as work:
         _check_space(work, load)
-        settings = Settings(Path(work), load, rounds, processes)
+        settings = ContestSettings(Path(work), load, rounds, processes)
         about = machine(settings.directory)
         if has_failpoints():
             complain("warning: this jlog was built with fail points, for its tests, and is slower than a release")
@@ -135,7 +135,7 @@ def _check_space(directory: str, load: Load) -> None:
         )
 
 
-def _measure(wanted: list[Contest], settings: Settings) -> list[Result]:
+def _measure(wanted: list[Contest], settings: ContestSettings) -> list[Result]:
     results = []
     with progress_bar("Measuring", len(wanted), in_bytes=False) as advance:
         for contest in wanted:

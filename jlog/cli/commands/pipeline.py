@@ -132,7 +132,7 @@ def plan_of(options: dict[str, Any]) -> Any:
     check_installed()
     from jlog.spark.parquet.inputs import check_source
     from jlog.spark.parquet.parsing import Parser
-    from jlog.spark.parquet.plan import Plan, Windows
+    from jlog.spark.parquet.plan import PipelinePlan, Windows
 
     dest = location(options["dest"])
     windows = None
@@ -146,7 +146,7 @@ def plan_of(options: dict[str, Any]) -> Any:
     elif options["counts"] or options["count_by"]:
         raise ValueError("--counts and --count-by need --window")
     trigger = options["trigger"]
-    return Plan(
+    return PipelinePlan(
         sources=tuple(check_source(source) for source in options["sources"]),
         dest=dest,
         checkpoint=location(options["checkpoint"] or f"{dest}.checkpoint"),

@@ -6,36 +6,21 @@ import base64
 import binascii
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
 from jlog.cli.arguments.parameters import parse_time
 from jlog.cli.records.framing import split_lines
+from jlog.flow.records import RecordColumns
 from jlog.positions.names import timestamp_us_of
 
-Headers = list[tuple[str, bytes | None]]
 
-
-@dataclass
-class Columns:
-    """What jlog.Writer.extend takes."""
-
-    values: list[bytes | None] = field(default_factory=list)
-    keys: list[bytes | None] = field(default_factory=list)
-    headers: list[Headers] = field(default_factory=list)
-    timestamps_us: list[int | None] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-
-def split_jsonl(pieces: Iterator[bytes], name: str) -> Iterator[Columns]:
+def split_jsonl(pieces: Iterator[bytes], name: str) -> Iterator[RecordColumns]:
     """The records whose lines are whole by now. What a record has not is null; its sequence is given anew."""
     number = 0
     for lines in split_lines(pieces, name):
-        found = Columns()
+        found = RecordColumns()
         for line in lines:
             number += 1
             if not line.strip():
@@ -50,7 +35,7 @@ def split_jsonl(pieces: Iterator[bytes], name: str) -> Iterator[Columns]:
             yield found
 
 
-def _add(columns: Columns, record: Any) -> None:
+def _add(columns: RecordColumns, record: Any) -> None:
     if not isinstance(record, dict):
         raise ValueError('a record is an object, {"value": "text"}')
     headers = [_header(header) for header in _list(record.get("headers"))]

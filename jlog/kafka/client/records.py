@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from jlog.flow.records import Columns, Headers
+from jlog.flow.records import Headers, RecordColumns
 from jlog.kafka.client.names import OFFSET, PARTITION, TOPIC
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -118,9 +118,9 @@ class CapturedBatch(KafkaBatch):
             record.headers = list(headers or ())
             yield record
 
-    def columns(self) -> Columns:
+    def columns(self) -> RecordColumns:
         messages = self._messages
-        return Columns(
+        return RecordColumns(
             list(map(Message.value, messages)),
             list(map(Message.key, messages)),
             self._origins.headers(messages),

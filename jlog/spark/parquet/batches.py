@@ -16,7 +16,7 @@ from jlog.spark.parquet.parsing import ERROR, NONE, RECORD
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from jlog.spark.parquet.plan import Plan
+    from jlog.spark.parquet.plan import PipelinePlan
 
 BAD = ("error", "sequence", "timestamp", "key", "value", "headers", "journal", "date")
 
@@ -24,7 +24,7 @@ BAD = ("error", "sequence", "timestamp", "key", "value", "headers", "journal", "
 class Loading:
     """Records to the destination; those that could not be parsed, as they are, to the quarantine."""
 
-    def __init__(self, spark: SparkSession, plan: Plan) -> None:
+    def __init__(self, spark: SparkSession, plan: PipelinePlan) -> None:
         self._spark = spark
         self._plan = plan
         self._files = Files(spark)
@@ -98,7 +98,7 @@ class Loading:
 class Counting:
     """Records by windows of time: a count is written once, when no more can come to it."""
 
-    def __init__(self, spark: SparkSession, plan: Plan, loading: Loading) -> None:
+    def __init__(self, spark: SparkSession, plan: PipelinePlan, loading: Loading) -> None:
         assert plan.windows is not None
         self._windows = plan.windows
         self._loading = loading

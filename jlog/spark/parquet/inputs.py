@@ -15,7 +15,7 @@ from jlog.spark.parquet.parsing import union
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from jlog.spark.parquet.plan import Plan
+    from jlog.spark.parquet.plan import PipelinePlan
 
 KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
@@ -39,7 +39,7 @@ def _topic_of(url: str) -> tuple[str, str]:
     return servers, topic
 
 
-def stream_of(spark: SparkSession, plan: Plan) -> DataFrame:
+def stream_of(spark: SparkSession, plan: PipelinePlan) -> DataFrame:
     """The columns of a record, from all sources."""
     topics = [source for source in plan.sources if is_topic(source)]
     journals = [source for source in plan.sources if not is_topic(source)]
@@ -49,14 +49,14 @@ def stream_of(spark: SparkSession, plan: Plan) -> DataFrame:
     return union(frames)
 
 
-def _journals(spark: SparkSession, paths: list[str], plan: Plan) -> DataFrame:
+def _journals(spark: SparkSession, paths: list[str], plan: PipelinePlan) -> DataFrame:
     reader = spark.readStream.format("jlog").option("maxRecordsPerTrigger", str(plan.batch_records))
     if plan.subscriber is not None:
         reader = reader.option("subscriber", plan.subscriber)
     return reader.option("paths", json.dumps(paths)).load()
 
 
-def _topic(spark: SparkSession, url: str, plan: Plan) -> DataFrame:
+def _topic(spark: SparkSession, url: str, plan: PipelinePlan) -> DataFrame:
     """A message's offset is its sequence; `journal` names topic and partition."""
     _check_kafka(spark)
     servers, topic = _topic_of(url)

@@ -23,7 +23,7 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PipelinePlan:
     """sources: journals' paths and kafka:// URLs. dest, checkpoint, quarantine: directories of any file system that Spark
     knows. interval: seconds from batch to batch; None: what is there now, and then the end. schema: of the fields, as DDL;
     None: as the first records have them. subscriber: whose position in the journals follows."""

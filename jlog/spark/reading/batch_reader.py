@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from jlog.spark.reading.columns import Columns
-from jlog.spark.reading.filters import Bounds
-from jlog.spark.reading.journals import Source, check_names, place_of, sources_of
-from jlog.spark.reading.options import EARLIEST, LATEST, Options, parse
-from jlog.spark.reading.plan import Partition, Piece, Range, partitions_of, pieces_of
+from jlog.spark.reading.columns import OutputColumns
+from jlog.spark.reading.filters import FilterBounds
+from jlog.spark.reading.journals import SparkJournal, check_names, place_of, sources_of
+from jlog.spark.reading.options import EARLIEST, LATEST, ReadOptions, parse
+from jlog.spark.reading.plan import JournalPartition, Range, RangePiece, partitions_of, pieces_of
 from jlog.spark.reading.scan import read_partition
 
 if TYPE_CHECKING:
@@ -28,23 +28,23 @@ def batch_reader(schema: StructType, given: Mapping[str, str]) -> DataSourceRead
 class BatchReader(DataSourceReader):
     """From the starting to the ending places, as they are when the query is planned."""
 
-    def __init__(self, schema: StructType, options: Options) -> None:
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self._options = options
-        self._columns = Columns(schema)
-        self._bounds = Bounds()
+        self._columns = OutputColumns(schema)
+        self._bounds = FilterBounds()
 
-    def partitions(self) -> list[Partition]:
+    def partitions(self) -> list[JournalPartition]:
         sources = sources_of(self._options)
         for places in (self._options.start, self._options.end):
             check_names(places, sources)
-        pieces: list[Piece] = []
+        pieces: list[RangePiece] = []
         for source in sources.values():
             wanted = self._range_of(source)
             if wanted.start < wanted.end:
                 pieces += pieces_of(wanted, source.segments_between(wanted.start, wanted.end))
         return partitions_of(pieces, self._options)
 
-    def _range_of(self, source: Source) -> Range:
+    def _range_of(self, source: SparkJournal) -> Range:
         options = self._options
         end = source.find(place_of(options.end, source.name, LATEST), durable=options.durable)
         start = source.find(place_of(options.start, source.name, EARLIEST), durable=options.durable)

@@ -40,7 +40,7 @@ _ARROW = {
 }
 
 
-class Columns:
+class OutputColumns:
     """Of a schema that the user gave, or of all. ValueError where it asks for what a journal does not have."""
 
     def __init__(self, schema: StructType) -> None:

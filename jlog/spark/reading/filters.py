@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
-class Bounds:
+class FilterBounds:
     """All filters hold at once: sequences and times lie between, and including, two numbers; journals are among these."""
 
     def __init__(self) -> None:

@@ -11,14 +11,14 @@ from datetime import datetime
 import jlog
 from jlog.archive import Archive, ArchivedSegment, archive_of, segments
 from jlog.errors import JournalNotFound, PositionLost
-from jlog.spark.reading.options import EARLIEST, LATEST, Options, Place, Places
+from jlog.spark.reading.options import EARLIEST, LATEST, Place, Places, ReadOptions
 from jlog.storage.meta import read_meta
 from jlog.storage.segments import Segment, segments_now
 from jlog.system.filesystem import is_url, path_of_file
 
 
 @dataclass(frozen=True)
-class Source:
+class SparkJournal:
     """One journal, or an archive alone, under the name that its column `journal` and the offsets have: its path, or below a
     root the path from there."""
 
@@ -94,9 +94,9 @@ class Source:
         return [segment for segment in segments(self.path, self.archive) if segment.end_sequence > sequence]
 
 
-def sources_of(options: Options) -> dict[str, Source]:
+def sources_of(options: ReadOptions) -> dict[str, SparkJournal]:
     """By name. JournalNotFound, with what there is, where nothing is meant."""
-    found: dict[str, Source] = {}
+    found: dict[str, SparkJournal] = {}
     for name, path in _named(options):
         if name in found:
             raise ValueError(f"{name} is named twice")
@@ -111,7 +111,7 @@ def sources_of(options: Options) -> dict[str, Source]:
     return found
 
 
-def _named(options: Options) -> Iterator[tuple[str, str]]:
+def _named(options: ReadOptions) -> Iterator[tuple[str, str]]:
     for given in options.paths:
         root = _local(given)
         if not options.journals and options.pattern is None:
@@ -137,16 +137,16 @@ def _is_journal(path: str) -> bool:
     return os.path.exists(os.path.join(path, "journal.meta"))
 
 
-def _source(name: str, path: str, archive: bool | str) -> Source:
+def _source(name: str, path: str, archive: bool | str) -> SparkJournal:
     if is_url(path):
-        return Source(name, path)
+        return SparkJournal(name, path)
     if not _is_journal(path):
         raise JournalNotFound(
             f"there is no journal at {path} on {socket.gethostname()}, where Spark's driver runs; {_what_is_below(path)}",
             path,
         )
     known = archive if archive is not True else archive_of(path, True) is not None
-    return Source(name, path, known)
+    return SparkJournal(name, path, known)
 
 
 def _what_is_below(path: str) -> str:
@@ -174,7 +174,7 @@ def place_of(places: Places | None, name: str, default: Place) -> Place:
     return default if places is None else places
 
 
-def check_names(places: Places | None, sources: Mapping[str, Source]) -> None:
+def check_names(places: Places | None, sources: Mapping[str, SparkJournal]) -> None:
     """ValueError where the JSON of a starting or ending place names a journal that is not read."""
     unknown = sorted(set(places) - set(sources)) if isinstance(places, dict) else []
     if unknown:
@@ -183,7 +183,7 @@ def check_names(places: Places | None, sources: Mapping[str, Source]) -> None:
         )
 
 
-def lost(source: Source, start: int, there: int) -> PositionLost:
+def lost(source: SparkJournal, start: int, there: int) -> PositionLost:
     return PositionLost(
         f"{source.path}: the records from {start} to {there - 1} are gone: retention has removed them, or they were never "
         f"archived. The option failOnDataLoss=false goes on at {there}; a subscriber keeps what it has not read",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from jlog.spark.reading.plan import Piece
+from jlog.spark.reading.plan import RangePiece
 
 
 def shares(most: int, backlogs: dict[str, int]) -> dict[str, int]:
@@ -21,7 +21,7 @@ def shares(most: int, backlogs: dict[str, int]) -> dict[str, int]:
     return found
 
 
-def records_within(size_bytes: float, pieces: Iterable[Piece]) -> int:
+def records_within(size_bytes: float, pieces: Iterable[RangePiece]) -> int:
     """How many records from the first on have about so many bytes; at least one."""
     records, left = 0, size_bytes
     for piece in pieces:

@@ -6,23 +6,23 @@ from typing import Any
 
 import jlog
 from jlog.errors import JournalError
-from jlog.spark.reading.journals import Source
+from jlog.spark.reading.journals import SparkJournal
 
 Marks = dict[str, dict[str, Any]]
 
 
-def marks_of(sources: dict[str, Source], sequences: dict[str, int]) -> Marks:
+def marks_of(sources: dict[str, SparkJournal], sequences: dict[str, int]) -> Marks:
     """Spark compares them as text: the same marks are always written alike."""
     return {name: _mark(sources[name], sequences[name]) for name in sorted(sequences)}
 
 
-def _mark(source: Source, sequence: int) -> dict[str, Any]:
+def _mark(source: SparkJournal, sequence: int) -> dict[str, Any]:
     journal = jlog.Journal(source.path)
     epoch = max((first, number) for number, first in journal.epochs if first <= sequence)[1]
     return {"sequence": sequence, "uuid": journal.uuid, "epoch": epoch}
 
 
-def resume(source: Source, mark: dict[str, Any], *, fail_on_data_loss: bool) -> int:
+def resume(source: SparkJournal, mark: dict[str, Any], *, fail_on_data_loss: bool) -> int:
     """The sequence to go on with. JournalError where the journal does not contain what the query has had of it."""
     journal = jlog.Journal(source.path)
     sequence = int(mark["sequence"])

@@ -25,7 +25,7 @@ _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?\Z", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True)
-class Options:
+class ReadOptions:
     paths: tuple[str, ...]
     journals: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
@@ -45,7 +45,7 @@ class Options:
     subscriber: str | None = None
 
 
-def parse(given: Mapping[str, str]) -> Options:
+def parse(given: Mapping[str, str]) -> ReadOptions:
     """ValueError names the option, what is wrong with its value, and what it may be."""
     names = {name.lower(): name for name in [*_PARSERS, *_OF_PLACES, "path", "paths"]}
     found: dict[str, Any] = {}
@@ -62,7 +62,7 @@ def parse(given: Mapping[str, str]) -> Options:
         raise ValueError("journals and journalPattern both say which journals are read; give one of them")
     for end in ("start", "end"):
         found[end] = _places(texts, f"{end}ingSequence", f"{end}ingTimestamp")
-    return Options(**found)
+    return ReadOptions(**found)
 
 
 def _parsed(name: str, text: str, parser: Callable[[str], Value]) -> Value:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import InputPartition
 
 from jlog.archive import ArchivedSegment
-from jlog.spark.reading.journals import Source
-from jlog.spark.reading.options import Options
+from jlog.spark.reading.journals import SparkJournal
+from jlog.spark.reading.options import ReadOptions
 from jlog.storage.segments import Segment
 
 
@@ -18,12 +18,12 @@ from jlog.storage.segments import Segment
 class Range:
     """The records of a journal from `start` up to, and without, `end`."""
 
-    source: Source
+    source: SparkJournal
     start: int
     end: int
 
 
-class Partition(InputPartition):
+class JournalPartition(InputPartition):
     """What one task reads: ranges in order."""
 
     def __init__(self, ranges: list[Range]) -> None:
@@ -32,14 +32,14 @@ class Partition(InputPartition):
 
 
 @dataclass(frozen=True)
-class Piece:
+class RangePiece:
     """A range with its share of the segment's bytes."""
 
     range: Range
     size_bytes: float
 
 
-def pieces_of(wanted: Range, segments: Iterable[Segment | ArchivedSegment]) -> Iterator[Piece]:
+def pieces_of(wanted: Range, segments: Iterable[Segment | ArchivedSegment]) -> Iterator[RangePiece]:
     """All of the range, and nothing left out: what no segment holds goes with the piece behind it, so that reading finds
     out whether it is missing or was never there."""
     at = wanted.start
@@ -47,20 +47,20 @@ def pieces_of(wanted: Range, segments: Iterable[Segment | ArchivedSegment]) -> I
         end = min(wanted.end, segment.end_sequence)
         records = end - max(at, segment.first_sequence)
         if records > 0:
-            yield Piece(Range(wanted.source, at, end), segment.size_bytes * records / segment.records)
+            yield RangePiece(Range(wanted.source, at, end), segment.size_bytes * records / segment.records)
             at = end
     if at < wanted.end:
-        yield Piece(Range(wanted.source, at, wanted.end), 0)
+        yield RangePiece(Range(wanted.source, at, wanted.end), 0)
 
 
-def partitions_of(pieces: list[Piece], options: Options) -> list[Partition]:
+def partitions_of(pieces: list[RangePiece], options: ReadOptions) -> list[JournalPartition]:
     """Of about equal size, none larger than the options allow; many small segments in one, a large one in several."""
     total = sum(piece.size_bytes for piece in pieces)
     count = max(1, options.min_partitions, math.ceil(total / options.partition_bytes))
     by_bytes = total > 0
     quota = (total if by_bytes else sum(_records(piece) for piece in pieces)) / count
     most = options.max_records_per_partition or 1 << 63
-    found: list[Partition] = []
+    found: list[JournalPartition] = []
     current: list[Range] = []
     left, room = quota, most
     for piece in pieces:
@@ -72,12 +72,12 @@ def partitions_of(pieces: list[Piece], options: Options) -> list[Partition]:
             _extend(current, Range(piece.range.source, at, at + taken))
             at, left, room = at + taken, left - taken * each, room - taken
             if left < each / 2 or room == 0:
-                found.append(Partition(current))
+                found.append(JournalPartition(current))
                 current, left, room = [], quota, most
-    return [*found, Partition(current)] if current else found
+    return [*found, JournalPartition(current)] if current else found
 
 
-def _records(piece: Piece) -> int:
+def _records(piece: RangePiece) -> int:
     return piece.range.end - piece.range.start
 
 

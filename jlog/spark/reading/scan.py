@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import jlog
 from jlog.errors import CorruptJournal, JournalError, JournalNotFound, PositionLost
 from jlog.spark.reading.journals import lost
-from jlog.spark.reading.options import PERMISSIVE, Options
+from jlog.spark.reading.options import PERMISSIVE, ReadOptions
 from jlog.spark.reading.plan import Range
 
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql.datasource import InputPartition
 
-    from jlog.spark.reading.columns import Columns
+    from jlog.spark.reading.columns import OutputColumns
 
 # As large as makes reading fast; what Java takes at once is bounded in bytes too.
 BATCH_RECORDS = 32_768
@@ -30,13 +30,13 @@ BATCH_BYTES = 16 << 20
 logger = logging.getLogger("jlog.spark")
 
 
-def read_partition(partition: InputPartition, columns: Columns, options: Options) -> Iterator[pyarrow.RecordBatch]:
+def read_partition(partition: InputPartition, columns: OutputColumns, options: ReadOptions) -> Iterator[pyarrow.RecordBatch]:
     for wanted in getattr(partition, "ranges", []):  # Spark makes one without any of no partitions
         for batch in read_range(wanted, columns.of_records, options):
             yield columns.exactly(batch, wanted.source.name)
 
 
-def read_range(wanted: Range, names: list[str], options: Options) -> Iterator[pyarrow.RecordBatch]:
+def read_range(wanted: Range, names: list[str], options: ReadOptions) -> Iterator[pyarrow.RecordBatch]:
     """All records of the range that there are, or an error that says where they stopped."""
     with _open(wanted, options) as reader:
         batches = _batches(reader, names, wanted.end)
@@ -66,7 +66,7 @@ def _batches(reader: jlog.Reader, names: list[str], end: int) -> Iterator[pyarro
     return reader.record_batches(max_records=BATCH_RECORDS, max_bytes=BATCH_BYTES, columns=names, end=end)
 
 
-def _open(wanted: Range, options: Options) -> jlog.Reader:
+def _open(wanted: Range, options: ReadOptions) -> jlog.Reader:
     source = wanted.source
     try:
         return source.reader(wanted.start)
@@ -87,7 +87,7 @@ def _note_lost(wanted: Range, start: int, end: int) -> None:
     logger.warning("%s: the records from %d to %d are gone, and left out", wanted.source.path, start, end - 1)
 
 
-def _skip(reader: jlog.Reader, wanted: Range, options: Options) -> None:
+def _skip(reader: jlog.Reader, wanted: Range, options: ReadOptions) -> None:
     damage = reader.skip_damage()
     last = damage.first_sequence + damage.records_lost - 1
     if options.mode != PERMISSIVE:

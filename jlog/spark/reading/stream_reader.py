@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from jlog.errors import JournalError
-from jlog.spark.reading.columns import Columns
-from jlog.spark.reading.journals import Source, check_names, place_of, sources_of
+from jlog.spark.reading.columns import OutputColumns
+from jlog.spark.reading.journals import SparkJournal, check_names, place_of, sources_of
 from jlog.spark.reading.limits import records_within, shares
 from jlog.spark.reading.marks import Marks, marks_of, resume
 from jlog.spark.reading.options import EARLIEST, parse
-from jlog.spark.reading.plan import Piece, Range, partitions_of, pieces_of
+from jlog.spark.reading.plan import Range, RangePiece, partitions_of, pieces_of
 from jlog.spark.reading.scan import read_partition
 from jlog.spark.reading.subscription import Subscription
 
@@ -43,9 +43,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = parse(given)
         if self._options.end is not None:
             raise ValueError("a stream has no end: endingSequence and endingTimestamp are for spark.read")
-        self._columns = Columns(schema)
+        self._columns = OutputColumns(schema)
         self._subscription = Subscription(self._options.subscriber)
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, SparkJournal] = {}
         self._looked = 0.0
         self._initial: Marks | None = None
         self._ends: dict[str, int] = {}  # up to there each is synced
@@ -62,7 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._initial = marks_of(sources, begins)
         return self._initial
 
-    def _begin(self, source: Source) -> int:
+    def _begin(self, source: SparkJournal) -> int:
         """Where a new query begins: where it is told to, else where its subscriber stands, else with the first record."""
         stands = self._subscription.position(source) if self._options.start is None else None
         place = place_of(self._options.start, source.name, EARLIEST) if stands is None else stands
@@ -103,7 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         sources = self._sources
         return marks_of(sources, {name: source.next_sequence() for name, source in sources.items()})
 
-    def _look(self) -> dict[str, Source]:
+    def _look(self) -> dict[str, SparkJournal]:
         now = time.monotonic()
         if not self._sources or (self._options.pattern is not None and now - self._looked > LOOK_SECONDS):
             self._sources, self._looked = sources_of(self._options), now
@@ -115,7 +115,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     )
         return self._sources
 
-    def _end(self, source: Source) -> int:
+    def _end(self, source: SparkJournal) -> int:
         known = self._ends.get(source.name)
         if known is None or source.next_sequence() != known:
             self._ends[source.name] = known = source.next_sequence(durable=True)
@@ -131,7 +131,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return gone
 
-    def _start_of(self, source: Source, marks: Marks) -> int:
+    def _start_of(self, source: SparkJournal, marks: Marks) -> int:
         """A journal that has come since begins with its first record."""
         mark = marks.get(source.name)
         if mark is None:
@@ -162,7 +162,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Marks, end: Marks) -> list[InputPartition]:
         sources = self._look()
         gone = self._gone(end)
-        pieces: list[Piece] = []
+        pieces: list[RangePiece] = []
         for name, mark in end.items():
             if mark == start.get(name) or name in gone:
                 continue
@@ -173,7 +173,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found: list[InputPartition] = [*partitions_of(pieces, self._options)]
         return found
 
-    def _pieces(self, wanted: Range) -> list[Piece]:
+    def _pieces(self, wanted: Range) -> list[RangePiece]:
         return list(pieces_of(wanted, wanted.source.segments_between(wanted.start, wanted.end)))
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:

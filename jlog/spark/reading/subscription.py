@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import jlog
 from jlog.errors import SubscriberBusy, SubscriberExists
-from jlog.spark.reading.journals import Source
+from jlog.spark.reading.journals import SparkJournal
 
 logger = logging.getLogger("jlog.spark")
 
@@ -19,21 +19,21 @@ class Subscription:
         self._name = name
         self._moved: dict[str, int] = {}
 
-    def position(self, source: Source) -> int | None:
+    def position(self, source: SparkJournal) -> int | None:
         """Where it stands; None where it does not exist."""
         if self._name is None:
             return None
         found = jlog.Journal(source.path).subscribers().get(self._name)
         return None if found is None else found.sequence
 
-    def make(self, source: Source, sequence: int) -> None:
+    def make(self, source: SparkJournal, sequence: int) -> None:
         """Where there is none: it stands at this sequence then."""
         if self._name is None or self.position(source) is not None:
             return
         with suppress(SubscriberExists):  # made in this moment
             jlog.Journal(source.path).add_subscriber(self._name, sequence)
 
-    def move(self, source: Source, sequence: int) -> None:
+    def move(self, source: SparkJournal, sequence: int) -> None:
         """Forward only. Who holds the name just now keeps it: a later commit moves it as far."""
         if self._name is None or self._moved.get(source.name, -1) >= sequence:
             return

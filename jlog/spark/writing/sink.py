@@ -20,7 +20,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, Struc
 import jlog
 from jlog.errors import JournalExists
 from jlog.ingest import read_piece
-from jlog.spark.writing.beside import beside
+from jlog.spark.writing.background import repeated_in_background
 from jlog.spark.writing.ledger import BATCH, STREAM, Ledger, queries
 from jlog.spark.writing.staging import AT_ONCE_BYTES, NAMELESS, Staged, Staging
 from jlog.system.filesystem import journal_path, path_of_file
@@ -46,7 +46,7 @@ TAKEN = ("key", "value", "headers", "timestamp")
 LEFT_OUT = ("sequence", "journal")  # of a journal that was read: here the records get numbers of their own
 
 
-class Sink:
+class StagingSink:
     """What both have in common; it is pickled, and goes to the tasks. comes_back: under the same name, after a power loss."""
 
     def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool, *, comes_back: bool) -> None:
@@ -110,7 +110,7 @@ class BatchSink(DataSourceArrowWriter):
 
     def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool) -> None:
         name = options.get("transaction")
-        self._sink = Sink(schema, options, overwrite, comes_back=name is not None)
+        self._sink = StagingSink(schema, options, overwrite, comes_back=name is not None)
         if name is not None and not TRANSACTION.fullmatch(name):
             raise ValueError(
                 f"a transaction's name has 1 to 100 letters, digits, dots, colons, hyphens and underscores, not {name!r}"
@@ -134,7 +134,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool) -> None:
         if options.get("transaction") is not None:
             raise ValueError("the option transaction is for batch writes; a streaming query is known by its checkpoint")
-        self._sink = Sink(schema, options, overwrite, comes_back=True)
+        self._sink = StagingSink(schema, options, overwrite, comes_back=True)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         context = _context()
@@ -289,7 +289,7 @@ def _append(
 
     files = [(part, file) for part in staged for file in part.files]
     end = 0
-    with beside(writer.sync) as sync:
+    with repeated_in_background(writer.sync) as sync:
         for part, file in files:
             begin, end = end, end + file.records
             if end <= done:

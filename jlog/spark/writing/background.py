@@ -1,4 +1,4 @@
-"""What is done in a thread beside the work, so that the disk is not waited for at its end alone."""
+"""A call that is made again and again in a thread, so that the end of the work need not wait for the disk alone."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 @contextmanager
-def beside(call: Callable[[], Any]) -> Iterator[Callable[[], None]]:
-    """Yields a function that has it called, unless that is still under way. What it raises comes out of the next, or at the
-    end."""
+def repeated_in_background(call: Callable[[], Any]) -> Iterator[Callable[[], None]]:
+    """Yields a function that starts `call` in a thread, unless it still runs there. An error of the call is raised by the next
+    start, or at the end."""
     running: Future[Any] | None = None
     with ThreadPoolExecutor(1) as thread:
 
