@@ -33,7 +33,7 @@ static char below[PATH_MAX];                             /* the directory; empty
 static int dry_sync;                                     /* a sync returns at once, and nothing has been done */
 
 #include "fault.h"
-#include "records/record.h"
+#include "record.h"
 
 static const char boot_id[] = "/proc/sys/kernel/random/boot_id";
 
