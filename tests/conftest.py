@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -13,12 +15,19 @@ import pytest
 
 import oracle
 from filesystems import CannotMount, fast_disk, mounted
-from processes.children import Child, Raised
+from processes.children import Child, Raised, run_within
+from processes.forkserver import ForkServer
 from s3 import s3  # noqa: F401
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "damage: leaves journals that are damaged on purpose; the oracle does not look")
+    # The tests start hundreds of processes. Without bytecode each of them would compile the whole package.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+    # A shell that runs the tests in the background makes them ignore Ctrl-C, and their processes inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 SMALL = {"precommit": 4 << 10, "segment_bytes": 8 << 10}
@@ -71,13 +80,21 @@ def mount(request: pytest.FixtureRequest) -> Iterator[Callable[[str, float], Pat
             check_journals_of(request, root)
 
 
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    server = ForkServer()
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def spawn(_journals_are_sound: None, mount: Callable[..., Path]) -> Iterator[Callable[..., Child]]:
-    """Starts a worker process; all of them are gone before the journals are looked at."""
+def spawn(fork_server: ForkServer, _journals_are_sound: None, mount: Callable[..., Path]) -> Iterator[Callable[..., Child]]:
+    """Starts a worker process; all of them are gone before the journals are looked at. `within`: the command that a worker
+    is started by, where it is not forked."""
     children: list[Child] = []
 
     def start(failpoints: str = "", within: Sequence[str] = ()) -> Child:
-        child = Child(failpoints, within)
+        child = Child(run_within(within, failpoints) if within else fork_server.start(failpoints))
         children.append(child)
         return child
 

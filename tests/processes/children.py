@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from processes.forkserver import Forked
 from processes.units import Unit
 
 WORKER = Path(__file__).with_name("worker.py")
-HUNG_SECONDS = 20.0  # guards against hanging only
+HUNG_SECONDS = 100.0  # guards against hanging only
 LOCK_WORDS = {"append": 128, "write": 304, "sync": 320}  # where they lie in the control page
 WAKE_FLAG = 388
 SLEEPERS = 1 << 31
@@ -35,19 +36,23 @@ class Raised(Exception):
         self.kind, self.message, self.errno, self.filename = kind, message, errno, filename
 
 
+def run_within(command: Sequence[str], failpoints: str = "") -> subprocess.Popen[bytes]:
+    """Starts a worker through a command that becomes the one whose words follow it."""
+    environment = {**os.environ, "JLOG_FAILPOINTS": failpoints}
+    return subprocess.Popen(
+        [*command, sys.executable, str(WORKER)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+        env=environment,
+    )
+
+
 class Child:
     """A worker. `acknowledged` and `records` grow with what it tells, whenever its answer is waited for."""
 
-    def __init__(self, failpoints: str = "", within: Sequence[str] = ()) -> None:
-        """`within`: a command that becomes the one whose words follow it."""
-        environment = {**os.environ, "JLOG_FAILPOINTS": failpoints}
-        self.process = subprocess.Popen(
-            [*within, sys.executable, str(WORKER)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            env=environment,
-        )
+    def __init__(self, process: Forked | subprocess.Popen[bytes]) -> None:
+        self.process = process
         self.acknowledged: list[Unit] = []
         self.records: list[tuple[int, bytes]] = []
         self.told: dict[str, list[Any]] = {}
