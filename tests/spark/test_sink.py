@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 import jlog
 from behaviour.journals import records, values
 from jlog.spark import forget, queries
-from jlog.spark.writing.beside import beside
+from jlog.spark.writing.background import repeated_in_background
 from jlog.spark.writing.ledger import BATCH, KEPT, STREAM, Ledger
 from jlog.spark.writing.sink import BatchSink, StagingSink
 from jlog.spark.writing.staging import AT_ONCE_BYTES, NAMELESS, STALE_SECONDS, Staged
@@ -432,7 +432,7 @@ def test_rows_are_synced_before_a_part_of_them_is_in_for_a_query_that_can_come_b
 
 
 def test_what_fails_beside_the_work_comes_out_at_its_end() -> None:
-    with pytest.raises(OSError, match="Bad file descriptor"), beside(lambda: os.fdatasync(1_000_000)) as sync:
+    with pytest.raises(OSError, match="Bad file descriptor"), repeated_in_background(lambda: os.fdatasync(1_000_000)) as sync:
         sync()
 
 
