@@ -1,5 +1,6 @@
 """jlog: a journal of records that many processes write and many subscribers read."""
 
+from jlog import archive
 from jlog.care.statistics import Stats, SubscriberStats
 from jlog.care.verify import Report
 from jlog.errors import (
@@ -68,6 +69,7 @@ __all__ = [
     "UnsupportedFormat",
     "Writer",
     "WriterProtocol",
+    "archive",
     "open_journal",
     "open_reader",
     "open_writer",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -95,6 +94,8 @@ class Journal:
     @staticmethod
     def delete(path: str | os.PathLike[str], *, lock_timeout: float | None = None) -> None:
         """Removes the journal with all its records. JournalLocked or SubscriberBusy while anybody writes or subscribes."""
+        import shutil  # slow to import, and few programs delete journals
+
         deadline = Deadline(check_lock_timeout(lock_timeout))
         path = journal_path(path)
         meta = read_meta(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from fnmatch import fnmatchcase
@@ -233,4 +232,6 @@ def _trial_sink(url: Url, identity: str, options: dict[str, Any], common: dict[s
 
 
 def _short(text: Url) -> str:
+    import hashlib  # slow to import, and most programs move no records
+
     return hashlib.sha256(os.fsencode(text)).hexdigest()[:16]

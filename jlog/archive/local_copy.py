@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,4 +67,6 @@ class LocalCopy:
 
 def _discard(path: str, process: int) -> None:
     if process == os.getpid():  # a forked child must leave the parent's
+        import shutil
+
         shutil.rmtree(path, ignore_errors=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -41,6 +39,9 @@ def restore(url: str, path: str | os.PathLike[str], *, progress: Callable[[int],
 def _restore(url: str, path: str, progress: Callable[[int], None] | None) -> None:
     if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
         raise JournalExists(f"{path} is there already; choose another path for the journal", path)
+    import secrets  # both are slow to import, and few programs restore
+    import shutil
+
     archive = Archive(url)
     segments = archive.segments()
     for before, segment in pairwise(segments):
@@ -81,6 +82,8 @@ def _complete(work: str, meta: Meta, segments: list[ArchivedSegment]) -> None:
     the last, which makes it a journal."""
     last = segments[-1]
     end = last.end_sequence
+    import secrets
+
     meta.epochs.append((secrets.randbits(63), end))
     meta.options["retention"] = retention_fields(Retention(delete_read=False))
     for directory in DIRECTORIES:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -151,7 +150,7 @@ class ArchiveFolder:
         if self._puts_whole:
             yield self._path(name)
             return
-        beside = f".{name}.{secrets.token_hex(8)}{PART}"
+        beside = f".{name}.{os.urandom(8).hex()}{PART}"
         try:
             yield self._path(beside)
             self._rename(beside, name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
@@ -93,6 +92,8 @@ def _make_directories(path: str, target: str) -> list[str]:
     for directory in reversed(made):
         os.mkdir(directory)
     if made:
+        import shutil  # slow to import, and few programs make backups
+
         shutil.copymode(path, target)
     return made
 
@@ -213,6 +214,8 @@ def _make(target: str, name: str) -> None:
 
 def _remove(path: str) -> None:
     if os.path.isdir(path) and not os.path.islink(path):
+        import shutil
+
         shutil.rmtree(path)
     else:
         os.unlink(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +26,6 @@ from jlog._core.segments.segment import (
 from jlog._core.system.lock import AT_ONCE, NEVER, Deadline
 from jlog._core.write import attachment as core
 from jlog._core.write.attachment import Attachment, detach
-from jlog.archive import Archive
 from jlog.errors import CorruptJournal, JournalError, JournalLocked, PositionLost
 from jlog.options import Retention, option_numbers, retention_of
 from jlog.positions import position_files
@@ -210,6 +208,8 @@ def _archive_and_remove(
 ) -> list[Segment]:
     """One after the other, so that what is interrupted has freed what was copied. Nobody waits for the archive: the table
     is locked only once a segment is there, and what must not go any more by then stays."""
+    from jlog.archive.archive import Archive  # most journals archive nothing
+
     assert retention.archive is not None
     archive = Archive.of_journal(retention.archive, path)
     removed = []
@@ -321,6 +321,8 @@ class JournalPolicy:
         meta = read_meta(self._path)
         copied, grown = is_a_copy(self._path, meta), capacity > meta.options["precommit"]
         if copied:
+            import secrets  # slow to import, and copies are rare
+
             meta.epochs.append((secrets.randbits(63), next_sequence))
         if grown:
             meta.options["precommit"] = capacity

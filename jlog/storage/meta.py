@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -216,6 +215,8 @@ def _refuse_remains(path: str) -> None:
 
 def _fill(path: str, options: dict[str, Any], lock_file: LockFile) -> None:
     """Everything but the pre-commit buffer, which the first writer makes. `journal.meta` comes last: it is the journal."""
+    import secrets  # slow to import, and most programs make no journal
+
     meta = Meta(secrets.token_bytes(16), [(secrets.randbits(63), 0)], options)
     with Directory(path) as directory:
         share(lock_file.fileno(), directory.fd)

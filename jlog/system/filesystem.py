@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from urllib.parse import unquote_to_bytes
 
 from jlog.errors import JournalError
 
@@ -29,6 +28,8 @@ def is_url(path: object) -> bool:
 
 def path_of_file(url: str, rest: str) -> str:
     """The path that a file: URL names, whose `rest` stands behind the scheme. ValueError for one that names none."""
+    from urllib.parse import unquote_to_bytes  # slow to import, and most programs name a path
+
     # Not urllib.parse.urlsplit: that drops tabs and newlines, which a path may have.
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")

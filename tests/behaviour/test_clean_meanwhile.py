@@ -17,7 +17,7 @@ from jlog._core.recover.recovery import encode_block
 from jlog._core.segments.segment import SegmentFile
 from jlog.archive import Archive
 from jlog.archive.cursor import ArchiveCursor
-from jlog.archive.store import Target
+from jlog.archive.store import ArchiveFolder
 
 LONG_AGO = datetime(2001, 9, 9, tzinfo=timezone.utc)
 
@@ -195,7 +195,7 @@ def test_the_blocks_of_what_is_left_are_listed(path):
 @pytest.mark.parametrize("start", ["begin", LONG_AGO], ids=["begin", "time"])
 def test_a_reader_begins_in_the_archive(archiving, start, clean_after):
     """That was empty when the reader looked into it."""
-    done = clean_after(archiving, Target, "sizes")
+    done = clean_after(archiving, ArchiveFolder, "sizes")
     with jlog.Reader(archiving.path, start=start, archive=True) as reader:
         assert sequences(reader) == list(range(31))
     assert done
