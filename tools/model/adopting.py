@@ -1,8 +1,9 @@
-"""A file of records becomes a segment as it is: completed for a generation, and renamed under the lock if that still stands.
+"""A file of records becomes a segment as it is. It is completed for one generation, and renamed under the lock if that
+generation is still open.
 
-A small model of its own: an append is one step, and a block; a roll is one step too. The file is written by its owner, who
-may give it to several processes, and again to another one where the first was killed. An inode is a place in `files`; the
-first is that file.
+This is a small model of its own. An append is one step and one block, and a roll is one step too. The file is written by its
+owner. The owner may give it to several processes, and again to another one if the first was killed. An inode is an index into
+`files`, and the first inode is that file.
 """
 
 from operator import attrgetter
@@ -19,10 +20,10 @@ class Adopting(Small):
         "published",
         "open",  # first sequence of the open segment
         "owner",  # thread that has the append lock, living or dead
-        "files",  # (sequence that its header names, its records) of each
+        "files",  # of each file: (sequence that its header names, its records)
         "names",  # (first sequence, inode) of the segments
-        "maybe",  # these, and the names that a power loss may bring back
-        "links",  # processes that have linked the file under a name of theirs
+        "maybe",  # the same, and the names that a power loss may bring back
+        "links",  # processes that have linked the file under a name of their own
         "threads",
         "kills",
     )
@@ -30,7 +31,7 @@ class Adopting(Small):
     values = staticmethod(attrgetter(*FIELDS))
 
     def count_names(self):
-        """How many the file has: its owner's, those that are being completed, and those of segments."""
+        """Returns the number of names of the file: its owner's, those of attempts under way, and those of segments."""
         return 1 + len(self.links) + sum(inode == 0 for _, inode in self.names)
 
 
@@ -41,13 +42,13 @@ class AdoptingModel(SmallModel):
     Fields, STEPS = Adopting, step
 
     def start(self):
-        """A record is in the segment 0."""
+        """Starts with a record in the segment 0."""
         files = (None, (ADOPTED,)), (0, ("first",))
         name = frozenset([(0, 1)])
         return 0, ("first",), 0, None, files, name, name, frozenset(), self.first_threads(), self.kills
 
     def check(self, m):
-        """A reader finds the published records by the names, up to the end that the page says."""
+        """Checks that a reader finds the published records by the names, up to the end that the page states."""
         starts = sorted(name for name in m.names if name[0] <= m.open)
         for (start, inode), (end, _) in zip(starts, [*starts[1:], (len(m.published), None)]):
             named, records = m.files[inode]
@@ -62,7 +63,7 @@ class AdoptingModel(SmallModel):
 
 @step("repair")
 def repair(m, pid):
-    """A file that has the name of the next segment, and is not open, is removed."""
+    """Removes a file that has the name of the next segment and is not open."""
     if not m.wrong("a takeover leaves the file of a killed call"):
         m.names = frozenset(name for name in m.names if name[0] <= m.open)
     m.go(pid, "repair name", m.memory(pid))
@@ -80,7 +81,7 @@ def unlock(m, pid):
     m.next_call(pid)
 
 
-# --- Others that append and roll ---
+# --- Other processes that append and roll ---
 
 
 @step("append")
@@ -90,7 +91,7 @@ def lock_to_append(m, pid):
 
 @step("write")
 def write(m, pid):
-    """Into the open segment, whatever file has its name."""
+    """Appends to the open segment, in whichever file has its name."""
     value = f"{pid}.{m.threads[pid][1]}"
     inode = dict(m.names)[m.open]
     start, records = m.files[inode]
@@ -127,7 +128,7 @@ def give_name(m, name):
 
 @step("adopt")
 def look_at_place(m, pid):
-    """Without the lock. Where the open segment has no record the name is taken: then its owner appends the records."""
+    """Looks without the lock. If the open segment has no record, the name is taken: then the owner appends the records."""
     start = len(m.published)
     if start == m.open:
         return m.next_call(pid)
@@ -144,7 +145,7 @@ def link(m, pid):
 
 @step("look at links")
 def look_at_links(m, pid):
-    """Its owner's name and this one; with a third it is a segment, or is about to become one."""
+    """Checks the number of names: the owner's and this one. A file with a third name is a segment, or will become one."""
     looks = not m.wrong("the links are looked at before its own is made")
     if looks and m.count_names() != 2 and not m.wrong("the links are not looked at"):
         return give_up(m, pid)
@@ -160,7 +161,7 @@ def give_up(m, pid):
 
 @step("complete")
 def complete(m, pid):
-    """The headers are written, and the file is synced."""
+    """Writes the headers, and syncs the file."""
     _, start = m.memory(pid)
     m.files = put(m.files, 0, (start, m.files[0][1]))
     m.go(pid, "lock to adopt", m.memory(pid))

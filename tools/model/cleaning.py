@@ -1,7 +1,8 @@
-"""Retention beside readers: segments are removed from the oldest on, killed anywhere; a power loss brings files back.
+"""Retention beside readers: segments are removed from the oldest on, retention is killed at any point, and a power loss brings
+files back.
 
-A small model of its own: a sealed segment has one record, the open one has none, and a roll is one step. Numbers that were
-never given out lie between the second segment and the third.
+This is a small model of its own: a sealed segment has one record, the open one has none, and a roll is one step. Between the
+second segment and the third lie numbers that were never given out.
 """
 
 from dataclasses import dataclass
@@ -10,19 +11,19 @@ from operator import attrgetter
 from small import OVER, Small, SmallModel, Steps
 from world import Violation
 
-SEGMENTS = 3  # there are so many at first
+SEGMENTS = 3  # number of segments at first
 READING = {"seek", "list", "open", "read", "next", "lost"}
 
 
 class Cleaning(Small):
     FIELDS = (
-        "end",  # how many segments there are or were; the last one is open
-        "files",  # which of them have a name
-        "synced",  # and which are durable with their name
-        "first",  # the first segment that is kept, as bounds says,
-        "firsts",  # and every value that a power loss may leave there
-        "position",  # sequence of the subscriber's next record,
-        "positions",  # and every value that a power loss may leave there
+        "end",  # number of segments, including removed ones; the last one is open
+        "files",  # segments that have a name
+        "synced",  # segments that are durable with their name
+        "first",  # first retained segment, as `bounds` says
+        "firsts",  # every value that a power loss may leave there
+        "position",  # sequence of the subscriber's next record
+        "positions",  # every value that a power loss may leave there
         "table",  # process that has the lock of the table
         "threads",
         "kills",
@@ -36,7 +37,7 @@ step = Steps()
 
 @dataclass(frozen=True)
 class CleaningModel(SmallModel):
-    keeps: bool = True  # for the subscriber; else only the last sealed segment stays
+    keeps: bool = True  # retention keeps segments for the subscriber; else only the last sealed one stays
     begins: int = 0  # the sequence that readers seek first
 
     Fields, STEPS = Cleaning, step
@@ -50,7 +51,7 @@ class CleaningModel(SmallModel):
             m.table = None
 
     def check(self, m):
-        """A power loss at this moment leaves nothing wrong."""
+        """Checks that a power loss at this moment does no harm."""
         if self.keeps and max(m.firsts) > segment_of(min(m.position, *m.positions)):
             raise Violation(f"a record that the subscriber wants is gone: {m.positions}, from {m.firsts} on")
         missing = set(range(min(m.firsts), m.end)) - m.files
@@ -65,7 +66,7 @@ class CleaningModel(SmallModel):
 
 
 def number(segment):
-    """The sequence of its record."""
+    """Returns the sequence of the segment's record."""
     return segment if segment < 2 else segment + 1
 
 
@@ -74,7 +75,7 @@ def end_of(segment):
 
 
 def segment_of(sequence):
-    """The segment that has the first record at or behind it."""
+    """Returns the segment that has the first record at or behind the sequence."""
     return sequence if sequence < 2 else max(sequence - 1, 2)
 
 
@@ -90,7 +91,7 @@ def roll(m, pid):
 
 @step("commit")
 def commit(m, pid):
-    """The position moves behind the next record. Without the table's lock, for it moves forward."""
+    """Moves the position behind the next record, without the table's lock, since it moves forward."""
     segment = segment_of(m.position)
     if segment < m.end - 1:
         m.position = end_of(segment)
@@ -125,7 +126,8 @@ def unlock(m, pid):
 
 @step("clean")
 def look(m, pid):
-    """Under the lock of the table. A process that was killed half way has left files, which are counted once more."""
+    """Begins to clean, under the lock of the table. A process that was killed half way has left files, which are counted
+    once more."""
     if m.table is not None:
         return False
     m.table = m.model.process(pid)
@@ -146,7 +148,7 @@ def sync_positions(m, pid):
 
 @step("sync kept")
 def sync_kept(m, pid):
-    """The state stands at the beginning of each segment: that of the first one kept must be durable, and its name."""
+    """Makes the first retained segment durable, and its name: the state stands at the beginning of each segment."""
     if not m.wrong("the first one kept is not synced"):
         m.synced |= {m.memory(pid)}
     m.go(pid, "unlink" if m.wrong("files are removed before bounds says so") else "bounds", m.memory(pid))
@@ -168,7 +170,8 @@ def sync_bounds(m, pid):
 
 @step("unlink")
 def unlink(m, pid):
-    """One after the other. A power loss may bring one back, which does no harm: bounds says that it is gone."""
+    """Removes one segment after the other. A power loss may bring one back, which does no harm: `bounds` says that it is
+    gone."""
     target = m.memory(pid)
     if min(m.files) >= target:
         return unlock(m, pid)
@@ -179,7 +182,7 @@ def unlink(m, pid):
 
 
 def kept(m, sequence):
-    """The sequence; the first one kept, where only a hole lies between; None where a record has been removed."""
+    """Returns the sequence; or the first retained one if only a gap lies between; or None if a record has been removed."""
     first = number(m.first)
     if sequence >= first:
         return sequence
@@ -187,7 +190,7 @@ def kept(m, sequence):
 
 
 def lose(m, pid, sequence):
-    """PositionLost. The program goes on with the first that is kept."""
+    """Raises PositionLost. The program goes on with the first retained record."""
     if segment_of(sequence) >= m.first:
         raise Violation(f"PositionLost at {sequence}, whose record is kept: the first one is {m.first}")
     m.go(pid, "seek", number(m.first))
@@ -212,9 +215,9 @@ def open_segment(m, pid):
     sequence, names = m.memory(pid)
     at = max((name for name in names if number(name) <= sequence), default=min(names))
     if at not in m.files:
-        return m.go(pid, "seek", sequence)  # cleaned since it was listed
+        return m.go(pid, "seek", sequence)  # removed since it was listed
     if number(at) > sequence:
-        # It may have been cleaned before it was listed.
+        # It may have been removed before the directory was listed.
         again = kept(m, sequence)
         if again is None:
             return lose(m, pid, sequence)
@@ -230,7 +233,7 @@ def open_segment(m, pid):
 
 @step("read")
 def read(m, pid):
-    """It can read the file that it has open, removed or not."""
+    """Reads the file that it has open, removed or not."""
     segment, sequence = m.memory(pid)
     if segment == m.end - 1:
         return False
@@ -243,7 +246,7 @@ def read(m, pid):
 
 @step("next")
 def open_next(m, pid):
-    """Of the names that it has listed, the first one that is still there."""
+    """Opens the first of the listed names that is still there."""
     segment, sequence, names = m.memory(pid)
     if not names:
         if m.wrong("a reader that finds all of what it has listed gone does not look at bounds"):

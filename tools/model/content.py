@@ -1,12 +1,11 @@
-"""What the journal holds: to the next to open alone, and to a recovery after a power loss at this very
-moment.
-"""
+"""The content of the journal: for the next process that opens it alone, and for a recovery after a power loss at this
+moment."""
 
 from world import Violation
 
 
 def content(m):
-    """What page and segments say, as the next to open alone would see it."""
+    """Returns what page and segments hold, as the next process to open the journal alone would see it."""
     unwritten = ((m.open_slot(), m.body(m.generation)),)
     if m.closing_slot():
         unwritten = ((m.closing_slot(), m.body(m.unwritten), m.closing), *unwritten)
@@ -17,7 +16,7 @@ def content(m):
 
 
 def walk(m, unwritten):
-    """The blocks up to the first one that is in a body only, and these."""
+    """Walks the blocks up to the first one that is only in a body, and then those in the bodies."""
     place, values, end = (0, 0), (), unwritten[0][0][0]
     while place != end:
         block = m.find(place)
@@ -48,13 +47,13 @@ def walk(m, unwritten):
 
 
 def state_at(m, values):
-    """The state behind these records: the last value whose block carried some."""
+    """Returns the state behind these records: the last value whose block carried state."""
     return next((value for value in reversed(values) if value in m.spec.carriers), 0)
 
 
 def after_power_loss(m):
-    """Every content that recovery may find: the valid prefix, the body that begins exactly there if one does, and
-    the other if it begins where that ends."""
+    """Yields every content that recovery may find: the valid prefix, then the body that begins exactly there, and then the
+    other body if it begins where the first one ends."""
     certain, possible = m.entries
     loose = tuple(possible - certain)
     for chosen in range(1 << len(loose)):
@@ -69,7 +68,7 @@ def scan(m, files):
         blocks = [b for b in versions if b and b[0] == len(values)]
         todo += [((place[0], place[1] + m.size(b[1])), values + b[1], unused) for b in blocks]
         if len(blocks) == len(versions):
-            continue  # the block is there for certain
+            continue  # the block is certainly there
         if len(values) in unused:
             todo.append(((len(values), 0), values, unused - {len(values)}))
             continue

@@ -1,9 +1,9 @@
-"""What the page derives, one store after the other: how far the open segment is allocated, what the sealed segments hold,
-which hour the open one is of; and a takeover that fails. All of it is under the append lock, so that the only thing that
-comes in between is SIGKILL, and the process that takes over.
+"""The derived fields of the page, store by store: how far the open segment is allocated, how many bytes the sealed segments
+hold, and the hour of the open segment. Also a takeover that fails.
 
-A record is (its number, the hour in which it was appended). A segment is named by its first number and may hold records of
-one hour only. A block of n records takes 1 + n bytes; there is no header.
+All of it happens under the append lock. So only SIGKILL can come in between, and then the process that takes over. A record is
+(its number, the hour in which it was appended). A segment is named by its first number, and may hold records of one hour only.
+A block of n records takes 1 + n bytes; there is no header.
 """
 
 from operator import attrgetter
@@ -18,24 +18,24 @@ CALLS = ("append", "direct", "roll", "own file", "count")
 
 class Page(Small):
     FIELDS = (
-        "lock",  # thread that has it, dead or alive
+        "lock",  # thread that has the append lock, dead or alive
         "generation",
-        "place",  # of the open block: (segment, offset)
-        "word",  # its records
-        "reserved",  # derived, as are those up to `period`
+        "place",  # place of the open block: (segment, offset)
+        "word",  # records of the open block
+        "reserved",  # derived, like the following fields up to `period`
         "sealed",
         "rolling",
         "next_sealed",
-        "period",  # the hour; None: none has begun
+        "period",  # the hour; None: no period has begun
         "direct",
         "unrepaired",
-        "stopped",  # only by mistake: nobody goes on before all have closed
+        "stopped",  # set only by a mistake: no process goes on before all have closed
         "files",  # ((segment, its end, ((offset, records), ...)), ...)
         "hour",
-        "hours",  # that may still pass
-        "failures",  # system calls of a takeover that may fail
+        "hours",  # hours that may still pass
+        "failures",  # number of system calls of a takeover that may fail
         "published",
-        "counted",  # what `sealed` has to be
+        "counted",  # the value that `sealed` should have
         "threads",
         "kills",
     )
@@ -43,7 +43,7 @@ class Page(Small):
     values = staticmethod(attrgetter(*FIELDS))
 
     def limit(self):
-        """How far the open block may come."""
+        """Returns the end that the open block may reach."""
         return self.place[1] + 1 + CAPACITY
 
     def file(self, segment):
@@ -54,7 +54,7 @@ class Page(Small):
         self.files = tuple(sorted([*others, (segment, end, blocks)]))
 
     def write(self, segment, offset, records):
-        """A block is written, over the rest of others."""
+        """Writes a block, over the remains of others."""
         end, blocks = self.file(segment)
         behind = offset + 1 + len(records)
         kept = tuple(b for b in blocks if b[0] + 1 + len(b[1]) <= offset or b[0] >= behind)
@@ -69,7 +69,7 @@ class Page(Small):
         return bool(self.records_in(self.place[0]))
 
     def record(self, _, hour):
-        """The next one, of this thread."""
+        """Returns the next record of this thread."""
         return len(self.published), hour
 
 
@@ -78,7 +78,7 @@ class Page(Small):
 
 @steps(*CALLS)
 def take(m, pid):
-    """From a dead owner too. A takeover that is not complete is begun anew."""
+    """Takes the lock, from a dead owner too. A takeover that is not complete begins anew."""
     dead = m.lock is not None and m.threads[m.lock][0] == "gone"
     if m.stopped or (m.lock is not None and not dead):
         return False
@@ -97,7 +97,7 @@ def let_go(m, pid):
 
 @steps("repair sealed")
 def repair_sealed(m, pid):
-    """A roll came as far as its switch if its note is of the generation before."""
+    """Repairs the sealed bytes. A roll came as far as its rotation if its note is of the generation before."""
     if m.rolling == m.generation - 1:
         m.sealed = m.next_sealed
     m.go(pid, "repair note", m.memory(pid))
@@ -112,7 +112,7 @@ def repair_note(m, pid):
 
 @steps("repair reserved")
 def repair_reserved(m, pid):
-    """A block is allocated before its first record."""
+    """Repairs the allocated end: a block is allocated before its first record."""
     m.reserved = m.limit() if m.word and not m.wrong(FORGETS) and not m.wrong(ZEROES) else m.place[1]
     m.go(pid, "repair files", m.memory(pid))
 
@@ -126,7 +126,7 @@ def repair_files(m, pid):
 
 @steps("repair files", "repair direct")
 def fail_to_repair(m, pid):
-    """The call raises. The next holder of the lock does all of it again."""
+    """The call raises. The next holder of the lock does the whole takeover again."""
     if not m.fails():
         return False
     m.unrepaired = not m.wrong("a takeover that fails lets the others append")
@@ -137,7 +137,7 @@ def fail_to_repair(m, pid):
 
 @steps("repair direct")
 def repair_direct(m, pid):
-    """A whole block at the place is published by the switch that was missing."""
+    """Publishes a whole block at the place, by the rotation that was missing."""
     segment, offset = m.place
     block = dict(m.file(segment)[1]).get(offset)
     if m.direct == m.generation and not m.word and block:
@@ -159,7 +159,7 @@ def repaired(m, pid):
 def begin(m, pid):
     call, hour = m.memory(pid)
     over = m.period != hour and (m.period is not None or not m.has_records())
-    if m.period is None and m.has_records():  # only by mistake
+    if m.period is None and m.has_records():  # only by a mistake
         m.period, over = hour, False
     full = len(m.word) == CAPACITY
     if m.word and (call not in ("append", "count") or (call == "append" and (over or full))):
@@ -180,7 +180,7 @@ def begin(m, pid):
 
 @steps("reserve")
 def reserve(m, pid):
-    """By zeros, as on a file system that knows no other way. Only behind the file's end."""
+    """Allocates by zeros, as on a file system that knows no other way. They are written only behind the file's end."""
     segment, (end, blocks) = m.place[0], m.file(m.place[0])
     if m.wrong(ZEROES):
         blocks = tuple(b for b in blocks if b[0] + 1 + len(b[1]) <= m.reserved)
@@ -198,7 +198,7 @@ def publish(m, pid):
 
 @steps("close")
 def close(m, pid):
-    """The open block is written to its place, and the next one is open."""
+    """Writes the open block to its place, and opens the next one."""
     segment, offset = m.place
     m.write(segment, offset, m.word)
     m.go(pid, "raise", (*m.memory(pid), "begin", (segment, offset + 1 + len(m.word)), (), False))
@@ -206,7 +206,7 @@ def close(m, pid):
 
 @steps("write direct")
 def write_direct(m, pid):
-    """Reserved, noted and written; the switch publishes it."""
+    """Reserves, notes and writes a direct block; the rotation publishes it."""
     segment, offset = m.place
     record = m.record(pid, m.memory(pid)[1])
     m.reserved, m.direct = max(m.reserved, offset + 2), m.generation
@@ -216,7 +216,7 @@ def write_direct(m, pid):
 
 @steps("clean")
 def clean(m, pid):
-    """Retention has removed the sealed segments. The note of the last roll goes first."""
+    """Counts the sealed segments after retention has removed them. The note of the last roll is removed first."""
     m.files = tuple(file for file in m.files if file[0] >= m.place[0])
     if not m.wrong("a count leaves the note of the last roll"):
         m.rolling = -1
@@ -229,12 +229,12 @@ def store_count(m, pid):
     let_go(m, pid)
 
 
-# --- The switch, and the roll ---
+# --- Rotation, and the roll ---
 
 
 @steps("raise")
 def raise_reserved(m, pid):
-    """Before the slot is the open one."""
+    """Empties the word before the slot is the open one."""
     if not m.wrong("a switch leaves the allocated end behind") and not m.wrong(ZEROES):
         m.reserved = max(m.reserved, m.memory(pid)[3][1])
     m.go(pid, "turn", m.memory(pid))
@@ -265,7 +265,7 @@ def name_file(m, pid):
 
 @steps("take note")
 def take_note(m, pid):
-    """While the bytes of the note change there is none."""
+    """Removes the note first: while its bytes change there is none."""
     _, hour, records = m.memory(pid)
     if m.wrong("a roll forgets the period before its switch"):
         m.period = None

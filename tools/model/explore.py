@@ -1,8 +1,8 @@
-"""Walks through every state that a model can reach, breadth first, so that a trace is as short as can be.
+"""Searches all states that a model can reach, breadth first, so that each trace is as short as possible.
 
-A model has a `start()`, and for a state its `moves`: (name, does it count as going on, function), where the
-function returns the next state, or None if that move is not possible now. Both may raise Violation.
-`stuck(state)` is asked where no move counts: True where somebody still wanted to go on. `visit(state)` sees
+A model has a `start()`. For each state it has `moves`: triples of a name, whether the move counts as progress, and a function.
+The function returns the next state, or None if the move is not possible now. `moves` and the functions may raise Violation. If
+no move counts as progress, `stuck(state)` is asked: it returns True if some process still had work to do. `visit(state)` sees
 every new state once.
 """
 
@@ -22,7 +22,7 @@ class Result:
 
 
 def explore(model):
-    """States are remembered by their 64-bit hash, each with its parent's."""
+    """Stores states as 64-bit hashes, each with the hash of its parent."""
     began, state, name = time.monotonic(), model.start(), ""
     start, key, parents, todo = state, hash(state), {hash(state): None}, deque([(state, hash(state))])
     try:
@@ -50,7 +50,7 @@ def explore(model):
 
 
 def trace(model, state, parents, target):
-    """The chain of hashes from the start, walked again to name its steps."""
+    """Walks the chain of hashes from the start again, to name its steps."""
     chain = []
     while target is not None:
         chain.append(target)

@@ -1,11 +1,10 @@
-"""An fdatasync that fails: the kernel tells one descriptor, its process may die before it tells the others, and another opens.
+"""An fdatasync that fails: the kernel tells one descriptor, its process may die before it tells the others, and another process
+opens the journal.
 
-A small model of its own: one file, appending is one step and one block. The kernel tells of a failed write-back once for
-each open file description that was open then, and calls the pages clean; it may still read them, or not. A descriptor
-opened later is told only if nobody was told before. Of a block the model knows:
-
-    d  dirty: in the page cache alone        c  on the disk
-    l  lost: readable still, never on the disk        g  gone: lost, and not readable any more
+This is a small model of its own: one file, and appending is one step and one block. The kernel tells of a failed write-back
+once for each open file description that was open then, and marks the pages clean. The pages may still be readable, or not. A
+descriptor that is opened later is told only if no other one was told before. A block is in one of these conditions: d: dirty,
+in the page cache only; c: on the disk; l: lost, still readable, and never on the disk; g: gone, lost and no longer readable.
 """
 
 from functools import partial
@@ -14,7 +13,7 @@ from operator import attrgetter
 from small import OVER, Small, SmallModel, Steps
 from world import Violation, put
 
-SHARED = -1  # in place of a descriptor of one's own
+SHARED = -1  # in place of a new descriptor
 FIRST = "the first of two syncs to end takes the note of both away"  # the older design
 TOLD = "a thread that was told lets the descriptor go before it tells"
 BEFORE_A_GONE_ONE = "where a block is gone the ones before it are left as they are"
@@ -22,21 +21,23 @@ BEFORE_A_GONE_ONE = "where a block is gone the ones before it are left as they a
 
 class Failing(Small):
     FIELDS = (
-        "blocks",  # of the file that has the name
-        "replaced",  # the blocks of a file that a power loss may give the name back, or None
-        "durable",  # how many of the blocks a sync has acknowledged
+        "blocks",  # blocks of the file that has the name
+        "replaced",  # blocks of a file to which a power loss may give the name back, or None
+        "durable",  # number of the blocks that a sync has acknowledged
         "error",  # sync_error in the page
-        "begun",  # syncs so far,
-        "ended",  # and those that have told how they ended
-        "first",  # the older design's note: the number of a sync that has begun, 0 without one
-        "word",  # thread that has the sync word, living or dead
+        "begun",  # number of syncs so far
+        "ended",  # number of syncs that have stored their result
+        "first",  # note of the older design: the number of a sync that has begun; 0 without one
+        "word",  # thread that has the sync lock, living or dead
         "attached",  # processes that have the journal open
-        "failed",  # (write-backs that have failed, whether anybody was told of the last one)
-        "kept",  # (told of so many, how many blocks it does not vouch for, opened at that sync) of each process, or None
-        "using",  # threads that are in an fdatasync of their process's kept descriptor
+        "failed",  # (failed write-backs, whether any descriptor was told of the last one)
+        # kept descriptor of each process, or None: (failures it was told of, blocks it is not reliable for, sync at which it
+        # was opened)
+        "kept",
+        "using",  # threads in an fdatasync of their process's kept descriptor
         "threads",
         "kills",
-        "failures",  # write-backs that may still fail
+        "failures",  # number of write-backs that may still fail
     )
     __slots__ = FIELDS
     values = staticmethod(attrgetter(*FIELDS))
@@ -95,8 +96,8 @@ def drop(m, _, at):
 
 
 def open_file(m, others):
-    """(told of so many, blocks that it does not vouch for, opened at that sync). `others`: a sync is under way, or has died
-    in its fdatasync; so somebody may have been told of a failure and have told nobody yet."""
+    """Opens a descriptor: (failures it was told of, blocks it is not reliable for, sync at which it was opened). `others`: a
+    sync is under way, or has died in its fdatasync. So a failure may have been told to it that it has not stored."""
     count, told = m.failed
     doubtful = len(m.blocks) if others else 0
     return count if told else count - 1, doubtful, m.begun if m.wrong(FIRST) else 0
@@ -107,7 +108,7 @@ def open_file(m, others):
 
 @step("append")
 def append(m, pid):
-    """The descriptor is opened once, and stays."""
+    """Appends. The descriptor is opened once, and kept."""
     if m.error:
         return give_up(m, pid)
     process = m.model.process(pid)
@@ -127,7 +128,8 @@ def call_sync(m, pid):
 
 @step("word")
 def wait_for_word(m, pid):
-    """Or another one has synced it by now. Where the owner lives but may be stopped, beside it, without the word."""
+    """Begins a sync, unless another one has synced the block by now. If the owner of the lock lives but may be stopped, the
+    thread syncs beside it, without the lock."""
     if m.durable >= m.memory(pid):
         return m.next_call(pid)
     if m.error:
@@ -139,7 +141,7 @@ def wait_for_word(m, pid):
 
 @step("begin")
 def begin(m, pid):
-    """The end that it is going to promise is read first."""
+    """Reads the end that it will promise first."""
     if m.error:
         return raise_in_sync(m, pid)
     m.begun += 1
@@ -150,8 +152,8 @@ def begin(m, pid):
 
 @step("borrow")
 def borrow(m, pid):
-    """The kernel tells the kept descriptor once, in whatever thread: so one thread at a time uses it, and the others each
-    open one of their own."""
+    """Chooses a descriptor. The kernel tells the kept one once, in any thread. So one thread at a time uses it, and each of
+    the others opens a new one."""
     end, number = m.memory(pid)
     process = m.model.process(pid)
     kept = m.kept[process]
@@ -168,7 +170,8 @@ def borrow(m, pid):
 
 @step("write again")
 def write_again(m, pid):
-    """Blocks that were there before it was opened may have been lost before: their bytes are written once more, through it."""
+    """Writes blocks once more through a new descriptor: blocks that were there before it was opened may have been lost
+    before."""
     end, number, (_, doubtful, opened), mine = m.memory(pid)
     if m.wrong(FIRST):
         doubtful = end if m.first not in (0, number) and opened >= m.first else 0
@@ -216,7 +219,7 @@ def be_told(m, pid):
 
 @step("tell")
 def tell_of_failure(m, pid):
-    """In the page, before anything else: it stays until all have closed."""
+    """Stores the failure in the page, before anything else. It stays until all have closed."""
     m.error = True
     m.go(pid, "end failed")
 
@@ -235,7 +238,7 @@ def raise_in_sync(m, pid):
 
 
 def give_up(m, pid):
-    """The call raises, and the program closes: its process goes with its last thread."""
+    """The call raises, and the program closes. Its process ends with its last thread."""
     m.go(pid, "failed")
     leave(m, pid)
 
@@ -248,7 +251,7 @@ def leave(m, pid):
 
 @step("promise")
 def promise(m, pid):
-    """A failure that was told to another descriptor, before this one was opened, is in the page by now."""
+    """Looks for a failure that was told to another descriptor before this one was opened: it is in the page by now."""
     if m.error and not m.wrong("a sync does not look at sync_error again"):
         return m.go(pid, "end failed")
     end, number = m.memory(pid)
@@ -260,7 +263,7 @@ def promise(m, pid):
 
 @step("end")
 def end_sync(m, pid):
-    """A thread that dies before this leaves the two numbers apart, for good."""
+    """Counts the sync as ended. A thread that dies before this leaves the two numbers different, for ever."""
     m.ended += 1
     if m.word == pid or m.first == m.memory(pid):
         m.first = 0
@@ -282,7 +285,7 @@ def close(m, pid):
 
 @step("start")
 def start(m, pid):
-    """The opening lock excludes all others of this: so the steps that follow are not interrupted but by a kill."""
+    """Opens alone. The opening lock excludes all others, so only a kill can interrupt the steps that follow."""
     if any(pc.startswith("alone") for pc, _, _ in m.threads):
         return False
     m.go(pid, "alone: look")
@@ -300,13 +303,13 @@ def look_around(m, pid):
 
 @step("alone: copy")
 def copy(m, pid):
-    """The blocks behind the synced mark go into a new file, up to the first one that cannot be read. Those behind it were
-    promised to nobody, and are lost."""
+    """Copies the blocks behind the synced mark into a new file, up to the first one that cannot be read. The blocks behind
+    that one were promised to nobody, and are lost."""
     readable = m.blocks
     if "g" in m.blocks:
         readable = m.blocks[: m.blocks.index("g")]
         if m.wrong(BEFORE_A_GONE_ONE):
-            m.blocks, m.durable = readable, len(readable)  # as a recovery after a power loss does
+            m.blocks, m.durable = readable, len(readable)  # like a recovery after a power loss
             return m.go(pid, "alone: clear")
     m.go(pid, "alone: sync copy", ("d",) * len(readable))
 
@@ -321,7 +324,7 @@ def sync_copy(m, pid):
 
 @step("alone: sync copy")
 def fail_to_sync_copy(m, pid):
-    """Opening raises, and all is as it was."""
+    """Opening raises, and everything is as it was."""
     if not m.fails():
         return False
     m.go(pid, "failed")

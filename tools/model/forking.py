@@ -1,8 +1,8 @@
 """A fork beside threads that open and close the lock file: the descriptors that the child has, and its use of them.
 
-A small model of its own. A lock belongs to the open file description: it is held until the last descriptor of that is
-closed, in whatever process, or until any of them unlocks it. Each file that is opened without the GIL is a step, but for the
-mutex that a fork waits for.
+This is a small model of its own. A lock belongs to the open file description. It is held until the last descriptor of that
+description is closed, in any process, or until any of them unlocks it. Each file that is opened without the GIL is a step,
+except under the mutex that a fork waits for.
 """
 
 from operator import attrgetter
@@ -16,11 +16,11 @@ TWO_STEPS = "what is opened is noted in a second step"  # the older code
 
 class Forking(Small):
     FIELDS = (
-        "descriptors",  # ((process, number), whose lock file it is) of all that are open
-        "noted",  # numbers that a child closes
-        "locked",  # whose lock files' descriptions have a lock
-        "mutex",  # thread that holds it, or None
-        "has",  # what each thread has open: a number, or None
+        "descriptors",  # of each open descriptor: ((process, number), owner of that lock file)
+        "noted",  # descriptor numbers that a child closes
+        "locked",  # owners of the lock files whose descriptions have a lock
+        "mutex",  # thread that holds the mutex, or None
+        "has",  # descriptor number that each thread has open, or None
         "threads",
         "kills",
     )
@@ -28,7 +28,7 @@ class Forking(Small):
     values = staticmethod(attrgetter(*FIELDS))
 
     def open_file(self, process, whose):
-        """At the lowest number that is free."""
+        """Opens at the lowest free number."""
         used = {number for (owner, number), _ in self.descriptors if owner == process}
         number = min(set(range(len(used) + 1)) - used)
         self.descriptors = tuple(sorted([*self.descriptors, ((process, number), whose)]))
@@ -43,7 +43,7 @@ step = Steps()
 
 
 class ForkingModel(SmallModel):
-    """The last thread forks. Its child is a thread more, with the number after it."""
+    """The last thread forks. Its child is one more thread, with the next number."""
 
     Fields, STEPS = Forking, step
 
@@ -88,7 +88,7 @@ def take_mutex(m, pid):
 
 @step("open")
 def open_and_note(m, pid):
-    """Under the mutex that a fork waits for: so these are one step."""
+    """Opens and enters the list under the mutex that a fork waits for: so these are one step."""
     if m.mutex is not None:
         return False
     number = m.open_file(CHILD if pid == m.model.child() else PARENT, pid)
@@ -120,7 +120,8 @@ def use(m, pid):
 
 @step("close")
 def close(m, pid):
-    """The number comes off the list too. For a fork that is one step, and for a thread that is given the number next."""
+    """Closes, and removes the number from the list too. This is one step for a fork, and for a thread that gets the number
+    next."""
     if m.mutex is not None:
         return False
     if not m.wrong("what is closed is taken off the list first, in a step of its own"):
@@ -153,7 +154,7 @@ def over(m, pid):
 
 @step("fork")
 def prepare_to_fork(m, pid):
-    """Runs in front of the fork; threads that open or close wait."""
+    """Runs before the fork; threads that open or close wait."""
     if not take_mutex(m, pid):
         return False
     m.go(pid, "fork now")
@@ -172,7 +173,7 @@ def fork(m, pid):
 
 @step("in child")
 def close_in_child(m, pid):
-    """Before anything else runs in the child. It unlocks nothing."""
+    """Closes the numbers before anything else runs in the child. It unlocks nothing."""
     for number in m.memory(pid):
         if m.wrong("a child unlocks what it has") and ((CHILD, number), 0) in m.descriptors:
             m.locked -= {0}
@@ -182,7 +183,7 @@ def close_in_child(m, pid):
 
 @step("open in child")
 def open_in_child(m, pid):
-    """A journal of its own, at the same numbers."""
+    """Opens a journal of the child's own, at the same numbers."""
     m.has = put(m.has, pid, m.open_file(CHILD, pid))
     m.locked |= {pid}
     m.go(pid, "forget")
@@ -190,7 +191,8 @@ def open_in_child(m, pid):
 
 @step("forget")
 def forget(m, pid):
-    """Objects of the parent go too: the token tells them that they are in a child, and that their numbers are another's."""
+    """Drops objects of the parent too. The token tells them that they are in a child, and that other files have their
+    numbers."""
     if m.wrong("an object of the parent closes its descriptor in a child"):
         m.close_file(CHILD, 0)
     m.go(pid, "used")

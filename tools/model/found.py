@@ -1,6 +1,4 @@
-"""What a power loss leaves of a journal, and what whoever looks at it finds there. recovery.py has the
-steps.
-"""
+"""What a power loss leaves of a journal, and what a process finds there. recovery.py has the steps."""
 
 from itertools import product
 from operator import attrgetter
@@ -9,25 +7,27 @@ from world import State, Violation
 
 STRIDE = 10  # numbers in a lease
 SHORTER = "the longer body does not count"
-FIRST_LIFE = tuple((number, 0) for number in range(4))  # 0 is synced, 3 was in the open block
-BLOCKS = tuple((record,) for record in FIRST_LIFE)  # the same, each a block
+FIRST_LIFE = tuple((number, 0) for number in range(4))  # record 0 is synced, record 3 was in the open block
+BLOCKS = tuple((record,) for record in FIRST_LIFE)  # the same, each as a block
 
 
 class Recovery(State):
     FIELDS = (
-        "status",  # of the page: "old boot" | "at work" | "valid" | "valid elsewhere": its maker was told another boot id
-        "open",  # of the page: (segment, blocks before the first body, the bodies: of the closing block, of the open one)
+        # status of the page: "old boot" | "at work" | "valid" | "valid elsewhere": its maker was told another boot id
+        "status",
+        # content of the page: (segment, blocks before the first body, the bodies: of the closing block, of the open one)
+        "open",
         "files",  # ((segment, (the end its header states of its predecessor, blocks)), ...) in the page cache; torn: None
-        "disk",  # ((segment, every such content that may be there after a power loss), ...)
-        "entries",  # segments that are in the directory after it for certain, and those that may be
+        "disk",  # ((segment, every such content that a power loss may leave), ...)
+        "entries",  # segments whose names certainly survive a power loss, and those whose names may
         "bounds",  # (mark, lease)
-        "bounds_disk",  # every one that may be there after it
-        "opening",  # who holds the opening lock
-        "slots",  # who holds a slot
-        "processes",  # (what comes next, op, what it found) of each
-        "reader",  # (what comes next, a slot is held, what it found)
+        "bounds_disk",  # every (mark, lease) that a power loss may leave
+        "opening",  # process that holds the opening lock
+        "slots",  # processes that hold a writer slot
+        "processes",  # (next label, operation, what it found) of each process
+        "reader",  # (next label, a writer slot is held, what it found)
         "given",  # every (number, life) that was ever published
-        "seen",  # those that this life's readers have got, or its writers published
+        "seen",  # those that readers of this life have got, or writers of this life have published
         "durable",  # those that a sync has acknowledged
         "life",
         "kills",
@@ -64,8 +64,8 @@ class Recovery(State):
 
 
 def scan(m, until=None):
-    """The valid prefix: (segment, blocks in it, records, the next number). At or before the mark nothing may
-    be wrong. A header that does not agree with what lies before it ends the prefix like a torn block."""
+    """Returns the valid prefix: (segment, blocks in it, records, the next number). At or before the synced mark nothing may
+    be wrong. A header that does not agree with the blocks before it ends the prefix like a torn block."""
     mark, end, records, last = m.bounds[0], 0, (), (0, 0)
     if mark not in dict(m.files):
         raise Violation(f"damage: the mark is at {mark}, where no segment is")
@@ -84,8 +84,8 @@ def scan(m, until=None):
 
 
 def stored(m, bodies, found):
-    """What the buffer adds to what a scan has found: (blocks before it in that segment, bodies). They begin at the end; or
-    where the last block does, if that has the first records of a longer body."""
+    """Returns what the buffer adds to the result of a scan: (blocks before it in that segment, bodies). The bodies begin at
+    the end. Or they begin where the last block does, if that block has the first records of a longer body."""
     segment, index, _, end = found
     for k, body in enumerate(bodies):
         if body and body[0][0] == end:
@@ -98,13 +98,13 @@ def stored(m, bodies, found):
 
 
 def followed(bodies):
-    """The first, and the other if it begins where that ends."""
+    """Returns the first body, and both if the other one begins where the first one ends."""
     follows = len(bodies) > 1 and bodies[1] and bodies[1][0][0] == bodies[0][-1][0] + 1
     return bodies if follows else bodies[:1]
 
 
 def of_files(m):
-    """Where there is no valid page: the prefix, and the records that the buffer adds to it."""
+    """Returns the content without a valid page: the prefix, and the records that the buffer adds to it."""
     return with_bodies(m, m.open[2], scan(m))
 
 
@@ -137,8 +137,8 @@ def check(m, found):
 
 
 def outcomes(m):
-    """What may be there after a power loss: names, their contents, bounds, and each body as it is, as it was, or not at
-    all."""
+    """Yields what may be there after a power loss: names, their contents, bounds, and each body as it is, as it was, or not
+    at all."""
     certain, possible = m.entries
     loose, disk = sorted(possible - certain), dict(m.disk)
     for kept in product((True, False), repeat=len(loose)):

@@ -1,11 +1,10 @@
-"""A disk that is full: a reservation, a block, the next segment, an index or `bounds` for which there is no room, or room for
-a part only. The call raises; it leaves nothing, and nothing of the page is ahead of the files.
+"""A full disk: there is no room for a reservation, a block, the next segment, an index or `bounds`, or room for a part only.
+The call raises and leaves nothing behind, and the page is never ahead of the files.
 
-The page, its calls and the takeover are those of derived.py, but for the steps that are registered here in their place. Any
-system call may fail, and at any time, as on a disk that returns errors. A call has steps without the append lock as well: it
-prepares a segment file, it leases numbers, it writes the index of the segment that it has rolled away from.
-
-A record is (its number, the hour in which it was appended, the call). The header of a segment file stands at HEADER.
+The page, its calls and the takeover are those of derived.py, except for the steps that are registered here in their place. Any
+system call may fail, and at any time, as on a disk that returns errors. A call also has steps without the append lock: it
+prepares a segment file, leases numbers, and writes the index of the segment that it has rolled away from. A record is (its
+number, the hour in which it was appended, the call). The header of a segment file stands at HEADER.
 """
 
 from dataclasses import dataclass
@@ -18,9 +17,9 @@ from derived import Derived, Page
 from small import Steps
 from world import CAPACITY, Violation, put
 
-SEGMENT = 2 * (1 + CAPACITY)  # bytes for which a segment is reserved, where there is room
+SEGMENT = 2 * (1 + CAPACITY)  # bytes that are reserved for a segment, if there is room
 HEADER = -1
-STRIDE = 3  # numbers of a lease
+STRIDE = 3  # numbers in a lease
 REPLACED = (
     "reserve",
     "publish",
@@ -35,7 +34,7 @@ steps = Steps({label: [*functions] for label, functions in derived.steps.items()
 
 
 def failure(*labels):
-    """Registers a step that is one of the failures that are left."""
+    """Registers a step that uses one of the failures that are left."""
 
     def register(function):
         @steps(*labels)
@@ -52,10 +51,10 @@ class FullPage(Page):
     FIELDS = (
         *Page.FIELDS,
         "prepared",  # ((thread, how far its next segment is reserved, whether the header is whole), ...)
-        "unsealed",  # threads whose call has rolled: the index of the segment before is still to be written
-        "lease",  # the numbers below it may be given out, as the page says
+        "unsealed",  # threads whose call has rolled, and still has to write the index of the segment before
+        "lease",  # numbers below it may be given out, as the page says
         "bounds",  # (generation, lease) of each of the two copies in the file; None: torn
-        "bounds_lock",  # thread that writes them; the kernel takes it from the dead
+        "bounds_lock",  # thread that writes them; the kernel frees this lock of a dead one
         "raised",  # calls that have failed
     )
     __slots__ = FIELDS[len(Page.FIELDS) :]
@@ -68,7 +67,7 @@ class FullPage(Page):
         return (*super().record(pid, hour), self.call(pid))
 
     def end(self):
-        """Of the open segment's file."""
+        """Returns the length of the open segment's file."""
         return self.file(self.place[0])[0]
 
     def file_of(self, pid):
@@ -90,7 +89,7 @@ class FullPage(Page):
             super().next_call(pid)
 
     def fail(self, pid):
-        """The call raises, and lets its lock go."""
+        """The call raises, and releases its lock."""
         self.raised |= {self.call(pid)}
         self.unsealed -= {pid}
         if self.lock == pid:
@@ -98,7 +97,7 @@ class FullPage(Page):
         self.next_call(pid)
 
     def newest(self):
-        """Index of the copy of `bounds` that counts; None where both are torn."""
+        """Returns the index of the copy of `bounds` that counts; None if both are torn."""
         return max((0, 1), key=lambda at: (self.bounds[at] or (0, 0), -at)) if any(self.bounds) else None
 
 
@@ -106,12 +105,13 @@ class FullPage(Page):
 
 
 def needed(m, pid):
-    """How far the block of this call comes: into the buffer, or as one record by itself."""
+    """Returns the end of this call's block: of the buffer's, or of one record by itself."""
     return m.limit() if m.memory(pid)[0] == "append" else m.place[1] + 2
 
 
 def reach(m, end):
-    """The file gets longer, never shorter. Zeros begin at its end: the page may say less, after a part or a takeover."""
+    """Makes the file longer, never shorter. Zeros begin at its end: the page may say less, after a partial reservation or a
+    takeover."""
     segment, (found, blocks) = m.place[0], m.file(m.place[0])
     begin = m.reserved if m.wrong("zeros are written from the reserved end on") else found
     if begin < found < end:
@@ -140,7 +140,7 @@ def reserve_no_segment(m, pid):
 
 @failure("reserve")
 def reserve_a_part(m, pid):
-    """As fallocate does, or zeros. The file keeps that part."""
+    """Fails after a part, as fallocate does, or zeros. The file keeps that part."""
     if m.end() + 1 >= max(needed(m, pid), SEGMENT):
         return False
     reserve_no_segment(m, pid)
@@ -166,7 +166,7 @@ def find_no_room(m, pid):
 
 @steps("repair reserved")
 def repair_reserved(m, pid):
-    """The page may speak of the segment before."""
+    """Repairs the allocated end. The page may still describe the segment before."""
     found = m.reserved
     derived.repair_reserved(m, pid)
     if m.wrong("a takeover believes how far the page says that it is reserved"):
@@ -177,7 +177,7 @@ def repair_reserved(m, pid):
 
 
 def tear(m, offset, records):
-    """The write was cut short: the old bytes are gone, and this block is not there."""
+    """The write is cut short: the old bytes are gone, and this block is not there."""
     segment = m.place[0]
     m.write(segment, offset, records)
     end, blocks = m.file(segment)
@@ -193,7 +193,7 @@ def publish(m, pid):
 
 @failure("close")
 def cut_close_short(m, pid):
-    """The block stays open, and is written again by whoever closes it next."""
+    """The block stays open, and the next one that closes it writes it again."""
     tear(m, m.place[1], m.word)
     if m.wrong("a block that was cut short is taken for written"):
         end = m.place[1] + 1 + len(m.word)
@@ -204,14 +204,14 @@ def cut_close_short(m, pid):
 
 @failure("close")
 def fail_once_closed(m, pid):
-    """All of it stands there all the same."""
+    """The write fails, although all of the block is there."""
     m.write(*m.place, m.word)
     m.fail(pid)
 
 
 @steps("write direct")
 def write_direct(m, pid):
-    """Also where the write failed, and the block is whole: its numbers could not be given out again."""
+    """Publishes a direct block, also if the write failed and the block is whole: its numbers could not be given out again."""
     if not is_leased(m):
         return lease_first(m, pid)
     if needed(m, pid) > m.reserved:
@@ -238,7 +238,7 @@ def cut_direct_short(m, pid):
 
 @steps("name")
 def complete(m, pid):
-    """The file was prepared without the lock; its headers could not be."""
+    """Completes the headers: the file was prepared without the lock, but its headers could not be."""
     call, hour = m.memory(pid)
     if not m.file_of(pid):
         m.lock = None
@@ -282,7 +282,7 @@ def give_name(m, pid, records):
 
 @failure("rename")
 def fail_to_rename(m, pid):
-    """No room for the name."""
+    """There is no room for the name."""
     if m.wrong("a roll that fails leaves the page in the next segment"):
         m.generation, m.place, m.counted = m.generation + 1, (len(m.published), 0), m.sealed + m.place[1]
         m.sealed = m.counted
@@ -299,7 +299,7 @@ def fail_to_roll(m, pid):
 
 @steps("reserve exactly")
 def reserve_exactly(m, pid):
-    """As far as the file was reserved when it was prepared. Until now the page speaks of the file before, and may say more."""
+    """Stores the allocated end of the prepared file. Until now the page describes the file before, and may say more."""
     m.unsealed |= {pid}
     derived.reserve_exactly(m, pid)
     m.reserved = m.end()
@@ -322,7 +322,7 @@ def prepare_less(m, pid):
 
 @failure("prepare")
 def fail_to_prepare(m, pid):
-    """It cannot be made, or not be reserved, or there is no room for the block that goes into it."""
+    """The file cannot be made or reserved, or there is no room for its block."""
     m.prepare(pid, 0, False)
     m.fail(pid)
 
@@ -340,7 +340,8 @@ def write_index(m, pid):
 
 @failure("index")
 def fail_to_write_index(m, pid):
-    """Others do without it. The records of the call are published, so the call has not failed."""
+    """The index cannot be written. Other processes work without it. The records of the call are published, so the call has
+    not failed."""
     if m.wrong("a call fails for an index that cannot be written"):
         m.raised |= {m.call(pid)}
     m.next_call(pid)
@@ -375,7 +376,7 @@ def lock_bounds(m, pid):
 
 @steps("first copy", "second copy")
 def write_copy(m, pid):
-    """First the one that was not read: a write that is cut short leaves the other."""
+    """Writes the copy first that was not read: a write that is cut short leaves the other one."""
     call, copy, at = m.memory(pid)
     m.bounds = put(m.bounds, at, copy)
     then = "second copy" if m.threads[pid][0] == "first copy" else "lease is durable"
@@ -436,7 +437,7 @@ class Full(Derived):
             raise Violation(f"the page leases up to {m.lease}, bounds say {m.bounds}")
 
     def check_page(self, m):
-        """Holds whenever nobody has the lock."""
+        """Checks what holds whenever no process has the lock."""
         if m.reserved > m.end():
             raise Violation(f"reserved to {m.reserved}, and the file reaches to {m.end()}")
         if max(file[0] for file in m.files) > m.place[0]:

@@ -1,8 +1,8 @@
 """Numbers are never reused: leases, the closed end, and a power loss between any two steps.
 
-A small model of its own: appending is one step (protocol.py has its parts), recovery is "the end that was
-found" (recovery.py has its parts). `bounds` is what stands in the page cache, `disk` what of it may be there
-after a power loss. One life of the journal is all that happens between two power losses.
+This is a small model of its own. Appending is one step (protocol.py has its parts), and recovery is "the end that was found"
+(recovery.py has its parts). `bounds` is the content in the page cache, and `disk` is what a power loss may leave of it. One
+life of the journal is the time between two power losses.
 """
 
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ START, OVER = ("start", 0, 0), {"done", "gone"}
 
 class Leases(State):
     FIELDS = (
-        "valid",  # the page is of this life
-        "next",  # the page's next sequence: all before it has been published
-        "limit",  # the page's lease limit: appending stops there until it is raised
+        "valid",  # True if the page was made in this life
+        "next",  # the page's next sequence: every number before it is published
+        "limit",  # the page's lease limit: appending stops there until the limit is raised
         "bounds",  # (lease, closed end or None)
-        "disk",  # every (lease, closed end) that may stand there after a power loss
-        "durable",  # end that a sync has acknowledged
-        "ever",  # all before it has been given to some record, in this life or an earlier one
-        "opening",  # who holds the opening lock
-        "slots",  # who holds a slot
-        "processes",  # (what comes next, op, value) of each
+        "disk",  # every (lease, closed end) that a power loss may leave
+        "durable",  # end of the records that a sync has acknowledged
+        "ever",  # every number before it was given to some record, in this life or an earlier one
+        "opening",  # process that holds the opening lock
+        "slots",  # processes that hold a writer slot
+        "processes",  # (next label, operation, value) of each process
         "kills",
         "losses",
     )
@@ -59,7 +59,7 @@ class LeaseModel:
     quick: bool = True
 
     def start(self):
-        """A journal that has just been created: one lease, durable, and nothing given out."""
+        """Returns a journal that was just created: one lease, durable, and no number given out."""
         bounds = STRIDE, 0
         processes = (START,) * len(self.programs)
         return (
@@ -138,7 +138,8 @@ def lose_power(m, _, end, bounds):
 
 
 def write_bounds(m, lease, *closed):
-    """Under its lock, for this write only: a maximum, but for the closed end. No fdatasync yet."""
+    """Writes `bounds` under its lock, which is held for this write only. Each field becomes the maximum, except for the
+    closed end. There is no fdatasync yet."""
     m.bounds = max(m.bounds[0], lease), closed[0] if closed else m.bounds[1]
     m.disk |= {m.bounds}
 
@@ -156,7 +157,7 @@ def enter(m, pid):
 
 @step("look")
 def look(m, pid):
-    """Alone: what stood in the page or was found on the disk says where numbering goes on. A killed recovery
+    """Opens alone. The numbers in the page, or the end found on the disk, say where numbering continues. A killed recovery
     or opening has at most made the lease longer."""
     if m.slots:
         return go(m, pid, "take slot")
@@ -171,10 +172,10 @@ def look(m, pid):
 
 @step("take away")
 def take_away(m, pid):
-    """The closed end goes, and the first lease is made with the same write."""
+    """Removes the closed end, and makes the first lease with the same write."""
     first = m.processes[pid][2]
     if m.valid and m.model.wrong == "the closed end is taken away, but not durably":
-        write_bounds(m, 0, None)  # the page's limit holds, so why sync?
+        write_bounds(m, 0, None)  # the page's limit is valid, so the sync seems needless
         return go(m, pid, "page", (first, m.limit))
     write_bounds(m, first + STRIDE, None)
     go(m, pid, "sync opening", (first, m.bounds[0]))
@@ -182,7 +183,7 @@ def take_away(m, pid):
 
 @step("sync opening")
 def sync_opening(m, pid):
-    """Even if nothing changed: who was killed here may have written it and not synced."""
+    """Syncs even if nothing changed: a process killed here may have written it and not synced it."""
     m.disk = frozenset([m.bounds])
     go(m, pid, "page", m.processes[pid][2])
 
@@ -224,7 +225,7 @@ def sync(m, pid):
 
 @step("lease")
 def lease(m, pid):
-    """The value is noted before the fdatasync: what others write meanwhile is theirs to sync."""
+    """Notes the value before the fdatasync: values that others write meanwhile are theirs to sync."""
     if m.model.wrong == "who finds the lease long enough does not sync it" and m.bounds[0] > m.limit:
         return go(m, pid, "raise", m.bounds[0])
     if m.model.wrong == "bounds is read before its lock is taken":
@@ -262,7 +263,7 @@ def raise_limit(m, pid):
 
 @step("close")
 def close(m, pid):
-    """The opening lock is held from the look around until the slot is gone."""
+    """Holds the opening lock from the look around until the writer slot is free."""
     if m.opening is not None:
         return False
     if m.slots == {pid}:
@@ -275,7 +276,7 @@ def close(m, pid):
 
 @step("note end")
 def note_end(m, pid):
-    """Whether the records up to there are durable does not matter: a recovery compares it with the end it
+    """Writes the closed end. The records up to there need not be durable: a recovery compares this end with the end that it
     finds."""
     write_bounds(m, 0, m.next)
     go(m, pid, "sync end")

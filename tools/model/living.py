@@ -1,7 +1,7 @@
-"""A journal in one process, from its opening to its closing: users, calls, the thread that keeps it up.
+"""A journal in one process, from its opening to its closing: users, calls, and the maintenance thread.
 
-A small model of its own. The threads are those of one process: all that a thread does between two moments at which it lets
-the GIL go is one step. Another process may hold the opening lock meanwhile.
+This is a small model of its own. The threads are those of one process. Everything that a thread does between two moments at
+which it releases the GIL is one step. Another process may hold the opening lock meanwhile.
 """
 
 from operator import attrgetter
@@ -15,12 +15,12 @@ NO_STATE = "calls begin while it is closing"  # the older design: it closes wher
 
 class Living(Small):
     FIELDS = (
-        "all",  # each Attachment: (life, users, pins, is mapped, has its slot, thread that opens or closes it)
-        "registry",  # the one that calls find, or None
-        "gate",  # which of them has the opening lock; -1: another process
-        "upkeep",  # of each: "", "on", "stopping", "off"
-        "has",  # the one that each thread uses, or None
-        "threads",  # those of the program, and the upkeep thread of each Attachment
+        "all",  # each attachment: (life, users, pins, is mapped, has its writer slot, thread that opens or closes it)
+        "registry",  # the attachment that calls find, or None
+        "gate",  # attachment that has the opening lock; -1: another process
+        "upkeep",  # maintenance thread of each: "", "on", "stopping", "off"
+        "has",  # attachment that each thread uses, or None
+        "threads",  # threads of the program, and the maintenance thread of each attachment
         "kills",
     )
     __slots__ = FIELDS
@@ -33,7 +33,7 @@ class Living(Small):
         self.all = put(self.all, at, tuple({**self.get(at), **changes}.values()))
 
     def go_on(self, pid, pc):
-        """With the same memory."""
+        """Moves the thread to another label, with the same memory."""
         self.go(pid, pc, self.memory(pid))
 
 
@@ -42,7 +42,7 @@ step = Steps()
 
 class LivingModel(SmallModel):
     Fields, STEPS = Living, step
-    ATTACHMENTS = 3  # so many openings at most
+    ATTACHMENTS = 3  # number of openings at most
 
     def start(self):
         spare = ("gone", 0, ("upkeep",))
@@ -72,7 +72,7 @@ def free_gate(m, _):
 
 
 def touch(m, at):
-    """A call reads the page without the GIL."""
+    """Checks a call, which reads the page without the GIL."""
     if not m.get(at)["mapped"]:
         raise Violation("a call reads the page, which is not mapped any more")
 
@@ -82,7 +82,7 @@ def touch(m, at):
 
 @step("attach")
 def attach(m, pid):
-    """The entry stands in the registry before it is open: so nobody opens it a second time."""
+    """Enters the registry before the journal is open, so that no thread opens it a second time."""
     at = m.registry
     if at is None:
         m.all = (*m.all, (OPENING, 0, 0, False, False, pid))
@@ -102,7 +102,7 @@ def attach(m, pid):
 
 @step("enter")
 def enter(m, pid):
-    """With the opening lock, which another process may have for as long as it likes."""
+    """Opens with the opening lock, which another process may hold for any time."""
     if m.gate is not None:
         return False
     at = m.memory(pid)
@@ -114,7 +114,7 @@ def enter(m, pid):
 
 @step("enter")
 def fail_to_enter(m, pid):
-    """Its lock_timeout has passed. Those that wait for it try for themselves."""
+    """The lock_timeout has passed. The threads that wait for it try for themselves."""
     if m.gate is None:
         return False
     at = m.memory(pid)
@@ -124,7 +124,7 @@ def fail_to_enter(m, pid):
     m.go(pid, "failed")
 
 
-# --- Calls, and the thread that keeps it up ---
+# --- Calls, and the maintenance thread ---
 
 
 def may_call(m, pid, at):
@@ -140,7 +140,7 @@ def pin(m, at, change=1):
 
 @step("call", "call of the first")
 def begin_call(m, pid):
-    """A Writer may be used by other threads than the one that made it, and closed beside a call."""
+    """Begins a call. Other threads than its maker may use a Writer, and may close it beside a call."""
     at = m.has[0 if m.threads[pid][0] == "call of the first" else pid]
     if at is None or not may_call(m, pid, at):
         return m.next_call(pid)  # JournalClosed
@@ -164,7 +164,7 @@ def start_upkeep(m, at):
 
 @step("unpin")
 def unpin(m, pid):
-    """The last call to end closes it, if it was given back meanwhile."""
+    """Ends a call. The last call closes the attachment if its users have gone meanwhile."""
     at = m.memory(pid)
     if not m.wrong("a call does not pin") or pid >= len(m.model.programs):
         pin(m, at, -1)
@@ -182,7 +182,7 @@ def wake_up(m, pid):
 
 @step("keep up")
 def keep_up(m, pid):
-    """It may have been told to stop meanwhile."""
+    """Goes on, unless the thread was told to stop meanwhile."""
     at = m.memory(pid)
     if not may_call(m, pid, at):
         return end_upkeep(m, pid)
@@ -212,7 +212,7 @@ def return_from(m, pid):
 
 @step("detach")
 def detach(m, pid):
-    """The last user stops the thread, and waits for it: pinned, so that it is closed here."""
+    """Detaches. The last user stops the thread and waits for it. A pin makes sure that the attachment is closed here."""
     at = leave(m, pid)
     if at is None:
         return m.next_call(pid)
@@ -222,14 +222,14 @@ def detach(m, pid):
 
 @step("drop")
 def drop(m, pid):
-    """The collector calls, anywhere: it waits for no thread."""
+    """Detaches when the garbage collector calls, at any point: it waits for no thread."""
     at = leave(m, pid)
     if at is None or not close_if_last(m, pid, at):
         return m.next_call(pid)
 
 
 def leave(m, pid):
-    """None where there are other users."""
+    """Returns None if there are other users."""
     at = m.has[pid]
     if at is None:
         return None
@@ -244,7 +244,7 @@ def leave(m, pid):
 
 @step("stop")
 def stop_upkeep(m, pid):
-    """Another thread may have attached meanwhile: then it stays open."""
+    """Closes, unless another thread has attached meanwhile: then it stays open."""
     at = m.memory(pid)
     if m.upkeep[at] == "stopping":
         return False
@@ -254,7 +254,7 @@ def stop_upkeep(m, pid):
 
 
 def close_if_last(m, pid, at):
-    """Whether nobody uses it and no call is under way: from this moment none begins."""
+    """Returns whether no user is left and no call is under way. From this moment no call begins."""
     found = m.get(at)
     if found["users"] or found["life"] not in ((OPEN, CLOSING) if m.wrong(NO_STATE) else (OPEN,)):
         return False
@@ -277,7 +277,7 @@ def close(m, pid):
 
 @step("close")
 def give_up_closing(m, pid):
-    """Its lock_timeout has passed: the next to open alone makes up for the rest."""
+    """The lock_timeout has passed: the next process to open alone completes the work."""
     if m.gate is None:
         return False
     m.go_on(pid, "let go")
@@ -285,7 +285,7 @@ def give_up_closing(m, pid):
 
 @step("note end")
 def note_end(m, pid):
-    """Calls like any others, of the closing thread alone."""
+    """Makes calls like any others, of the closing thread alone."""
     touch(m, m.memory(pid))
     m.gate = None
     m.go_on(pid, "let go")

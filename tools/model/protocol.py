@@ -1,8 +1,7 @@
-"""The protocol of living processes: append, switch, roll, sync, read; SIGKILL anywhere; power loss as an end.
+"""The protocol of living processes: append, rotate, roll, sync, read; SIGKILL anywhere; a power loss as the end.
 
-The steps themselves are in takeover.py, switch.py, roll.py, sync.py and reader.py, one function per atomic
-operation on the shared page or a file. This file starts the processes, kills them, and says what must hold in
-every state.
+The steps themselves are in takeover.py, switch.py, roll.py, sync.py and reader.py, with one function for each atomic operation
+on the shared page or a file. This file starts the processes, kills them, and states the invariants of every state.
 """
 
 from dataclasses import dataclass, field
@@ -23,14 +22,15 @@ KILLS, READER, WRITERS = (World.FIELDS.index(name) for name in ("kills", "reader
 @dataclass(frozen=True)
 class Protocol:
     name: str
-    programs: tuple  # one per process: calls like ("append", value)
+    programs: tuple  # for each process its calls, such as ("append", value)
     kills: int = 1
-    failures: int = 0  # writes that may raise; who gets the error stops there
-    newcomers: int = 0  # the last so many start when a slot has become free
+    failures: int = 0  # number of writes that may raise; a process that gets the error stops there
+    newcomers: int = 0  # this many processes, the last ones, start when a writer slot becomes free
     threads: tuple = ()  # pairs (pid, pid): the first is a thread in the process of the second
     reader: bool = False
     lz4: bool = False
-    defers: bool = False  # a full block is switched away from, and written once the append lock is let go
+    # the journal first rotates away from a full block, and writes it back once the append lock is released
+    defers: bool = False
     power: bool = False
     wrong: str = ""
     quick: bool = False
@@ -42,7 +42,7 @@ class Protocol:
 
     @cached_property
     def carriers(self):
-        """Values whose block carries state: the value stands for the state too."""
+        """Values whose block carries state. The value also stands for the state."""
         calls = (call for program in self.programs for call in program)
         return frozenset(value for name, *values in calls if name in CARRIES_STATE for value in values)
 
@@ -77,13 +77,13 @@ class Protocol:
         for pid in range(first):
             p = Writer(m.writers[pid])
             p.slot = self.process(pid)
-            m.locks = put(m.locks, pid, p.slot)  # a thread leaves its own slot unused: that one is never free
+            m.locks = put(m.locks, pid, p.slot)  # a thread does not use its own slot, which is therefore never free
             begin(m, p)
             m.writers = put(m.writers, pid, p.freeze())
         return m.freeze()
 
     def moves(self, state):
-        """Each step, kill and release of locks that may come next."""
+        """Yields each step, kill and release of locks that may come next."""
         m = World(self, state)
         perform = partial(self.perform, state, content(m), m.durable)
         for pid, writer in enumerate(state[WRITERS]):
@@ -141,7 +141,8 @@ def kill(m, _, pid):
 
 
 def release(m, _, pid):
-    """Its own step: the kernel is done with a process milliseconds, or a second, after it was killed."""
+    """Frees the locks of a killed process, as a step of its own: the kernel does that milliseconds, or a second, after the
+    kill."""
     m.locks = tuple(None if holder == pid else holder for holder in m.locks)
     m.writers = put(m.writers, pid, new_writer(pid, "gone"))
 

@@ -28,7 +28,7 @@ def read_bytes(m, r):
 
 @step("read generation again")
 def read_generation_again(m, r):
-    """The body is used anew two generations later, the slot perhaps one later."""
+    """Reads the generation again. A body is reused two generations later, and its slot perhaps one generation later."""
     moved, header, word, body = m.generation - r.generation, r.header, r.word, r.bytes
     used_anew = moved > (2 if m.wrong("reader takes a body that is used anew") else 1)
     used_anew = used_anew and not m.wrong("reader does not look at the generation again")
@@ -41,21 +41,22 @@ def read_generation_again(m, r):
     if header[0] is None and (not moved or (moved == 1 and m.wrong("reader looks at a slot that is used anew"))):
         raise Violation("the reader takes a half-filled slot for damage")
     if moved or not m.spec.defers or m.wrong("reader takes a block that is not open for written"):
-        r.generation, r.pc = 0, "read segment"  # our block is older, or has been written just now
+        r.generation, r.pc = 0, "read segment"  # this block is older, or has just been written
     else:
-        r.pc = "read note"  # our block is older: it may be closing
+        r.pc = "read note"  # this block is older: it may be closing
 
 
 @step("read note")
 def read_note(m, r):
-    """After the generation: whatever is noted later, the blocks before that one are written."""
+    """Reads the note after the generation: if another block is noted later, the blocks before that one are written."""
     r.closing = m.unwritten == r.generation - 1 >= 0
     r.generation, r.pc = (r.generation - 1, "read slot") if r.closing else (0, "read segment")
 
 
 @step("read note again")
 def read_note_again(m, r):
-    """As long as it is noted neither its body nor its slot is used anew; its generation alone says so of the body only."""
+    """Reads the note again. As long as the block is noted, neither its body nor its slot is reused. The generation alone
+    would only cover the body."""
     closing, header, word, body = m.unwritten == r.generation, r.header, r.word, r.bytes
     if m.wrong("reader looks at the generation of a closing block only"):
         closing = m.generation - r.generation <= 1
@@ -87,7 +88,7 @@ def read_segment(m, r):
 
 
 def go_on(m, r, values):
-    """This block is complete, and the next begins behind it."""
+    """Goes on to the next block, which begins behind this complete one."""
     r.place = r.place[0], r.place[1] + m.size(values)
     r.first = r.seen
 

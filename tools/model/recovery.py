@@ -1,10 +1,10 @@
-"""Recovery after a power loss: steps that may be killed half way, are repeated by the next to open, and are
-watched by a reader that changes nothing. A second power loss may come between any two of them.
+"""Recovery after a power loss, in steps. They may be killed half way, the next process to open repeats them, and a reader
+watches them that changes nothing. A second power loss may come between any two of them.
 
-A small model of its own: appending is one step, and each number has the value (number, life), where a life is all
-between two power losses. The first power loss has left any mixture of whole and torn blocks behind the mark, and any image
-of the body. Or only processes have died, and the process that opens was told another boot id; a write-out may have been killed or
-have failed behind its pwrite, and the open block has taken more records since.
+This is a small model of its own. Appending is one step. Each number has the value (number, life), and a life is the time
+between two power losses. The first power loss has left any mixture of whole and torn blocks behind the synced mark, and any
+image of the body. In other scenarios only processes have died, and the process that opens was told another boot id. A write
+back may have been killed, or have failed after its pwrite, and the open block has taken more records since.
 """
 
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ RIGHT += ("page", "valid", "slot")
 
 
 def swapped(*pair):
-    """The right order, but for one step that is made right before another."""
+    """Returns the right order, with one step moved before another."""
     early, late = pair
     order = [name for name in RIGHT if name != early]
     order.insert(order.index(late), early)
@@ -74,7 +74,7 @@ ORDERS = {
     "the page is filled before the body is in the segment": swapped("page", "add"),
     "the body is not added": tuple(name for name in RIGHT if name != "add"),
 }
-# Not mistakes: each of these holds too, and says which steps the promise does not hang on.
+# These are not mistakes. Each of them holds too, and shows a step on which no promise depends.
 OTHER_ORDERS = {
     "recovery: cut before the body is added": swapped("cut", "add"),
 }
@@ -128,14 +128,14 @@ class RecoveryModel:
                 )
 
     def power_loss(self, whole, body):
-        """0 was synced; the page in the file is of the old boot, where 3 was in the open block."""
+        """Starts with record 0 synced. The page in the file is of the old boot, in which record 3 was in the open block."""
         blocks = (BLOCKS[0], *(block if there else None for block, there in zip(BLOCKS[1:3], whole)))
         page = "old boot", (0, 3, BLOCKS[body : body + 1])
         files, disk = ((0, (0, blocks)),), ((0, frozenset([(0, blocks)])),)
         return self.opened(page, files, disk, (frozenset([0]),) * 2, frozenset())
 
     def page_lost(self):
-        """A container with a boot id of its own, or damage: the page is not believed, and the page cache is
+        """Starts in a container with a boot id of its own, or after damage: the page is not believed, and the page cache is
         dirty."""
         first, second = (0, BLOCKS[:2]), (2, BLOCKS[2:3])
         disk = (
@@ -146,7 +146,8 @@ class RecoveryModel:
         return self.opened(("old boot", (2, 1, BLOCKS[3:])), files, tuple(zip((0, 2), disk)), entries, FIRST_LIFE)
 
     def only_processes_died(self, shorter, closing):
-        """The process that opens was told another boot id. A block of one record stands in the place of a longer body, or none."""
+        """Starts with a process that was told another boot id. A block of one record stands in the place of a longer body,
+        or no block does."""
         bodies = (FIRST_LIFE[1:3], FIRST_LIFE[3:]) if closing else (FIRST_LIFE[1:],)
         content = 0, BLOCKS[: 1 + shorter]
         disk = frozenset([content, (0, BLOCKS[:1]), (0, (BLOCKS[0], None))])
@@ -168,7 +169,8 @@ class RecoveryModel:
         return m.freeze()
 
     def visit(self, state):
-        """Whoever opened now would find all that was seen in this life, and all that was synced in any."""
+        """Checks that a process that opened now would find every record that was seen in this life, and every record that
+        was synced in any life."""
         if state is None:
             return
         m = Recovery(self, state)
@@ -182,7 +184,7 @@ class RecoveryModel:
 
 
 def kill(m, pid):
-    """The kernel frees its locks one by one: the worst order is that of the slot last."""
+    """The kernel frees the locks of a dead process one by one. In the worst order the writer slot comes last."""
     m.kills -= 1
     go(m, pid, "dead" if pid in m.slots else "gone", ())
     if m.opening == pid:
@@ -201,7 +203,7 @@ def go(m, pid, pc, *found, done=0):
 
 
 def next_step(m, pid, after):
-    """The step that follows in a recovery; when all are done, the program."""
+    """Moves on to the next step of a recovery; when all are done, to the program."""
     order = {**ORDERS, **OTHER_ORDERS}.get(m.model.wrong or m.model.name, RIGHT)
     later = order[order.index(after) + 1 :]
     go(m, pid, later[0] if later else "let in")
@@ -225,8 +227,8 @@ def enter(m, pid):
 
 @step("look")
 def look(m, pid):
-    """While any slot is held the page is the truth; alone, a page of this boot says that only processes
-    died."""
+    """Opens the journal. While any writer slot is held, the page is true. For a process that is alone, a page of this boot
+    means that only processes have died."""
     if m.slots or m.status == VALID[pid in m.model.elsewhere]:
         return go(m, pid, "join")
     order = {**ORDERS, **OTHER_ORDERS}.get(m.model.wrong or m.model.name, RIGHT)
@@ -251,8 +253,8 @@ def let_in(m, pid):
 
 
 def plan(m):
-    """What a scan says; nobody but us changes the files, so that it is the same at every step, but for what
-    we add."""
+    """Scans. No other process changes the files, so the result is the same at every step, except for the additions of this
+    recovery."""
     segment, _, _, end = found = scan(m)
     return segment, *stored(m, m.open[2], found), end
 
@@ -265,7 +267,7 @@ def say_at_work(m, pid):
 
 @step("add")
 def add_body(m, pid):
-    """One body. A longer one is written over its block: killed in between, no whole block is there."""
+    """Writes one body. A longer body is written over its block: if that is killed in between, no whole block is there."""
     segment, index, bodies, _ = plan(m)
     if not bodies:
         return next_step(m, pid, "add")
@@ -277,7 +279,7 @@ def add_body(m, pid):
 
 @step("cut")
 def cut(m, pid):
-    """What follows the end has gone to quarantine; files behind it too."""
+    """Moves everything behind the end to quarantine, and also the files behind it."""
     segment, index, *_ = plan(m)
     stated, blocks = dict(m.files)[segment]
     m.set_file(segment, (stated, blocks[:index]))
@@ -288,7 +290,8 @@ def cut(m, pid):
 
 @step("sync segment")
 def sync_segment(m, pid):
-    """All from the mark on, not only what was cut: if it was no power loss, the page cache is dirty."""
+    """Syncs everything from the synced mark on, not only the files that were cut: if there was no power loss, the page cache
+    is dirty."""
     newest = plan(m)[0]
     for name, _ in m.files:
         if m.bounds[0] <= name <= newest and (name == newest or m.model.wrong != "only the segment that was cut is synced"):
@@ -298,11 +301,11 @@ def sync_segment(m, pid):
 
 @step("new segment")
 def new_segment(m, pid):
-    """Prepared and synced in a file of another name, then renamed."""
+    """Prepares and syncs the new segment in a file of another name, and then renames it."""
     *_, end = plan(m)
     name = max(end, m.bounds[1])
     certain = m.model.wrong != "the new segment is not synced before it gets its name"
-    if name not in dict(m.files):  # else a recovery that was killed has made it already, and nobody appended
+    if name not in dict(m.files):  # otherwise a killed recovery has made it already, and no process has appended
         m.set_file(name, (end, ()), certain)
     next_step(m, pid, "new segment")
 
@@ -329,8 +332,8 @@ def sync_bounds(m, pid):
 
 @step("page")
 def fill_page(m, pid):
-    """Generation, slots and words in several stores: nobody looks at them while the page says that we are at
-    work."""
+    """Stores generation, slots and words in several stores. No process looks at them while the page says that a recovery is
+    at work."""
     m.open = m.files[-1][0], len(m.files[-1][1][1]), ((),)
     next_step(m, pid, "page")
 
@@ -352,7 +355,7 @@ def take_slot(m, pid):
 
 @step("append")
 def append(m, pid):
-    """One record, as a block of its own: an older one is written out first."""
+    """Appends one record as a block of its own. An older block is written back first."""
     if sum(m.open[2], ()):
         write_out(m)
     publish(m)
@@ -361,14 +364,14 @@ def append(m, pid):
 
 @step("more")
 def append_more(m, pid):
-    """The same, into the open block as it is."""
+    """Appends one record to the open block as it is."""
     publish(m)
     next_call(m, pid, done=1)
 
 
 @step("leave")
 def leave_block(m, pid):
-    """A write-out that fails behind its pwrite: the block stays open."""
+    """Writes the block back, and fails after the pwrite: the block stays open."""
     segment, index, (body,) = m.open
     stated, blocks = dict(m.files)[segment]
     if body:
@@ -395,7 +398,7 @@ def write_out(m):
 
 @step("sync")
 def sync(m, pid):
-    """Every segment from the mark on; the directory where one of them is behind it."""
+    """Syncs every segment from the synced mark on, and the directory if one of them is behind the mark."""
     if sum(m.open[2], ()):
         write_out(m)
     mark, newest = m.bounds[0], m.open[0]
@@ -412,17 +415,18 @@ def sync(m, pid):
 
 
 def read(m, _):
-    """It trusts the page while a slot is held, or if it is valid; else it computes the end from the files."""
+    """Reads. It trusts the page while a writer slot is held, or if the page is valid. Otherwise it computes the end from the
+    files."""
     pc, held, found = m.reader
     if pc == "look for slots":
         m.reader = "look at the page", bool(m.slots), ()
     elif pc == "look at the page":
-        trusts = m.status == "valid" or (held and m.status != "at work")  # "valid elsewhere" needs a slot that is held
+        trusts = m.status == "valid" or (held and m.status != "at work")  # "valid elsewhere" needs a writer slot that is held
         m.reader = ("trust it", False, m.status) if trusts else ("scan", False, ())
     elif pc == "trust it":
         if m.status == found:
             take(m, of_page(m))
-        else:  # nobody held a slot, and somebody of another boot id recovers: the generation has changed
+        else:  # no writer slot was held, and a process of another boot id recovers: the generation has changed
             m.reader = "look for slots", False, ()
     elif pc == "scan":
         m.reader = "body", False, (scan(m), m.files)

@@ -1,9 +1,9 @@
-"""Another file takes the name of a segment that holds state alone: who writes to which, what a sync has made
-durable, and a power loss at any moment.
+"""Another file takes the name of a segment that holds only state. The model shows which process writes to which file, what a
+sync makes durable, and a power loss at any moment.
 
-A small model of its own. State is a number that goes up; a file is the states that its blocks make, of which the
-first stands in its first block. A page knows where the blocks end, but not in which file: that is what the name
-says. An inode is a file's place in `files`.
+This is a small model of its own. State is a number that goes up. A file is the list of states that its blocks make, and its
+first block has the first of them. A page states where the blocks end, but not in which file: only the name says that. An inode
+is an index into `files`.
 """
 
 from operator import attrgetter
@@ -14,19 +14,19 @@ from world import Violation, put
 
 class Replacing(Small):
     FIELDS = (
-        "owner",  # who has the append lock, living or dead
+        "owner",  # thread that has the append lock, living or dead
         "generation",
-        "end",  # of the blocks in the open segment's file
+        "end",  # end of the blocks in the open segment's file
         "incarnation",  # odd while another file takes the name
         "new",  # (its inode, the end of its blocks)
-        "files",  # the states of each, as they stand in the page cache
-        "synced",  # how many blocks of each are on the disk for certain
-        "name",  # inode of the file that has it
-        "names",  # of those that may have it after a power loss
-        "published",  # the newest state that anyone can have seen
-        "durable",  # the newest that a sync has acknowledged
-        "descriptors",  # (inode, incarnation) that each process has open, or None
-        "known",  # the incarnation whose name each process has synced
+        "files",  # states of each file, as they are in the page cache
+        "synced",  # number of blocks of each file that are certainly on the disk
+        "name",  # inode of the file that has the name
+        "names",  # inodes of the files that may have the name after a power loss
+        "published",  # newest state that a reader can have seen
+        "durable",  # newest state that a sync has acknowledged
+        "descriptors",  # (inode, incarnation) of the descriptor of each process, or None
+        "known",  # incarnation whose name each process has synced
         "threads",
         "kills",
     )
@@ -41,7 +41,7 @@ class ReplacingModel(SmallModel):
     Fields, STEPS = Replacing, step
 
     def start(self):
-        """A segment with the state 0 in its first block, synced; everybody has it open."""
+        """Starts with a segment that has the state 0 in its first block, and is synced. Every process has it open."""
         nobody, open_file = None, (0, 0)
         many = len(self.programs)
         return (
@@ -63,14 +63,15 @@ class ReplacingModel(SmallModel):
 
 
 def state_found(m):
-    """What the page says, to whoever looks whose the name is."""
+    """Returns the newest state that page and name imply."""
     end = m.new[1] if m.incarnation % 2 and m.name == m.new[0] else m.end
     blocks = m.files[m.name]
     return blocks[end - 1] if end <= len(blocks) else None
 
 
 def descriptor(m, pid):
-    """Under the lock. Of the open segment's file, opened by its name where another one may have that by now."""
+    """Returns a descriptor of the open segment's file, under the lock. It is opened by name, and another file may have the
+    name by then."""
     process = m.model.process(pid)
     if m.descriptors[process][1] != m.incarnation and not m.wrong("a writer keeps the file that it has open"):
         m.descriptors = put(m.descriptors, process, (m.name, m.incarnation))
@@ -111,7 +112,7 @@ def lock_to_store(m, pid):
 def write(m, pid):
     inode = descriptor(m, pid)
     blocks = m.files[inode]
-    # Behind the end of a shorter file there is a gap, which nobody can read past.
+    # Behind the end of a shorter file there would be a gap, which no reader can pass.
     m.files = put(m.files, inode, (*blocks[: m.end], m.published + 1))
     m.synced = put(m.synced, inode, min(m.synced[inode], m.end))
     m.go(pid, "switch")
@@ -131,7 +132,7 @@ def switch(m, pid):
 
 @step("replace")
 def read_page(m, pid):
-    """Without the lock: generation and incarnation, then place and file, then both once more."""
+    """Looks without the lock: generation and incarnation, then place and file, then the first two once more."""
     if m.incarnation % 2:
         return m.take_lock(pid, "settled")
     m.go(pid, "read file", (m.generation, m.incarnation, m.end))
@@ -152,7 +153,7 @@ def read_file(m, pid):
 
 @step("prepare")
 def prepare(m, pid):
-    """A file of one's own, with the state as of that generation; complete, and synced before it gets the name."""
+    """Prepares a file with the state of that generation. It is complete and synced before it gets the name."""
     generation, incarnation, end, inode = m.memory(pid)
     if (m.generation, m.incarnation) != (generation, incarnation):
         m.go(pid, "replace")
@@ -211,7 +212,7 @@ def adopt(m, pid):
 
 @step("sync")
 def read_place(m, pid):
-    """The state that it is going to promise; without the lock."""
+    """Reads the state that the sync will promise, without the lock."""
     m.go(pid, "borrow", (m.published, m.incarnation))
 
 

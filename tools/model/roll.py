@@ -1,8 +1,7 @@
-"""A segment file of one's own, prepared before the lock is taken: for a roll, and for a block that is very
-large.
+"""A segment file that is prepared before the lock is taken: for a roll, and for a very large block.
 
-Under the lock only the headers are completed, the file renamed without replacing, and the switch made. A roll
-takes another segment only if the open one has a record; where there is none, a large block is written as a
+Under the lock only three things happen: the headers are completed, the file is renamed without replacing another one, and the
+journal rotates. A roll takes another segment only if the open one has a record. If it has none, a large block is written as a
 direct one.
 """
 
@@ -13,7 +12,7 @@ from world import APPEND, Violation, put, step
 
 
 def name_of_spare(m, p):
-    """next.<slot>.<n>; n tells the threads of a process apart."""
+    """Returns the name next.<slot>.<n>; n tells the threads of a process apart."""
     return p.slot, int(m.spec.process(p.pid) != p.pid)
 
 
@@ -24,7 +23,7 @@ def drop_spare(m, p):
 
 @step("look")
 def look_at_generation(m, p):
-    """First the generation, then the state: a block with state that comes in between is read twice, not
+    """Reads the generation first, then the state. So a block with state that comes in between is read twice, and never
     missed."""
     p.looked, p.pc = m.generation, "prepare"
     if m.wrong("roller reads the state before the generation"):
@@ -33,7 +32,7 @@ def look_at_generation(m, p):
 
 @step("prepare")
 def prepare(m, p):
-    """Allocated, its first region with the state as read now; a large block too, which depends on no
+    """Allocates the file, and writes the state as read now at its beginning, and a large block too. The block depends on no
     sequence."""
     name, state = name_of_spare(m, p), state_at(m, content(m)[: m.open_slot()[1]])
     if m.wrong("roller reads the state before the generation"):
@@ -48,7 +47,7 @@ def prepare(m, p):
 @step("own file")
 @step("own file, state")
 def look_again(m, p):
-    """Under the lock. With records in the word that block goes first, by a switch of its own."""
+    """Looks again under the lock. If the open block has records, it is written first, with a rotation of its own."""
     if must_settle(m) and not m.wrong("a roll behind a block that is not written"):
         return leave_to_settle(m, p)
     (name, _), first, word = m.open_slot()
@@ -61,8 +60,8 @@ def look_again(m, p):
             return direct(m, p)
         p.pc = "unlock"
         return None
-    # The note may be of a block that failed: of the open block's generation, hiding an older note that
-    # counts. So it is never ignored, but where the generation has not moved, nothing can have come.
+    # The note may be about a block that failed. It then has the open block's generation, and hides an older note that counts.
+    # So it is never ignored. But while the generation has not moved, no state can have come.
     came = p.looked <= m.state and p.looked < m.generation
     if m.wrong("roller looks at the note only, though the generation has not moved"):
         came = p.looked <= m.state
@@ -71,7 +70,7 @@ def look_again(m, p):
     if came and not m.wrong("roller does not look at the state note again"):
         if p.looked == m.generation:
             raise Violation("the roll reads the same state again, for ever")
-        drop_spare(m, p)  # its first region is written again, which for everybody else is the same
+        drop_spare(m, p)  # the beginning of the file is written again, which makes no difference for other processes
         m.words = put(m.words, APPEND, 0)
         p.generation, p.pc = -1, "look"
         return None
@@ -80,7 +79,8 @@ def look_again(m, p):
 
 @step("rename")
 def rename(m, p):
-    """Headers, then the name, which must be free: whoever died with a file under it has been tidied away."""
+    """Completes the headers, and then gives the file its name. The name must be free: a takeover has removed the file of a
+    dead process."""
     first, mine = m.open_slot()[1], dict(m.spares).get(name_of_spare(m, p))
     if mine is None:
         raise Violation("somebody has removed the file that a living process prepared")
@@ -116,8 +116,7 @@ def fail_after_rename(m, p):
 
 @step("undo")
 def undo(m, p):
-    """The file goes, and must not come back after a power loss under numbers that others get once we
-    unlock."""
+    """Removes the file. It must not come back after a power loss, with numbers that others get once the lock is free."""
     m.set_files({name for name in m.files if name <= m.open_slot()[0][0]})
     p.pc = "undo entries" if m.spec.power and not m.wrong("a roll that fails does not sync the directory") else "unlock"
 

@@ -1,4 +1,4 @@
-"""Small programs in which every promise must hold, and known mistakes, each of which must be caught."""
+"""Small programs in which every promise must hold, and known mistakes that the check must find."""
 
 from protocol import Protocol
 
@@ -215,7 +215,7 @@ def wrong(mistake, *programs, **options):
 
 
 MISTAKES = [
-    # Slots and words
+    # Writer slots and lock words
     wrong("takeover without holding the byte", a(11), a(21), a(31), newcomers=1),
     wrong("takeover from a stopped owner", a(11), a(21), kills=0),
     wrong("the mutex surrounds each fcntl call only", a(11), a(21), a(31), a(41), newcomers=1, threads=((2, 1),)),
@@ -280,7 +280,7 @@ MISTAKES = [
         power=True,
     ),
     wrong("sync does not look at the generation again", SYNC, a(21) + FLUSH + a(22) + FLUSH, kills=0),
-    # The switch, and readers
+    # Rotation, and readers
     wrong("switch before the block is written", a(11) + FLUSH, kills=0, reader=True),
     wrong(
         "reader does not look at the generation again",
@@ -295,11 +295,11 @@ MISTAKES = [
         kills=0,
         power=True,
     ),
-    # Compressing
+    # Compression
     wrong("helper does not look at the generation again", a(11) + FLUSH, a(21) + FLUSH, kills=0, lz4=True),
     wrong("takeover reopens a closed block", a(11) + FLUSH, FLUSH, a(31), lz4=True),
     wrong("closed is a flag that the switch clears first", a(11) + FLUSH, FLUSH, a(31), lz4=True),
-    # Writing after the switch
+    # Writing back after the rotation
     wrong("a block closes behind one that is not written", large(11, 12, 13), kills=0, failures=1, defers=True),
     wrong("a direct block behind one that is not written", large(11, 12), d(21), kills=0, defers=True),
     wrong("a roll behind a block that is not written", large(11, 12), ROLL + a(21), kills=0, defers=True),

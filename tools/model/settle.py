@@ -1,8 +1,9 @@
-"""The closing block: full, switched away from, published, and not in its segment yet.
+"""The closing block: it is full and published, the journal has rotated away from it, and it is not in its segment yet.
 
-Who closed it writes it once the append lock is let go, while others fill the other body; whoever cannot go on before it
-is written settles that. Who has the write lock never waits for another one. As long as there is a closing block the
-open one cannot be closed: so what its writer reads does not change.
+The process that closed it writes it back after it has released the append lock, while others fill the other body. A process
+that cannot go on before that drains the buffer: it writes the block back itself. A process that has the write lock never waits
+for another lock. As long as there is a closing block, the open one cannot be closed. So the data that its writer reads does not
+change.
 """
 
 from takeover import again, what_closes
@@ -10,12 +11,12 @@ from world import APPEND, WRITE, put, step
 
 
 def must_settle(m):
-    """Under the append lock. Nothing is written behind a block that is not."""
+    """Tells, under the append lock, whether a drain is needed: no block is written behind an unwritten one."""
     return m.spec.defers and m.closing_slot() is not None
 
 
 def leave_to_settle(m, p):
-    """The write lock is waited for without the append lock."""
+    """Releases the append lock, and waits for the write lock without it."""
     m.words = put(m.words, APPEND, 0)
     p.want, p.pc = WRITE, "lock"
     if m.wrong("who settles does not take the write lock"):
@@ -23,7 +24,8 @@ def leave_to_settle(m, p):
 
 
 def close_later(m, p):
-    """The header first, then the note, then the switch; nobody waits for the write lock with the append lock."""
+    """Stores the header first and the note second, and then rotates. No process waits for the write lock with the append
+    lock held."""
     if must_settle(m) and not m.wrong("a block closes behind one that is not written"):
         return leave_to_settle(m, p)
     if m.words[WRITE]:
@@ -35,7 +37,8 @@ def close_later(m, p):
 
 @step("note")
 def note_unwritten(m, p):
-    """Before the switch, for whoever finds the next block open has to know. Until then the note means nothing."""
+    """Notes the block before the rotation, since a process that finds the next block open must know of it. Until the
+    rotation the note means nothing."""
     if not m.wrong("the note comes after the switch"):
         m.unwritten = m.generation
     p.copy, p.after, p.pc = m.open_slot()[2], "write out", "empty"
@@ -43,7 +46,7 @@ def note_unwritten(m, p):
 
 @step("settle")
 def read_generation_to_settle(m, p):
-    """With the write lock, and without the append lock: the generation first."""
+    """Reads the generation first, with the write lock and without the append lock."""
     p.generation, p.pc = m.generation, "settle note"
     if m.wrong("who settles reads the note before the generation"):
         p.copy = (m.unwritten,)
@@ -51,8 +54,8 @@ def read_generation_to_settle(m, p):
 
 @step("settle note")
 def read_note_to_settle(m, p):
-    """Of the open block itself it says nothing: whoever noted that was killed before the switch. The repair takes the
-    note back, and only then that block can be closed by another, with more records."""
+    """Reads the note. A note about the open block itself says nothing: the process that stored it was killed before the
+    rotation. The repair removes that note. Only then another process can close that block, with more records."""
     generation, note = p.generation, m.unwritten
     if m.wrong("who settles reads the note before the generation"):
         generation, note = m.generation, p.copy[0]
@@ -65,7 +68,7 @@ def read_note_to_settle(m, p):
 
 @step("write out")
 def write_out(m, p):
-    """Also what is there already, of whoever was killed before the note was cleared: the same bytes again."""
+    """Writes the block back. If a process was killed before it cleared the note, the same bytes are written again."""
     place, first, count, generation = p.copy
     m.write(place, (first, m.body(generation)[:count]))
     p.pc = "clear"
@@ -73,8 +76,8 @@ def write_out(m, p):
 
 @step("write out")
 def fail_to_write_out(m, p):
-    """The block stays as it is, and the next who needs it written tries again. To who closed it nothing has happened:
-    the record is in the next block, and published."""
+    """The block stays closing, and the next process that needs it written tries again. For the process that closed it
+    nothing has failed: its record is in the next block, and published."""
     if not m.failures:
         return False
     m.failures -= 1
@@ -83,7 +86,7 @@ def fail_to_write_out(m, p):
 
 @step("write out")
 def fail_once_written_out(m, p):
-    """All of it may be in the file all the same."""
+    """The write raises, although all of the block is in the file."""
     if not m.failures:
         return False
     write_out(m, p)

@@ -1,7 +1,7 @@
-"""Common to the small models: threads that carry out calls one step at a time, and SIGKILL.
+"""Common parts of the small models: threads that carry out calls one step at a time, and SIGKILL.
 
-Such a model is a dataclass that says which `Fields` its states have, which `STEPS` there are, and how it starts. A thread
-is (what comes next, number of the call, what it remembers); each of its steps is one function.
+Such a model is a dataclass that states the `Fields` of its states, its `STEPS`, and its start. A thread is a tuple of its next
+label, the number of its call, and the values that it remembers. Each of its steps is one function.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ OVER = {"done", "failed", "gone"}
 
 
 class Small(State):
-    """The fields that every small model has come last in its FIELDS: threads and kills."""
+    """The fields that every small model has, at the end of its FIELDS: threads and kills."""
 
     __slots__ = ("model",)
 
@@ -26,7 +26,7 @@ class Small(State):
         return self.model.wrong == mistake
 
     def fails(self):
-        """Whether one more system call may fail; then it has."""
+        """Returns whether one more system call may fail, and counts it as failed."""
         self.failures -= 1
         return self.failures >= 0
 
@@ -37,8 +37,8 @@ class Small(State):
         self.threads = put(self.threads, pid, (pc, self.threads[pid][1], memory))
 
     def take_lock(self, pid, then, memory=()):
-        """The append lock, where `owner` is a field. False where a living thread has it; with that of a dead one comes what it
-        left half done."""
+        """Takes the append lock, for a model with the field `owner`. Returns False if a living thread has it. A lock of a
+        dead thread comes with the work that this thread left unfinished."""
         left = self.owner is not None
         if left and self.threads[self.owner][0] != "gone":
             return False
@@ -47,14 +47,14 @@ class Small(State):
         return None
 
     def next_call(self, pid):
-        """The call has returned."""
+        """Ends the call: it has returned."""
         call = self.threads[pid][1] + 1
         program = self.model.programs[pid]
         self.threads = put(self.threads, pid, (program[call] if call < len(program) else "done", call, ()))
 
 
 class Steps(dict):
-    """The functions of each label: where there are several, any of them may come."""
+    """The functions of each label. If there are several, any of them may come next."""
 
     def __call__(self, *labels):
         def register(function):
@@ -68,7 +68,7 @@ class Steps(dict):
 @dataclass(frozen=True)
 class SmallModel:
     name: str
-    programs: tuple  # one per thread: the labels that its calls begin with
+    programs: tuple  # for each thread the labels with which its calls begin
     kills: int = 1
     processes: tuple = ()  # pairs (pid, pid): the first is a thread in the process of the second
     wrong: str = ""
@@ -94,7 +94,7 @@ class SmallModel:
             yield name, False, partial(self.perform, state, function, None)
 
     def others(self, _):
-        """Events without a thread: (name, function)."""
+        """Returns events without a thread: (name, function)."""
         return ()
 
     def perform(self, state, function, pid):
@@ -115,15 +115,15 @@ class SmallModel:
         self.died(m, process)
 
     def died(self, m, process):
-        """The kernel takes back what the process had."""
+        """The kernel takes back the locks and descriptors of the dead process."""
 
     def visit(self, state):
         if state is not None:
             self.check(self.Fields(self, state))
 
     def check(self, m):
-        """Raises Violation where a promise does not hold."""
+        """Raises Violation if a promise does not hold."""
 
     def stuck(self, state):
-        """True where a thread can never go on."""
+        """Returns True if a thread can never go on."""
         return any(pc not in OVER and pc != "start" for pc, _, _ in self.Fields(self, state).threads)

@@ -1,6 +1,5 @@
-"""What is done under the append lock: a record into the open block, a block to its place, the switch to the
-next.
-"""
+"""Steps under the append lock: a record goes into the open block, a block goes to its place, and the journal rotates to the
+next block."""
 
 from settle import close_later, leave_to_settle, must_settle
 from takeover import finish
@@ -10,7 +9,7 @@ from world import APPEND, CAPACITY, CARRIES_STATE, SYNC, put, step
 @step("append")
 @step("large")
 def encode(m, p):
-    """A large record fits into an empty body only."""
+    """Encodes the record. A large one fits only into an empty body."""
     word = m.open_slot()[2]
     if m.closed == m.generation or len(word) == CAPACITY or (word and p.then == "large"):
         return close_later(m, p) if m.spec.defers else close(m, p)
@@ -25,7 +24,7 @@ def encode(m, p):
 
 @step("publish")
 def publish(m, p):
-    """The record exists from this store on, for readers and for whoever takes over."""
+    """Publishes the record. It exists from this store on, for readers and for a takeover."""
     place, first, word = m.open_slot()
     m.set_slot(m.generation & 1, (place, first, (*word, m.spec.programs[p.pid][p.op][1])))
     p.pc = "unlock"
@@ -34,11 +33,11 @@ def publish(m, p):
 @step("direct")
 @step("state")
 def direct(m, p):
-    """A block that never was in the body. What carries state is written like this."""
+    """Writes a block that was never in the buffer. A block with state is written like this."""
     if must_settle(m) and not m.wrong("a direct block behind one that is not written"):
         return leave_to_settle(m, p)
     place, first, word = m.open_slot()
-    if word:  # needs a switch of its own: a takeover knows one place only
+    if word:  # needs a rotation of its own: a takeover knows only one place
         if m.wrong("one switch for the open block and a direct one"):
             behind = place[0], place[1] + m.size(word)
             m.write(behind, (first + len(word), m.spec.programs[p.pid][p.op][1:]))
@@ -50,8 +49,7 @@ def direct(m, p):
 
 @step("flush")
 def flush(m, p):
-    """Done when the block that it found has gone: whoever waits for an *empty* one may wait for ever. A closing block
-    has not gone."""
+    """Ends when the block that it found is gone. Waiting for an *empty* block might never end. A closing block is not gone."""
     if m.spec.defers:
         if p.looked < 0:
             p.looked = m.generation
@@ -67,11 +65,11 @@ def flush(m, p):
     if p.after == "finish":
         finish(m, p)
     else:
-        p.want, p.pc, p.copy = SYNC, "lock", m.written_end()  # a sync notes the end that it needs
+        p.want, p.pc, p.copy = SYNC, "lock", m.written_end()  # a sync stores the end that it needs
 
 
 def note_state(m, p):
-    """Before the block can be published, by us or by a takeover: whoever rolls must know of it by then."""
+    """Notes the state before the block can be published, by this process or by a takeover: a roll must know of it by then."""
     if carries_state(m, p) and not m.wrong("the state is noted after the switch"):
         m.state = m.generation
 
@@ -82,10 +80,10 @@ def carries_state(m, p):
 
 
 def close(m, p):
-    """The open block has records and must go to its place first; p.then is what to come back to."""
+    """Writes the open block, which has records, to its place first. p.then is the step to come back to."""
     if not m.spec.lz4:
         p.copy, p.pc = m.body(m.generation)[: len(m.open_slot()[2])], "write"
-        return None if m.failures else write(m, p)  # one step less to explore, where it can't fail
+        return None if m.failures else write(m, p)  # one step less to explore if it cannot fail
     p.generation, p.pc = m.generation, "leave"
     if m.closed == m.generation:
         return leave(m, p)
@@ -100,7 +98,7 @@ def leave(m, p):
 
 @step("compress")
 def compress(m, p):
-    """Without the lock; if another one switches meanwhile this copy is garbage, and the generation tells."""
+    """Compresses without the lock. If another process rotates meanwhile, this copy is useless, and the generation shows it."""
     p.copy = m.body(p.generation)[: len(m.slots[p.generation & 1][2])]
     p.pc = "lock"
 
@@ -115,10 +113,9 @@ def write(m, p):
 
 @step("write")
 def fail(m, p):
-    """It raises, and so does the call. The open block stays open, is written again later, and all of it may
-    be in the file already. A direct one looks at its place, as a takeover would: if it is whole it has not
-    failed (that is the step above), for its numbers could not be given out again; if it is torn it never
-    becomes whole."""
+    """The write raises, and so does the call. The open block stays open and is written again later. All of it may be in the
+    file already. A direct write looks at its place, as a takeover would. If the block is whole, the write has not failed
+    (that is the step above), since its numbers could not be given out again. If it is torn, it never becomes whole."""
     if not m.failures:
         return False
     m.failures -= 1
@@ -130,8 +127,7 @@ def fail(m, p):
 
 @step("empty")
 def empty_slot(m, p):
-    """The word is emptied before the header is filled: a power loss may catch the page between any two
-    stores."""
+    """Empties the word before the header is filled: a power loss may catch the page between any two stores."""
     parity = m.generation + 1 & 1
     if m.wrong("closed is a flag that the switch clears first"):
         m.closed = -1
@@ -161,8 +157,8 @@ def next_block(m, p):
 
 @step("turn")
 def turn(m, p):
-    """The generation is stored last: block g is in the segment or noted as unwritten, g + 1 is open, and only now the
-    body of g - 1 is used anew."""
+    """Stores the generation last. Block g is in the segment or noted as unwritten, and g + 1 is open. Only now the body of g
+    - 1 is used again."""
     m.generation += 1
     late = p.copy and m.wrong("switch before the block is written")
     late = late or (p.after == "write out" and m.wrong("the note comes after the switch"))
@@ -174,7 +170,7 @@ def turn(m, p):
 
 @step("late")
 def write_late(m, p):
-    """Only the wrong designs come here: they did what publishes before what is published."""
+    """Only wrong designs come here: they publish first, and do afterwards what should have come before."""
     if m.wrong("publish before the bytes"):
         place, first, word = m.open_slot()
         m.set_cell(len(word) - 1, word[-1])

@@ -1,4 +1,4 @@
-"""Sync, once the block is flushed and the append lock let go: group commit behind a word of its own."""
+"""Syncs, after the block is flushed and the append lock is released: group commit under a lock of its own."""
 
 from takeover import finish
 from world import ALONE, APPEND, SYNC, Violation, step
@@ -6,7 +6,7 @@ from world import ALONE, APPEND, SYNC, Violation, step
 
 @step("lock")
 def synced_already(m, p):
-    """By another one, while this one waited for the word: that is the group commit."""
+    """Another thread has synced while this one waited for the lock: that is the group commit."""
     if p.want != SYNC or m.durable < p.copy:
         return False
     finish(m, p)
@@ -14,24 +14,24 @@ def synced_already(m, p):
 
 @step("lock")
 def sync_alone(m, p):
-    """After 1 s, for its holder may be stopped."""
+    """After 1 s the thread syncs alone, since the holder of the sync lock may be stopped."""
     if p.want != SYNC or not m.words[SYNC]:
         return False
     if m.wrong("sync word is taken while append is held"):
-        return False  # it would only turn that deadlock into a second's wait
+        return False  # otherwise that deadlock would only become a wait of a second
     p.want, p.pc = ALONE, "sync generation"
 
 
 @step("sync generation")
 def read_generation_for_sync(m, p):
     if m.wrong("sync word is taken while append is held") and m.words[APPEND]:
-        return False  # it would read the end under the append lock
+        return False  # otherwise it would read the end under the append lock
     p.generation, p.pc = m.generation, "sync note" if m.spec.defers else "sync slot"
 
 
 @step("sync note")
 def read_note_for_sync(m, p):
-    """After the generation. What is written ends where the closing block will lie, if there is one."""
+    """Reads the note after the generation. If there is a closing block, the written blocks end where it will lie."""
     if m.unwritten == p.generation - 1 >= 0 and not m.wrong("sync promises the open block's place"):
         p.generation -= 1
     p.pc = "sync slot"
@@ -46,13 +46,15 @@ def read_slot_for_sync(m, p):
 
 @step("sync note again")
 def read_note_again_for_sync(m, p):
-    """A closing block's slot is used anew as soon as it is written, before the generation tells."""
+    """Reads the note again: a closing block's slot is reused as soon as the block is written, before the generation shows
+    it."""
     p.pc = "fdatasync" if m.unwritten == p.generation else "sync generation again"
 
 
 @step("sync generation again")
 def read_generation_again_for_sync(m, p):
-    """The end that it is going to promise is read before the fdatasync, and lies before the open block."""
+    """Reads the generation again. The end that the sync will promise is read before the fdatasync, and lies before the open
+    block."""
     moved = m.generation != p.generation and not m.wrong("sync does not look at the generation again")
     if m.wrong("sync does not look at the note again"):
         moved = m.generation - p.generation > 1 or p.copy[0] is None
@@ -75,7 +77,7 @@ def fdatasync(m, p):
 
 @step("mark")
 def mark_durable(m, p):
-    """A maximum, with or without the word: who syncs alone may have come further meanwhile."""
+    """Stores the maximum, with or without the lock: another thread that syncs alone may have come further."""
     end = p.copy[1]
     if m.wrong("sync promises the end that it finds after the fdatasync"):
         end = m.open_slot()[1]

@@ -1,4 +1,4 @@
-"""Slots, the lock words, and what whoever takes the append lock over from the dead has to do first."""
+"""Writer slots, the lock words, and the work that a takeover of the append lock from a dead process does first."""
 
 from content import content
 from world import APPEND, SYNC, WRITE, Violation, begin, put, step
@@ -15,8 +15,8 @@ def take_slot(m, p):
 
 @step("adopt")
 def adopt_words(m, p):
-    """Whoever takes a slot takes over every word that names it: nobody else ever could, for the byte is ours
-    now. And what its last owner had prepared goes; the files of other slots belong to the living."""
+    """Takes over every word that names the new slot. No other process ever could, since this one now holds the slot's byte.
+    The files that the slot's last owner had prepared are removed. The files of other slots belong to living processes."""
     mine = [s for s in m.spares if s[0][0] != p.slot]
     if m.wrong("newcomer removes what any slot has prepared"):
         mine = []
@@ -42,7 +42,7 @@ def lock(m, p):
 
 @step("lock")
 def suspect(m, p):
-    """After 1 ms: who is it? Our own slot is never asked about."""
+    """After 1 ms the process looks for the owner of the word. It never asks about its own slot."""
     if m.words[p.want] in (0, p.slot + 1):
         return False
     p.suspect, p.pc = m.words[p.want], "ask"
@@ -50,8 +50,8 @@ def suspect(m, p):
 
 @step("ask")
 def take_byte(m, p):
-    """1. The byte of the owner's slot: proof of death, and nobody can reuse the slot while we have it. OFD
-    locks do not exclude threads of one process: a mutex of its own does, from here to drop_byte."""
+    """1. Takes the byte of the owner's slot. That proves the owner's death, and no process can reuse the slot meanwhile. OFD
+    locks do not exclude threads of one process. So a separate mutex does, from here to drop_byte."""
     us, holder = m.spec.process(p.pid), m.locks[p.suspect - 1]
     if holder not in (None, us) and not m.wrong("takeover from a stopped owner"):
         return False
@@ -71,7 +71,7 @@ def ask_again(m, p):
 
 @step("cas")
 def take_word(m, p):
-    """2. The word; now it names us, and whoever kills us hands the takeover on."""
+    """2. Takes the word. Now it names this process. If this process is killed, the takeover passes to the next one."""
     won = m.words[p.want] == p.suspect
     if won:
         m.words = put(m.words, p.want, p.slot + 1)
@@ -89,17 +89,17 @@ def drop_byte(m, p):
     elif p.want == APPEND:
         p.pc = "repair"
     else:
-        held(m, p)  # a sync that died has promised nothing, and a block is written again: nothing to repair
+        held(m, p)  # a dead sync has promised nothing, and a block is written again: no repair is needed
 
 
 @step("repair")
 def tidy(m, p):
-    """3. A roll that was killed left a file under a name that will be in the way. And who was killed before the
-    switch has noted a block as unwritten that is open still, and takes more records."""
+    """3. Removes the file of a killed roll, whose name would be in the way. A process killed before its rotation has noted a
+    block as unwritten which is still open and takes more records. That note is removed too."""
     if m.unwritten == m.generation and not m.wrong("takeover leaves the note of a block that is open still"):
         m.unwritten = -1
     if m.wrong("takeover reopens a closed block"):
-        m.closed = -1  # a helper that was slow still has a copy of it from before
+        m.closed = -1  # a slow helper still has a copy of it from before
     kept = {name for name in m.files if name <= m.open_slot()[0][0]}
     p.pc = "repair entries" if m.spec.power else "complete"
     if kept == set(m.files) and m.wrong("takeover that finds no file does not sync the directory"):
@@ -110,7 +110,7 @@ def tidy(m, p):
 
 @step("repair entries")
 def sync_tidied_directory(m, p):
-    """Even if there was no such file: who was killed may have removed it and not synced that yet."""
+    """Syncs the directory even if there was no such file: the dead process may have removed it, and not synced that yet."""
     if not m.wrong("takeover does not sync the directory after that"):
         m.sync_directory()
     p.pc = "complete"
@@ -118,9 +118,9 @@ def sync_tidied_directory(m, p):
 
 @step("complete")
 def complete(m, p):
-    """A whole direct block may be on the disk already, so its numbers can't be given out again: it is
-    published by the switch that was missing. A torn one never becomes whole and is written over. With records
-    in the word the place holds a write-out that failed, if anything."""
+    """Publishes a whole direct block. It may be on the disk already, so its numbers cannot be given out again, and the
+    missing rotation publishes it. A torn block never becomes whole, and is written over. If the word has records, the place
+    holds at most a write back that failed."""
     place, first, word = m.open_slot()
     block = m.find(place)
     noted = m.direct == m.generation and not m.wrong("takeover does not publish a whole direct block")
@@ -133,7 +133,7 @@ def complete(m, p):
 
 
 def held(m, p):
-    """The lock is ours. Not a step: what follows reads only what the lock protects."""
+    """Goes on with the lock held. This is not a step, since it reads only data that the lock protects."""
     if p.want == SYNC:
         p.pc = "sync generation"
         if m.wrong("sync word is taken while append is held"):
@@ -155,24 +155,24 @@ def unlock(m, p):
     elif p.pc == "again":
         again(m, p)
     elif p.pc == "write out":
-        p.want, p.copy = WRITE, what_closes(m, m.generation - 1)  # nobody else changes that now
+        p.want, p.copy = WRITE, what_closes(m, m.generation - 1)  # no other process changes that now
 
 
 def again(m, p):
-    """Settled: what the call came for, from the append lock on."""
+    """Begins the call again after the drain, from the append lock on."""
     program = m.spec.programs[p.pid]
     p.want, p.pc, p.generation = APPEND, "lock", -1
     p.after = "sync" if program[p.op][0] == "sync" else "finish"
 
 
 def what_closes(m, generation):
-    """What is to be written, as slot and header say it, and from whose body."""
+    """Returns what is to be written, from slot and header, and the generation of the body."""
     first, values = m.closing
     return m.slots[generation & 1][0], first, len(values), generation
 
 
 def finish(m, p):
-    """The call returns: from here on its records are acknowledged."""
+    """Ends the call: from here on its records are acknowledged."""
     program, kept = m.spec.programs[p.pid][: p.op + 1], content(m)
     if program[-1][0] == "flush":
         kept = kept[: m.written_end()]

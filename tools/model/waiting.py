@@ -1,8 +1,8 @@
-"""Which call waits for which lock while it has which: an order that all keep, and no wait without an end.
+"""The locks that a call holds while it waits for another lock: all calls keep one order, and no wait is without an end.
 
-A small model of its own: a call is the locks that it takes and frees, and any three calls of three processes come together.
-One of them is stopped at any moment, for good. All the others end: their call is done, or it waits for a lock of the
-stopped one until its lock_timeout has passed.
+This is a small model of its own. A call is the locks that it takes and frees, and any three calls of three processes come
+together. One of the processes is stopped at any moment, for good. All the others end: their call is done, or it waits for a
+lock of the stopped one until its lock_timeout has passed.
 """
 
 from functools import partial
@@ -12,10 +12,10 @@ from operator import attrgetter
 from small import OVER, Small, SmallModel, Steps
 from world import Violation, put
 
-# From the outermost on: a thread that waits for one has none of those behind it, nor that one itself.
+# From the outermost on. A thread that waits for a lock holds neither that lock nor one that stands behind it.
 ORDER = ("opening", "table", "copies", "sync", "append", "write", "bounds")
-LAST = ("append", "write", "bounds")  # a thread that has one of these waits for nothing
-# "?": it is taken if it is free, and nobody waits. "|": a wait that another way goes on after.
+LAST = ("append", "write", "bounds")  # a thread that has one of these waits for no lock
+# "?": the lock is taken if it is free, without a wait. "|": a wait that may end with another way.
 CALLS = {
     "append": ("+append", "-append"),
     "append, which closes a block": ("+append", "?write", "-append", "-write"),
@@ -53,8 +53,8 @@ WRONG_CALLS = {
 
 class Waiting(Small):
     FIELDS = (
-        "holders",  # of each lock, in the order of ORDER: a thread, or None
-        "stopped",  # the thread that is, or None
+        "holders",  # owner of each lock, in the order of ORDER: a thread, or None
+        "stopped",  # the thread that is stopped, or None
         "threads",
         "kills",
     )
@@ -92,7 +92,7 @@ class WaitingModel(SmallModel):
         return {**CALLS, **WRONG_CALLS.get(self.wrong, {})}
 
     def moves(self, state):
-        """The stopped one takes no step."""
+        """Yields steps; the stopped thread takes none."""
         if state is None:
             for calls in combinations_with_replacement(CALLS, len(self.programs)):
                 yield " and ".join(calls), True, partial(self.begin, calls)
@@ -137,7 +137,7 @@ def take_or_free(m, pid):
 
 @step("in a call")
 def lose_patience(m, pid):
-    """The limit of the call has passed: it frees what it has, and raises. Or it goes another way, beside the owner."""
+    """The limit of the call has passed: it frees its locks and raises. Or it goes another way, beside the owner."""
     call, at = m.memory(pid)
     steps = m.model.calls()[call]
     if at == len(steps) or steps[at][0] not in "+|" or m.holder(steps[at][1:]) is None:

@@ -1,26 +1,26 @@
-"""What the protocol works on: the shared page, the files, the kernel's locks, and one step at a time.
+"""The objects that the protocol works on: the shared page, the files, the kernel's locks, and one step at a time.
 
-Everything between two steps can be interrupted: by any other process, by SIGSTOP (a process that just takes
-no step), and by SIGKILL. What a process reads under the append lock cannot change, so such reads are part of
-the step that follows them; reads without the lock are steps of their own.
+Any other process may interrupt a process between two steps. So may SIGSTOP (the process just takes no step) and SIGKILL. Values
+that a process reads under the append lock cannot change, so such reads are part of the step that follows them. Reads without
+the lock are steps of their own.
 
-A place is (first sequence of the segment file, offset); a CRC is modelled by the content that it stands for.
-`wrong` names the one known mistake that a run makes on purpose; scenarios.py has them all.
+A place is (first sequence of the segment file, offset). A CRC is modelled by the content that it covers. `wrong` names the one
+known mistake that a run makes on purpose; scenarios.py lists all of them.
 """
 
 from operator import attrgetter
 
-CAPACITY = 2  # records in a body: as small as possible, so that blocks switch often
-# The lock words. Who has the append lock may try for the write lock; else nobody takes one while holding another. Alone
-# needs none.
+CAPACITY = 2  # records in a body: as small as possible, so that blocks rotate often
+# The lock words. A thread that has the append lock may try for the write lock. Apart from that, no thread takes a lock while it
+# holds another one. ALONE needs no lock.
 APPEND, SYNC, WRITE, ALONE = 0, 1, 2, -1
 
-PREPARES = {"roll", "own file", "own file, state"}  # the calls that prepare a segment file before they lock
+PREPARES = {"roll", "own file", "own file, state"}  # calls that prepare a segment file before they take the append lock
 CARRIES_STATE = {"state", "own file, state"}
 
 
 class Violation(Exception):
-    """A promise of design.md that does not hold in some reachable state."""
+    """A promise of the protocol that does not hold in some reachable state."""
 
 
 def put(items, index, value):
@@ -28,12 +28,12 @@ def put(items, index, value):
 
 
 class State:
-    """Named fields over a tuple. Frozen, they are a hashable state again."""
+    """Gives names to the fields of a tuple. A frozen one is a hashable state again."""
 
     __slots__ = ()
 
     def __init_subclass__(cls):
-        """One assignment of all fields: a loop over their names takes a third of the time of a check."""
+        """Compiles one assignment of all fields: a loop over their names would take a third of a check's time."""
         fields = getattr(cls, "FIELDS", ())
         if fields:
             scope = {}
@@ -48,32 +48,32 @@ class State:
 
 
 class World(State):
-    """All that survives a process: the mapped page, the files, the kernel's locks. Frozen, it is a state."""
+    """Everything that survives a process: the mapped page, the files, the kernel's locks. A frozen one is a state."""
 
     FIELDS = (
-        "words",  # lock words: owner's slot + 1, or 0
-        "locks",  # process that holds the OFD lock of each slot's byte, or None
+        "words",  # lock words: owner's writer slot + 1, or 0
+        "locks",  # process that holds the OFD lock of each writer slot's byte, or None
         "generation",
-        "slots",  # by parity: (place, first sequence, published word); place None: the header's CRC is wrong
+        "slots",  # block slots, by parity: (place, first sequence, published word); place None: the header's CRC is wrong
         "bodies",  # by parity of the generation
         "closing",  # (first sequence, values) in the closing block's header
         "unwritten",  # the generation of the closing block, if it is the one before the open one; not a flag
-        "closed",  # the generation that takes no more records, *not a flag*: a switch makes it meaningless
-        "direct",  # the generation whose place may hold a block that nobody published; not a flag either
+        "closed",  # the generation that takes no more records; *not a flag*: a rotation makes it meaningless
+        "direct",  # the generation whose place may hold an unpublished block; not a flag either
         "state",  # the generation of the last block that carried state; noted before it can be published
-        "files",  # segment files, by first sequence
-        "segment",  # ((place, (first sequence, values)), ...): whatever looks like a block
+        "files",  # first sequences of the segment files
+        "segment",  # ((place, (first sequence, values)), ...): everything that looks like a block
         "starts",  # ((segment file, the state at its beginning), ...)
         "spares",  # ((slot, n), the state at the beginning) of each file next.<slot>.<n>
         "writers",
         "reader",
         "kills",  # SIGKILLs left
         "failures",  # pwrites left that raise
-        "disk",  # power loss: every content that a place may have after it
-        "images",  # power loss: every (first sequence, word) that ever stood in a slot, by parity
+        "disk",  # every content that a place may have after a power loss
+        "images",  # power loss: every (first sequence, word) that was ever in a block slot, by parity
         "cells",  # power loss: every value that a cell of a body ever had, by parity
-        "entries",  # power loss: segment files that are there after it for certain, and those that may be
-        "durable",  # end that a sync has acknowledged
+        "entries",  # segment files that certainly exist after a power loss, and those that may
+        "durable",  # end of the records that a sync has acknowledged
     )
     __slots__ = (*FIELDS, "spec")
     values = staticmethod(attrgetter(*FIELDS))
@@ -89,11 +89,11 @@ class World(State):
         return self.slots[self.generation & 1]
 
     def closing_slot(self):
-        """Of the block that is published, takes no more records, and is not in its segment; None without one."""
+        """Returns the slot of the closing block, or None: it is published, takes no more records, and is not in its segment."""
         return self.slots[self.unwritten & 1] if self.unwritten == self.generation - 1 >= 0 else None
 
     def written_end(self):
-        """The sequence behind the last block that is in a segment."""
+        """Returns the sequence behind the last block that is in a segment."""
         return (self.closing_slot() or self.open_slot())[1]
 
     def body(self, generation):
@@ -112,12 +112,12 @@ class World(State):
             self.cells = put(self.cells, parity, put(cells, index, cells[index] | {value}))
 
     def write(self, place, block):
-        """pwrite. SIGKILL may cut one short; that equals not written, for the header's CRC is wrong then."""
+        """Writes a block with pwrite. A write that SIGKILL cuts short equals no write, since the header's CRC is then wrong."""
         name, offset = place
         end = offset + self.size(block[1])
         kept = [b for b in self.segment if not (b[0][0] == name and offset <= b[0][1] < end)]
         if self.spec.power:
-            # Until an fdatasync the disk has what was there, or this, or a torn mixture that no CRC accepts.
+            # Until an fdatasync the disk has the old content, or the new one, or a torn mixture that no CRC accepts.
             lost = {b[0] for b in self.segment} - {b[0] for b in kept} | {place}
             disk = dict(self.disk)
             for p in lost:
@@ -127,15 +127,15 @@ class World(State):
         self.segment = tuple(sorted([*kept, (place, block)]))
 
     def fdatasync(self, last):
-        """Of every segment file up to this one."""
+        """Syncs every segment file up to this one."""
         if self.spec.power:
             disk = {place: versions for place, versions in self.disk if place[0] > last}
             disk.update((place, frozenset([block])) for place, block in self.segment if place[0] <= last)
             self.disk = tuple(sorted(disk.items(), key=lambda item: item[0]))
 
     def set_files(self, files):
-        """A file whose name goes takes its blocks along. Only on the disk they may come back, until the
-        directory is synced."""
+        """Changes the set of segment files. A removed file takes its blocks along. Only on the disk they may come back,
+        until the directory is synced."""
         self.files = tuple(sorted(files))
         self.segment = tuple(b for b in self.segment if b[0][0] in files)
         self.starts = tuple(s for s in self.starts if s[0] in files)
@@ -159,7 +159,7 @@ class World(State):
 
 
 class Writer(State):
-    """A thread that writes: mostly the only one of its process."""
+    """A thread that writes. Mostly it is the only one of its process."""
 
     FIELDS = (
         "pid",
@@ -170,10 +170,10 @@ class Writer(State):
         "then",
         "after",
         "suspect",
-        "generation",  # lz4: of the block that it closed. Sync, settling: that it looked at
-        "copy",  # what it is about to write; None: nothing, it rolls
-        "looked",  # the generation at which it read the state for the file that it prepared, or a flush began
-        "file",  # the switch goes to that file
+        "generation",  # with lz4, that of the block that it closed; in a sync or a drain, the one that it read
+        "copy",  # block that it is about to write; None: no block, since it rolls
+        "looked",  # generation at which it read the state for its prepared file, or at which a flush began
+        "file",  # the rotation goes to the prepared file
     )
     __slots__ = FIELDS
     values = staticmethod(attrgetter(*FIELDS))
@@ -199,7 +199,7 @@ HOLDING = {
     "fill",
     "turn",
     "late",
-}  # append's word
+}  # labels with the append lock held
 HOLDING |= {"roll", "own file", "own file, state", "rename", "undo", "undo entries"}
 HOLDING |= {"repair", "repair entries", "complete"}
 
