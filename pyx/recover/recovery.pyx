@@ -37,7 +37,7 @@ from jlog._core.buffer.page cimport (
     JLOG_PAGE_RECOVERING,
     jlog_block_capacity,
     jlog_page,
-    jlog_switch,
+    jlog_rotate,
 )
 from jlog._core.system.atomic cimport jlog_full_fence
 from jlog._core.system.clock cimport jlog_clock_us
@@ -303,7 +303,7 @@ def make_page(Precommit precommit not None, uint64_t generation, uint64_t segmen
     page.durable_segment = segment
     page.durable_generation = generation
     page.generation = generation - 1
-    jlog_switch(page, segment, offset, first_sequence, 0, jlog_block_capacity(page, offset))
+    jlog_rotate(page, segment, offset, first_sequence, 0, jlog_block_capacity(page, offset))
     jlog_full_fence()
     page.status = JLOG_PAGE_READY
 

@@ -1,4 +1,4 @@
-/* Words that processes share through a mapping: loads and stores with an order, waiting, and locks. */
+/* Words that processes share through a mapping: ordered loads and stores, waiting, and lock words. */
 #ifndef JLOG_ATOMIC_H
 #define JLOG_ATOMIC_H
 
@@ -15,7 +15,7 @@ static inline void jlog_store_release(uint64_t *at, uint64_t value) { __atomic_s
 static inline uint32_t jlog_load32_acquire(const uint32_t *at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
 static inline void jlog_full_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
-/* Copies words that others store or read meanwhile: each of them whole, in no order. */
+/* Copies words that others store or read meanwhile. Each word is copied whole, the words in no order. */
 typedef uint64_t __attribute__((may_alias)) jlog_shared_word;
 
 static inline void jlog_copy_words(void *target, const void *source, size_t bytes)
@@ -55,7 +55,8 @@ static inline long jlog_futex(uint32_t *word, int operation, uint32_t value, con
     return syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
 }
 
-/* Until the futex, seen through a mapping that is only ever waited on, has another value; or so long. NULL: so long. */
+/* Waits until the futex has another value or the time has passed; with NULL, until the time has passed. The futex may lie in a
+ * mapping that nobody dereferences. */
 static inline void jlog_futex_wait(uint32_t *futex, uint32_t value, int64_t timeout_us)
 {
     struct timespec timeout = {timeout_us / 1000000, timeout_us % 1000000 * 1000};
@@ -66,13 +67,14 @@ static inline void jlog_futex_wait(uint32_t *futex, uint32_t value, int64_t time
         nanosleep(&timeout, NULL);
 }
 
-/* Wakes all that wait. */
+/* Wakes all threads that wait on the futex. */
 static inline void jlog_tell(uint32_t *futex) { jlog_futex(futex, FUTEX_WAKE, INT_MAX, NULL); }
 
 /* --- The lock words --------------------------------------------------------------------------------------------
- * 0, or the owner; JLOG_WAITERS beside it says that somebody sleeps on the word. */
+ * A lock word is 0, or its owner: a writer slot + 1. JLOG_WAITERS beside the owner says that somebody sleeps on the word. */
 
 #define JLOG_WAITERS 0x80000000u
+#define JLOG_OWNERS_MAX 1024u /* this many processes may write to a journal at once */
 
 static inline int jlog_try_lock(uint32_t *word, uint32_t owner)
 {
@@ -95,7 +97,7 @@ static inline void jlog_pause(void)
 #endif
 }
 
-/* Tries for about as long as an append of another process takes, without sleeping. */
+/* Tries to take the word without sleeping, for about as long as another process's append takes. */
 static inline int jlog_spin_lock(uint32_t *word, uint32_t owner, int turns)
 {
     for (int turn = 0; turn < turns; turn++) {
@@ -106,8 +108,8 @@ static inline int jlog_spin_lock(uint32_t *word, uint32_t owner, int turns)
     return 0;
 }
 
-/* Sleeps until the word is free or timeout_us has passed. Returns 1 with the lock taken; else 0, and *found is the
- * word's last owner. Who has slept takes the lock with the waiters bit, for others may sleep still. */
+/* Sleeps until the word is free or timeout_us has passed. Returns 1 with the lock taken; else 0, and *found is the word's last
+ * owner. After a sleep the lock is taken with the waiters bit, because others may still sleep. */
 static inline int jlog_sleep_lock(uint32_t *word, uint32_t owner, int64_t timeout_us, uint32_t *found)
 {
     struct timespec timeout = {timeout_us / 1000000, timeout_us % 1000000 * 1000};
@@ -118,13 +120,13 @@ static inline int jlog_sleep_lock(uint32_t *word, uint32_t owner, int64_t timeou
     *found = value & ~JLOG_WAITERS;
     if (!(value & JLOG_WAITERS) &&
         !__atomic_compare_exchange_n(word, &value, value | JLOG_WAITERS, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        return 0; /* it has moved: the caller comes again */
+        return 0; /* the word has changed meanwhile: the caller tries again */
     jlog_futex(word, FUTEX_WAIT, *found | JLOG_WAITERS, &timeout);
     value = 0;
     return __atomic_compare_exchange_n(word, &value, owner | JLOG_WAITERS, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-/* From a dead owner to us. Its byte in the lock file must be held: that is the proof of its death. */
+/* Takes the word over from a dead owner. The caller holds the owner's byte in the lock file: that is the proof of its death. */
 static inline int jlog_take_word(uint32_t *word, uint32_t dead, uint32_t owner)
 {
     uint32_t value = dead;

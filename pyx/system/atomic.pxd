@@ -6,6 +6,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 cdef extern from "system/atomic.h" nogil:
     enum:
         JLOG_WAITERS
+        JLOG_OWNERS_MAX
 
     uint64_t jlog_load_acquire(const uint64_t *at)
     void jlog_store_release(uint64_t *at, uint64_t value)

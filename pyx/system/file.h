@@ -21,7 +21,7 @@
 #include "system/failpoint.h"
 
 #define JLOG_RENAME_NOREPLACE 1u
-#define JLOG_LOWEST_DESCRIPTOR 3 /* what others print goes to those below, even where they were closed at the start */
+#define JLOG_LOWEST_DESCRIPTOR 3 /* printing writes to those below, even in a process that was started with them closed */
 #define JLOG_INTERRUPTIONS_MAX 20
 
 /* Bytes read, fewer only at the end of the file; or -errno. */
@@ -112,7 +112,8 @@ static inline int jlog_sync_directory(int fd)
     return fsync(fd) == 0 ? 0 : errno;
 }
 
-/* The descriptor itself, or another one of the same file that is none of a standard stream's; or -errno. */
+/* Moves a descriptor above those of standard input, output and error. Returns the descriptor to use from now on, or -errno;
+ * a negative `fd` is returned as it is. */
 static inline int jlog_above_standard(int fd)
 {
     int other, error;

@@ -1,6 +1,6 @@
-/* What a fork must not carry over. The locks of an open file description belong to parent and child together, and an
- * unlock in the child would free the parent's: so a child closes those descriptors at once and unlocks nothing. Objects
- * of the parent tell by the token that they are in a child. Included by lock.pyx alone: this is the process's state. */
+/* What a child process must not inherit. Parent and child share the locks of an open file description, and an unlock in the
+ * child would free the parent's. So a child closes those descriptors at once and unlocks nothing. Objects of the parent learn
+ * from the token that they are in a child. Only lock.pyx includes this file: it holds the process's state. */
 #ifndef JLOG_FORK_H
 #define JLOG_FORK_H
 
@@ -17,14 +17,16 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "system/file.h"
+
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
 #endif
 
 static struct {
     pthread_mutex_t mutex;
-    uint64_t *token;                                     /* reads 0 in a child, however it was made, until it opens a journal */
-    uint64_t tokens;                                     /* given out so far, by this process and those it came from */
+    uint64_t *token;                                     /* reads 0 in every child until it opens a journal itself */
+    uint64_t tokens;                                     /* tokens given out so far, by this process and its ancestors */
     int *descriptors;                                    /* to be closed in a child */
     size_t count, room;
 } jlog_process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -41,7 +43,7 @@ static void jlog_fork_in_child(void)
     pthread_mutex_unlock(&jlog_process.mutex);
 }
 
-/* Once, at import. Returns 0 or an errno. */
+/* Prepares the process for forks. Called once, at import. Returns 0 or an errno. */
 static int jlog_process_start(void)
 {
     void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -54,7 +56,7 @@ static int jlog_process_start(void)
     return pthread_atfork(jlog_before_fork, jlog_fork_in_parent, jlog_fork_in_child);
 }
 
-/* Where the process's token stands, which is not 0 after this. */
+/* Address of the process's token, which is not 0 after this call. */
 static const uint64_t *jlog_process_token(void)
 {
     if (*jlog_process.token == 0)
@@ -62,7 +64,7 @@ static const uint64_t *jlog_process_token(void)
     return jlog_process.token;
 }
 
-/* Makes room to note one descriptor more. Under the mutex. Returns 0 or ENOMEM. */
+/* Makes room in the list for one descriptor more. Under the mutex. Returns 0 or ENOMEM. */
 static int jlog_make_room(void)
 {
     const size_t room = jlog_process.room * 2 + 16;
@@ -78,14 +80,15 @@ static int jlog_make_room(void)
     return 0;
 }
 
-/* Opens a regular file that is no symbolic link, and notes the descriptor for closing in a child: one step for a fork, which waits
- * for the mutex. So no child ever has the descriptor, and what it locks is free once this process dies. Called without
- * the GIL: a thread that forks keeps the GIL while it waits. Returns the descriptor, which is above those of standard input,
- * output and error; or -errno: EISDIR for whatever is no regular file. To open a pipe must not wait for anybody. */
+/* Opens a regular file that is no symbolic link, and adds the descriptor to the list that a child closes. A fork waits for the
+ * mutex, so it sees both steps or none: no child ever keeps the descriptor, and its locks are free once this process dies.
+ * Called without the GIL, because a thread that forks keeps the GIL while it waits. Returns the descriptor, which is above
+ * those of standard input, output and error, or -errno: EISDIR for everything that is no regular file. O_NONBLOCK keeps the
+ * opening of a pipe from waiting. */
 static int jlog_open_for_locks(const char *path, int flags, unsigned mode)
 {
     struct stat found;
-    int fd = -1, low, error;
+    int fd = -1, error;
 
     flags |= O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
     pthread_mutex_lock(&jlog_process.mutex);
@@ -94,13 +97,11 @@ static int jlog_open_for_locks(const char *path, int flags, unsigned mode)
         ;
     if (error == 0 && fd < 0)
         error = errno;
-    if (fd >= 0 && fd <= STDERR_FILENO) {
-        low = fd;
-        fd = fcntl(low, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-        error = fd < 0 ? errno : 0;
-        close(low);
+    if (error == 0) {
+        fd = jlog_above_standard(fd);
+        error = fd < 0 ? -fd : 0;
     }
-    if (fd >= 0 && error == 0 && (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode))) {
+    if (error == 0 && (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode))) {
         error = EISDIR;
         close(fd);
     }
@@ -110,8 +111,8 @@ static int jlog_open_for_locks(const char *path, int flags, unsigned mode)
     return error == 0 ? fd : -error;
 }
 
-/* Closes it here and takes it off the list, in one step for a fork. What it has locked is let go of first: a child that was
- * forked a moment ago may not have closed its own yet, and until then the locks would stay. */
+/* Closes the descriptor and takes it off the list; a fork sees both or none. Its locks are released first: a child that was
+ * forked a moment ago may not have closed its copy yet, and until then the locks would stay. */
 static void jlog_close_now(int fd)
 {
     struct flock all = {.l_type = F_UNLCK, .l_whence = SEEK_SET};

@@ -10,6 +10,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EINTR
 from libc.stdint cimport int64_t, uint64_t
 
+from jlog._core.system.atomic cimport JLOG_OWNERS_MAX
 from jlog._core.system.file cimport jlog_ofd_lock, jlog_range_is_held, jlog_sync_data, jlog_try_lock_range, jlog_unlock_range
 
 from jlog.errors import JournalClosed, JournalLocked
@@ -38,7 +39,7 @@ cdef extern from "system/fork.h" nogil:
 
 RANGES = {"open": OPEN_BYTE, "bounds": BOUNDS_BYTE, "table": TABLE_BYTE, "writers": WRITERS_BYTE,
           "copy": COPY_BYTE}
-OWNERS = OWNERS_BYTE, 1024  # byte range of the slots of writing processes: as many as JLOG_OWNERS_MAX
+OWNERS = OWNERS_BYTE, JLOG_OWNERS_MAX  # byte range of the writer slots
 POLL_SECONDS = 0.005
 SHARED = (OPEN_BYTE, BOUNDS_BYTE)  # what a call that the collector sets off may want too
 _held = 0  # so many of them does this process hold now

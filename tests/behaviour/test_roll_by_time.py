@@ -188,7 +188,7 @@ def test_two_clocks_that_differ_by_less_than_a_second_end_a_segment_once(path, c
     [("roll", "w"), ("append", "w", 1, 600_000)],
     ids=["roll", "what is written to a segment of its own"],
 )
-@pytest.mark.parametrize("point", ["switch.before", "switch.turned"])
+@pytest.mark.parametrize("point", ["rotate.before", "rotate.turned"])
 def test_a_roll_that_is_killed_leaves_no_segment_in_two_periods(path, spawn, call, point):
     """Just when the hour is over."""
     victim, other = spawn(step_to(MONDAY)), spawn(step_to(MONDAY))

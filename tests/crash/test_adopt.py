@@ -21,10 +21,10 @@ POINTS = [
     ("file.rename", 1),
     ("roll.completed", 1),
     ("roll.renamed", 1),
-    ("switch.before", 1),
-    ("switch.emptied", 1),
-    ("switch.filled", 1),
-    ("switch.turned", 1),
+    ("rotate.before", 1),
+    ("rotate.emptied", 1),
+    ("rotate.filled", 1),
+    ("rotate.turned", 1),
 ]
 FAILING = [("file.write", 1), ("file.sync", 1), ("file.rename", 1), ("roll.renamed", 1)]
 

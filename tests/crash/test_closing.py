@@ -16,9 +16,9 @@ pytestmark = pytest.mark.usefixtures("failpoints")
 SMALL = {"precommit": 4 << 10, "segment_bytes": 64 << 10}
 POINTS = [
     "close.deferred",
-    "switch.before",
-    "switch.filled",
-    "switch.turned",
+    "rotate.before",
+    "rotate.filled",
+    "rotate.turned",
     "close.before_write",
     "close.written",
 ]

@@ -8,7 +8,7 @@ from processes.units import check_units, values_of
 pytestmark = pytest.mark.usefixtures("failpoints")
 
 OPTIONS = {"precommit": 4 << 10, "segment_bytes": 32 << 10}
-KILLED_AT = ["append.published", "close.written", "switch.turned", "direct.written", "roll.renamed"]
+KILLED_AT = ["append.published", "close.written", "rotate.turned", "direct.written", "roll.renamed"]
 
 
 @pytest.fixture(params=["tmpfs", "ext2", "ext3", "ext4"])

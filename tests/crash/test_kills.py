@@ -23,10 +23,10 @@ WRITING = {
     "close.deferred": (1,),
     "close.before_write": (1, 2, 9),
     "close.written": (1, 2, 9),
-    "switch.before": (1, 2, 9),
-    "switch.emptied": (1, 2, 9),
-    "switch.filled": (1, 2, 9),
-    "switch.turned": (1, 2, 9),
+    "rotate.before": (1, 2, 9),
+    "rotate.emptied": (1, 2, 9),
+    "rotate.filled": (1, 2, 9),
+    "rotate.turned": (1, 2, 9),
     "direct.noted": (1, 2, 3),
     "direct.written": (1, 2, 3),
     "sync.begun": (1, 2, 4),
@@ -49,7 +49,7 @@ COMPRESSING = {
     "pack.copied": (1, 2, 9),
     "close.before_write": (3,),
     "close.written": (1, 5),
-    "switch.filled": (4,),
+    "rotate.filled": (4,),
     "direct.written": (2,),
     "roll.renamed": (2,),
     "file.write_block": (6,),
@@ -99,7 +99,7 @@ WITHOUT_FALLOCATE = {
     "append.published": 30,
     "close.deferred": 1,
     "close.written": 2,
-    "switch.turned": 2,
+    "rotate.turned": 2,
     "direct.written": 1,
     "roll.completed": 1,
     "roll.renamed": 2,
@@ -187,7 +187,7 @@ def test_a_writer_killed_while_it_stores_state_holds_nobody_up(victim, spawn, tm
     check_units(path, victim.acknowledged + other.acknowledged)
 
 
-@pytest.mark.parametrize("point", ["append.encoded", "close.written", "switch.filled", "direct.written", "roll.renamed"])
+@pytest.mark.parametrize("point", ["append.encoded", "close.written", "rotate.filled", "direct.written", "roll.renamed"])
 def test_whoever_takes_the_dead_ones_slot_makes_good_what_it_left(victim, spawn, tmp_path, point):
     """Nobody waits for the lock: a third process opens, and gets the slot that the lock word names."""
     path, idle, third = tmp_path / "j", spawn(), spawn()
@@ -250,7 +250,7 @@ def test_a_creation_killed_half_way_is_made_again(spawn, tmp_path, point, visit)
     check_units(path, victim.acknowledged)
 
 
-@pytest.mark.parametrize("point", ["close.before_write", "close.written", "switch.filled", "file.write", "file.write_block"])
+@pytest.mark.parametrize("point", ["close.before_write", "close.written", "rotate.filled", "file.write", "file.write_block"])
 @pytest.mark.parametrize("visit", [1, 2])
 def test_a_close_killed_half_way_loses_nothing(victim, tmp_path, point, visit):
     path = tmp_path / "j"

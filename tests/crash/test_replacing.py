@@ -17,11 +17,11 @@ POINTS = [
     "replace.noted",
     "file.rename",
     "replace.renamed",
-    "switch.filled",
-    "switch.turned",
+    "rotate.filled",
+    "rotate.turned",
     "replace.switched",
 ]
-VISITS = {"switch.filled": 200, "switch.turned": 200}  # each block switches; these many pass two replacements
+VISITS = {"rotate.filled": 200, "rotate.turned": 200}  # each block switches; these many pass two replacements
 
 
 @pytest.fixture(params=[False, True], ids=["first segment", "later segment"])
@@ -90,7 +90,7 @@ def test_a_writer_killed_alone_loses_nothing_and_the_next_goes_on_where_it_stopp
 @pytest.mark.parametrize(
     ("point", "second"),
     [
-        *((point, "repair.derived") for point in POINTS if point != "switch.turned"),
+        *((point, "repair.derived") for point in POINTS if point != "rotate.turned"),
         ("replace.renamed", "file.stat"),
     ],
 )

@@ -19,9 +19,9 @@ FIRST = [
     "append.published",
     "close.before_write",
     "close.written",
-    "switch.emptied",
-    "switch.filled",
-    "switch.turned",
+    "rotate.emptied",
+    "rotate.filled",
+    "rotate.turned",
     "direct.noted",
     "direct.written",
     "roll.completed",
@@ -30,10 +30,10 @@ FIRST = [
 EVERY_TAKEOVER = ["takeover.proved", "takeover.taken", "repair.derived"]
 # What only some takeovers come past: publishing a direct block, removing the file of a roll.
 SOME_TAKEOVERS = [
-    ("direct.written", "switch.before"),
-    ("direct.written", "switch.emptied"),
-    ("direct.written", "switch.filled"),
-    ("direct.written", "switch.turned"),
+    ("direct.written", "rotate.before"),
+    ("direct.written", "rotate.emptied"),
+    ("direct.written", "rotate.filled"),
+    ("direct.written", "rotate.turned"),
     ("roll.renamed", "repair.unlinked"),
     ("roll.renamed", "file.unlink"),
     ("roll.renamed", "file.sync_directory"),
@@ -177,7 +177,7 @@ def check_sealed_bytes(path):
 
 
 @pytest.mark.parametrize("call", [("roll", "victim"), ("append", "victim", 1, 6000)], ids=["roll", "own file"])
-@pytest.mark.parametrize("point", ["roll.renamed", "switch.before", "switch.turned"])
+@pytest.mark.parametrize("point", ["roll.renamed", "rotate.before", "rotate.turned"])
 def test_a_segment_that_a_killed_writer_rolled_away_from_is_counted_once(victim, spawn, tmp_path, point, call):
     """Towards limit_bytes."""
     path, taker = tmp_path / "j", spawn()

@@ -17,7 +17,7 @@ from faults.recording import Event, read_log
 OPTIONS: dict[str, Any] = {"precommit": 4 << 10, "segment_bytes": 8 << 10}
 DEADLY = (
     "append.encoded", "append.published", "close.before_write", "close.written", "close.deferred", "close.noted",
-    "switch.before", "switch.emptied", "switch.filled", "switch.turned", "direct.written", "roll.completed", "roll.renamed",
+    "rotate.before", "rotate.emptied", "rotate.filled", "rotate.turned", "direct.written", "roll.completed", "roll.renamed",
     "file.allocate", "file.write", "file.write_block", "file.sync", "file.sync_directory", "file.rename", "file.unlink",
     "file.open", "sync.begun", "sync.done", "sync.told", "pack.copied", "replace.noted", "replace.renamed",
     "replace.switched", "takeover.taken", "repair.derived", "repair.unlinked",

@@ -18,7 +18,7 @@ LZ4 = {**DURABLE, "compression": "lz4"}
 LEADING = [
     "pack.copied",
     "close.before_write",
-    "switch.filled",
+    "rotate.filled",
     "sync.begun",
     "file.sync",
     "sync.done",

@@ -15,7 +15,7 @@ HOLDING = {
     "append.encoded": ("append", "w", 5, 100),
     "append.published": ("extend", "w", 5, 3, 100),
     "close.before_write": ("work", "w", 10, "direct"),
-    "switch.filled": ("append", "w", 100, 100),
+    "rotate.filled": ("append", "w", 100, 100),
     "direct.noted": ("extend", "w", 5, 2, 100, True),
     "direct.written": ("append", "w", 5, 100, "direct"),
     "roll.completed": ("work", "w", 10, "direct"),

@@ -388,7 +388,7 @@ def test_where_no_file_can_become_a_segment_all_are_copied(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("small_files", "failpoints")
 @pytest.mark.parametrize("visit", [1, 2])
-@pytest.mark.parametrize("point", ["adopt.linked", "adopt.completed", "roll.renamed", "switch.turned"])
+@pytest.mark.parametrize("point", ["adopt.linked", "adopt.completed", "roll.renamed", "rotate.turned"])
 def test_a_driver_killed_while_files_become_segments_is_followed_by_one_that_ends_it(
     tmp_path: Path, point: str, visit: int
 ) -> None:

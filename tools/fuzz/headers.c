@@ -1,4 +1,4 @@
-/* Feeds any bytes to what pyx/format/format.h, buffer/page.h and records/columns.h make of a journal's files, with every checksum put right first:
+/* Feeds any bytes to what pyx/format/format.h, buffer/publish.h and records/columns.h make of a journal's files, with every checksum put right first:
  * so what stands behind the checksums is what is tested.
  *
  * The first byte of an input chooses the structure, the rest is its image. Built with clang -fsanitize=fuzzer it is a target of
@@ -10,7 +10,7 @@
 
 #include "records/columns.h"
 #include "format/format.h"
-#include "buffer/page.h"
+#include "buffer/publish.h"
 
 static const uint8_t uuid[16] = {0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77};
 static volatile uint64_t sink; /* what is read must not be optimized away */
@@ -236,7 +236,7 @@ static void fuzz_page(const uint8_t *data, size_t size)
         page->lease_limit = JLOG_NUMBER_MAX;
         for (int i = 0; i < 50; i++)
             sink += (uint64_t)jlog_put_value(&buffer, value, sizeof value, 1700000000000000 + i);
-        jlog_switch(page, page->slots[0].segment & (JLOG_NUMBER_MAX - 1), 168, 7, 0, jlog_block_capacity(page, 168));
+        jlog_rotate(page, page->slots[0].segment & (JLOG_NUMBER_MAX - 1), 168, 7, 0, jlog_block_capacity(page, 168));
         assert(jlog_open_slot(page)->capacity <= capacity);
         sink += (uint64_t)jlog_put_value(&buffer, value, sizeof value, 1700000000000000);
     }

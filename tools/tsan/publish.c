@@ -1,4 +1,4 @@
-/* The publish protocol of pyx/buffer/page.h with real threads, for ThreadSanitizer: writers append under the lock word, switch to the next
+/* The publish protocol of pyx/buffer/publish.h with real threads, for ThreadSanitizer: writers append under the lock word, switch to the next
  * block and write the closing one to its place; readers follow generation, slot, word and body, and check every checksum, as
  * pyx/buffer/precommit.pyx does.
  *
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "buffer/page.h"
+#include "buffer/publish.h"
 
 enum { CAPACITY = 4096, SEGMENT_BYTES = 1 << 22, THREADS_MAX = 16, SPIN_TURNS = 400 };
 
@@ -85,7 +85,7 @@ static int defer_block(struct jlog_buffer *buffer)
     if (next + 2 * CAPACITY > SEGMENT_BYTES) /* as if to the next segment */
         next = JLOG_FIRST_BLOCK + sizeof(struct jlog_block_header);
     jlog_store_release(&page->unwritten, page->generation);
-    jlog_switch(page, slot->segment, next, page->next_sequence, slot->offset, CAPACITY);
+    jlog_rotate(page, slot->segment, next, page->next_sequence, slot->offset, CAPACITY);
     return 1;
 }
 
@@ -224,7 +224,7 @@ int main(int argc, char **argv)
     page->lease_limit = JLOG_NUMBER_MAX;
     page->period_us = UINT64_MAX;
     page->generation = 6;
-    jlog_switch(page, 0, JLOG_FIRST_BLOCK + sizeof(struct jlog_block_header), 0, 0, CAPACITY);
+    jlog_rotate(page, 0, JLOG_FIRST_BLOCK + sizeof(struct jlog_block_header), 0, 0, CAPACITY);
     for (int i = 0; i < threads; i++)
         pthread_create(&running[i], NULL, i < writers ? write_records : i < threads - 1 ? read_records : look_for_the_written_end,
                        (void *)(uintptr_t)(i + 1));
