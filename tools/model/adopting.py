@@ -181,11 +181,11 @@ def rename(m, pid):
         raise Violation(f"{start} is in the way of a file that is adopted")
     m.links -= {pid}
     give_name(m, (start, 0))
-    m.go(pid, "switch", start)
+    m.go(pid, "rotate", start)
 
 
-@step("switch")
-def switch(m, pid):
+@step("rotate")
+def rotate(m, pid):
     m.open, m.generation = m.memory(pid), m.generation + 1
     m.published = (*m.published, ADOPTED)
     unlock(m, pid)

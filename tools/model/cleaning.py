@@ -221,7 +221,7 @@ def open_segment(m, pid):
         again = kept(m, sequence)
         if again is None:
             return lose(m, pid, sequence)
-        if not m.wrong("a reader enters the first segment with the number of a hole before it"):
+        if not m.wrong("a reader enters the first segment with the number of a gap before it"):
             sequence = again
     elif sequence >= end_of(at) and at < m.end - 1:
         following = min(name for name in names if name > at)
@@ -271,7 +271,7 @@ READ, CLEAN, ROLL, COMMIT, BACK = ("seek",), ("clean",), ("roll",), ("commit",),
 
 SCENARIOS = [
     CleaningModel("cleaning: a reader", (READ, CLEAN + CLEAN, ROLL + ROLL, CLEAN), keeps=False),
-    CleaningModel("cleaning: a reader from a hole on", (READ, CLEAN + CLEAN, ROLL + ROLL, CLEAN), keeps=False, begins=2),
+    CleaningModel("cleaning: a reader from a gap on", (READ, CLEAN + CLEAN, ROLL + ROLL, CLEAN), keeps=False, begins=2),
     CleaningModel(
         "cleaning: a subscriber and a position that goes back",
         (COMMIT + COMMIT + BACK + COMMIT, CLEAN + CLEAN, ROLL + ROLL, CLEAN),
@@ -291,7 +291,7 @@ def wrong(mistake, *programs, **options):
 
 
 NOTHING_LEFT = "a reader that finds all of what it has listed gone does not look at bounds"
-IN_A_HOLE = "a reader enters the first segment with the number of a hole before it"
+IN_A_GAP = "a reader enters the first segment with the number of a gap before it"
 
 MISTAKES = [
     wrong("files are removed before bounds says so", CLEAN, COMMIT),
@@ -301,5 +301,5 @@ MISTAKES = [
     wrong("a position goes back without the lock of the table", CLEAN, COMMIT + BACK),
     wrong("a reader goes on in the next segment that is there", READ, CLEAN, ROLL + ROLL, keeps=False),
     wrong(NOTHING_LEFT, READ, CLEAN + CLEAN, ROLL + ROLL + ROLL, keeps=False),
-    wrong(IN_A_HOLE, READ, CLEAN + CLEAN, ROLL + ROLL, keeps=False, begins=2),
+    wrong(IN_A_GAP, READ, CLEAN + CLEAN, ROLL + ROLL, keeps=False, begins=2),
 ]

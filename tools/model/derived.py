@@ -105,7 +105,7 @@ def repair_sealed(m, pid):
 
 @steps("repair note")
 def repair_note(m, pid):
-    if not m.wrong("a takeover leaves the note of a roll that did not switch"):
+    if not m.wrong("a takeover leaves the note of a roll that did not rotate"):
         m.rolling = -1
     m.go(pid, "repair reserved", m.memory(pid))
 
@@ -130,7 +130,7 @@ def fail_to_repair(m, pid):
     if not m.fails():
         return False
     m.unrepaired = not m.wrong("a takeover that fails lets the others append")
-    m.stopped = m.wrong("a takeover that fails stops everybody")
+    m.stopped = m.wrong("a takeover that fails stops every process")
     let_go(m, pid)
     return None
 
@@ -235,7 +235,7 @@ def store_count(m, pid):
 @steps("raise")
 def raise_reserved(m, pid):
     """Empties the word before the slot is the open one."""
-    if not m.wrong("a switch leaves the allocated end behind") and not m.wrong(ZEROES):
+    if not m.wrong("a rotation leaves the allocated end behind") and not m.wrong(ZEROES):
         m.reserved = max(m.reserved, m.memory(pid)[3][1])
     m.go(pid, "turn", m.memory(pid))
 
@@ -267,11 +267,11 @@ def name_file(m, pid):
 def take_note(m, pid):
     """Removes the note first: while its bytes change there is none."""
     _, hour, records = m.memory(pid)
-    if m.wrong("a roll forgets the period before its switch"):
+    if m.wrong("a roll forgets the period before its rotation"):
         m.period = None
-    if m.wrong("a roll with records begins the period before its switch") and records:
+    if m.wrong("a roll with records begins the period before its rotation") and records:
         m.period = hour
-    if m.wrong("a roll counts its segment before its switch"):
+    if m.wrong("a roll counts its segment before its rotation"):
         m.sealed += m.place[1]
     elif not m.wrong("a roll changes the bytes of a note that counts"):
         m.rolling = -1
@@ -287,7 +287,7 @@ def note_bytes(m, pid):
 @steps("note roll")
 def note_roll(m, pid):
     call, hour, records = m.memory(pid)
-    if not m.wrong("a roll counts its segment before its switch"):
+    if not m.wrong("a roll counts its segment before its rotation"):
         m.rolling = m.generation
     place = len(m.published), 1 + len(records) if records else 0
     m.go(pid, "raise", (call, hour, "rolled", place, records, True))
@@ -303,7 +303,7 @@ def begin_period(m, pid):
 
 @steps("seal")
 def seal(m, pid):
-    if not m.wrong("a roll counts its segment before its switch"):
+    if not m.wrong("a roll counts its segment before its rotation"):
         m.sealed = m.next_sealed
     m.go(pid, "reserve exactly", m.memory(pid))
 
@@ -388,13 +388,13 @@ def wrong(mistake, *programs, **options):
 MISTAKES = [
     wrong(FORGETS, (A, A), (A,)),
     wrong(ZEROES, (A, A), (A, A, A, A)),
-    wrong("a switch leaves the allocated end behind", (D,), (A,)),
-    wrong("a roll counts its segment before its switch", (A, R), (A,)),
-    wrong("a takeover leaves the note of a roll that did not switch", (A, R), (D,), (A,), kills=2),
+    wrong("a rotation leaves the allocated end behind", (D,), (A,)),
+    wrong("a roll counts its segment before its rotation", (A, R), (A,)),
+    wrong("a takeover leaves the note of a roll that did not rotate", (A, R), (D,), (A,), kills=2),
     wrong("a roll changes the bytes of a note that counts", (A, O, R), (A,)),
     wrong("a count leaves the note of the last roll", (A, R, C, A), (A,)),
-    wrong("a roll forgets the period before its switch", (A, R), (A,)),
-    wrong("a roll with records begins the period before its switch", (A, O), (A,)),
+    wrong("a roll forgets the period before its rotation", (A, R), (A,)),
+    wrong("a roll with records begins the period before its rotation", (A, O), (A,)),
     wrong("a takeover that fails lets the others append", (A, R), (A,), (A, R)),
-    wrong("a takeover that fails stops everybody", (A,), (A,), (A,)),
+    wrong("a takeover that fails stops every process", (A,), (A,), (A,)),
 ]

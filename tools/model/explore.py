@@ -42,7 +42,7 @@ def explore(model):
                     model.visit(after)
             name = ""
             if not moved and model.stuck(state):
-                raise Violation("deadlock: nobody can ever go on")
+                raise Violation("deadlock: no process can ever go on")
     except Violation as violation:
         steps = (*trace(model, start, parents, key), name)
         return Result(len(parents), time.monotonic() - began, violation, steps)

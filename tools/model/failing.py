@@ -304,7 +304,7 @@ def look_around(m, pid):
 @step("alone: copy")
 def copy(m, pid):
     """Copies the blocks behind the synced mark into a new file, up to the first one that cannot be read. The blocks behind
-    that one were promised to nobody, and are lost."""
+    that one were not promised to any caller, and are lost."""
     readable = m.blocks
     if "g" in m.blocks:
         readable = m.blocks[: m.blocks.index("g")]

@@ -71,7 +71,7 @@ class ForkingModel(SmallModel):
         for pid, number in enumerate(m.has):
             lives = m.threads[pid][0] not in OVER | {"close", "take off"}
             if number is not None and lives and pid not in (child if pid == self.child() else parent):
-                raise Violation(f"the lock file of thread {pid} was closed by somebody else")
+                raise Violation(f"the lock file of thread {pid} was closed by another thread")
             if number is not None and m.threads[pid][0] == "use" and pid not in m.locked:
                 raise Violation(f"what thread {pid} has locked is free")
 

@@ -226,7 +226,7 @@ def sync(m, pid):
 @step("lease")
 def lease(m, pid):
     """Notes the value before the fdatasync: values that others write meanwhile are theirs to sync."""
-    if m.model.wrong == "who finds the lease long enough does not sync it" and m.bounds[0] > m.limit:
+    if m.model.wrong == "an opener that finds the lease long enough does not sync it" and m.bounds[0] > m.limit:
         return go(m, pid, "raise", m.bounds[0])
     if m.model.wrong == "bounds is read before its lock is taken":
         return go(m, pid, "write late", max(m.bounds[0], m.next + STRIDE))
@@ -299,7 +299,7 @@ def leave_last(m, pid):
 A, S, C = "append", "sync", "close"
 
 SCENARIOS = [
-    LeaseModel("leases: nobody closes", ((A, A, A), (A, A), (A, A)), losses=2),
+    LeaseModel("leases: no process closes", ((A, A, A), (A, A), (A, A)), losses=2),
     LeaseModel("leases: closed and opened", ((A, C), (A, A, C), (A, S, C), (A,)), losses=2, quick=False),
     LeaseModel("leases: openings that are killed", ((A, C), (A, C), (A,), (A,)), kills=2, losses=2, quick=False),
     LeaseModel("leases: closing and synced", ((A, S, C), (A, C), (A, A)), losses=2),
@@ -313,7 +313,7 @@ def wrong(mistake, *programs, **options):
 MISTAKES = [
     wrong("the limit is raised before the fdatasync", (A, A, A), (A,), (A,), kills=0),
     wrong("the limit is raised to what stands in bounds after the fdatasync", (A, A, A), (A, A, A), (A, A)),
-    wrong("who finds the lease long enough does not sync it", (A, A, A), (A, A, A), (A,)),
+    wrong("an opener that finds the lease long enough does not sync it", (A, A, A), (A, A, A), (A,)),
     wrong("bounds is read before its lock is taken", (A, A, A), (A, A, A, A), (A, A), kills=0),
     wrong("numbering goes on at the end that was found", (A,), (A,), kills=0),
     wrong("the closed end is taken away, but not durably", (A, S, C), (A,), (A,), kills=0),

@@ -64,7 +64,7 @@ class LivingModel(SmallModel):
         if all(pc in OVER for pc, _, _ in m.threads):
             for found in map(m.get, range(len(m.all))):
                 if found["users"] == 0 and (found["life"] != CLOSED or found["mapped"] or found["slot"]):
-                    raise Violation(f"nobody uses it any more, and it is not closed: {found}")
+                    raise Violation(f"no thread uses it any more, and it is not closed: {found}")
 
 
 def free_gate(m, _):

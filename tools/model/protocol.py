@@ -1,6 +1,6 @@
 """The protocol of living processes: append, rotate, roll, sync, read; SIGKILL anywhere; a power loss as the end.
 
-The steps themselves are in takeover.py, switch.py, roll.py, sync.py and reader.py, with one function for each atomic operation
+The steps themselves are in takeover.py, append.py, write_back.py, roll.py, sync.py and reader.py, with one function for each atomic operation
 on the shared page or a file. This file starts the processes, kills them, and states the invariants of every state.
 """
 
@@ -9,9 +9,9 @@ from functools import cached_property, partial
 
 import reader  # noqa: F401  (registers its steps)
 import roll  # noqa: F401
-import settle  # noqa: F401
 import sync  # noqa: F401
 import takeover  # noqa: F401
+import write_back  # noqa: F401
 from content import after_power_loss, content
 from world import CAPACITY, CARRIES_STATE, HOLDING, STEPS, Reader, Violation, World, Writer, begin, put
 
@@ -161,7 +161,7 @@ def check_transition(before, durable, m):
         raise Violation(f"{holders} hold the append lock together")
     if m.wrong("opening alone wants both slots intact") and all(w[1] in OVER for w in m.writers):
         if None in (m.slots[0][0], m.slots[1][0]):
-            raise Violation("only processes died, yet recovery leaves a hole in the numbers")
+            raise Violation("only processes died, yet recovery leaves a gap in the numbers")
 
 
 def check_power_loss(m, checked):

@@ -357,7 +357,7 @@ def take_slot(m, pid):
 def append(m, pid):
     """Appends one record as a block of its own. An older block is written back first."""
     if sum(m.open[2], ()):
-        write_out(m)
+        write_back(m)
     publish(m)
     next_call(m, pid, done=1)
 
@@ -389,7 +389,7 @@ def publish(m):
     m.seen |= {(number, m.life)}
 
 
-def write_out(m):
+def write_back(m):
     segment, index, bodies = m.open
     stated, blocks = dict(m.files)[segment]
     m.set_file(segment, (stated, blocks[:index] + bodies))
@@ -400,7 +400,7 @@ def write_out(m):
 def sync(m, pid):
     """Syncs every segment from the synced mark on, and the directory if one of them is behind the mark."""
     if sum(m.open[2], ()):
-        write_out(m)
+        write_back(m)
     mark, newest = m.bounds[0], m.open[0]
     for name, _ in m.files:
         if name >= mark:

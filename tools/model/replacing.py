@@ -115,11 +115,11 @@ def write(m, pid):
     # Behind the end of a shorter file there would be a gap, which no reader can pass.
     m.files = put(m.files, inode, (*blocks[: m.end], m.published + 1))
     m.synced = put(m.synced, inode, min(m.synced[inode], m.end))
-    m.go(pid, "switch")
+    m.go(pid, "rotate")
 
 
-@step("switch")
-def switch(m, pid):
+@step("rotate")
+def rotate(m, pid):
     m.end += 1
     m.generation += 1
     m.published += 1
@@ -184,11 +184,11 @@ def note(m, pid):
 def rename(m, pid):
     m.name = m.memory(pid)
     m.names |= {m.name}
-    m.go(pid, "switch to it", m.name)
+    m.go(pid, "rotate to it", m.name)
 
 
-@step("switch to it")
-def switch_to_it(m, pid):
+@step("rotate to it")
+def rotate_to_it(m, pid):
     m.end = 1
     m.generation += 1
     m.go(pid, "even", m.memory(pid))

@@ -5,10 +5,10 @@ journal rotates. A roll takes another segment only if the open one has a record.
 direct one.
 """
 
+from append import close, direct, note_state
 from content import content, state_at
-from settle import leave_to_settle, must_settle
-from switch import close, direct, note_state
 from world import APPEND, Violation, put, step
+from write_back import leave_to_drain, must_drain
 
 
 def name_of_spare(m, p):
@@ -38,7 +38,7 @@ def prepare(m, p):
     if m.wrong("roller reads the state before the generation"):
         state, p.looked = p.copy, m.generation
     if name in dict(m.spares):
-        raise Violation(f"next.{name[0]}.{name[1]} is there already, of somebody who is dead")
+        raise Violation(f"next.{name[0]}.{name[1]} is there already, and its process is dead")
     m.spares = tuple(sorted([*m.spares, (name, state)]))
     p.copy, p.pc = (), "lock"
 
@@ -48,8 +48,8 @@ def prepare(m, p):
 @step("own file, state")
 def look_again(m, p):
     """Looks again under the lock. If the open block has records, it is written first, with a rotation of its own."""
-    if must_settle(m) and not m.wrong("a roll behind a block that is not written"):
-        return leave_to_settle(m, p)
+    if must_drain(m) and not m.wrong("a roll behind a block that is not written"):
+        return leave_to_drain(m, p)
     (name, _), first, word = m.open_slot()
     if word:
         return close(m, p)
@@ -83,7 +83,7 @@ def rename(m, p):
     dead process."""
     first, mine = m.open_slot()[1], dict(m.spares).get(name_of_spare(m, p))
     if mine is None:
-        raise Violation("somebody has removed the file that a living process prepared")
+        raise Violation("another process has removed the file that a living process prepared")
     if first in m.files and not m.wrong("roller renames over what is there"):
         raise Violation(f"{first} is in the way of a roll")
     drop_spare(m, p)

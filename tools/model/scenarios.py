@@ -224,7 +224,7 @@ MISTAKES = [
     # Direct blocks
     wrong("takeover does not publish a whole direct block", d(11), a(21) + ROLL + a(22), reader=True),
     wrong("takeover does not publish a whole direct block", d(11), a(21), power=True),
-    wrong("direct is a flag that the switch clears first", d(11), a(21) + FLUSH + ROLL + a(22), power=True),
+    wrong("direct is a flag that the rotation clears first", d(11), a(21) + FLUSH + ROLL + a(22), power=True),
     wrong(
         "takeover publishes a direct block though the word is not empty",
         *(d(11), a(21) + FLUSH, a(31), a(41)),
@@ -232,7 +232,7 @@ MISTAKES = [
     ),
     wrong("a direct write that fails does not look at its place", d(11), a(21), a(31), failures=1),
     wrong("a direct write that fails does not look at its place", d(11), a(21), kills=0, failures=1, power=True),
-    wrong("one switch for the open block and a direct one", a(11) + d(12), FLUSH + ROLL + a(21), power=True),
+    wrong("one rotation for the open block and a direct one", a(11) + d(12), FLUSH + ROLL + a(21), power=True),
     # Segment files
     wrong("takeover leaves the file of a killed roll", a(11) + ROLL, a(21)),
     wrong("takeover does not sync the directory after that", a(11) + own(12), a(21), kills=1, power=True),
@@ -266,12 +266,12 @@ MISTAKES = [
     # State
     wrong("roller does not look at the state note again", a(11) + ROLL, s(21), kills=0),
     wrong("roller reads the state before the generation", a(11) + ROLL, s(21), kills=0),
-    wrong("the state is noted after the switch", a(11) + ROLL, s(21)),
+    wrong("the state is noted after the rotation", a(11) + ROLL, s(21)),
     wrong("roller looks at the note only, though the generation has not moved", d(11) + ROLL, s(21), failures=1),
     wrong("roller ignores the note of the open generation", a(11) + ROLL, s(21) + s(22)),
     # Sync
-    wrong("sync word is taken while append is held", a(11) + SYNC, a(21) + SYNC, kills=0),
-    wrong("holder of the sync word just stores the durable end", a(11) + SYNC, a(21) + SYNC, kills=0),
+    wrong("sync lock is taken while append is held", a(11) + SYNC, a(21) + SYNC, kills=0),
+    wrong("holder of the sync lock just stores the durable end", a(11) + SYNC, a(21) + SYNC, kills=0),
     wrong(
         "sync promises the end that it finds after the fdatasync",
         a(11) + SYNC,
@@ -281,7 +281,7 @@ MISTAKES = [
     ),
     wrong("sync does not look at the generation again", SYNC, a(21) + FLUSH + a(22) + FLUSH, kills=0),
     # Rotation, and readers
-    wrong("switch before the block is written", a(11) + FLUSH, kills=0, reader=True),
+    wrong("rotation before the block is written", a(11) + FLUSH, kills=0, reader=True),
     wrong(
         "reader does not look at the generation again",
         a(11) + FLUSH + a(12) + FLUSH + a(13),
@@ -298,15 +298,15 @@ MISTAKES = [
     # Compression
     wrong("helper does not look at the generation again", a(11) + FLUSH, a(21) + FLUSH, kills=0, lz4=True),
     wrong("takeover reopens a closed block", a(11) + FLUSH, FLUSH, a(31), lz4=True),
-    wrong("closed is a flag that the switch clears first", a(11) + FLUSH, FLUSH, a(31), lz4=True),
+    wrong("closed is a flag that the rotation clears first", a(11) + FLUSH, FLUSH, a(31), lz4=True),
     # Writing back after the rotation
     wrong("a block closes behind one that is not written", large(11, 12, 13), kills=0, failures=1, defers=True),
     wrong("a direct block behind one that is not written", large(11, 12), d(21), kills=0, defers=True),
     wrong("a roll behind a block that is not written", large(11, 12), ROLL + a(21), kills=0, defers=True),
-    wrong("the note comes after the switch", large(11, 12), defers=True),
-    wrong("who settles does not take the write lock", large(11, 12, 13), large(21), kills=0, defers=True),
+    wrong("the note comes after the rotation", large(11, 12), defers=True),
+    wrong("a drain does not take the write lock", large(11, 12, 13), large(21), kills=0, defers=True),
     wrong(
-        "who settles reads the note before the generation",
+        "a drain reads the note before the generation",
         *(large(11, 12, 13), FLUSH, a(31) + FLUSH),
         defers=True,
     ),

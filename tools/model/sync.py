@@ -17,14 +17,14 @@ def sync_alone(m, p):
     """After 1 s the thread syncs alone, since the holder of the sync lock may be stopped."""
     if p.want != SYNC or not m.words[SYNC]:
         return False
-    if m.wrong("sync word is taken while append is held"):
+    if m.wrong("sync lock is taken while append is held"):
         return False  # otherwise that deadlock would only become a wait of a second
     p.want, p.pc = ALONE, "sync generation"
 
 
 @step("sync generation")
 def read_generation_for_sync(m, p):
-    if m.wrong("sync word is taken while append is held") and m.words[APPEND]:
+    if m.wrong("sync lock is taken while append is held") and m.words[APPEND]:
         return False  # otherwise it would read the end under the append lock
     p.generation, p.pc = m.generation, "sync note" if m.spec.defers else "sync slot"
 
@@ -81,7 +81,7 @@ def mark_durable(m, p):
     end = p.copy[1]
     if m.wrong("sync promises the end that it finds after the fdatasync"):
         end = m.open_slot()[1]
-    m.durable = end if m.wrong("holder of the sync word just stores the durable end") else max(m.durable, end)
+    m.durable = end if m.wrong("holder of the sync lock just stores the durable end") else max(m.durable, end)
     p.after, p.copy = "finish", ()
     if p.want == SYNC:
         p.pc = "unlock"

@@ -136,10 +136,10 @@ def held(m, p):
     """Goes on with the lock held. This is not a step, since it reads only data that the lock protects."""
     if p.want == SYNC:
         p.pc = "sync generation"
-        if m.wrong("sync word is taken while append is held"):
+        if m.wrong("sync lock is taken while append is held"):
             m.words = put(m.words, APPEND, 0)
     elif p.want == WRITE:
-        p.pc = "settle"
+        p.pc = "drain"
     elif p.copy and (m.generation == p.generation or m.wrong("helper does not look at the generation again")):
         p.pc = "write"
     else:
@@ -154,7 +154,7 @@ def unlock(m, p):
         finish(m, p)
     elif p.pc == "again":
         again(m, p)
-    elif p.pc == "write out":
+    elif p.pc == "write back":
         p.want, p.copy = WRITE, what_closes(m, m.generation - 1)  # no other process changes that now
 
 

@@ -45,7 +45,7 @@ WRONG_CALLS = {
         "sync": ("|sync", "+write", "+append", "-append", "-write", "-sync"),
     },
     "a commit waits for a process that cleans": {"commit": ("+table", "+bounds", "-bounds", "-table")},
-    "a sync waits for the holder of the sync word": {"sync": ("!sync", "+append", "-append", "-sync")},
+    "a sync waits for the holder of the sync lock": {"sync": ("!sync", "+append", "-append", "-sync")},
     "a lease waits without a limit": {"append": ("+append", "-append", "!bounds", "-bounds")},
     "an opening waits without a limit": {"open": ("!opening", "+bounds", "-bounds", "-opening")},
 }

@@ -1,9 +1,9 @@
 """Steps under the append lock: a record goes into the open block, a block goes to its place, and the journal rotates to the
 next block."""
 
-from settle import close_later, leave_to_settle, must_settle
 from takeover import finish
 from world import APPEND, CAPACITY, CARRIES_STATE, SYNC, put, step
+from write_back import close_later, leave_to_drain, must_drain
 
 
 @step("append")
@@ -34,11 +34,11 @@ def publish(m, p):
 @step("state")
 def direct(m, p):
     """Writes a block that was never in the buffer. A block with state is written like this."""
-    if must_settle(m) and not m.wrong("a direct block behind one that is not written"):
-        return leave_to_settle(m, p)
+    if must_drain(m) and not m.wrong("a direct block behind one that is not written"):
+        return leave_to_drain(m, p)
     place, first, word = m.open_slot()
     if word:  # needs a rotation of its own: a takeover knows only one place
-        if m.wrong("one switch for the open block and a direct one"):
+        if m.wrong("one rotation for the open block and a direct one"):
             behind = place[0], place[1] + m.size(word)
             m.write(behind, (first + len(word), m.spec.programs[p.pid][p.op][1:]))
         return close(m, p)
@@ -54,13 +54,13 @@ def flush(m, p):
         if p.looked < 0:
             p.looked = m.generation
         over = m.wrong("flush is done though its block is closing") and m.generation > p.looked
-        if must_settle(m) and m.unwritten <= p.looked and not over:
-            return leave_to_settle(m, p)
+        if must_drain(m) and m.unwritten <= p.looked and not over:
+            return leave_to_drain(m, p)
         if m.open_slot()[2] and m.generation == p.looked:
             return close(m, p)
     elif m.open_slot()[2] and p.generation < 0:
         return close(m, p)
-    if p.after == "finish" or not m.wrong("sync word is taken while append is held"):
+    if p.after == "finish" or not m.wrong("sync lock is taken while append is held"):
         m.words = put(m.words, APPEND, 0)
     if p.after == "finish":
         finish(m, p)
@@ -70,7 +70,7 @@ def flush(m, p):
 
 def note_state(m, p):
     """Notes the state before the block can be published, by this process or by a takeover: a roll must know of it by then."""
-    if carries_state(m, p) and not m.wrong("the state is noted after the switch"):
+    if carries_state(m, p) and not m.wrong("the state is noted after the rotation"):
         m.state = m.generation
 
 
@@ -107,7 +107,7 @@ def compress(m, p):
 def write(m, p):
     place, first, _ = m.open_slot()
     p.pc = "empty"
-    if not m.wrong("switch before the block is written"):
+    if not m.wrong("rotation before the block is written"):
         m.write(place, (first, p.copy))
 
 
@@ -129,9 +129,9 @@ def fail(m, p):
 def empty_slot(m, p):
     """Empties the word before the header is filled: a power loss may catch the page between any two stores."""
     parity = m.generation + 1 & 1
-    if m.wrong("closed is a flag that the switch clears first"):
+    if m.wrong("closed is a flag that the rotation clears first"):
         m.closed = -1
-    if m.wrong("direct is a flag that the switch clears first"):
+    if m.wrong("direct is a flag that the rotation clears first"):
         m.direct = -1
     if m.wrong("header is filled before the word is emptied"):
         m.set_slot(parity, (*next_block(m, p), m.slots[parity][2]))
@@ -160,9 +160,9 @@ def turn(m, p):
     """Stores the generation last. Block g is in the segment or noted as unwritten, and g + 1 is open. Only now the body of g
     - 1 is used again."""
     m.generation += 1
-    late = p.copy and m.wrong("switch before the block is written")
-    late = late or (p.after == "write out" and m.wrong("the note comes after the switch"))
-    if late or (carries_state(m, p) and m.wrong("the state is noted after the switch")):
+    late = p.copy and m.wrong("rotation before the block is written")
+    late = late or (p.after == "write back" and m.wrong("the note comes after the rotation"))
+    if late or (carries_state(m, p) and m.wrong("the state is noted after the rotation")):
         p.pc = "late"
     else:
         p.copy, p.file, p.pc = (), False, p.then
@@ -175,9 +175,9 @@ def write_late(m, p):
         place, first, word = m.open_slot()
         m.set_cell(len(word) - 1, word[-1])
         p.pc = "unlock"
-    elif m.wrong("the note comes after the switch"):
+    elif m.wrong("the note comes after the rotation"):
         m.unwritten, p.copy, p.pc = m.generation - 1, (), p.then
-    elif m.wrong("the state is noted after the switch"):
+    elif m.wrong("the state is noted after the rotation"):
         m.state, p.copy, p.file, p.pc = m.generation - 1, (), False, p.then
     else:
         place, first, _ = m.slots[m.generation - 1 & 1]

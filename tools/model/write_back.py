@@ -10,26 +10,26 @@ from takeover import again, what_closes
 from world import APPEND, WRITE, put, step
 
 
-def must_settle(m):
+def must_drain(m):
     """Tells, under the append lock, whether a drain is needed: no block is written behind an unwritten one."""
     return m.spec.defers and m.closing_slot() is not None
 
 
-def leave_to_settle(m, p):
+def leave_to_drain(m, p):
     """Releases the append lock, and waits for the write lock without it."""
     m.words = put(m.words, APPEND, 0)
     p.want, p.pc = WRITE, "lock"
-    if m.wrong("who settles does not take the write lock"):
-        p.pc = "settle"
+    if m.wrong("a drain does not take the write lock"):
+        p.pc = "drain"
 
 
 def close_later(m, p):
     """Stores the header first and the note second, and then rotates. No process waits for the write lock with the append
     lock held."""
-    if must_settle(m) and not m.wrong("a block closes behind one that is not written"):
-        return leave_to_settle(m, p)
+    if must_drain(m) and not m.wrong("a block closes behind one that is not written"):
+        return leave_to_drain(m, p)
     if m.words[WRITE]:
-        return leave_to_settle(m, p)
+        return leave_to_drain(m, p)
     m.words = put(m.words, WRITE, p.slot + 1)
     m.closing = m.open_slot()[1:]
     p.pc = "note"
@@ -39,67 +39,67 @@ def close_later(m, p):
 def note_unwritten(m, p):
     """Notes the block before the rotation, since a process that finds the next block open must know of it. Until the
     rotation the note means nothing."""
-    if not m.wrong("the note comes after the switch"):
+    if not m.wrong("the note comes after the rotation"):
         m.unwritten = m.generation
-    p.copy, p.after, p.pc = m.open_slot()[2], "write out", "empty"
+    p.copy, p.after, p.pc = m.open_slot()[2], "write back", "empty"
 
 
-@step("settle")
-def read_generation_to_settle(m, p):
+@step("drain")
+def read_generation_to_drain(m, p):
     """Reads the generation first, with the write lock and without the append lock."""
-    p.generation, p.pc = m.generation, "settle note"
-    if m.wrong("who settles reads the note before the generation"):
+    p.generation, p.pc = m.generation, "drain note"
+    if m.wrong("a drain reads the note before the generation"):
         p.copy = (m.unwritten,)
 
 
-@step("settle note")
-def read_note_to_settle(m, p):
+@step("drain note")
+def read_note_to_drain(m, p):
     """Reads the note. A note about the open block itself says nothing: the process that stored it was killed before the
     rotation. The repair removes that note. Only then another process can close that block, with more records."""
     generation, note = p.generation, m.unwritten
-    if m.wrong("who settles reads the note before the generation"):
+    if m.wrong("a drain reads the note before the generation"):
         generation, note = m.generation, p.copy[0]
     p.generation, p.copy = -1, ()
     if note == generation - 1 >= 0:
-        p.copy, p.pc = what_closes(m, note), "write out"
+        p.copy, p.pc = what_closes(m, note), "write back"
     else:
-        settled(m, p)
+        drained(m, p)
 
 
-@step("write out")
-def write_out(m, p):
+@step("write back")
+def write_back(m, p):
     """Writes the block back. If a process was killed before it cleared the note, the same bytes are written again."""
     place, first, count, generation = p.copy
     m.write(place, (first, m.body(generation)[:count]))
     p.pc = "clear"
 
 
-@step("write out")
-def fail_to_write_out(m, p):
+@step("write back")
+def fail_to_write_back(m, p):
     """The block stays closing, and the next process that needs it written tries again. For the process that closed it
     nothing has failed: its record is in the next block, and published."""
     if not m.failures:
         return False
     m.failures -= 1
-    p.after, p.copy, p.pc = "finish" if p.after == "write out" else "failed", (), "unlock"
+    p.after, p.copy, p.pc = "finish" if p.after == "write back" else "failed", (), "unlock"
 
 
-@step("write out")
-def fail_once_written_out(m, p):
+@step("write back")
+def fail_once_written_back(m, p):
     """The write raises, although all of the block is in the file."""
     if not m.failures:
         return False
-    write_out(m, p)
-    fail_to_write_out(m, p)
+    write_back(m, p)
+    fail_to_write_back(m, p)
 
 
 @step("clear")
 def clear_note(m, p):
     m.unwritten, p.copy = -1, ()
-    settled(m, p)
+    drained(m, p)
 
 
-def settled(m, p):
-    if m.wrong("who settles does not take the write lock") and p.after != "write out":
+def drained(m, p):
+    if m.wrong("a drain does not take the write lock") and p.after != "write back":
         return again(m, p)
-    p.after, p.pc = "finish" if p.after == "write out" else "again", "unlock"
+    p.after, p.pc = "finish" if p.after == "write back" else "again", "unlock"
