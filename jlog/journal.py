@@ -1,4 +1,4 @@
-"""The journal itself, seen from outside: what it holds, who reads it, whether it is sound."""
+"""The journal as a whole: its records, its subscribers and checkpoints, and its care."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from jlog.system.filesystem import journal_path
 
 @dataclass(frozen=True)
 class Options:
-    """What belongs to the journal and not to one writer."""
+    """The options that belong to the journal and not to one writer."""
 
     precommit: int
     compression: str
@@ -54,10 +54,10 @@ class Options:
 class Journal:
     """Looks at the journal at `path`, and keeps its subscribers and checkpoints. Needs no writer lock and holds nothing.
 
-    lock_timeout: seconds that one call waits for what other processes and threads do, before JournalLocked; None: for ever.
-        What only looks waits for nobody.
+    lock_timeout: seconds that one call waits for other processes and threads, before JournalLocked; None: for ever. Calls that
+        only look wait for nobody.
 
-    Raises JournalNotFound, CorruptJournal or UnsupportedFormat where it cannot be opened.
+    Raises JournalNotFound, CorruptJournal or UnsupportedFormat where the journal cannot be opened.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, lock_timeout: float | None = None) -> None:
@@ -77,7 +77,7 @@ class Journal:
         lock_timeout: float | None = None,
         **options: Any,
     ) -> Journal:
-        """Makes an empty journal, with the options of a Writer. JournalExists where one is there, unless `exist_ok`."""
+        """Makes an empty journal, with the options of a Writer. Raises JournalExists where one is there, unless `exist_ok`."""
         deadline = Deadline(check_lock_timeout(lock_timeout))
         unknown = sorted(set(options) - set(DEFAULTS))
         if unknown:
@@ -93,7 +93,8 @@ class Journal:
 
     @staticmethod
     def delete(path: str | os.PathLike[str], *, lock_timeout: float | None = None) -> None:
-        """Removes the journal with all its records. JournalLocked or SubscriberBusy while anybody writes or subscribes."""
+        """Removes the journal with all its records. Raises JournalLocked or SubscriberBusy while a process writes or
+        subscribes."""
         import shutil  # slow to import, and few programs delete journals
 
         deadline = Deadline(check_lock_timeout(lock_timeout))
@@ -108,7 +109,7 @@ class Journal:
                     raise JournalLocked(f"{path} is being copied by a backup; delete it when that is done")
                 for name in position_files.names(path, SUBSCRIBER):
                     position_files.hold(path, meta, name).close()
-                os.unlink(os.path.join(path, "journal.meta"))  # first: half deleted it is no journal any more
+                os.unlink(os.path.join(path, "journal.meta"))  # comes first: a half deleted journal is no journal any more
                 shutil.rmtree(path)
         finally:
             lock_file.close()
@@ -117,7 +118,7 @@ class Journal:
         return f"<jlog.Journal {self._path!r}>"
 
     def _deadline(self) -> Deadline:
-        """Of a call that begins now."""
+        """Begins the time that one call may wait for other processes and threads."""
         return Deadline(self._lock_timeout)
 
     @property
@@ -130,14 +131,14 @@ class Journal:
 
     @property
     def epochs(self) -> list[tuple[int, int]]:
-        """(random number, first sequence) of each stretch of the journal's life, oldest first. A copy, or a backup that was
-        restored, begins a new one when it is first written to: positions that are kept elsewhere carry uuid and epoch, and
-        one behind the sequence where a later epoch begins is a position in another journal."""
+        """Random number and first sequence of each epoch, oldest first. A copy, or a backup that was restored, begins a new
+        epoch when it is first written to. A position that is kept elsewhere carries uuid and epoch; if it is behind the
+        sequence at which a later epoch begins, it is a position in another journal."""
         return list(read_meta(self._path).epochs)
 
     @property
     def options(self) -> Options:
-        """As they are now."""
+        """The options as they are now."""
         options = read_meta(self._path).options
         return Options(**{**options, "retention": retention_of(options)})
 
@@ -148,12 +149,12 @@ class Journal:
 
     @property
     def first_sequence(self) -> int:
-        """Of the first record that is kept."""
+        """Sequence of the oldest retained record."""
         return int(self._cursor().first_sequence)
 
     @property
     def next_sequence(self) -> int:
-        """Of the record that comes next: the end."""
+        """Sequence of the record that comes next: the end."""
         return int(self._cursor().next_sequence)
 
     def __len__(self) -> int:
@@ -164,22 +165,22 @@ class Journal:
 
     @property
     def size_bytes(self) -> int:
-        """Content of the segment files, once the pre-commit buffer is written there; what is preallocated does not count."""
+        """Size of the segment files' content, once the pre-commit buffer is written there. Preallocated bytes do not count."""
         return sum(segment.size_bytes for segment in self.segments())
 
     def segments(self) -> list[Segment]:
-        """Oldest first, the open one too."""
+        """Lists the segments, oldest first, with the open one."""
         return segments_now(self._path, self._meta)
 
     def blocks(self) -> Iterator[tuple[str, Block | Damage]]:
-        """(path of the segment, block) for every block in the segments: the raw structure, by the blocks' headers. Where
-        none stands a Damage comes instead, and then what stands behind it."""
+        """Yields each block in the segments, with the path of its segment: the raw structure, as the blocks' headers state it.
+        Where a block is damaged a Damage comes instead, followed by the blocks behind it."""
         cursor = self._cursor()
         for segment, end in segment_ends(self._path, self._meta, cursor.end_place, int(cursor.first_sequence)):
             try:
                 file = SegmentFile(self._path, segment, self._meta.uuid, check_header=False)
             except FileNotFoundError:
-                continue  # cleaned meanwhile
+                continue  # removed by retention in the meantime
             try:
                 for piece in walk_segment(file, end, bodies=False):
                     yield file.path, piece if isinstance(piece, Block) else piece.damage(file.path)
@@ -187,11 +188,11 @@ class Journal:
                 file.close()
 
     def find(self, time: datetime) -> int:
-        """The sequence of the first record at or after this time; the end where all are earlier."""
+        """Returns the sequence of the first record at or after `time`, or the end where all records are earlier."""
         return find_time(self._path, self._meta, timestamp_us_of(time))
 
     def state(self) -> dict[bytes, bytes]:
-        """The newest value of every key that Writer.extend(state=) has stored."""
+        """Returns the newest value of every key that Writer.extend(state=) has stored."""
         while True:
             place = segment, offset, _ = self._cursor().end_place
             try:
@@ -202,10 +203,10 @@ class Journal:
                     file.close()
             except (CorruptJournal, FileNotFoundError):
                 if self._cursor().end_place == place:
-                    raise  # else another file has the segment's name by now, or it was cleaned
+                    raise  # else another file has the segment's name by now, or retention has removed it
 
     def holes(self) -> list[tuple[int, int]]:
-        """(first sequence, next sequence) of each run of numbers that was never given out."""
+        """Returns the gaps: first sequence and next sequence of each range of sequences that have no record and never will."""
         return self._gaps.all()
 
     # --- Who reads it -----------------------------------------------------------------------------------------------
@@ -244,7 +245,7 @@ class Journal:
         }
 
     def add_subscriber(self, name: str, start: Start = "begin", *, copy_of: str | None = None) -> None:
-        """A new subscriber, at `start` or where another one stands. SubscriberExists where the name is taken."""
+        """Makes a subscriber, at `start` or at the position of another one. Raises SubscriberExists where the name is taken."""
         check_name(name, SUBSCRIBER)
         with position_files.table_locked(self._path, self._deadline()):
             if position_files.exists(self._path, SUBSCRIBER, name):
@@ -253,7 +254,7 @@ class Journal:
             position_files.make(self._path, self._meta, SUBSCRIBER, name, sequence)
 
     def remove_subscriber(self, name: str) -> None:
-        """SubscriberBusy while it is read."""
+        """Removes a subscriber. Raises SubscriberBusy while a Reader has its name."""
         with position_files.table_locked(self._path, self._deadline()):
             file = position_files.hold(self._path, self._meta, name)
             try:
@@ -263,7 +264,7 @@ class Journal:
         clean_if_free(self._path)
 
     def set_subscriber(self, name: str, position: Start) -> None:
-        """Moves a subscriber that nobody reads, durably."""
+        """Moves a subscriber durably. Raises SubscriberBusy while a Reader has its name."""
         with position_files.table_locked(self._path, self._deadline()):
             file = position_files.hold(self._path, self._meta, name)
             try:
@@ -273,7 +274,7 @@ class Journal:
                 file.close()
 
     def rewind(self, name: str, checkpoint: str) -> None:
-        """A subscriber that nobody reads goes back to a checkpoint, durably."""
+        """Moves a subscriber back to a checkpoint, durably. Raises SubscriberBusy while a Reader has its name."""
         with position_files.table_locked(self._path, self._deadline()):
             file = position_files.hold(self._path, self._meta, name)
             try:
@@ -311,10 +312,12 @@ class Journal:
     def clean(self, *, dry_run: bool = False, progress: Callable[[int], None] | None = None) -> list[Segment]:
         """Removes the sealed segments that retention lets go, oldest first, and returns them, each with its `reason`.
 
-        With an archive each is copied there and read back first; where that fails, a JournalError says why, and what is not
-        there stays here until the next clean(). Any number of processes may clean at once, killed ones are gone on from.
-        A segment whose period is over, where the journal rolls by time, is sealed first.
-        dry_run: changes nothing, and needs no write access. progress: called with each number of bytes archived.
+        A journal with an archive copies each segment there and reads it back first. Where that fails, a JournalError says why,
+        and the segment stays here until the next clean(). Any number of processes may clean at once, and a call continues what
+        a killed one has begun. In a journal that rolls by time, an open segment whose period is over is sealed first.
+
+        dry_run: changes nothing, and needs no write access.
+        progress: called with each number of bytes that were archived.
         """
         deadline = self._deadline()
         if not dry_run:
@@ -322,20 +325,21 @@ class Journal:
         return clean(self._path, dry_run=dry_run, deadline=deadline, progress=progress)
 
     def verify(self, *, progress: Progress = lambda _: None) -> Report:
-        """Reads and checks every byte that is kept. Changes nothing, and needs no lock. `progress` is called with each number
-        of bytes that was looked at."""
+        """Reads and checks every retained byte. Changes nothing, and needs no lock. Calls `progress` with each number of bytes
+        that were checked."""
         return verify(self._path, progress)
 
     def backup(self, target: str | os.PathLike[str], *, progress: Progress = lambda _: None) -> Journal:
-        """Copies the journal to the directory `target` while others go on writing, and returns the copy. What was appended
-        before the call is in it, synced; so are subscribers and checkpoints. `progress` is called with each number of bytes
-        that was copied.
+        """Copies the journal to the directory `target` while other processes write, and returns the copy. The copy has every
+        record that was appended before the call, synced, and all subscribers and checkpoints. Calls `progress` with each number
+        of bytes that were copied.
 
-        The copy is a journal of its own: whoever first writes to it begins a new epoch. No writer waits meanwhile, but no
-        segment is removed. Killed, it leaves no journal at `target`, and must be done again to another or an empty place.
+        The copy is a journal of its own: the first writer that opens it begins a new epoch. No writer waits meanwhile, but no
+            segment is removed. A call that is killed leaves no journal at `target`; make the backup again, to another or an
+            empty place.
 
-        Raises JournalExists where `target` is anything but an empty directory or nothing; OSError where the disk is full, and
-        then what was copied is removed again.
+        Raises JournalExists unless `target` is missing or an empty directory; OSError where the disk is full, and then removes
+        what it has copied.
         """
         target = journal_path(target)
         backup(self._path, target, progress, self._deadline())
@@ -344,13 +348,13 @@ class Journal:
     def repair(self, *, dry_run: bool = False, progress: Progress = lambda _: None) -> RepairReport:
         """Makes a damaged journal sound again, and keeps every record that can still be read, with its sequence.
 
-        The numbers of what is lost become a hole: lag does not count them, and a position among them goes on behind them.
-        Damaged bytes are moved to `quarantine/` in the journal's directory. It may be killed anywhere and done again. While
-        it is at work there is need for the space of one segment more, and of what is damaged.
+        The sequences of lost records become a gap: lag does not count them, and a reader whose position lies in the gap goes on
+            behind it. Damaged bytes are moved to `quarantine/` in the journal's directory. A repair may be killed anywhere and
+            done again. It needs disk space for one more segment and for the damaged bytes.
 
         dry_run: changes nothing, and says what would be done.
 
-        Raises JournalLocked while anybody writes to the journal or copies it, SubscriberBusy while a subscriber is read.
+        Raises JournalLocked while a process writes to the journal or copies it, SubscriberBusy while a subscriber is read.
         Anonymous readers have to be opened anew.
         """
         return repair(self._path, dry_run=dry_run, progress=progress, deadline=self._deadline())
@@ -363,19 +367,19 @@ class Journal:
         progress: Progress = lambda _: None,
         lock_timeout: float | None = None,
     ) -> RepairReport:
-        """The same for a journal that cannot be opened, since `journal.meta` is lost or damaged. It is made anew under a new
-        epoch, with the options of a new journal, but that nothing is removed for having been read."""
+        """Repairs a journal that cannot be opened, since `journal.meta` is lost or damaged. That file is made anew with a new
+        epoch and the options of a new journal, but for one: no record is removed for having been read."""
         deadline = Deadline(check_lock_timeout(lock_timeout))
         return repair(journal_path(path), dry_run=dry_run, progress=progress, deadline=deadline)
 
     def stats(self) -> Stats:
-        """What all processes have done, and how the journal and its subscribers stand now. Made to be asked each second of
-        one Journal object, which keeps what never changes; by one thread at a time. A journal that was deleted and made
-        anew meanwhile is looked at anew."""
+        """Returns the counters of all processes, and how the journal and its subscribers stand now. Call it each second on one
+        Journal object, in one thread at a time: the object keeps what never changes. A journal that was deleted and made anew
+        in between is looked at anew."""
         return self._stats.look()
 
     def info(self) -> dict[str, Any]:
-        """What `jlogtool info --json` prints."""
+        """Returns what `jlogtool info --json` prints."""
         segments = self.segments()
         meta = read_meta(self._path)
         found = self.subscribers()

@@ -1,1 +1,1 @@
-"""Subscribers and checkpoints: named positions, and what a name, a time or "begin" means as a sequence."""
+"""Subscribers and checkpoints: durable positions with a name, and the sequence that "begin", a time or a name means."""

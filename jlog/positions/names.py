@@ -14,12 +14,12 @@ _LIKE_A_TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?\Z")
 
 
 def is_name(name: str) -> bool:
-    """Whether a subscriber or a checkpoint may have this name."""
+    """Says whether a subscriber or a checkpoint may have this name."""
     return not _broken_rule(name)
 
 
 def check_name(name: str, what: str) -> str:
-    """`what` is "subscriber" or "checkpoint". ValueError says which rule the name breaks."""
+    """Returns the name. Raises a ValueError that says which rule the name breaks. `what` is "subscriber" or "checkpoint"."""
     if not isinstance(name, str):
         raise TypeError(f"a {what}'s name is str, not {type(name).__name__}")
     broken = _broken_rule(name)
@@ -51,7 +51,7 @@ def _broken_rule(name: str) -> str:
 
 
 def timestamp_us_of(time: datetime) -> int:
-    """Microseconds since 1970. ValueError for a naive datetime: nobody could tell which instant it means."""
+    """Returns the microseconds since 1970. Raises ValueError for a naive datetime: nobody could tell which instant it means."""
     if time.tzinfo is None or time.utcoffset() is None:
         raise ValueError(f"{time!r} has no time zone; use an aware datetime, for example datetime.now(timezone.utc)")
     since = time.astimezone(timezone.utc) - datetime(1970, 1, 1, tzinfo=timezone.utc)

@@ -1,4 +1,4 @@
-"""Subscribers and checkpoints: durable positions, a file each."""
+"""The file of each subscriber and checkpoint, which holds its durable position."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ CHECKPOINT = "checkpoint"
 
 @contextmanager
 def table_locked(path: str, deadline: Deadline = NEVER) -> Iterator[None]:
-    """While a position is made, removed or moved backward, and while segments are removed. JournalLocked where another
-    process does one of these until the deadline."""
+    """Holds the lock under which positions are made, removed or moved backward, and segments are removed. Raises JournalLocked
+    where another process does one of these until the deadline."""
     lock_file = LockFile(os.path.join(path, "lock"))
     try:
         if not lock_file.acquire(RANGES["table"], timeout=deadline.left()):
@@ -34,39 +34,40 @@ def table_locked(path: str, deadline: Deadline = NEVER) -> Iterator[None]:
             )
         yield
     finally:
-        lock_file.close()  # and with it the lock
+        lock_file.close()  # lets go of the lock too
 
 
-DEAD_AFTER = timedelta(days=1)  # over a night without work nobody is called dead
+DEAD_AFTER = timedelta(days=1)  # so that a subscriber is not called dead over a night without work
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a subscriber or a checkpoint stands."""
+    """The position of a subscriber or a checkpoint."""
 
     sequence: int
     lag: int
-    busy: bool = False  # a Reader has the subscriber's name
+    busy: bool = False  # whether a Reader has the subscriber's name
     moved_us: int = 0  # clock when it was last moved, microseconds since 1970; 0: not known
-    damaged: bool = False  # its file cannot be read: until it is set again it holds everything back
+    damaged: bool = False  # whether its file cannot be read: it holds everything back until it is set again
     idle_seconds: float = 0.0  # since it was last moved
-    held_bytes: int = 0  # content of the sealed segments that it has not passed, and that retention keeps for it
-    expired: bool = False  # a subscriber that has not committed for subscriber_max_age: it holds nothing back any more
+    held_bytes: int = 0  # content of the sealed segments that retention keeps for it
+    expired: bool = False  # whether a subscriber has not committed for subscriber_max_age, and holds nothing back any more
 
     @property
     def moved(self) -> datetime | None:
-        """When it was last moved: for a subscriber, its last commit. None where that is not known."""
+        """Time when it was last moved; for a subscriber, its last commit. None where that is not known."""
         return _EPOCH + timedelta(microseconds=self.moved_us) if self.moved_us else None
 
     @property
     def dead(self) -> bool:
-        """Whether nobody reads, though there are records, and nobody has committed for DEAD_AFTER, a day."""
+        """Whether there are records to read, no Reader has the name, and nothing was committed for DEAD_AFTER, a day."""
         return not self.busy and self.lag > 0 and self.idle_seconds >= DEAD_AFTER.total_seconds()
 
 
 def _open(path: str, kind: str, name: str) -> tuple[LockFile, OSError | None]:
-    """For reading alone where more is not allowed, with the error that says so. FileNotFoundError where it is not there."""
+    """Opens the file, for reading alone where this process may not write, together with the error that says so. Raises
+    FileNotFoundError where it is missing."""
     file, refused = path_of(path, kind, name), None
     with Directory(path, f"{kind}s") as directory:
         try:
@@ -87,7 +88,7 @@ def _open(path: str, kind: str, name: str) -> tuple[LockFile, OSError | None]:
 
 
 class PositionFile:
-    """One subscriber's or checkpoint's file, open. Its name is ours while `held`."""
+    """The open file of one subscriber or checkpoint. The name is this object's while `held`."""
 
     def __init__(self, path: str, meta: Meta, kind: str, name: str) -> None:
         check_name(name, kind)
@@ -101,7 +102,7 @@ class PositionFile:
             raise not_found(path, kind, name) from None
 
     def hold(self) -> bool:
-        """Takes the name, which the kernel gives back when this process dies. False where another has it."""
+        """Takes the name, which the kernel gives back when this process dies. Returns False where another Reader has it."""
         if self._refused is not None:
             raise self._refused
         return self._file.acquire(0, timeout=0)
@@ -112,7 +113,7 @@ class PositionFile:
 
     @property
     def is_current(self) -> bool:
-        """Whether the name still stands for this file: it may have been removed, and made again."""
+        """Says whether the name still stands for this file: it may have been removed, and made again."""
         try:
             named, ours = os.stat(self.path), os.fstat(self._file.fileno())
         except FileNotFoundError:
@@ -129,7 +130,7 @@ class PositionFile:
         return dual_slot.read_position(self._file, self._meta.uuid, self.path)
 
     def write(self, sequence: int) -> None:
-        """Survives the death of the process; a power loss only after sync()."""
+        """Writes the position. It survives the death of the process, but a power loss only after sync()."""
         dual_slot.write_position(self._file, self._meta.uuid, self._meta.epoch, sequence, self.path)
 
     def sync(self) -> None:
@@ -150,7 +151,7 @@ def not_found(path: str, kind: str, name: str) -> LookupError:
 
 
 def names(path: str, kind: str) -> list[str]:
-    """Of all subscribers or checkpoints, sorted."""
+    """Returns the names of all subscribers or checkpoints, sorted."""
     try:
         with Directory(path, f"{kind}s") as directory:
             found = directory.names()
@@ -164,7 +165,7 @@ def exists(path: str, kind: str, name: str) -> bool:
 
 
 def make(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
-    """A new position file, durable, as a whole. Under the table's lock."""
+    """Makes a new position file, durably and as a whole. Called under the table's lock."""
     temporary = f".{os.getpid()}.new"
     with Directory(path, f"{kind}s") as directory, directory.made(check_name(name, kind), temporary) as fd:
         dual_slot.write_position(fd, meta.uuid, meta.epoch, sequence, os.path.join(directory.path, temporary))
@@ -172,7 +173,7 @@ def make(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
 
 
 def put(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
-    """Makes it or moves it, durably. Under the table's lock."""
+    """Makes the position or moves it, durably. Called under the table's lock."""
     if not exists(path, kind, name):
         make(path, meta, kind, name, sequence)
         return
@@ -185,7 +186,7 @@ def put(path: str, meta: Meta, kind: str, name: str, sequence: int) -> None:
 
 
 def hold(path: str, meta: Meta, name: str) -> PositionFile:
-    """The subscriber's file with its name held. SubscriberBusy where another Reader has it."""
+    """Opens the subscriber's file and takes the name. Raises SubscriberBusy where another Reader has it."""
     while True:
         file = PositionFile(path, meta, SUBSCRIBER, name)
         if not file.hold():
@@ -199,7 +200,7 @@ def hold(path: str, meta: Meta, name: str) -> PositionFile:
 
 
 def remove(path: str, kind: str, name: str) -> None:
-    """Under the table's lock, a subscriber's name held."""
+    """Removes the file. Called under the table's lock, and for a subscriber with its name held."""
     try:
         with Directory(path, f"{kind}s") as directory:
             os.unlink(check_name(name, kind), dir_fd=directory.fd)
@@ -208,13 +209,13 @@ def remove(path: str, kind: str, name: str) -> None:
 
 
 def standing(path: str, meta: Meta, kind: str) -> list[tuple[str, dual_slot.Position | None]]:
-    """(name, where it stands) of every subscriber or checkpoint; None for one that cannot be read."""
+    """Returns name and position of every subscriber or checkpoint, with None for a file that cannot be read."""
     found: list[tuple[str, dual_slot.Position | None]] = []
     for name in names(path, kind):
         try:
             file = PositionFile(path, meta, kind, name)
         except LookupError:
-            continue  # removed in this moment
+            continue  # removed in the meantime
         except CorruptJournal:
             found.append((name, None))
             continue
@@ -228,7 +229,7 @@ def standing(path: str, meta: Meta, kind: str) -> list[tuple[str, dual_slot.Posi
 
 
 def is_held(path: str, meta: Meta, name: str) -> bool:
-    """Whether a Reader has the subscriber's name."""
+    """Says whether a Reader has the subscriber's name."""
     try:
         file = PositionFile(path, meta, SUBSCRIBER, name)
     except (LookupError, CorruptJournal):
@@ -240,7 +241,7 @@ def is_held(path: str, meta: Meta, name: str) -> bool:
 
 
 def sync_all(path: str, meta: Meta) -> None:
-    """Where everybody stands is durable on return. Under the table's lock."""
+    """Makes every position durable. Called under the table's lock."""
     for kind in (SUBSCRIBER, CHECKPOINT):
         for name in names(path, kind):
             file = PositionFile(path, meta, kind, name)

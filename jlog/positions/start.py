@@ -1,4 +1,4 @@
-"""What "begin", "end", a sequence, a time or a checkpoint's name means as a sequence."""
+"""Finds the sequence that "begin", "end", a number, a time or a checkpoint's name means."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Ends(Protocol):
 
 
 def find_start(path: str, meta: Meta, cursor: Cursor, start: Start, *, checkpoints: bool = True) -> int:
-    """Returns the sequence that any start means. Raises as find_sequence."""
+    """Returns the sequence that `start` means, which may also be a time. Raises what find_sequence raises."""
     if isinstance(start, datetime):
         return find_time(path, meta, timestamp_us_of(start), cursor.durable_only)
     return find_sequence(path, meta, cursor, start, checkpoints=checkpoints)
@@ -50,7 +50,7 @@ def find_sequence(path: str, meta: Meta, cursor: Ends, start: Start, *, checkpoi
             return _before_end(path, cursor, f"checkpoint {start!r}", file.read())
         finally:
             file.close()
-    assert isinstance(start, int)  # a time is find_time's
+    assert isinstance(start, int)  # find_time takes times
     if start < 0:
         raise ValueError(f"a sequence is 0 or more, not {start}")
     end = int(cursor.next_sequence)
@@ -60,9 +60,9 @@ def find_sequence(path: str, meta: Meta, cursor: Ends, start: Start, *, checkpoi
 
 
 def outlives_its_records(path: str, meta: Meta, sequence: int, next_sequence: int) -> bool:
-    """Whether a power loss may have kept a position at this sequence and not the records before it: the journal ends at
-    `next_sequence` now, and was not closed there. The next writer gives out numbers behind all that may have been, so that
-    nothing is passed over."""
+    """Says whether a power loss may have kept a position at this sequence, and not the records before it: the journal ends at
+    `next_sequence` now, and was not closed there. The next writer begins behind every sequence that may have been given out, so
+    that no record is passed over."""
     end = JournalEnd(path, meta.uuid)
     end.refresh()
     bounds = end.bounds_file.read()
@@ -80,8 +80,8 @@ def _before_end(path: str, cursor: Ends, what: str, sequence: int) -> int:
 
 
 def find_time(path: str, meta: Meta, timestamp_us: int, durable_only: bool = False) -> int:
-    """The first record at or after this time, the end where all are earlier: by the indexes' running maximum, then in the
-    block itself."""
+    """Returns the sequence of the first record at or after this time, or the end where all are earlier. The indexes' running
+    maximum finds the block, and the search goes on inside it."""
     cursor = Cursor(path, meta.uuid, durable_only=durable_only)
     try:
         while True:
@@ -91,13 +91,13 @@ def find_time(path: str, meta: Meta, timestamp_us: int, durable_only: bool = Fal
                 return _first_at(cursor, timestamp_us)
             except (FileNotFoundError, PositionLost):
                 if cursor.first_sequence == first:
-                    raise  # else it was cleaned in this moment
+                    raise  # else the segment has just been removed
     finally:
         cursor.close()
 
 
 def _first_at(cursor: Cursor, timestamp_us: int) -> int:
-    """From the position on."""
+    """Returns the sequence of the first record from the position on that is not earlier."""
     while True:
         batch = cursor.read(4096, 4 << 20)
         if not len(batch):
@@ -108,11 +108,11 @@ def _first_at(cursor: Cursor, timestamp_us: int) -> int:
 
 
 def _before(path: str, meta: Meta, cursor: Cursor, timestamp_us: int) -> int:
-    """A sequence before which every record is earlier, near the first that is not."""
+    """Returns a sequence before which every record is earlier, near the first record that is not."""
     open_segment, open_offset, open_sequence = cursor.end_place
     first = int(cursor.first_sequence)
     segments = [name for name in list_segments(path) if name <= open_segment]
-    for segment in segments[max(0, bisect_right(segments, first) - 1) :]:  # what lies before is being removed
+    for segment in segments[max(0, bisect_right(segments, first) - 1) :]:  # the segments before are being removed
         end_offset = open_offset if segment == open_segment else 1 << 62
         index = load_index(path, segment, meta.uuid, end_offset)
         entry = index.locate_time(timestamp_us)

@@ -1,1 +1,1 @@
-"""Reading a journal: records in order, following it, waiting for it in an event loop, and reading its archive."""
+"""Reading a journal: its records in order, following, waiting in an event loop, and reading its archive."""

@@ -12,13 +12,13 @@ from jlog._core.records.record import Record
 from jlog.reading.event_loops import Waiter, Waiting
 from jlog.reading.pace import Pace
 
-TURN_SECONDS = 0.002  # of records that are there already, before other tasks get their turn
-SLEEP_SECONDS = 1.0  # at most, until a record is due: then a closed reader is noticed
+TURN_SECONDS = 0.002  # for records that are there already, before other tasks get their turn
+SLEEP_SECONDS = 1.0  # longest sleep until a record is due, so that a closed reader is noticed
 
 
 class AsyncFollowing(AsyncIterator[Record]):
-    """What Reader.follow_async() gives. It lives through an error, and through a cancelled step, from which no record is
-    lost: the next step goes on."""
+    """The iterator that Reader.follow_async() returns. After an error, or a step that was cancelled, the next step goes on. No
+    record is lost by either."""
 
     def __init__(self, cursor: Cursor, timeout: float | None, pace: Pace | None, waiters: set[Waiter]) -> None:
         self._waiting = Waiting(cursor, waiters)
@@ -53,7 +53,7 @@ class AsyncFollowing(AsyncIterator[Record]):
         self._turn_ends = time.monotonic() + TURN_SECONDS
 
     async def aclose(self) -> None:
-        """Ends it. Nothing is left behind without this either."""
+        """Ends the iteration. An iterator that is dropped without this leaves nothing behind either."""
         self._ended = True
         self._waiting.give_up()
 

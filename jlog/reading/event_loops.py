@@ -1,9 +1,9 @@
-"""Waits for many journals on behalf of event loops, with one thread of the process that is there while anybody waits.
+"""Waits for many journals on behalf of event loops, in one thread of the process, which runs while a coroutine waits.
 
-A coroutine that has nothing to read says so, looks once more, and then sleeps in its event loop. The thread sleeps in the
-kernel until a writer publishes in one of the journals, and wakes the loops. Once a second it looks at each journal itself,
-for a writer may die between publishing and waking; a journal whose writers cannot wake us, since this process may not
-write there or nobody has it open, is looked at every 1 to 50 ms.
+A coroutine that has nothing to read registers a waiter, looks once more, and then sleeps in its event loop. The thread sleeps
+in the kernel until a writer publishes in one of the journals, and wakes the loops. Once a second it looks at each journal
+itself, for a writer may die between publishing and waking. Some journals have no writer that can wake this process: no process
+has them open, or this one may not write there. The thread looks at these every 1 to 50 ms.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Waiter:
         self._future: asyncio.Future[None] = self.loop.create_future()
 
     async def sleep(self, seconds: float | None) -> None:
-        """Until it is woken, or so long."""
+        """Sleeps until wake() is called, or for so many seconds."""
         timer = None if seconds is None else self.loop.call_later(seconds, self.wake)
         try:
             await self._future
@@ -40,13 +40,13 @@ class Waiter:
                 timer.cancel()
 
     def wake(self) -> None:
-        """In the loop's own thread."""
+        """Wakes the coroutine. Called in the thread of its loop."""
         if not self._future.done():
             self._future.set_result(None)
 
 
 def wake_all(waiters: Iterable[Waiter]) -> None:
-    """In any thread."""
+    """Wakes all these waiters. May be called in any thread."""
     loops: dict[asyncio.AbstractEventLoop, list[Waiter]] = {}
     for waiter in waiters:
         loops.setdefault(waiter.loop, []).append(waiter)
@@ -54,7 +54,7 @@ def wake_all(waiters: Iterable[Waiter]) -> None:
         try:
             loop.call_soon_threadsafe(_wake, its_waiters)
         except RuntimeError:
-            continue  # closed, though coroutines still waited in it
+            continue  # the loop was closed while coroutines still waited in it
 
 
 def _wake(waiters: list[Waiter]) -> None:
@@ -63,7 +63,7 @@ def _wake(waiters: list[Waiter]) -> None:
 
 
 class WatchThread:
-    """The journals that one thread waits for: as many as the kernel takes in one call."""
+    """One thread and the journals that it waits for: as many as the kernel takes in one call."""
 
     def __init__(self, watches: Watches) -> None:
         self.journals: dict[tuple[str, int, int], WatchedJournal] = {}
@@ -97,7 +97,7 @@ class WatchThread:
 
 
 class Watches:
-    """All of this process."""
+    """All watching threads of this process."""
 
     def __init__(self) -> None:
         self.token = current_process_token()
@@ -107,7 +107,7 @@ class Watches:
         atexit.register(self._stop)
 
     def expect(self, cursor: Cursor, waiter: Waiter) -> tuple[WatchThread, WatchedJournal]:
-        """The waiter is woken by what is published from now on."""
+        """Registers the waiter: whatever is published from now on wakes it."""
         key = WatchedJournal.key(cursor)
         with self._lock:
             watch = self._watch_of(key)
@@ -134,8 +134,9 @@ class Watches:
         return watch
 
     def awaited(self, watch: WatchThread, woken: list[WatchedJournal]) -> list[WatchedJournal]:
-        """Its journals. Those that nobody waits for, or only in a loop that was closed, are dropped, but for those whose
-        waiters have just been woken: they are soon back. Without any it ends."""
+        """Returns the journals that this thread still has to wait for. It drops a journal that no coroutine waits for, or only
+        one in a closed loop, unless its waiters have just been woken: they will be back soon. Without any journal the thread
+        ends."""
         with self._lock:
             for key, journal in list(watch.journals.items()):
                 closed = [waiter for waiter in list(journal.waiters) if waiter.loop.is_closed()]
@@ -149,16 +150,17 @@ class Watches:
             return list(watch.journals.values())
 
     def end(self, watch: WatchThread) -> list[Waiter]:
-        """Whoever waits still, where it ends by an error: each comes back, and has another thread or the same error."""
+        """Returns the waiters that are left when a thread ends by an error. Each comes back, and gets another thread or the
+        same error."""
         with self._lock:
             if watch in self._watches:
                 self._watches.remove(watch)
             return [waiter for journal in watch.journals.values() for waiter in list(journal.waiters)]
 
     def _stop(self) -> None:
-        """Before the interpreter is taken down under the threads."""
+        """Ends the threads before the interpreter is taken down under them."""
         if self.token != current_process_token():
-            return  # the parent's
+            return  # the parent process's
         self._stopped = True
         for watch in list(self._watches):
             watch.bell.ring()
@@ -176,7 +178,7 @@ def watches() -> Watches:
 
 
 class Waiting:
-    """A reader's waiting for records, in coroutines. `waiters`: whom to wake when the reader is closed."""
+    """The waiting of one reader for records, in coroutines. `waiters`: the set to wake when the reader is closed."""
 
     def __init__(self, cursor: Cursor, waiters: set[Waiter]) -> None:
         self._cursor = cursor
@@ -184,7 +186,7 @@ class Waiting:
         self._watch: WatchThread | None = None
 
     async def wait(self, deadline: float | None) -> bool:
-        """Until there is something to read, or time.monotonic() has reached the deadline: then False."""
+        """Waits until there is something to read. Returns False when time.monotonic() has reached the deadline."""
         found = False
         try:
             while not (found := self._cursor.look()) and await self._sleep(deadline):
@@ -195,7 +197,7 @@ class Waiting:
                 self.give_up()
 
     async def _sleep(self, deadline: float | None) -> bool:
-        """Whether there is a reason to look again."""
+        """Sleeps, and returns whether there is a reason to look again."""
         waiter = Waiter()
         self._watch, journal = watches().expect(self._cursor, waiter)
         self._waiters.add(waiter)
@@ -212,6 +214,6 @@ class Waiting:
             self._waiters.discard(waiter)
 
     def give_up(self) -> None:
-        """The thread need not stay for this one. Takes no lock: the garbage collector may call this at any time."""
+        """Lets the thread end without this waiter. Takes no lock: the garbage collector may call this at any time."""
         if self._watch is not None:
             self._watch.bell.ring()

@@ -48,7 +48,7 @@ class JournalRecords:
                 return self.cursor.seek(sequence)
             except PositionLost:
                 if start != "begin" and not isinstance(start, datetime):
-                    raise  # else retention removed in this moment what was found
+                    raise  # else retention has just removed what was found
 
     def put_checkpoint(self, name: str, sequence: int, deadline: Deadline) -> None:
         with position_files.table_locked(self.path, deadline):

@@ -1,4 +1,4 @@
-"""Replaying records as far apart as they were written."""
+"""Replays records with the intervals at which they were written."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 
 
 class Pace:
-    """Says when each record of a replay is due: as long after the first as its timestamp is after the first one's, divided
-    by `factor` (2.0 is twice as fast). The times are absolute, so that errors do not add up. A record that is due already,
-    since its timestamp runs backwards or whoever reads is slow, comes at once."""
+    """Says when each record of a replay is due. The interval from the first record is that of the timestamps, divided by
+    `factor` (2.0 is twice as fast). The times are absolute, so that errors do not add up. A record is due at once if its
+    timestamp runs backwards, or if the reader is late."""
 
     def __init__(self, factor: float) -> None:
         if isinstance(factor, bool) or not isinstance(factor, (int, float)):
@@ -20,7 +20,7 @@ class Pace:
         self._first: tuple[int, float] | None = None  # timestamp of the first record, and when it came
 
     def delay(self, timestamp_us: int) -> float:
-        """Seconds until a record of this timestamp is due; 0 or less: now."""
+        """Returns the seconds until a record of this timestamp is due; 0 or less means now."""
         if self._first is None:
             self._first = timestamp_us, time.monotonic()
         first_us, began = self._first

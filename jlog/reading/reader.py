@@ -1,4 +1,4 @@
-"""Reading a journal: by a named subscriber, whose position is durable, or anonymously."""
+"""Reads a journal or an archive: as a named subscriber, whose position is durable, or anonymously."""
 
 from __future__ import annotations
 
@@ -30,26 +30,27 @@ if TYPE_CHECKING:
 
 
 class Reader:
-    """Reads the records of the journal at `path` in order, those in the pre-commit buffer as soon as they are appended.
+    """Reads the records of the journal at `path` in order. It sees a record in the pre-commit buffer as soon as it is appended.
 
-    With a `name` it is a subscriber: its position is durable, and holds back every record that it has not committed.
-    After a crash reading resumes at the last commit, so that each record is delivered at least once. The name belongs to
-    one Reader at a time, of all processes; the kernel frees it when its owner dies. Without a name nothing is held back,
-    and there is nothing to commit.
+    With a `name` the reader is a subscriber: its position is durable, and retention keeps every record that it has not
+        committed. After a crash reading resumes at the last commit, so that each record is delivered at least once. A name
+        belongs to one Reader at a time, among all processes; the kernel frees it when its owner dies. A reader without a name
+        holds nothing back and commits nothing.
 
     start: where a new subscriber, or an anonymous reader, begins: "begin", "end", a sequence, an aware datetime (the first
         record at or after it) or a checkpoint's name.
     create: False raises SubscriberNotFound instead of making the subscriber.
-    durable_only: hand out only what has been synced.
-    lock_timeout: seconds that one call waits for what other processes and threads do, before JournalLocked; None: for ever.
-        Reading and a plain commit wait for nobody.
-    archive: True, for a reader without a name, begins in the journal's archive and goes on in the journal, with no gap and
-        nothing twice; a URL, where that is not what the journal's retention says. The journal need not be there any more
-        for `jlog.Reader("s3://bucket/prefix")`, which reads the archive alone.
+    durable_only: hands out only synced records.
+    lock_timeout: seconds that one call waits for other processes and threads, before JournalLocked; None: for ever. Reading and
+        a plain commit wait for nobody.
+    archive: True begins in the journal's archive and goes on in the journal, without a gap and without a record twice; a URL
+        does the same where the archive is not the one that the journal's retention names. Both are for a reader without a name.
+        `jlog.Reader("s3://bucket/prefix")` reads the archive alone, also when the journal is gone. Segments are fetched one at
+        a time below TMPDIR, unless the archive is on this machine.
 
-    A Reader is used by one thread at a time, a second one gets JournalError; but any thread may ask for `position` and
-    `lag`, and close it. After a fork the child's raises JournalClosed and the parent's goes on. It cannot be pickled: open
-    another one where it is needed.
+    A Reader is used by one thread at a time; a second one gets JournalError. But any thread may ask for `position` and `lag`,
+    and may close it. After a fork the child's reader raises JournalClosed and the parent's goes on. A Reader cannot be pickled:
+    open another one where it is needed.
     """
 
     def __init__(
@@ -91,12 +92,12 @@ class Reader:
     # --- Reading ----------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Record]:
-        """Records up to the end as it is now; iterate again to go on."""
+        """Iterates over the records up to the end as it is now; iterate again to go on."""
         self._check_lost()
         return self._source.records()
 
     def values(self) -> Iterator[bytes | None]:
-        """Values alone, up to the end as it is now: the fastest way through."""
+        """Iterates over the values alone, up to the end as it is now: the fastest way to read."""
         self._check_lost()
         return self._source.values()
 
@@ -108,10 +109,10 @@ class Reader:
         columns: Iterable[str] | None = None,
         end: int | None = None,
     ) -> Iterator[pyarrow.RecordBatch]:
-        """The same as pyarrow.RecordBatches with the columns of RecordBatch.to_arrow(), or those of them that are named
-        in `columns`: what is left out costs nothing. Each has at most `max_records` and, beyond the first record,
-        `max_bytes`. With `end` they stop before that sequence. Raises ImportError without pyarrow:
-        pip install 'pyjlog[arrow]'."""
+        """Iterates over pyarrow.RecordBatches up to the end as it is now, with the columns of RecordBatch.to_arrow() or those
+        of them that `columns` names; a column that is left out costs nothing. A batch has at most `max_records` and, beyond its
+        first record, `max_bytes`. With `end` the batches stop before that sequence. Raises ImportError without pyarrow: pip
+        install 'pyjlog[arrow]'."""
         _check_limits(max_records, max_bytes)
         if end is not None and end < 0:
             raise ValueError(f"a sequence is 0 or more, not {end}")
@@ -119,37 +120,38 @@ class Reader:
         return self._source.record_batches(max_records, max_bytes, columns, end)
 
     def follow(self, timeout: float | None = None, *, pace: float | None = None) -> Iterator[Record]:
-        """Records as they come, woken at once and without using CPU while there is none. Ends after `timeout` seconds
-        without a record; None: never.
+        """Iterates over records as they are appended. It wakes at once, and uses no CPU while there is none. It ends after
+        `timeout` seconds without a record; None: never.
 
-        pace: replays them as far apart as their timestamps are, to a few milliseconds: 1.0 as recorded, 2.0 twice as fast.
-            The times count from the first record; one whose time has passed already comes at once. Until its time has come
-            a record is not handed out, and the timeout does not run. ValueError unless it is above 0.
+        pace: hands out records with the intervals of their timestamps, to a few milliseconds: 1.0 as recorded, 2.0 twice as
+            fast. The times count from the first record, and a late record comes at once. The timeout does not run while a
+            record waits for its time. ValueError unless the pace is above 0.
 
-        After CorruptJournal, PositionLost or Ctrl-C the same iterator goes on. Another thread may end it: with close().
+        After CorruptJournal, PositionLost or Ctrl-C the same iterator goes on. Another thread may end it with close().
         """
         self._check_lost()
         return self._source.follow(timeout, None if pace is None else Pace(pace))
 
     def follow_async(self, timeout: float | None = None, *, pace: float | None = None) -> AsyncIterator[Record]:
-        """The same for `async for`, in the running asyncio loop. Hundreds of readers may wait in one loop, or in several:
-        one thread of the process waits for all their journals, while anybody waits.
+        """The same as follow(), for `async for` in the running asyncio loop. Hundreds of readers may wait in one loop, or in
+        several: one thread of the process waits for all their journals, while there is a reader that waits.
 
-        A reader that has much to catch up with lets other tasks run every 2 ms; reading itself, a block at a time, is done
-        in the loop. A step that is cancelled loses no record, and the iterator goes on.
+        A reader that has many records to catch up with lets other tasks run every 2 ms. The reading itself is done in the loop,
+        a block at a time. A step that is cancelled loses no record, and the iterator goes on.
         """
         self._check_lost()
         return self._source.follow_async(timeout, None if pace is None else Pace(pace), self._waiters)
 
     def read(self, max_records: int = 10_000, max_bytes: int = 64 << 20, timeout: float | None = 0) -> RecordBatch:
-        """At least one record, and no more than `max_records` or, beyond the first, `max_bytes`; never more than 2 GiB, which
-        is what a column of Arrow's holds. Empty only if none came within `timeout` seconds (None: waits for ever)."""
+        """Returns at least one record, and at most `max_records` or, beyond the first, `max_bytes`. A batch never exceeds 2
+        GiB, which is what a column of Arrow's holds. It is empty only if no record came within `timeout` seconds (None: waits
+        for ever)."""
         _check_limits(max_records, max_bytes)
         self._check_lost()
         return self._source.read(max_records, max_bytes, timeout)
 
     def read_backward(self, max_records: int) -> list[Record]:
-        """Up to so many records before the position, newest first; the position moves back behind them."""
+        """Returns at most so many records before the position, newest first. The position moves back before them."""
         if max_records < 1:
             raise ValueError(f"max_records is at least 1, not {max_records}")
         end = self.position
@@ -164,7 +166,7 @@ class Reader:
         return found
 
     def _read_between(self, start: int, end: int) -> list[Record]:
-        """All of them: damage in between raises, however much stands before it."""
+        """Returns all of these records. Any damage among them raises, however many stand before it."""
         records: list[Record] = []
         seek_before_the_end(self._source, start)
         while self.position < end:
@@ -175,7 +177,7 @@ class Reader:
         return [record for record in records if start <= record.sequence < end]
 
     def skip_damage(self) -> Damage:
-        """After CorruptJournal: goes on behind the damage, in this iterator or another, and says what was lost."""
+        """Goes on behind the damage after CorruptJournal, in the same iterator or another, and says what was lost."""
         self._check_lost()
         return self._source.skip_damage()
 
@@ -187,7 +189,7 @@ class Reader:
 
     @property
     def position(self) -> int:
-        """The sequence of the next record to read. It moves with every record handed out."""
+        """Sequence of the next record to read. It moves with every record handed out."""
         self._cursor.check_open()
         subscriber = self._subscriber
         if subscriber is not None and subscriber.lost is not None:
@@ -196,17 +198,17 @@ class Reader:
 
     @property
     def committed(self) -> int:
-        """Where reading resumes after a crash."""
+        """Sequence at which reading resumes after a crash."""
         return self._named().committed
 
     @property
     def lag(self) -> int:
-        """Records between the position and the end of the journal."""
+        """Number of records between the position and the end of the journal."""
         end = int(self._cursor.next_sequence)
         return self._source.gaps.records_between(max(self.position, int(self._cursor.first_sequence)), end)
 
     def seek(self, to: Start) -> None:
-        """Moves the position, not what is committed: "begin", "end", a sequence, or an aware datetime."""
+        """Moves the position, not what is committed, to "begin", "end", a sequence, or an aware datetime."""
         self._cursor.check_open()
         self._source.go_to(to, checkpoints=False)
         if self._subscriber is not None:
@@ -215,10 +217,11 @@ class Reader:
     # --- What is durable --------------------------------------------------------------------------------------------
 
     def commit(self, sequence: int | None = None, *, durable: bool = False) -> None:
-        """Everything before the position, or before `sequence`, is done with: reading resumes there after a crash.
+        """Commits the position, or `sequence`: all records before it are done with, and reading resumes there after a crash.
 
-        It survives the death of any process when this returns; a power loss with `durable=True`, which first syncs the
-        journal up to there. Segments that nobody wants any more are removed, if no other process is at it.
+        A commit survives the death of any process as soon as this returns. It survives a power loss with `durable=True`, which
+        first syncs the journal up to there. Segments that no subscriber needs any more are removed, unless another process is
+        at it.
         """
         subscriber = self._named()
         if sequence is None:
@@ -233,12 +236,12 @@ class Reader:
         subscriber.commit(sequence, deadline, durable=durable)
 
     def sync(self) -> None:
-        """What has been read survives a power loss when this returns: the journal is synced up to the position. For whoever
-        tells the outside how far it has come. Needs to write to the journal; a durable_only reader has no need of it."""
+        """Syncs the journal up to the position, so that every record which was read survives a power loss. Call it before you
+        tell the outside how far you have come. It needs to write to the journal; a durable_only reader has no need of it."""
         self._sync_journal(self.position, self._deadline())
 
     def _sync_journal(self, sequence: int, deadline: Deadline) -> None:
-        """What is told to the outside is on the disk first."""
+        """Makes records durable before the outside is told of them."""
         attachment = attach(self._source.path, deadline)
         try:
             if attachment.durable_end < sequence:
@@ -247,7 +250,8 @@ class Reader:
             detach(attachment, deadline=deadline)
 
     def checkpoint(self, name: str) -> None:
-        """Makes the checkpoint `name`, or moves it, to the position; durably. It holds back records as a subscriber does."""
+        """Makes the checkpoint `name`, or moves it, to the position, durably. Like a subscriber it holds records back from
+        retention."""
         check_name(name, CHECKPOINT)
         self._cursor.check_open()
         self._source.put_checkpoint(name, self.position, self._deadline())
@@ -257,8 +261,8 @@ class Reader:
         self._named().rewind(name, self._deadline())
 
     def close(self) -> None:
-        """Frees the name. Does not commit. A second close does nothing. Whoever waits in this reader, in another thread or
-        in an event loop, gets JournalClosed."""
+        """Frees the name, without a commit. A second close does nothing. A thread or a coroutine that waits in this reader gets
+        JournalClosed."""
         self._cursor.close()
         if self._waiters:
             from jlog.reading.event_loops import wake_all

@@ -1,1 +1,1 @@
-"""What the directory of a journal holds: its identity and options, its segments, the gaps in its numbers, its damage."""
+"""The parts of a journal's directory: identity and options, segments, gaps in the sequences, and damage."""

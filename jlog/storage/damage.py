@@ -1,4 +1,4 @@
-"""What damage looks like to who reads, and the way past it."""
+"""How a reader meets damage, and how it gets past it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from jlog._core.segments.segment import (
 from jlog.errors import CorruptJournal, JournalError
 
 STATE = 2  # the kind of a segment's first block
-SECTOR_BYTES = 4096  # around what the disk cannot read, the rest is looked for in pieces of this size
+SECTOR_BYTES = 4096  # step by which the rest is searched around a sector that the disk cannot read
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One damaged place: what was there cannot be read."""
+    """One damaged place, whose bytes cannot be read as records."""
 
     path: str
     offset: int
@@ -36,13 +36,14 @@ class Damage:
 
 @dataclass(frozen=True)
 class Gap:
-    """Bytes of a segment file in which no whole block stands, though one should; none where the numbers alone jump."""
+    """A range of a segment file in which no whole block stands, though one should. It is empty where only the sequences
+    jump."""
 
     offset: int
     end: int
     reason: str
     first_sequence: int
-    next_sequence: int  # what is known to come next
+    next_sequence: int  # the sequence that is known to come next
 
     def damage(self, path: str) -> Damage:
         return Damage(path, self.offset, self.reason, self.first_sequence, self.next_sequence - self.first_sequence)
@@ -50,7 +51,7 @@ class Gap:
 
 @contextmanager
 def bad_sectors_are_damage() -> Iterator[None]:
-    """Around what reads a file: where the disk cannot, it is CorruptJournal."""
+    """Raises CorruptJournal instead of the error of a disk that cannot read."""
     try:
         yield
     except OSError as error:
@@ -60,7 +61,7 @@ def bad_sectors_are_damage() -> Iterator[None]:
 
 
 def open_segment(path: str, name: int, uuid: bytes) -> tuple[SegmentFile, CorruptJournal | None]:
-    """Its blocks can be read whatever its header is; with what is wrong with that."""
+    """Opens a segment, whose blocks can be read whatever its header is. Returns the damage of the header too, or None."""
     try:
         with bad_sectors_are_damage():
             return SegmentFile(path, name, uuid), None
@@ -69,10 +70,11 @@ def open_segment(path: str, name: int, uuid: bytes) -> tuple[SegmentFile, Corrup
 
 
 def walk_segment(file: SegmentFile, end: tuple[int, int | None] | None, *, bodies: bool = True) -> Iterator[Block | Gap]:
-    """Every whole block of a segment file in order, and the gaps between them.
+    """Yields every whole block of a segment file in order, and the ranges between them that have none.
 
-    `end`: the offset and sequence behind its last block, where they are known; else that is where only zeros follow, or
-    nothing. `bodies`: False looks at the blocks' headers alone.
+    end: offset and sequence behind the last block, where they are known; None: the blocks end where only zeros follow, or
+        nothing.
+    bodies: False checks only the headers of the blocks.
     """
     offset, sequence = SEGMENT_HEADER_BYTES, file.segment
     limit, end_sequence = (file.file_bytes, None) if end is None else end
@@ -114,7 +116,7 @@ def _jump(found: int, wanted: int) -> str:
 
 
 def _block_at(file: SegmentFile, offset: int, sequence: int) -> tuple[Block | None, str | None]:
-    """Where no block stands, the reason; no reason where only zeros or nothing follow."""
+    """Returns the block; or the reason why none stands there; or neither where only zeros or nothing follow."""
     try:
         with bad_sectors_are_damage():
             block, reason = file.block_at(offset, with_body=False)
@@ -143,7 +145,7 @@ def _problem_of_body(file: SegmentFile, block: Block) -> str | None:
 
 
 def next_whole_block(file: SegmentFile, offset: int, limit: int, sequence: int) -> Block | None:
-    """The first one that begins at or behind `offset`, with this sequence or a later one."""
+    """Returns the first block that begins at or behind `offset`, with this sequence or a later one."""
     while True:
         block = _search(file, offset, limit)
         if block is None or (block.first_sequence >= sequence and block.kind != STATE):
@@ -156,7 +158,7 @@ def _search(file: SegmentFile, offset: int, limit: int) -> Block | None:
         with bad_sectors_are_damage():
             return file.next_block(offset, limit)
     except CorruptJournal:
-        pass  # somewhere in there: piece by piece then
+        pass  # a bad sector lies in this range: search it piece by piece
     while offset < limit:
         after = offset - offset % SECTOR_BYTES + SECTOR_BYTES
         try:
@@ -171,7 +173,7 @@ def _search(file: SegmentFile, offset: int, limit: int) -> Block | None:
 
 
 def skip_damage(cursor: Cursor) -> Damage:
-    """Moves the cursor behind the damage at its position. JournalError where there is none."""
+    """Moves the cursor behind the damage at its position. Raises JournalError where there is none."""
     try:
         cursor.refresh()
         if cursor.can_go_on():

@@ -1,4 +1,5 @@
-"""Numbers that were never given out: after a power loss numbering goes on behind all that might have been seen."""
+"""Gaps: sequences that have no record and never will. After a power loss numbering goes on behind every sequence that may have
+been given out."""
 
 from __future__ import annotations
 
@@ -10,23 +11,23 @@ from jlog.errors import CorruptJournal
 
 
 def given_out(holes: Iterable[tuple[int, int]], start: int, end: int) -> int:
-    """How many numbers from `start` to `end` lie in no hole."""
+    """Returns how many sequences from `start` to before `end` lie in no gap."""
     if end <= start:
         return 0
     return end - start - sum(max(0, min(last, end) - max(first, start)) for first, last in holes)
 
 
 class Gaps:
-    """What the segments' headers state of holes. A header never changes, so each is read once."""
+    """The gaps that the segments' headers state. A header never changes, so each is read once."""
 
     def __init__(self, path: str, uuid: bytes) -> None:
         self._path = path
         self._uuid = uuid
-        self._known: dict[int, int] = {}  # segment: where the numbers before it ended
+        self._known: dict[int, int] = {}  # by segment: the end of the one before it
 
     def all(self) -> list[tuple[int, int]]:
-        """(first number that was not given out, first that was given out again), ascending. A hole that reaches into the
-        segment before it is damage, which others tell of: here it begins there."""
+        """Returns first and next sequence of each gap, ascending. A gap that reaches into the segment before it is damage,
+        which other checks report; here it begins at that segment."""
         found = []
         previous = 0
         for segment in list_segments(self._path):
@@ -41,18 +42,18 @@ class Gaps:
             try:
                 file = SegmentFile(self._path, segment, self._uuid)
             except (CorruptJournal, FileNotFoundError):
-                return segment  # damaged or just cleaned: others say so
+                return segment  # damaged or just removed, which others report
             first = file.previous_segment == (1 << 64) - 1 and segment == 0
             self._known[segment] = segment if first else file.previous_end_sequence
             file.close()
         return self._known[segment]
 
     def records_between(self, start: int, end: int) -> int:
-        """How many numbers from `start` to `end` were given out."""
+        """Returns how many sequences from `start` to before `end` have a record."""
         return given_out(self.all(), start, end)
 
     def step_back(self, end: int, records: int, first_kept: int) -> int:
-        """The sequence so many records before `end`, within one run of numbers."""
+        """Returns the sequence so many records before `end`, but not beyond the gap before it."""
         for first, last in reversed(self.all()):
             if first < end <= last:
                 end = first
@@ -60,12 +61,13 @@ class Gaps:
         return max(end - records, run, min(first_kept, end))
 
     def next_segment_after(self, sequence: int) -> int:
-        """The first segment that begins behind this sequence; the sequence's own successor where none does yet."""
+        """Returns the first segment that begins behind this sequence, or the sequence's own successor where there is none
+        yet."""
         segments = list_segments(self._path)
         at = bisect_right(segments, sequence)
         return segments[at] if at < len(segments) else sequence + 1
 
     def has_segment_before(self, sequence: int) -> bool:
-        """Whether some segment ends at or before this sequence."""
+        """Says whether some segment ends at or before this sequence."""
         segments = list_segments(self._path)
         return len(segments) > 1 and segments[1] <= sequence

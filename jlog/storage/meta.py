@@ -1,4 +1,4 @@
-"""`journal.meta`: what a journal is. Replaced as a whole, never changed in place."""
+"""The file `journal.meta`, which makes a directory a journal. It is replaced as a whole, never changed in place."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from jlog.system.files import Directory, open_file, read_small, share, write_who
 FORMAT_VERSION = 1
 NAME = "journal.meta"
 LEASE_STRIDE = 1 << 24
-NEW_SEGMENT_BYTES_MAX = 512  # its header, and a block without state
+NEW_SEGMENT_BYTES_MAX = 512  # a header, and a block without state
 DIRECTORIES = ("subscribers", "checkpoints")
-BYTES_MAX = 4 << 20  # what is larger is no journal.meta: it is read as a whole
+BYTES_MAX = 4 << 20  # a larger file is no journal.meta, and is not read
 NUMBER_MAX = 1 << 62  # the greatest sequence
 _UUID = re.compile(r"[0-9a-f]{32}")
 _FIRST_LINE = re.compile(rb"jlog (\d{1,9}) crc32c=([0-9a-f]{8})\n")
@@ -29,10 +29,10 @@ _FIRST_LINE = re.compile(rb"jlog (\d{1,9}) crc32c=([0-9a-f]{8})\n")
 
 @dataclass
 class Meta:
-    """A journal's identity and options."""
+    """Identity and options of a journal."""
 
     uuid: bytes
-    epochs: list[tuple[int, int]]  # (random number, sequence where it began)
+    epochs: list[tuple[int, int]]  # random number of each epoch, and the sequence at which it began
     options: dict[str, Any] = field(default_factory=dict)
     inode: int = 0
     birth_us: int = 0
@@ -43,7 +43,8 @@ class Meta:
 
 
 def read_meta(path: str) -> Meta:
-    """Raises JournalNotFound where `path` is no journal, CorruptJournal or UnsupportedFormat where it cannot be read."""
+    """Reads the file. Raises JournalNotFound where `path` is no journal, CorruptJournal or UnsupportedFormat where it cannot be
+    read."""
     name = os.path.join(path, NAME)
     try:
         text = read_small(name, BYTES_MAX)
@@ -60,7 +61,7 @@ def read_meta(path: str) -> Meta:
 
 
 def parse_meta(text: bytes, name: str) -> Meta:
-    """From the content of a `journal.meta`; `name` is where that came from."""
+    """Makes a Meta of the content of a `journal.meta`; `name` is the path that errors name."""
     first = _FIRST_LINE.match(text)
     if first is None:
         raise CorruptJournal(name, 0, "the first line is not that of a journal")
@@ -78,7 +79,7 @@ def parse_meta(text: bytes, name: str) -> Meta:
 
 
 def parse_json(text: bytes) -> dict[str, Any]:
-    """A JSON object from a file that anybody may have written. ValueError for whatever else it is."""
+    """Parses a JSON object out of a file that anybody may have written. Raises ValueError for anything else."""
     try:
         found = json.loads(text, object_pairs_hook=_without_doubles, parse_constant=_no_constant)
     except RecursionError:
@@ -100,7 +101,7 @@ def _no_constant(name: str) -> None:
 
 
 def whole_number(fields: dict[str, Any], name: str, low: int, high: int) -> int:
-    """ValueError where the field is missing, no integer, or outside of these two."""
+    """Returns the field. Raises ValueError where it is missing, is no integer, or is not from `low` to `high`."""
     found = fields.get(name)
     if type(found) is not int or not low <= found <= high:
         raise ValueError(f"{name} is no integer from {low} to {high}")
@@ -108,7 +109,7 @@ def whole_number(fields: dict[str, Any], name: str, low: int, high: int) -> int:
 
 
 def check_uuid(found: Any) -> str:
-    """ValueError for what is not written as a journal's uuid is."""
+    """Returns the uuid. Raises ValueError for a text that is not written as a journal's uuid is."""
     if not isinstance(found, str) or not _UUID.fullmatch(found):
         raise ValueError("uuid is not 32 lower-case hex digits")
     return found
@@ -134,7 +135,7 @@ def _meta_of(fields: dict[str, Any]) -> Meta:
 
 
 def is_a_copy(path: str, meta: Meta) -> bool:
-    """Whether the file that `meta` was read from is another one than was written: the directory was copied or restored."""
+    """Says whether the directory was copied or restored: then `meta` was read from another file than was written."""
     fd = open_file(os.path.join(path, NAME))
     try:
         return (os.fstat(fd).st_ino, birth_us(fd)) != (meta.inode, meta.birth_us)
@@ -143,7 +144,7 @@ def is_a_copy(path: str, meta: Meta) -> bool:
 
 
 def write_meta(path: str, meta: Meta) -> None:
-    """Replaces it; on return it has survived a power loss. Under the open lock."""
+    """Replaces the file. On return it survives a power loss. Called under the open lock."""
     with Directory(path) as directory, directory.made(NAME, f".{NAME}") as fd:
         meta.inode = os.fstat(fd).st_ino
         meta.birth_us = birth_us(fd)
@@ -162,8 +163,8 @@ def write_meta(path: str, meta: Meta) -> None:
 def writer_options(
     path: str, precommit: int, given: dict[str, Any], create: bool, deadline: Deadline
 ) -> tuple[int, dict[str, Any]]:
-    """Makes the journal if there is none and it may be made. Returns the buffer capacity to open it with, 0 for a writer
-    that bypasses the buffer; and the options that were given."""
+    """Makes the journal if there is none and `create` allows it. Returns the capacity to open the buffer with, 0 for a writer
+    that bypasses the buffer, and the options that were given."""
     capacity = check_precommit(precommit)
     options = check_options(given)
     if create and not os.path.exists(os.path.join(path, NAME)):
@@ -177,13 +178,13 @@ def writer_options(
 
 
 def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool, deadline: Deadline = NEVER) -> bool:
-    """Makes an empty journal; False where one is there already and may be. A creation that was killed is done again.
-    JournalLocked where another process is at it until the deadline."""
+    """Makes an empty journal. Returns False where one is there and `exist_ok`. A creation that was killed is done again. Raises
+    JournalLocked where another process makes it until the deadline."""
     if os.path.lexists(path) and not os.path.isdir(path):
         raise JournalExists(f"{path} is a file; choose another path for the journal, or remove it", path)
     os.makedirs(path, exist_ok=True)
     there = os.listdir(path)
-    if there and "lock" not in there:  # which is the first file of a journal that another process makes just now
+    if there and "lock" not in there:  # the lock is the first file of a journal that another process is making
         message = f"{path} is a directory with other files; choose another path for the journal"
         raise JournalExists(message, path)
     lock_file = LockFile(os.path.join(path, "lock"), create=True)
@@ -202,7 +203,8 @@ def create_journal(path: str, options: dict[str, Any], *, exist_ok: bool, deadli
 
 
 def _refuse_remains(path: str) -> None:
-    """A creation that was killed has made no record yet. What holds more has lost its `journal.meta`."""
+    """Raises CorruptJournal unless the directory has no more than a creation that was killed leaves, which has no record. A
+    directory with more has lost its `journal.meta`."""
     segments = [entry for entry in os.listdir(path) if entry.endswith(".seg")]
     used = any(os.path.getsize(os.path.join(path, name)) > NEW_SEGMENT_BYTES_MAX for name in segments)
     if used or len(segments) > 1 or os.path.exists(os.path.join(path, "precommit")):
@@ -214,7 +216,8 @@ def _refuse_remains(path: str) -> None:
 
 
 def _fill(path: str, options: dict[str, Any], lock_file: LockFile) -> None:
-    """Everything but the pre-commit buffer, which the first writer makes. `journal.meta` comes last: it is the journal."""
+    """Makes every file but the pre-commit buffer, which the first writer makes. `journal.meta` comes last, for it makes the
+    directory a journal."""
     import secrets  # slow to import, and most programs make no journal
 
     meta = Meta(secrets.token_bytes(16), [(secrets.randbits(63), 0)], options)

@@ -1,4 +1,4 @@
-"""The segments of a journal as their users see them."""
+"""The segments of a journal as its users see them."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class Segment:
-    """One file of the journal. The open one's records and size include what is in the pre-commit buffer: the size is that of
-    the file once the buffer is written there, uncompressed.
+    """One file of the journal. Records and size of the open segment include the pre-commit buffer: the size is that of the file
+    once the buffer is written there, uncompressed.
 
-    The timestamps are looked up when they are asked for: FileNotFoundError where the file has been removed since.
+    The timestamps are looked up when they are asked for; FileNotFoundError where the file has been removed since.
     """
 
     path: str
@@ -41,20 +41,20 @@ class Segment:
     size_bytes: int
     sealed: bool
     end_sequence: int
-    next_segment: int  # first sequence of the next one: above end_sequence where numbers were never given out
+    next_segment: int  # first sequence of the next segment, which is above end_sequence where there is a gap
     _meta: Meta = field(repr=False, compare=False)
-    _written_end: int = field(repr=False, compare=False)  # offset in the file where its blocks end
+    _written_end: int = field(repr=False, compare=False)  # offset in the file at which its blocks end
     reason: str | None = field(default=None, compare=False)  # why retention lets it go: read, max_bytes or max_age
     archived: ClassVar[bool] = False
 
     @property
     def first_timestamp(self) -> datetime | None:
-        """Of its first record; None without one in the file."""
+        """Timestamp of its first record; None without one in the file."""
         return time_of(self.first_timestamp_us)
 
     @property
     def last_timestamp(self) -> datetime | None:
-        """Of its last record; None without one in the file."""
+        """Timestamp of its last record; None without one in the file."""
         return time_of(self.last_timestamp_us)
 
     @cached_property
@@ -79,8 +79,8 @@ class Segment:
 
     @property
     def written_us(self) -> int | None:
-        """Clock when its newest record was written; where its end is damaged, when the next segment was begun, if that
-        can be told."""
+        """Time of the clock when its newest record was written. Where its end is damaged, the time when the next segment was
+        begun; None where that is not known either."""
         file = self._file()
         try:
             last = self._last_block(file)
@@ -94,7 +94,7 @@ class Segment:
             return None
 
     def _last_block(self, file: SegmentFile) -> Block | None:
-        """The last one with records."""
+        """Returns the last block with records."""
         directory, uuid = os.path.dirname(self.path), self._meta.uuid
         _, offset = locate(directory, self.first_sequence, uuid, self._written_end, self.end_sequence)
         last = None
@@ -113,7 +113,7 @@ def time_of(timestamp_us: int | None) -> datetime | None:
 
 
 def first_time_of(file: SegmentFile, block: Block) -> int:
-    """Timestamp of the block's first record. CorruptJournal where its body is none."""
+    """Returns the timestamp of the block's first record. Raises CorruptJournal for a damaged body."""
     try:
         return first_time(file.raw_body(block.offset), block.base_time_us)
     except ValueError as error:
@@ -121,7 +121,7 @@ def first_time_of(file: SegmentFile, block: Block) -> int:
 
 
 def last_time_of(file: SegmentFile, block: Block) -> int:
-    """Timestamp of the block's last record. CorruptJournal where its body is none."""
+    """Returns the timestamp of the block's last record. Raises CorruptJournal for a damaged body."""
     try:
         return walk_body(file.raw_body(block.offset), block.base_time_us)[3]
     except ValueError as error:
@@ -136,8 +136,8 @@ def segments_of(
     buffered_bytes: int,
     next_sequence: int | None = None,
 ) -> Iterator[Segment]:
-    """From the first sequences that name the files up to the open one; each but that ends where the next says. What
-    `buffered_bytes` counts goes to the open one."""
+    """Makes Segments of the first sequences that name the files, up to the open one. The header of each next file says where a
+    segment ends. `buffered_bytes` are added to the open one."""
     for name, following in zip(names, [*names[1:], None], strict=True):
         if following is None:
             end_offset, end_sequence = (
@@ -160,8 +160,9 @@ def segments_of(
 
 
 def segments_now(path: str, meta: Meta, start: int = 0, end: int | None = None) -> list[Segment]:
-    """Those that are kept, oldest first and the open one too, from the one on that `start` lies in, and of those only the
-    ones that begin before `end`: what it takes then depends on them, and not on the journal's length."""
+    """Lists the retained segments, oldest first, with the open one. `start` leaves out those before the segment that it lies
+    in, and `end` those that begin at or behind it: the effort depends on the segments listed, and not on the journal's
+    length."""
     while True:
         cursor = Cursor(path, meta.uuid)
         end_place, buffered_bytes = cursor.end_place, cursor.buffered_bytes
@@ -171,8 +172,8 @@ def segments_now(path: str, meta: Meta, start: int = 0, end: int | None = None) 
         kept = kept[max(0, bisect_right(kept, first) - 1) :]
         wanted = len(kept) if end is None else max(1, bisect_left(kept, end))
         try:
-            # The one behind the last that is wanted says where that ends.
+            # The file behind the last that is wanted says where that one ends.
             names = kept[: wanted + 1]
             return list(segments_of(path, meta, names, end_place, buffered_bytes, next_sequence))[:wanted]
         except FileNotFoundError:
-            continue  # cleaned in this moment
+            continue  # removed in the meantime
