@@ -142,7 +142,7 @@ class Journal:
         options = read_meta(self._path).options
         return Options(**{**options, "retention": retention_of(options)})
 
-    # --- What it holds ----------------------------------------------------------------------------------------------
+    # --- Contents ---------------------------------------------------------------------------------------------------
 
     def _cursor(self) -> Cursor:
         return Cursor(self._path, self._meta.uuid)
@@ -209,7 +209,7 @@ class Journal:
         """Returns the gaps: first sequence and next sequence of each range of sequences that have no record and never will."""
         return self._gaps.all()
 
-    # --- Who reads it -----------------------------------------------------------------------------------------------
+    # --- Subscribers and checkpoints --------------------------------------------------------------------------------
 
     def subscribers(self) -> dict[str, Position]:
         return self._positions(SUBSCRIBER)
@@ -307,7 +307,7 @@ class Journal:
     def _kept(self, sequence: int) -> int:
         return int(self._cursor().kept(sequence))
 
-    # --- Its care ---------------------------------------------------------------------------------------------------
+    # --- Care -------------------------------------------------------------------------------------------------------
 
     def clean(self, *, dry_run: bool = False, progress: Callable[[int], None] | None = None) -> list[Segment]:
         """Removes the sealed segments that retention lets go, oldest first, and returns them, each with its `reason`.

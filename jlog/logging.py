@@ -187,7 +187,7 @@ class JournalHandler(logging.Handler):
         writer.append(_to_bytes(text), key=b"jlog.logging", headers=headers)
         self._unreported = 0
 
-    # --- What it becomes --------------------------------------------------------------------------------------------
+    # --- Result -----------------------------------------------------------------------------------------------------
 
     def _value(self, record: logging.LogRecord) -> bytes:
         return self.format(record).encode(errors="backslashreplace")
@@ -215,7 +215,7 @@ class JournalHandler(logging.Handler):
             return [name for name in vars(record) if name not in _STANDARD]
         return [name for name in self._extra or () if name in vars(record)]
 
-    # --- Its life ---------------------------------------------------------------------------------------------------
+    # --- Closing ----------------------------------------------------------------------------------------------------
 
     def _forget_parent(self) -> None:
         """In the child of a fork: the writer is the parent's, and the thread that was appending is not here."""

@@ -1,7 +1,7 @@
-"""Segments that retention has moved out of a journal: where they are, and what can be done with them there.
+"""The archive: segments that retention has moved out of a journal.
 
-`Retention(archive=)` says where they go, `Journal.clean()` brings them there, `jlog.Reader(url)` reads them, and
-`jlog.Reader(path, archive=True)` reads on through both.
+`Retention(archive=)` names the place, `Journal.clean()` copies segments there, `jlog.Reader(url)` reads them, and
+`jlog.Reader(path, archive=True)` reads the archive and goes on in the journal.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ __all__ = ["Archive", "ArchivedSegment", "archive_at", "archive_of", "restore", 
 
 
 def archive_of(path: str, archive: bool | str = True) -> Archive | None:
-    """Where the journal at `path` archives, or has archived: True for what its retention says, which may be nothing."""
+    """Returns the archive of the journal at `path`: with True the one that its retention names, or None where it names none;
+    else the one at this URL."""
     url = retention_of(read_meta(path).options).archive if archive is True else archive
     return Archive.of_journal(url, path) if url else None
 
 
 def segments(path: str | os.PathLike[str], archive: bool | str = True) -> list[Segment | ArchivedSegment]:
-    """All that there is of the journal at `path`: what is archived, and behind it what is still there, oldest first and
-    the open one too. `path` of each, and `archived`, say where it is; one that is at both places is still there.
+    """Lists all segments of the journal at `path`, oldest first: the archived ones, and behind them those that are still in the
+    journal, with the open one. `path` and `archived` of each say where it is. A segment in both places is listed as still in
+    the journal.
 
-    archive: True, what the journal's retention says, or a URL.
+    archive: True for the archive that the journal's retention names, or a URL.
 
-    A segment that is listed as still there may have been archived and removed when it is opened: list them again then.
-    Nothing is skipped or listed twice meanwhile.
+    A segment that is listed as still in the journal may have been archived and removed when you open it: then list them again.
+        No segment is left out or listed twice meanwhile.
     """
     path = journal_path(path)
-    live = segments_now(path, read_meta(path))  # first: what goes after this is archived before it goes
+    live = segments_now(path, read_meta(path))  # comes first: a segment that is removed after this has been archived before
     found = archive_of(path, archive)
     try:
         archived = found.segments() if found is not None else []

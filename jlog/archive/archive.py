@@ -1,4 +1,4 @@
-"""The archive of one journal: which segments it has, and taking new ones."""
+"""The archive of one journal: lists its segments, checks them, and takes new ones."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _MANIFEST = re.compile(r"(\d{20})\.json\Z", re.ASCII)
 
 
 class Archive:
-    """The archived segments of one journal, to be looked at.
+    """The archived segments of one journal.
 
-    url: what `Retention(archive=)` had, or that and the journal's uuid, where several journals are archived there.
+    url: the one that `Retention(archive=)` names; or, where several journals are archived there, that and the journal's uuid.
 
-    Raises JournalNotFound where no journal is archived there, and JournalError where it cannot be told which one is meant,
-    or the place cannot be reached.
+    Raises JournalNotFound where no journal is archived there, and JournalError where several are, or where the place cannot be
+    reached.
     """
 
     def __init__(self, url: str) -> None:
@@ -54,7 +54,7 @@ class Archive:
 
     @classmethod
     def of_journal(cls, url: str, path: str) -> Archive:
-        """Where the journal at `path` has its archive, which may be empty yet."""
+        """The archive of the journal at `path`, below `url`. It may be empty yet."""
         uuid = read_meta(path).uuid
         folder = ArchiveFolder(url).below(uuid.hex())
         local = folder.local_path()
@@ -89,17 +89,17 @@ class Archive:
         return self._folder
 
     def meta(self) -> Meta:
-        """The journal's, as it was when it archived last."""
+        """Returns the journal's Meta, as it was when it archived last."""
         return parse_meta(self._folder.read([META], BYTES_MAX)[0], self._folder.url_of(META))
 
-    # --- What it holds ----------------------------------------------------------------------------------------------
+    # --- Contents ---------------------------------------------------------------------------------------------------
 
     def segments(self) -> list[ArchivedSegment]:
-        """Oldest first, as they are now."""
+        """Lists the archived segments as they are now, oldest first."""
         return self._described(self._numbers())
 
     def _numbers(self) -> list[int]:
-        """First sequences of the segments that are there as a whole."""
+        """Returns the first sequences of the segments that are there as a whole."""
         self._names = self._folder.sizes()
         return sorted(int(match[1]) for match in map(_MANIFEST.match, self._names) if match)
 
@@ -117,12 +117,12 @@ class Archive:
 
     @property
     def first_sequence(self) -> int:
-        """Of the first record that is archived."""
+        """Sequence of the oldest archived record."""
         return self._some()[0]
 
     @property
     def next_sequence(self) -> int:
-        """Behind the last record that is archived."""
+        """Sequence behind the last archived record."""
         return self._described(self._some()[-1:])[0].end_sequence
 
     def _some(self) -> list[int]:
@@ -132,7 +132,7 @@ class Archive:
         return numbers
 
     def holes(self) -> list[tuple[int, int]]:
-        """(first sequence, next sequence) of each run of numbers that was never given out."""
+        """Returns the gaps: first sequence and next sequence of each range of sequences that have no record and never will."""
         return [
             (before.end_sequence, segment.first_sequence)
             for before, segment in pairwise(self.segments())
@@ -140,13 +140,13 @@ class Archive:
         ]
 
     def find(self, time: datetime) -> int:
-        """The sequence of the first record at or after this time; the end where all are earlier."""
+        """Returns the sequence of the first record at or after `time`, or the end where all records are earlier."""
         segments = self._described(self._some())
         found = self.first_at(segments, time)
         return segments[-1].end_sequence if found is None else found
 
     def first_at(self, segments: list[ArchivedSegment], time: datetime) -> int | None:
-        """The first of their records at or after this time; None where all are earlier."""
+        """Returns the sequence of the first record in these segments at or after `time`; None where all are earlier."""
         timestamp_us = timestamp_us_of(time)
         for segment in segments:
             if segment.max_timestamp_us is not None and segment.max_timestamp_us >= timestamp_us:
@@ -157,7 +157,7 @@ class Archive:
         return None
 
     def info(self) -> dict[str, Any]:
-        """What `jlogtool info --json` prints."""
+        """Returns what `jlogtool info --json` prints."""
         segments = self.segments()
         return {
             "path": self.url,
@@ -171,8 +171,8 @@ class Archive:
         }
 
     def verify(self) -> list[Damage]:
-        """Reads every file back, and compares it with what was archived. Says too what was damaged before it came here,
-        and which segments are missing. Empty where all is sound."""
+        """Reads every file back, and compares it with what was archived. Reports also segments that are missing, and segments
+        that were damaged before they were archived. Returns an empty list where all is sound."""
         found = []
         before: ArchivedSegment | None = None
         for segment in self.segments():
@@ -193,11 +193,11 @@ class Archive:
             return "it is not what was archived"
         return None if segment.sound else "it was damaged before it was archived"
 
-    # --- Finding one's way ------------------------------------------------------------------------------------------
+    # --- Finding segments -------------------------------------------------------------------------------------------
 
     def at(self, sequence: int) -> ArchivedSegment:
-        """The segment that this sequence lies in, or the next one where it lies in a hole; for the end, the last one.
-        PositionLost where it is missing, ValueError where it lies behind the end."""
+        """Returns the segment that this sequence lies in; for a sequence in a gap the next one, for the end the last one.
+        Raises PositionLost where the segment is missing, ValueError for a sequence behind the end."""
         numbers = self._some()
         index = bisect_right(numbers, sequence)
         if index == 0:
@@ -212,7 +212,7 @@ class Archive:
         return found[0]
 
     def after(self, before: ArchivedSegment) -> ArchivedSegment | None:
-        """The segment behind this one; None at the end. PositionLost where it is missing."""
+        """Returns the next segment; None at the end. Raises PositionLost where it is missing."""
         numbers = self._some()
         index = bisect_right(numbers, before.first_sequence)
         if index == len(numbers):
@@ -233,8 +233,8 @@ class Archive:
     # --- Taking segments --------------------------------------------------------------------------------------------
 
     def store(self, segment: Segment, progress: Callable[[int], None] | None = None) -> None:
-        """Copies a sealed segment here, and reads it back; what is here already, whole and the same, is only read back.
-        On return it is safe to remove. FileNotFoundError where the segment was removed meanwhile."""
+        """Copies a sealed segment here, and reads it back. A segment that is here already, whole and the same, is only read
+        back. On return it is safe to remove from the journal. Raises FileNotFoundError where it was removed meanwhile."""
         self._claim()
         wanted = describe(segment, read_meta(self._path), self._folder.url_of(os.path.basename(segment.path)))
         known = self._known_as(wanted)
@@ -245,7 +245,7 @@ class Archive:
                 self._folder.put(segment.path, wanted.name, progress)
             except JournalError:
                 os.stat(segment.path)
-                # Another process may have been first, and have removed this upload for one that was killed.
+                # Another process may have been first, and have removed this upload as that of a killed one.
                 self._names = self._folder.sizes()
                 if not self._holds(wanted):
                     raise
@@ -265,8 +265,8 @@ class Archive:
         return is_whole(wanted, *self._folder.size_and_crc(wanted.name))
 
     def _claim(self) -> None:
-        """The journal's `journal.meta`, beside its segments, says whose they are. A copy of a journal has the same uuid but
-        goes its own way: it must not mix its segments with these."""
+        """Checks that this folder is the journal's own, by the journal's `journal.meta` beside the segments. A copy of a
+        journal has the same uuid but other records: it must not mix its segments with these."""
         if self._claimed:
             return
         ours = read_meta(self._path)
@@ -285,7 +285,8 @@ class Archive:
             self._claimed = True
 
     def _known_as(self, wanted: ArchivedSegment) -> ArchivedSegment | None:
-        """What is here under this name. JournalError where others have some of its numbers."""
+        """Returns the segment that is here under this name. Raises JournalError where other segments have some of its
+        sequences."""
         numbers = self._numbers()
         first = max(0, bisect_right(numbers, wanted.first_sequence) - 1)
         for known in self._described(
@@ -307,7 +308,7 @@ class Archive:
 
 
 def _find(folder: ArchiveFolder) -> ArchiveFolder:
-    """The directory of the one journal that is archived there."""
+    """Finds the folder of the one journal that is archived there."""
     names = folder.sizes()
     if "bounds" in names:
         raise JournalError(f"{folder.url} is a journal, and no archive; open it by its path")
@@ -323,7 +324,7 @@ def _find(folder: ArchiveFolder) -> ArchiveFolder:
 
 
 def archive_at(path: str) -> str | None:
-    """The URL of the archive in this directory; None where there is none."""
+    """Returns the URL of the archive in this directory; None where there is none."""
     from pathlib import Path
 
     try:

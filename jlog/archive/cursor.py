@@ -1,4 +1,4 @@
-"""A position in an archive, and in the living journal behind it where there is one: what a Cursor is in a journal."""
+"""A position in an archive, and in the living journal behind it where there is one: the counterpart of a journal's Cursor."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Item = TypeVar("Item")
 
 
 class ArchiveCursor:
-    """Fetches one segment at a time. Where `live` is given, reading goes on there behind what is archived, and goes back
-    where retention was faster."""
+    """Reads one segment after the other. With `live`, reading goes on in the journal behind the last archived segment, and goes
+    back to the archive where retention was faster."""
 
     def __init__(self, archive: Archive, live: Cursor | None = None) -> None:
         self._archive = archive
         self._live = live
         self._copy: LocalCopy | None = None
-        self._cursor: Cursor | None = None  # of the copy, or the living one
+        self._cursor: Cursor | None = None  # that of the copy, or the living one
 
     @property
     def current(self) -> Cursor:
-        """What stands at the position, where check_open() has been asked."""
+        """The cursor at the position. Call check_open() before."""
         if self._cursor is None:
             raise JournalClosed(f"{self._archive.url}: this reader is closed; open a new one")
         return self._cursor
@@ -51,7 +51,7 @@ class ArchiveCursor:
             self._copy.close()
             self._copy = None
 
-    # --- Where it stands --------------------------------------------------------------------------------------------
+    # --- Position ---------------------------------------------------------------------------------------------------
 
     @property
     def position(self) -> int:
@@ -61,7 +61,7 @@ class ArchiveCursor:
     def first_sequence(self) -> int:
         if self._live is None:
             return self._archive.first_sequence
-        # The living journal is asked first: what goes after this is archived before it goes.
+        # The living journal is asked first: a segment that is removed after this has been archived before.
         first = int(self._live.first_sequence)
         try:
             return self._archive.first_sequence
@@ -73,7 +73,7 @@ class ArchiveCursor:
         return self._archive.next_sequence if self._live is None else int(self._live.next_sequence)
 
     def seek(self, sequence: int) -> None:
-        """PositionLost where it is missing, ValueError where it lies behind the end."""
+        """Moves the position. Raises PositionLost where the segment is missing, ValueError for a sequence behind the end."""
         if self._live is None:
             self._seek_archived(sequence)
             return
@@ -91,12 +91,12 @@ class ArchiveCursor:
             except FileNotFoundError:
                 if sequence >= self._live.first_sequence:
                     raise
-                continue  # cleaned in this moment
+                continue  # removed in the meantime
         self._leave()
         self._cursor = self._live
 
     def _seek_removed(self, sequence: int, lost: PositionLost) -> None:
-        """What retention has removed; raises `lost` where it has not archived it."""
+        """Goes to a sequence that retention has removed from the journal. Raises `lost` where it is not archived."""
         while True:
             try:
                 segment = self._archive.at(sequence)
@@ -117,7 +117,7 @@ class ArchiveCursor:
             self.current.seek(max(sequence, segment.first_sequence))
 
     def _enter(self, segment: ArchivedSegment) -> None:
-        """At its first record; nothing is looked at yet."""
+        """Goes to the first record of the segment. Nothing is read yet."""
         if self._copy is None or self._copy.segment != segment:
             copy = LocalCopy(self._archive.folder, segment)
             self._leave()
@@ -130,7 +130,7 @@ class ArchiveCursor:
     # --- From one segment to the next -------------------------------------------------------------------------------
 
     def advance(self) -> bool:
-        """At the end of what is being read: enters what comes next. False where nothing does."""
+        """Enters the next segment, at the end of the current one. Returns False where there is none."""
         if self._copy is None:
             return False
         before = self._copy.segment
@@ -147,12 +147,13 @@ class ArchiveCursor:
                     self._seek_live(following)
                     return True
                 except PositionLost:
-                    continue  # archived and removed in this moment
+                    continue  # archived and removed in the meantime
             if self._archive.after(before) is None:
                 raise self._archive.missing(before.end_sequence, int(self._live.first_sequence))
 
     def _live_after(self, before: ArchivedSegment) -> int | None:
-        """Where the living journal goes on behind this segment; None where it does not have what comes there."""
+        """Returns the sequence at which the living journal goes on behind this segment; None where it does not have the next
+        record."""
         assert self._live is not None
         first = int(self._live.first_sequence)
         if first <= before.end_sequence:
@@ -165,21 +166,22 @@ class ArchiveCursor:
         return first if place == (before.first_sequence, before.end_sequence) else None
 
     def back_to_archive(self, lost: PositionLost) -> None:
-        """Retention has removed what the living journal was to give next; raises `lost` where it has not archived it."""
+        """Goes on in the archive, since retention has removed the journal's next record. Raises `lost` where it is not
+        archived."""
         if self._live is None or self._cursor is not self._live:
             raise lost
         self._seek_removed(self.position, lost)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Damage that is found is told with the archive's name for it."""
+        """Names the archive's file in the error of a damage that is found meanwhile."""
         with nullcontext() if self._copy is None else self._copy.naming_the_archive():
             yield
 
     # --- Handing out ------------------------------------------------------------------------------------------------
 
     def read(self, max_records: int, max_bytes: int) -> RecordBatch:
-        """What there is now, at least one record if there is any."""
+        """Returns the next records; an empty batch at the end."""
         while True:
             try:
                 with self.reading():
@@ -191,7 +193,7 @@ class ArchiveCursor:
                 return batch
 
     def skip_damage(self) -> Damage:
-        """Goes on behind the damage at the position; where nothing of a segment can be told apart, behind it."""
+        """Goes on behind the damage at the position, or behind the segment where none of the rest can be read."""
         copy = self._copy
         if copy is None:
             return skip_damage(self.current)
@@ -206,7 +208,7 @@ class ArchiveCursor:
 
 
 class Across(Generic[Item]):
-    """What `kind` hands out of a Cursor, through all segments and up to the end as it is when that is met, or to `end`. It
+    """Iterates over what `kind` hands out of each Cursor, through all segments, up to the end as it is then, or up to `end`. It
     goes on after an error."""
 
     def __init__(self, cursor: ArchiveCursor, kind: Callable[[Cursor], Iterator[Item]], end: int | None = None) -> None:
@@ -240,7 +242,7 @@ class Across(Generic[Item]):
 
 
 class AsyncAcross(AsyncIterator[Record]):
-    """The same in an event loop, which goes on while a segment is fetched."""
+    """The same for an event loop, which runs on while a segment is fetched."""
 
     def __init__(self, cursor: ArchiveCursor, kind: Callable[[Cursor], AsyncIterator[Record]]) -> None:
         self._cursor = cursor
@@ -249,7 +251,7 @@ class AsyncAcross(AsyncIterator[Record]):
         self._items: AsyncIterator[Record]
 
     async def __anext__(self) -> Record:
-        import asyncio  # most do not need it
+        import asyncio  # most programs do not need it
 
         while True:
             current = self._cursor.current

@@ -1,4 +1,4 @@
-"""One archived segment as a journal of its own, for as long as it is read: all that reads a journal reads it."""
+"""An archived segment as a small journal of its own while it is read, so that the code that reads journals reads it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from jlog.storage.meta import Meta
 
 
 class LocalCopy:
-    """A directory below TMPDIR that holds the segment, or a link where the archive is on this machine. It goes with close(),
-    with the object, or with the process."""
+    """A directory below TMPDIR with the segment, or with a link to it where the archive is on this machine. It is removed by
+    close(), with the object, or with the process."""
 
     def __init__(self, folder: ArchiveFolder, segment: ArchivedSegment) -> None:
-        import tempfile  # few need it
+        import tempfile  # few programs need it
 
         self.segment = segment
         self.meta = Meta(bytes.fromhex(segment.uuid), [])
@@ -35,7 +35,7 @@ class LocalCopy:
             raise
 
     def _bound(self) -> None:
-        """Where it begins and ends: nothing in a segment says that it was the last one."""
+        """Writes down where the segment begins and ends: nothing inside a segment says that it is the last one."""
         uuid, path = self.meta.uuid, os.path.join(self.path, "bounds")
         end = (self.segment.first_sequence, self.segment.size_bytes, self.segment.end_sequence)
         BoundsFile.create(path, uuid, self.segment.end_sequence, end)
@@ -49,7 +49,7 @@ class LocalCopy:
 
     @contextmanager
     def naming_the_archive(self) -> Iterator[None]:
-        """Damage that is found here is the archive's."""
+        """Names the archive's file in the error of a damage that is found here."""
         try:
             yield
         except CorruptJournal as error:
@@ -66,7 +66,7 @@ class LocalCopy:
 
 
 def _discard(path: str, process: int) -> None:
-    if process == os.getpid():  # a forked child must leave the parent's
+    if process == os.getpid():  # a forked child must leave the directory of the parent
         import shutil
 
         shutil.rmtree(path, ignore_errors=True)

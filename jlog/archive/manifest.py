@@ -1,4 +1,4 @@
-"""What an archive says of each of its segments, in a file beside it that is written last."""
+"""The manifest of an archived segment: a JSON file beside it, written last, that describes it."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def manifest_name(first_sequence: int) -> str:
 
 @dataclass(frozen=True)
 class ArchivedSegment:
-    """One segment in an archive. `path` is its URL."""
+    """A segment in an archive. `path` is its URL."""
 
     path: str = field(repr=False, compare=False)
     uuid: str
     first_sequence: int
     end_sequence: int
     size_bytes: int
-    crc32c: str  # of the file
-    epoch: int | None  # None, and the next two, where the segment's header was damaged
-    previous_segment: int | None  # first sequence of the one before; None in the first of all too
+    crc32c: str  # of the whole file
+    epoch: int | None  # None, as the next two, where the segment's header was damaged
+    previous_segment: int | None  # first sequence of the segment before; None for the first of all too
     previous_end_sequence: int | None
-    first_timestamp_us: int | None  # None, and the next two, without records
+    first_timestamp_us: int | None  # None, as the next two, for a segment without records
     last_timestamp_us: int | None
-    max_timestamp_us: int | None  # no record is later
+    max_timestamp_us: int | None  # no record has a later timestamp
     sound: bool  # whether it had no damage when it was archived
     sealed: ClassVar[bool] = True
     archived: ClassVar[bool] = True
@@ -61,16 +61,16 @@ class ArchivedSegment:
 
     @property
     def first_timestamp(self) -> datetime | None:
-        """Of its first record; None without one."""
+        """Timestamp of its first record; None without one."""
         return time_of(self.first_timestamp_us)
 
     @property
     def last_timestamp(self) -> datetime | None:
-        """Of its last record; None without one."""
+        """Timestamp of its last record; None without one."""
         return time_of(self.last_timestamp_us)
 
     def follows(self, before: ArchivedSegment) -> bool:
-        """Whether nothing is missing between the two; numbers that were never given out may be."""
+        """Says whether no record is missing between the two segments; there may be a gap."""
         if self.previous_segment is None:
             return self.first_sequence == before.end_sequence
         return (self.previous_segment, self.previous_end_sequence) == (
@@ -85,7 +85,7 @@ class ArchivedSegment:
 
 
 def from_json(content: bytes, name: str, segment_path: str) -> ArchivedSegment:
-    """`name` is where the content came from."""
+    """Parses a manifest; `name` is the file that errors name."""
     try:
         if len(content) > MANIFEST_BYTES_MAX:
             raise ValueError(f"it has more than {MANIFEST_BYTES_MAX} bytes")
@@ -101,7 +101,7 @@ def from_json(content: bytes, name: str, segment_path: str) -> ArchivedSegment:
 
 
 def _check_fields(found: dict[str, Any]) -> None:
-    """ValueError for a manifest that no archive has written."""
+    """Raises ValueError for a manifest that no archive has written."""
     check_uuid(found["uuid"])
     if not isinstance(found["crc32c"], str) or not re.fullmatch("[0-9a-f]{8}", found["crc32c"]):
         raise ValueError("crc32c is not 8 lower-case hex digits")
@@ -118,8 +118,8 @@ def _check_fields(found: dict[str, Any]) -> None:
 
 
 def describe(segment: Segment, meta: Meta, path: str) -> ArchivedSegment:
-    """What there is to say of a sealed segment; `path` is where it will be archived. FileNotFoundError where it has
-    been removed."""
+    """Makes the description of a sealed segment; `path` is its future URL. Raises FileNotFoundError where it has been
+    removed."""
     directory = os.path.dirname(segment.path)
     header: SegmentFile | None = None
     try:
@@ -167,8 +167,8 @@ def file_size_and_crc(fd: int, end: int = 1 << 63) -> tuple[int, int]:
 
 
 def _walk(file: SegmentFile) -> tuple[int, int, list[Block], int | None]:
-    """(offset, sequence) that its whole blocks reach; the first and the last of those with records; and a time that no
-    record of theirs is behind."""
+    """Reads the whole blocks. Returns offset and sequence of their end, the first and the last block with records, and a
+    timestamp that no record exceeds."""
     offset, sequence, latest_us = SEGMENT_HEADER_BYTES, file.segment, None
     ends: list[Block] = []
     for block in file.blocks(with_body=True):
@@ -183,7 +183,7 @@ def _walk(file: SegmentFile) -> tuple[int, int, list[Block], int | None]:
 
 
 def _times(file: SegmentFile, blocks: list[Block]) -> tuple[int | None, int | None]:
-    """Of the first and of the last record."""
+    """Returns the timestamps of the first and of the last record."""
     if not blocks:
         return None, None
     try:

@@ -1,4 +1,4 @@
-"""Making a journal of what was archived."""
+"""Makes a journal of an archive."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from jlog.system.filesystem import journal_path
 
 
 def restore(url: str, path: str | os.PathLike[str], *, progress: Callable[[int], None] | None = None) -> None:
-    """Makes a journal at `path` of all that is archived at `url`, under the same sequences, with timestamps, keys, headers
-    and state. It is another journal from there on, which has an epoch of its own; it keeps everything, whatever the
-    retention was, and archives nothing, until a writer says otherwise.
+    """Makes a journal at `path` of everything that is archived at `url`, with the same sequences, timestamps, keys, headers and
+    state. It is another journal from there on, with an epoch of its own. It keeps every record, whatever the retention was, and
+    archives nothing, until a writer sets another retention.
 
-    It is there as a whole or not at all; a call that was killed leaves a directory `<path>.<…>.restoring`.
+    The journal is there as a whole or not at all. A call that was killed leaves a directory `<path>.<…>.restoring`.
     progress: called with each number of bytes that were fetched.
 
-    Raises JournalExists where something is at `path`, PositionLost where segments are missing in between, CorruptJournal
-    where one is not what was archived, JournalNotFound and JournalError as Archive does.
+    Raises JournalExists where something is at `path`, PositionLost where a segment between others is missing, CorruptJournal
+    where a segment is not what was archived, JournalNotFound and JournalError as Archive does.
     """
     path = journal_path(path)
     with naming(path):
@@ -78,8 +78,8 @@ def _fetch(archive: Archive, segment: ArchivedSegment, work: str, meta: Meta) ->
 
 
 def _complete(work: str, meta: Meta, segments: list[ArchivedSegment]) -> None:
-    """All but the segments: an empty one to go on in, so that the archived ones stay what they are, and `journal.meta` as
-    the last, which makes it a journal."""
+    """Makes the other files: an empty segment to go on in, so that the archived ones stay as they are, and at last
+    `journal.meta`, which makes the directory a journal."""
     last = segments[-1]
     end = last.end_sequence
     import secrets
@@ -91,7 +91,7 @@ def _complete(work: str, meta: Meta, segments: list[ArchivedSegment]) -> None:
     file = SegmentFile(work, last.first_sequence, meta.uuid)
     previous = last.first_sequence, last.size_bytes, end
     if last.first_sequence == end:
-        # It has no record, so the segment to go on in has the same name, and takes its place.
+        # The last segment has no record, so the one to go on in has the same name, and takes its place.
         previous = file.previous_segment, file.previous_end_offset, file.previous_end_sequence
         with Directory(work) as opened:
             opened.remove(index_name(end))

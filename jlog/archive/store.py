@@ -1,4 +1,4 @@
-"""A directory of an archive, wherever fsspec can reach: put, read back, list, fetch."""
+"""A folder of an archive, on any file system that fsspec reaches: puts files, reads them back, lists and fetches them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from jlog.errors import JournalError
 from jlog.system.files import write_whole
 
 PIECE_BYTES = 4 << 20
-PART = ".part"  # ends the name of what is being uploaded
-# Where an object is there as a whole or not at all. Elsewhere it is renamed once it is whole.
+PART = ".part"  # end of the name while a file is being uploaded
+# File systems on which an upload is there as a whole or not at all. Elsewhere it gets its name once it is whole.
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl"})
 
 
 class ArchiveFolder:
-    """Raises JournalError, with what the file system said, for whatever fails there."""
+    """One folder. Raises JournalError, with the message of the file system, for whatever fails there."""
 
     def __init__(self, url: str, fs: Any = None, root: str = "") -> None:
         self.url = url.rstrip("/")
@@ -39,7 +39,7 @@ class ArchiveFolder:
         return f"{self.url}/{name}"
 
     def local_path(self, name: str = "") -> str | None:
-        """Where this machine has it as a file; None where it has not."""
+        """Returns the path of a file that is on this machine; None elsewhere."""
         if not self._is_local:
             return None
         return self._path(name) if name else self._root
@@ -63,9 +63,9 @@ class ArchiveFolder:
     # --- Reading ----------------------------------------------------------------------------------------------------
 
     def sizes(self) -> dict[str, int | None]:
-        """Size of each file by its name, None for a directory; empty where nothing is."""
+        """Returns the size of each file by its name, None for a directory; an empty dict where there is nothing."""
         with self._explained("it cannot be listed"):
-            self._fs.invalidate_cache()  # others write there too
+            self._fs.invalidate_cache()  # other processes write there too
             try:
                 found = self._fs.ls(self._root, detail=True)
             except FileNotFoundError:
@@ -77,14 +77,15 @@ class ArchiveFolder:
         return sizes
 
     def read(self, names: list[str], most: int) -> list[bytes]:
-        """The content of small files, several at once where the file system can: of each no more than a byte above `most`."""
+        """Returns the content of small files, several at once where the file system can. It reads at most one byte more than
+        `most` of each."""
         with self._explained(f"{names[0] if len(names) == 1 else 'its files'} cannot be read"):
             paths = [self._path(name) for name in names]
             found = self._fs.cat_ranges(paths, 0, most + 1, on_error="raise")
             return [bytes(content) for content in found]
 
     def size_and_crc(self, name: str) -> tuple[int, int]:
-        """Of what is read back: all of it."""
+        """Reads the whole file back, and returns its size and CRC."""
         size = crc = 0
         self._fs.invalidate_cache()
         for piece in self._pieces(name):
@@ -93,7 +94,7 @@ class ArchiveFolder:
         return size, crc
 
     def _pieces(self, name: str) -> Iterator[bytes]:
-        """Of its content, in their order."""
+        """Yields the content of the file in pieces."""
         with self._explained(f"{name} cannot be read"):
             file = self._fs.open(self._path(name), "rb", block_size=PIECE_BYTES, cache_type="readahead")
         with file:
@@ -114,7 +115,7 @@ class ArchiveFolder:
             self._fs.get_file(self._path(name), path)
 
     def copy(self, name: str, fd: int) -> None:
-        """All of the file to the descriptor of an empty one."""
+        """Copies the whole file to the descriptor of an empty one."""
         at = 0
         for piece in self._pieces(name):
             write_whole(fd, piece, at)
@@ -123,8 +124,8 @@ class ArchiveFolder:
     # --- Writing ----------------------------------------------------------------------------------------------------
 
     def put(self, path: str, name: str, progress: Callable[[int], None] | None = None) -> None:
-        """Uploads a file. A reader sees all of it or nothing; a file that was there is replaced as a whole. On return it
-        has survived a power loss, as far as this machine keeps it."""
+        """Uploads a file. A reader sees all of it or nothing, and a file that was there is replaced as a whole. On return it
+        survives a power loss, where the folder is on this machine."""
         from fsspec.callbacks import Callback
 
         done = 0
@@ -145,7 +146,8 @@ class ArchiveFolder:
 
     @contextmanager
     def _whole(self, name: str) -> Iterator[str]:
-        """Gives the path to write to: where that does not put whole files, one beside, which is renamed."""
+        """Yields the path to write to. Where an upload is not put as a whole, this is another name, and the file is renamed at
+        the end."""
         self._make_directory()
         if self._puts_whole:
             yield self._path(name)
@@ -155,18 +157,18 @@ class ArchiveFolder:
             yield self._path(beside)
             self._rename(beside, name)
         except BaseException:
-            with suppress(OSError):  # what stopped the upload may stop this: the next upload removes it
+            with suppress(OSError):  # the same error may prevent this: then the next upload removes it
                 self._discard(beside)
             raise
 
     def discard_parts(self, name: str, names: list[str]) -> None:
-        """What uploads of this file have left that were killed, among the names that are there."""
+        """Removes the files that killed uploads of this file have left, among the names given."""
         for left in names:
             if left.startswith(f".{name}.") and left.endswith(PART):
                 self._discard(left)
 
     def _make_directory(self) -> None:
-        """An object store has none; there, this could only make a bucket that nobody asked for."""
+        """Makes the folder. An object store has none; there, this could only make a bucket that nobody asked for."""
         if self._puts_whole:
             return
         self._fs.makedirs(self._root, exist_ok=True)
@@ -199,6 +201,6 @@ def _open(url: str) -> tuple[Any, str]:
         raise JournalError("an archive needs fsspec; install pyjlog with its extra `archive`") from None
     from urllib.parse import unquote
 
-    # As everywhere in a file: URL, and unlike what fsspec does, a % is written as %25.
+    # A % is written as %25, as in every file: URL; fsspec treats it in another way.
     fs, root = url_to_fs(unquote(url) if url.startswith("file://") else url)
     return fs, root

@@ -1,1 +1,1 @@
-"""Looking after a journal: retention, verifying, backups, statistics."""
+"""The care of a journal: retention, verifying, backups and statistics."""

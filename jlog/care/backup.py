@@ -1,4 +1,4 @@
-"""A copy of a journal, made while others write, roll and clean."""
+"""Makes a copy of a journal while other processes write, roll and clean."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from jlog.system.files import (
     write_whole,
 )
 
-UNFINISHED = "next.backup"  # stands in a copy until it is whole
+UNFINISHED = "next.backup"  # in a copy until it is whole
 TEARS_MAX = 100
 POSITION_BYTES = 64
 Progress = Callable[[int], object]  # called with each number of bytes that was copied
@@ -38,8 +38,8 @@ Progress = Callable[[int], object]  # called with each number of bytes that was 
 
 @naming_its_path
 def backup(path: str, target: str, progress: Progress = lambda _: None, deadline: Deadline = NEVER) -> None:
-    """Raises JournalExists where `target` is anything but an empty directory, or nothing; JournalLocked where segments are
-    being removed until the deadline."""
+    """Copies the journal at `path` to `target`. Raises JournalExists unless `target` is missing or an empty directory;
+    JournalLocked where another process removes segments until the deadline."""
     meta = read_meta(path)
     _check_target(target)
     made = _make_directories(path, target)
@@ -82,7 +82,7 @@ def _unfinished(target: str) -> str:
 
 
 def _make_directories(path: str, target: str) -> list[str]:
-    """The target, as open to others as the journal's own directory, and what is missing above it. Returns those that were
+    """Makes the target, with the mode of the journal's own directory, and the directories above it. Returns those that were
     made, the target first."""
     made: list[str] = []
     missing = target
@@ -99,7 +99,7 @@ def _make_directories(path: str, target: str) -> list[str]:
 
 
 def _copy(path: str, meta: Meta, target: str, progress: Progress) -> None:
-    """Positions first: none of them can lie behind the end that is looked for afterwards."""
+    """Copies the files. Positions come first: none of them can lie behind the end that is looked up afterwards."""
     for directory in DIRECTORIES:
         Directory(target, directory, make=True).close()
     for kind in (SUBSCRIBER, CHECKPOINT):
@@ -110,11 +110,11 @@ def _copy(path: str, meta: Meta, target: str, progress: Progress) -> None:
     with newest:
         bounds = BoundsFile(os.path.join(path, "bounds"), meta.uuid, None, writable=False).read()
         for segment, following in pairwise(name for name in list_segments(path) if name <= bodies[0].segment):
-            if following > bounds.first_sequence:  # else retention has removed it, and its file was left
+            if following > bounds.first_sequence:  # else it is a removed segment that a power loss has brought back
                 end, _, stated = segment_end(path, segment, following, meta.uuid)
                 with open(os.path.join(path, segment_name(segment)), "rb", opener=open_file) as source:
                     _copy_segment(source, target, end if stated else None, progress)
-                if read_index(path, segment, meta.uuid) is not None:  # else whoever needs it builds it anew
+                if read_index(path, segment, meta.uuid) is not None:  # else the first reader that needs an index builds it anew
                     _copy_file(path, target, index_name(segment))
         place = _copy_open_segment(newest, meta, target, bodies, progress)
     lease = max(bounds.lease_limit, place[2] + LEASE_STRIDE)
@@ -126,7 +126,7 @@ def _copy_position(path: str, meta: Meta, target: str, kind: str, name: str) -> 
     try:
         file = position_files.PositionFile(path, meta, kind, name)
     except LookupError:
-        return  # removed in this moment
+        return  # removed in the meantime
     try:
         with Directory(target, f"{kind}s") as directory, directory.made(name) as made:
             for at, content in zip(COPIES_AT, _read_copies(file.fileno(), meta), strict=True):
@@ -136,7 +136,8 @@ def _copy_position(path: str, meta: Meta, target: str, kind: str, name: str) -> 
 
 
 def _read_copies(fd: int, meta: Meta) -> list[bytes]:
-    """The one that counts, twice, for the file may be written at this moment. Damaged ones stay what they are."""
+    """Returns both copies of a dual-slot record: the valid one twice, for the file may be written at this moment. Damaged ones
+    are copied as they are."""
     for _ in range(TEARS_MAX):
         whole = [copy for copy in both_copies(fd, meta.uuid) if copy is not None]
         if whole:
@@ -149,8 +150,8 @@ def _generation(copy: bytes) -> int:
 
 
 def _open_segment(path: str, meta: Meta) -> tuple[list[Body], BinaryIO]:
-    """What the buffer holds, and the file of its segment: another one may take its name at any time, where it has no
-    record."""
+    """Returns the blocks in the buffer, and the file of their segment. A segment without a record may be replaced by another
+    file of the same name at any time."""
     while True:
         bodies = read_buffer(path, meta.uuid)
         first = bodies[0]
@@ -165,7 +166,7 @@ def _open_segment(path: str, meta: Meta) -> tuple[list[Body], BinaryIO]:
 
 
 def _copy_segment(source: BinaryIO, target: str, end: int | None, progress: Progress) -> None:
-    """Its blocks; all of it where nothing tells how far they reach."""
+    """Copies the segment's blocks, or all of it where nothing states their end."""
     with Directory(target) as directory, directory.made(os.path.basename(source.name)) as copy:
         size = os.fstat(source.fileno()).st_size
         copy_range(source.fileno(), 0, size if end is None else end, copy, 0, progress)
@@ -174,7 +175,7 @@ def _copy_segment(source: BinaryIO, target: str, end: int | None, progress: Prog
 def _copy_open_segment(
     source: BinaryIO, meta: Meta, target: str, bodies: list[Body], progress: Progress
 ) -> tuple[int, int, int]:
-    """The blocks that it has, and those of the buffer as if they had been flushed. Returns where the copy ends."""
+    """Copies the blocks in the segment, and those in the buffer as if they had been flushed. Returns the end of the copy."""
     _copy_segment(source, target, bodies[0].offset, progress)
     segment, offset, sequence = bodies[0].segment, bodies[0].offset, bodies[0].first_sequence
     file = os.path.join(target, segment_name(segment))
@@ -194,8 +195,8 @@ def _copy_file(path: str, target: str, name: str) -> None:
 
 
 def _finish(path: str, target: str) -> None:
-    """`journal.meta` makes it a journal, and so comes last. It is copied as it is: that it is another file says to the first
-    who writes there that he has a copy."""
+    """Adds `journal.meta`, which makes the copy a journal, and so comes last. It is copied unchanged: the first writer sees
+    that it is another file, and so that the journal is a copy."""
     _make(target, "lock")
     sync_directory(target)
     content = read_small(os.path.join(path, META), BYTES_MAX)
@@ -207,7 +208,7 @@ def _finish(path: str, target: str) -> None:
 
 
 def _make(target: str, name: str) -> None:
-    """An empty file. FileExistsError where anything has the name."""
+    """Makes an empty file. Raises FileExistsError where the name is taken."""
     with Directory(target) as directory:
         os.close(directory.create(name))
 

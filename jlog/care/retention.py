@@ -1,4 +1,4 @@
-"""Which segments may go, and their removal."""
+"""Finds the segments that retention lets go, and removes them."""
 
 from __future__ import annotations
 
@@ -35,25 +35,26 @@ from jlog.storage.meta import Meta, is_a_copy, read_meta, write_meta
 from jlog.storage.segments import Segment, segments_of
 from jlog.system.files import naming, naming_its_path, open_file
 
-LOCK_SECONDS = 1.0  # how long an append that has met limit_bytes waits for who cleans or moves a position
-NOBODY = 1 << 64  # behind every sequence: nobody holds anything back
+LOCK_SECONDS = 1.0  # how long an append that has met limit_bytes waits for a process that cleans or moves a position
+NOBODY = 1 << 64  # behind every sequence, for a journal that nothing is held back in
 
 READ, TOO_MUCH, TOO_OLD = "read", "max_bytes", "max_age"
 
 
-# --- Who holds what back ----------------------------------------------------------------------------------------------
+# --- Positions that hold records back ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Hold:
-    """What subscribers and checkpoints ask for."""
+    """The sequences that subscribers and checkpoints hold back."""
 
-    sequence: int  # from here on somebody wants the records
-    subscribed: bool  # there is a subscriber, if only one that holds nothing back any more
+    sequence: int  # the first sequence that is held back
+    subscribed: bool  # whether there is a subscriber, also if it has expired
 
 
 def hold(path: str, meta: Meta, retention: Retention) -> Hold:
-    """A position that cannot be read holds everything back; a subscriber that has expired nothing."""
+    """Finds the lowest position. A position that cannot be read holds everything back, and an expired subscriber holds
+    nothing."""
     subscribers = position_files.standing(path, meta, SUBSCRIBER)
     found = [at for _, at in position_files.standing(path, meta, CHECKPOINT)]
     found += [at for _, at in subscribers if at is None or not is_expired(path, meta, at, retention)]
@@ -62,8 +63,8 @@ def hold(path: str, meta: Meta, retention: Retention) -> Hold:
 
 
 def is_expired(path: str, meta: Meta, at: dual_slot.Position, retention: Retention) -> bool:
-    """Whether the subscriber that stands there has neither committed for subscriber_max_age, nor had nothing to commit:
-    its next record was written as long ago. A commit that lies ahead of the clock is as good as one of this moment."""
+    """Says whether this subscriber has expired: it has not committed for subscriber_max_age, and its next record was written as
+    long ago. A commit that lies ahead of the clock counts as one of this moment."""
     if retention.subscriber_max_age is None:
         return False
     limit_us = now_us() - round(retention.subscriber_max_age.total_seconds() * 1e6)
@@ -74,13 +75,13 @@ def is_expired(path: str, meta: Meta, at: dual_slot.Position, retention: Retenti
     except PositionLost:
         return True
     except (CorruptJournal, FileNotFoundError, ValueError):
-        return False  # what cannot be told removes nothing
+        return False  # an age that is not known removes nothing
     return written_us is not None and written_us <= limit_us
 
 
 def _written_us(path: str, meta: Meta, sequence: int) -> int | None:
-    """Clock when this record was written; None where it has not been yet. In the open block, which has no clock so far,
-    it is the record's own time."""
+    """Returns the time of the clock when this record was written; None where it does not exist yet. The open block has no such
+    time: there it is the record's own timestamp."""
     cursor = Cursor(path, meta.uuid)
     try:
         cursor.seek(sequence)
@@ -99,20 +100,20 @@ def now_us() -> int:
 
 
 def held_bytes(segments: Iterable[Segment], sequences: Iterable[int]) -> list[int]:
-    """For each position the content of the sealed segments that it has not passed."""
+    """Returns for each position the content of the sealed segments that it has not passed."""
     sealed = [segment for segment in segments if segment.sealed]
     ends = [segment.end_sequence for segment in sealed]
     passed = [0, *accumulate(segment.size_bytes for segment in sealed)]
     return [passed[-1] - passed[bisect_right(ends, sequence)] for sequence in sequences]
 
 
-# --- Which segments go ------------------------------------------------------------------------------------------------
+# --- Segments to remove -----------------------------------------------------------------------------------------------
 
 
 def removable(
     path: str, meta: Meta, retention: Retention, written_place: tuple[int, int, int], buffered_bytes: int
 ) -> list[Segment]:
-    """The sealed segments that may go, oldest first, each with its reason."""
+    """Lists the sealed segments that may go, oldest first, each with its reason."""
     if not retention.delete_read and retention.max_bytes is None and retention.max_age is None:
         return []
     names = [name for name in list_segments(path) if name <= written_place[0]]
@@ -135,7 +136,7 @@ def removable(
 
 
 def _reason(segment: Segment, retention: Retention, wanted: Hold, surplus_bytes: int) -> str | None:
-    """Why it goes; None where it stays."""
+    """Returns why the segment goes; None where it stays."""
     passed = segment.end_sequence <= wanted.sequence
     if passed and wanted.subscribed and retention.delete_read:
         return READ
@@ -151,19 +152,20 @@ def _reason(segment: Segment, retention: Retention, wanted: Hold, surplus_bytes:
 
 
 def _removable_now(path: str, meta: Meta, retention: Retention) -> list[Segment]:
-    """Without any lock: what is removed is looked at once more under the table's."""
+    """Lists the segments that may go, without any lock. They are looked at again under the lock of the table before they are
+    removed."""
     cursor = Cursor(path, meta.uuid)
     try:
         while True:
             try:
                 return removable(path, meta, retention, cursor.end_place, cursor.buffered_bytes)
             except FileNotFoundError:
-                continue  # cleaned in this moment
+                continue  # removed in the meantime
     finally:
         cursor.close()
 
 
-# --- Removing them ----------------------------------------------------------------------------------------------------
+# --- Removal ----------------------------------------------------------------------------------------------------------
 
 
 @naming_its_path
@@ -174,8 +176,9 @@ def clean(
     deadline: Deadline = NEVER,
     progress: Callable[[int], None] | None = None,
 ) -> list[Segment]:
-    """Removes what may go, and returns it; with an archive, once it is there. What allows it is durable first: the
-    positions, and the new first sequence, so that a segment which a power loss brings back is known to be gone.
+    """Removes the segments that may go, and returns them. A journal with an archive copies each of them there before. The
+    positions that allow it, and the new first sequence, are made durable before: a segment that a power loss brings back is
+    then known to be removed.
 
     progress: called with each number of bytes that the archive has taken.
     """
@@ -206,8 +209,8 @@ def _archive_and_remove(
     deadline: Deadline,
     progress: Callable[[int], None] | None,
 ) -> list[Segment]:
-    """One after the other, so that what is interrupted has freed what was copied. Nobody waits for the archive: the table
-    is locked only once a segment is there, and what must not go any more by then stays."""
+    """Archives and removes one segment after the other, so that an interrupted call has freed what it copied. Nobody waits for
+    the upload: the table is locked only once the segment is archived, and a segment that is needed again by then stays."""
     from jlog.archive.archive import Archive  # most journals archive nothing
 
     assert retention.archive is not None
@@ -231,16 +234,17 @@ def _archive_and_remove(
 
 
 def remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segment], deadline: Deadline = NEVER) -> None:
-    """Under the table's lock. JournalLocked, and nothing is removed, while a backup copies the journal, or where `bounds` is
-    being written until the deadline."""
+    """Removes the segments, under the table's lock. Raises JournalLocked, and removes nothing, while a backup copies the
+    journal, or where another process writes `bounds` until the deadline."""
     with nobody_copies(path):
         _remove(path, meta, attachment, segments, deadline)
 
 
 def _remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segment], deadline: Deadline) -> None:
     position_files.sync_all(path, meta)
-    # The state stands at the beginning of each segment: that of the first one kept must not be lost with the others. It is
-    # written again, for the kernel may have failed to write it, told another descriptor, and call it clean now.
+    # Each segment begins with the complete state: that of the first retained one must not be lost with the others. It is
+    # written again before the sync. The kernel may have failed to write it, have told that to another descriptor, and take it
+    # for clean now.
     first = segments[-1].next_segment
     name = os.path.join(path, segment_name(first))
     with naming(name):
@@ -248,7 +252,7 @@ def _remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segmen
         try:
             with closing(SegmentFile(path, first, attachment.uuid)) as file:
                 offset = first_block_offset(file)
-                # If a writer has given the name to another file in between, it had synced that one.
+                # A writer that has given the name to another file in between has synced that file.
                 if os.path.samestat(os.fstat(file.fileno()), os.fstat(fd)):
                     write_blocks(file, offset, fd)
             sync_data(fd, name)
@@ -265,8 +269,8 @@ def _remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segmen
 
 
 def clean_if_free(path: str) -> None:
-    """What a commit and a roll do: leaves it to the next one where another process is at it, or where it fails, and to
-    clean() where the segments are archived."""
+    """Cleans after a commit or a roll. It leaves the work to the next one where another process is at it, or where it fails,
+    and to clean() where the journal has an archive."""
     try:
         if retention_of(read_meta(path).options).archive is None:
             clean(path, deadline=AT_ONCE)
@@ -277,8 +281,8 @@ def clean_if_free(path: str) -> None:
 
 
 def make_room(path: str, deadline: Deadline) -> bool:
-    """For an append that has met limit_bytes, once all that stands in the open segment has been sealed: removes what may
-    go, and says whether anything did. What an archive is to have is left to clean()."""
+    """Removes what may go, for an append that has met limit_bytes after the open segment was sealed. Returns whether a segment
+    was removed. A journal with an archive leaves this to clean()."""
     try:
         if retention_of(read_meta(path).options).archive is not None:
             return False
@@ -291,8 +295,8 @@ def make_room(path: str, deadline: Deadline) -> bool:
 
 
 def roll_if_due(path: str, deadline: Deadline = NEVER) -> None:
-    """Where the journal rolls by time, and no append has come since the period of the open segment ended. OSError where
-    this process may not write, whether it is due or not."""
+    """Rolls where the journal rolls by time, and no append has come since the period of the open segment ended. Raises OSError
+    where this process may not write, also where nothing is due."""
     attachment = attach(path, deadline)
     try:
         attachment.roll_if_due(deadline)
@@ -300,24 +304,24 @@ def roll_if_due(path: str, deadline: Deadline = NEVER) -> None:
         detach(attachment, deadline=deadline)
 
 
-# --- What the core asks for -------------------------------------------------------------------------------------------
+# --- Answers to the core ----------------------------------------------------------------------------------------------
 
 
 class JournalPolicy:
-    """Answers what the core asks of the package above it, for one journal: what `journal.meta` says, and what retention does
-    when a segment has ended or the journal is full. Calls that change `journal.meta` are made under the open lock."""
+    """Answers what the core asks of the package above it, for one journal: the content of `journal.meta`, and retention, when a
+    segment has ended or the journal is full. Calls that change `journal.meta` are made under the open lock."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
     def read(self) -> tuple[bytes, int, tuple[int, ...]]:
-        """Returns uuid, epoch and options of the journal, as `journal.meta` says them now."""
+        """Returns uuid, epoch and options of the journal, as `journal.meta` states them now."""
         meta = read_meta(self._path)
         return meta.uuid, meta.epoch, option_numbers(meta.options)
 
     def opened_alone(self, capacity: int, next_sequence: int) -> int:
-        """Notes a larger buffer, and begins a new epoch where the journal is a copy: from here on it goes another way than
-        its original. Both go into one write, since any write makes the copy an original. Returns the epoch."""
+        """Notes a larger buffer, and begins a new epoch where the journal is a copy, since it departs from its original here.
+        Both go into one write, for any write makes the copy an original. Returns the epoch."""
         meta = read_meta(self._path)
         copied, grown = is_a_copy(self._path, meta), capacity > meta.options["precommit"]
         if copied:
@@ -339,7 +343,7 @@ class JournalPolicy:
         return option_numbers(meta.options)
 
     def after_roll(self) -> None:
-        """Removes what the segment that has just ended lets go. It waits for nothing."""
+        """Removes the segments that the one which has just ended lets go. Waits for nothing."""
         clean_if_free(self._path)
 
     def make_room(self, deadline: Deadline) -> None:
@@ -348,5 +352,5 @@ class JournalPolicy:
 
 
 def attach(path: str, deadline: Deadline = NEVER) -> Attachment:
-    """Makes this process one of those that write to the journal at the absolute `path`. Each attach() wants a detach()."""
+    """Makes this process one that writes to the journal at the absolute `path`. Each attach() needs a detach()."""
     return core.attach(path, JournalPolicy(path), deadline=deadline)

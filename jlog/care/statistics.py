@@ -1,4 +1,4 @@
-"""What a journal does and holds at this moment, for a program that looks every second."""
+"""The counters and the size of a journal at this moment, for a program that asks every second."""
 
 from __future__ import annotations
 
@@ -30,33 +30,34 @@ DEAD_AFTER_SECONDS = DEAD_AFTER.total_seconds()
 class SubscriberStats:
     """One subscriber at this moment."""
 
-    sequence: int  # committed: the next record to read after a crash
-    lag: int  # records
-    busy: bool  # a Reader has its name
-    idle_seconds: float  # since it last committed, or was moved
-    held_bytes: int  # in sealed segments that cannot go while it has not committed them
-    oldest_unread_seconds: float | None  # age of its next record by that record's timestamp; None without one
-    expired: bool = False  # behind, and idle for Retention.subscriber_max_age: holds nothing back any more
-    damaged: bool = False  # its file cannot be read
+    sequence: int  # the committed position: the next record to read after a crash
+    lag: int  # number of records
+    busy: bool  # whether a Reader has its name
+    idle_seconds: float  # seconds since it last committed, or was moved
+    held_bytes: int  # bytes in sealed segments that are retained for it
+    oldest_unread_seconds: float | None  # age of its next record by that record's timestamp; None where it has read all
+    expired: bool = False  # whether it has been idle for Retention.subscriber_max_age, and holds nothing back any more
+    damaged: bool = False  # whether its file cannot be read
 
     @property
     def dead(self) -> bool:
-        """Has records to read, and for a day nobody has read or moved it."""
+        """Whether it has records to read, and nobody has read it or moved it for a day."""
         return self.lag > 0 and not self.busy and self.idle_seconds >= DEAD_AFTER_SECONDS
 
 
 @dataclass(frozen=True)
 class Stats:
-    """What Journal.stats() gives. Counters are those of all processes together, since the journal was first opened after
-    the last boot (or after its control page was lost); each only grows until then. The rest is as of this moment."""
+    """The statistics that Journal.stats() returns. Counters are those of all processes together, since the journal was first
+    opened after the last boot, or after its control page was lost; until then each only grows. The other fields are as of this
+    moment."""
 
-    appends: int  # records
-    bytes: int  # of records, before compression
-    flushes: int  # that were asked for
-    syncs: int  # an fdatasync each, however many callers shared it
-    waits: int  # of a writer for another one's append
+    appends: int  # number of records
+    bytes: int  # bytes of records, before compression
+    flushes: int  # number of calls
+    syncs: int  # number of fdatasync calls, each for any number of callers
+    waits: int  # number of times that a writer waited for another one's append
     rolls: int
-    counters: Mapping[str, int] = field(repr=False)  # all there are, by the names of docs/statistics.md
+    counters: Mapping[str, int] = field(repr=False)  # every counter, by the names of docs/statistics.md
 
     first_sequence: int
     next_sequence: int
@@ -65,24 +66,24 @@ class Stats:
     size_bytes: int  # content of the segment files, once the pre-commit buffer is written there
     open_bytes: int  # records in the pre-commit buffer that are not in a segment file yet
     segments: int
-    writers: int  # living processes that have it open for writing
+    writers: int  # living processes that have the journal open for writing
     subscribers: Mapping[str, SubscriberStats]
 
 
-BASE_BYTES = 8  # that an open block begins with: its base time
+BASE_BYTES = 8  # base time at the beginning of an open block
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """The segments from one first sequence kept to one open segment: between rolls and cleanings nothing of it changes."""
+    """The segments from one first sequence to one open segment. Nothing of it changes between rolls and cleanings."""
 
     names: list[int]
-    ends: list[int]  # of each sealed one: where its numbers end
-    sizes: list[int]  # bytes of the sealed ones before each, and of all
+    ends: list[int]  # end of each sealed segment
+    sizes: list[int]  # bytes of the sealed segments before each one, and at last of all
     holes: list[tuple[int, int]]
 
     def held_bytes(self, sequence: int) -> int:
-        """In sealed segments with a record at or behind `sequence`."""
+        """Returns the bytes of the sealed segments that have a record at or behind `sequence`."""
         at = max(0, bisect_right(self.names, sequence) - 1)
         if at < len(self.ends) and self.ends[at] <= sequence:
             at += 1
@@ -90,8 +91,8 @@ class _Layout:
 
 
 class StatsSource:
-    """Looks at a journal as often as it is asked to. What never changes is read once: a header of each segment, the time
-    of the record at a position. One thread at a time."""
+    """Looks at a journal as often as it is asked to. It reads once what never changes: a header of each segment, the time of
+    the record at a position. Used by one thread at a time."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -106,9 +107,10 @@ class StatsSource:
         self._written = self._shown = (0, 0)
 
     def look(self) -> Stats:
-        """JournalNotFound, CorruptJournal or UnsupportedFormat where it cannot be opened."""
+        """Returns the statistics. Raises JournalNotFound, CorruptJournal or UnsupportedFormat where the journal cannot be
+        opened."""
         meta = read_meta(self._path)
-        if meta.uuid != self._uuid:  # made anew at the same path
+        if meta.uuid != self._uuid:  # another journal has been made at the same path
             self._uuid = meta.uuid
             self._forget()
         cursor = Cursor(self._path, meta.uuid)
@@ -120,7 +122,8 @@ class StatsSource:
     def _look(self, meta: Meta, cursor: Cursor) -> Stats:
         stop = JournalEnd(self._path, meta.uuid)
         while True:
-            # Before the end: a block that is written out in between is missing until the next look, and not counted twice.
+            # The counters are read before the end. A block that is written back in between is then missing until the next look,
+            # instead of counted twice.
             counters = read_counters(self._path, meta.uuid)
             first = int(cursor.first_sequence)
             stop.refresh()
@@ -133,7 +136,7 @@ class StatsSource:
                 layout = self._layout_of(first, segment)
                 break
             except FileNotFoundError:
-                continue  # cleaned in this moment
+                continue  # removed in the meantime
         appends, raw_bytes = self._appended(counters, end - open_sequence, open_bytes) if live else (0, 0)
         return Stats(
             appends=appends,
@@ -155,8 +158,9 @@ class StatsSource:
         )
 
     def _appended(self, counters: Mapping[str, int], open_records: int, open_bytes: int) -> tuple[int, int]:
-        """Records and bytes, those of the open block too. A block that is just written out may be taken for neither or for
-        both: a counter never goes back for that, which would be taken for one that began anew."""
+        """Counts records and bytes, with those of the open block. A block that is just being written back may be counted not at
+        all or twice. The result never goes back for that, since a counter that goes back would be taken for one that began
+        anew."""
         written = counters["records"], counters["raw_bytes"]
         found = written[0] + open_records, written[1] + open_bytes
         if written >= self._written:
@@ -181,7 +185,7 @@ class StatsSource:
         return self._layout
 
     def _end_of(self, pair: tuple[int, int]) -> tuple[int, int, bool]:
-        """(offset, sequence, whether the next one's header states it) at which a sealed segment ends."""
+        """Returns offset and sequence at which a sealed segment ends, and whether the next one's header states them."""
         known = self._ends.get(pair)
         return known if known and known[2] else segment_end(self._path, *pair, self._uuid)
 
@@ -193,7 +197,7 @@ class StatsSource:
             try:
                 file = PositionFile(self._path, meta, SUBSCRIBER, name)
             except LookupError:
-                continue  # removed in this moment
+                continue  # removed in the meantime
             sequence, idle, damaged, expired = first, 0.0, False, False
             try:
                 busy = file.is_held_elsewhere
@@ -222,7 +226,8 @@ class StatsSource:
 
 
 def _time_at(cursor: Cursor, sequence: int) -> int | None:
-    """Timestamp of the first record at or behind it; None where that cannot be read: `verify` says why."""
+    """Returns the timestamp of the first record at or behind this sequence; None where it cannot be read, which `verify`
+    explains."""
     try:
         cursor.seek(sequence)
         batch = cursor.read(1, 1)
@@ -232,7 +237,8 @@ def _time_at(cursor: Cursor, sequence: int) -> int | None:
 
 
 def count_writers(path: str) -> int:
-    """How many living processes hold a writer's slot. The kernel is asked, in halves: few of the slots are taken."""
+    """Counts the living processes that hold a writer slot. It asks the kernel for ranges of slots and halves them, since few
+    slots are taken."""
     lock_file = LockFile(os.path.join(path, "lock"), writable=False)
     try:
         return _count_held(lock_file, *OWNERS)

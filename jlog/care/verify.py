@@ -1,4 +1,4 @@
-"""Checks every byte of a journal that is kept, and says what is damaged."""
+"""Checks every retained byte of a journal, and reports the damage."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from jlog.storage.damage import Damage, Gap, bad_sectors_are_damage, open_segmen
 from jlog.storage.gaps import Gaps
 from jlog.storage.meta import Meta, read_meta
 
-Progress = Callable[[int], object]  # called with each number of bytes that was looked at
+Progress = Callable[[int], object]  # called with each number of bytes that were checked
 NONE = 2**64 - 1
 
 
 @dataclass
 class Report:
-    """What verify() found. `ok`: no damage."""
+    """The result of verify(). `ok` says that there is no damage."""
 
     records: int = 0
     blocks: int = 0
     segments: int = 0
     damage: list[Damage] = field(default_factory=list)
-    skipped: list[tuple[int, int]] = field(default_factory=list)  # numbers that no record has
+    skipped: list[tuple[int, int]] = field(default_factory=list)  # gaps
 
     @property
     def ok(self) -> bool:
         return not self.damage
 
 
-REPLACED_MAX = 10  # another file seldom takes the open segment's name, and each turn reads the whole journal
+REPLACED_MAX = 10  # another file seldom takes the open segment's name, and each attempt reads the whole journal
 
 
 def verify(path: str, progress: Progress = lambda _: None) -> Report:
     for _turn in range(REPLACED_MAX):
         report, place = _look(path, progress)
-        # A segment that holds state alone may be replaced while it is read: then it ends at another place.
+        # A segment that has state alone may be replaced while it is read, and then ends at another place.
         if place is None or not any(damage.path == _path_of(path, place) for damage in report.damage):
             break
         if Cursor(path, read_meta(path).uuid).end_place == place:
@@ -54,7 +54,7 @@ def _path_of(path: str, place: tuple[int, int, int]) -> str:
 
 
 def _look(path: str, progress: Progress) -> tuple[Report, tuple[int, int, int] | None]:
-    """With the place where the blocks in segments end, where no record is before it."""
+    """Checks the journal once. Returns also the place where the blocks end in an open segment without a record."""
     meta = read_meta(path)
     report = Report(damage=damage_of_small_files(path, meta))
     try:
@@ -63,8 +63,8 @@ def _look(path: str, progress: Progress) -> tuple[Report, tuple[int, int, int] |
             written_place = cursor.end_place
             first_kept = int(cursor.first_sequence)
     except FileNotFoundError:
-        return report, None  # of `bounds`: nothing says where reading may begin
-    except CorruptJournal as error:  # nor where it ends: then all is looked at that is there
+        return report, None  # `bounds` is damaged: nothing states where reading may begin
+    except CorruptJournal as error:  # nothing states where it ends either: everything is checked
         _check_segments(path, meta, None, 0, report, progress)
         if all(damage.path != error.path for damage in report.damage):
             report.damage.append(Damage(error.path, error.offset, error.reason, 0, 0))
@@ -76,14 +76,14 @@ def _look(path: str, progress: Progress) -> tuple[Report, tuple[int, int, int] |
 
 
 def damage_of_small_files(path: str, meta: Meta) -> list[Damage]:
-    """Of positions and of `bounds`. One whole copy is enough."""
+    """Finds damage of positions and of `bounds`. One valid copy of a dual-slot record is enough."""
     found = []
     for kind in (SUBSCRIBER, CHECKPOINT):
         for name in position_files.names(path, kind):
             try:
                 file = PositionFile(path, meta, kind, name)
             except LookupError:
-                continue  # removed in this moment
+                continue  # removed in the meantime
             except CorruptJournal as error:
                 found.append(Damage(error.path, error.offset, error.reason, 0, 0))
                 continue
@@ -112,8 +112,8 @@ def _damage_of_bounds(path: str, meta: Meta) -> list[Damage]:
 def segment_ends(
     path: str, meta: Meta, written_place: tuple[int, int, int] | None, first_kept: int
 ) -> Iterator[tuple[int, tuple[int, int] | None]]:
-    """Each segment that is kept, oldest first, and the offset and sequence where its blocks end; None where nothing tells
-    it."""
+    """Lists the retained segments, oldest first, each with the offset and sequence at which its blocks end, or None where
+    nothing states them."""
     names = [name for name in list_segments(path) if written_place is None or name <= written_place[0]]
     for name, following in zip(names, [*names[1:], None], strict=False):
         if written_place is not None and name == written_place[0]:
@@ -138,7 +138,7 @@ def _check_segments(
             _check_link(path, meta, before, name, reached, report)
             before, reached = name, _check_segment(path, meta, name, end, report, progress)
         except FileNotFoundError:
-            before = None  # cleaned meanwhile
+            before = None  # removed in the meantime
     if written_place is not None and before != written_place[0] and written_place[0] >= _first_kept(path, meta):
         missing = os.path.join(path, segment_name(written_place[0]))
         lost = max(0, written_place[2] - reached)
@@ -146,7 +146,7 @@ def _check_segments(
 
 
 def _first_kept(path: str, meta: Meta) -> int:
-    """As it is now: others may clean meanwhile."""
+    """Returns the first sequence as it is now: another process may clean meanwhile."""
     try:
         return BoundsFile(os.path.join(path, "bounds"), meta.uuid, None, writable=False).read().first_sequence
     except CorruptJournal:
@@ -154,10 +154,10 @@ def _first_kept(path: str, meta: Meta) -> int:
 
 
 def _check_link(path: str, meta: Meta, before: int | None, name: int, reached: int, report: Report) -> None:
-    """Whether the segment that its header names comes before it, or was removed by retention."""
+    """Checks that the segment which this one's header names comes before it, or was removed by retention."""
     file, error = open_segment(path, name, meta.uuid)
     if error is not None:
-        return  # which is found when it is read
+        return  # damage that is found when the segment is read
     previous, end = file.previous_segment, file.previous_end_sequence
     file.close()
     if previous in (before, NONE):
@@ -178,7 +178,7 @@ def _check_segment(
     report: Report,
     progress: Progress,
 ) -> int:
-    """Returns the sequence behind its last record."""
+    """Checks one segment, and returns the sequence behind its last record."""
     report.segments += 1
     file, error = open_segment(path, name, meta.uuid)
     if error is not None:
@@ -199,8 +199,7 @@ def _check_segment(
 
 
 def _stated_end(path: str, meta: Meta, name: int, following: int) -> tuple[int, int] | None:
-    """Where the next segment's header says that this one ends; None where that header is damaged, or follows another
-    segment."""
+    """Returns the end that the next segment's header states; None where that header is damaged, or follows another segment."""
     try:
         file, error = open_segment(path, following, meta.uuid)
     except FileNotFoundError:
@@ -220,6 +219,6 @@ def _check_buffer(cursor: Cursor, report: Report) -> None:
             cursor.seek_end()
         report.records += int(cursor.position) - first
     except FileNotFoundError:
-        return  # the open segment's, which has been told
+        return  # the open segment's damage, which is reported already
     except CorruptJournal as error:
         report.damage.append(Damage(error.path, error.offset, error.reason, cursor.end_place[2], 0))

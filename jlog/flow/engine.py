@@ -260,7 +260,7 @@ class Flow:
         self._moved_at = time.monotonic()
         self._on_commit(self._pending[0])
 
-    # --- What goes wrong --------------------------------------------------------------------------------------------
+    # --- Errors -----------------------------------------------------------------------------------------------------
 
     def _give_up(self, error: Refused) -> None:
         """One record of the transaction is refused: all before it is moved, then it is tried alone. Where it is not known

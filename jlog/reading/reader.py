@@ -181,7 +181,7 @@ class Reader:
         self._check_lost()
         return self._source.skip_damage()
 
-    # --- Where it stands --------------------------------------------------------------------------------------------
+    # --- Position ---------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str | None:
@@ -214,7 +214,7 @@ class Reader:
         if self._subscriber is not None:
             self._subscriber.lost = None
 
-    # --- What is durable --------------------------------------------------------------------------------------------
+    # --- Commit and checkpoints -------------------------------------------------------------------------------------
 
     def commit(self, sequence: int | None = None, *, durable: bool = False) -> None:
         """Commits the position, or `sequence`: all records before it are done with, and reading resumes there after a crash.

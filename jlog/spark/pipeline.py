@@ -186,7 +186,7 @@ class Pipeline:
         directory = self._plan.windows.directory
         self.summary.windows = {"counts": before + sum(records.values()), "directory": directory}
 
-    # --- Going on and ending ------------------------------------------------------------------------------------------
+    # --- Progress and end ---------------------------------------------------------------------------------------------
 
     def _wait(self, queries: Sequence[StreamingQuery]) -> None:
         running = list(queries)

@@ -49,7 +49,7 @@ def _copy_here(source: int, start: int, size: int, target: int, at: int) -> int:
     return len(content)
 
 
-# --- Copies and removals keep out of each other's way -------------------------------------------------------------
+# --- Locks of copies and removals ---------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -52,7 +52,7 @@ class Screen:
         self._stop_wanted = False
         self._before: dict[int, Any] = {}
 
-    # --- Taking and giving it back ------------------------------------------------------------------------------------
+    # --- Taking and releasing the name --------------------------------------------------------------------------------
 
     def __enter__(self) -> Screen:  # noqa: PYI034
         self._woken, self._wakes = os.pipe()

@@ -137,7 +137,7 @@ class Transactions:
         self._begun = False
         self._failure = None
 
-    # --- What goes wrong --------------------------------------------------------------------------------------------
+    # --- Errors -----------------------------------------------------------------------------------------------------
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is None or error.code() in PURGED:

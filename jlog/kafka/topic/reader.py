@@ -224,7 +224,7 @@ class TopicReader:
             if found or time.monotonic() >= until:
                 return found
 
-    # --- Where it stands --------------------------------------------------------------------------------------------
+    # --- Position ---------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str | None:
@@ -259,7 +259,7 @@ class TopicReader:
         self._check_open()
         self._go(self._partition.kept(self._partition.find(to, checkpoints=False)))
 
-    # --- What is durable --------------------------------------------------------------------------------------------
+    # --- Commit and checkpoints -------------------------------------------------------------------------------------
 
     @at_once()
     def commit(self, sequence: int | None = None, *, durable: bool = False) -> None:  # noqa: ARG002

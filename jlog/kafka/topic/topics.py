@@ -55,7 +55,7 @@ class TopicJournal:
         """The topic's id: another one when it was deleted and made again."""
         return self._partition.topic.id
 
-    # --- What it holds ----------------------------------------------------------------------------------------------
+    # --- Contents ---------------------------------------------------------------------------------------------------
 
     @property
     @at_once()
@@ -118,7 +118,7 @@ class TopicJournal:
             "skipped": [],
         }
 
-    # --- Who reads it -----------------------------------------------------------------------------------------------
+    # --- Subscribers and checkpoints --------------------------------------------------------------------------------
 
     @at_once()
     def subscribers(self) -> dict[str, Position]:

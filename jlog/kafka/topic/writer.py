@@ -248,7 +248,7 @@ class TopicWriter:
         finally:
             self._producer = None
 
-    # --- What it is -------------------------------------------------------------------------------------------------
+    # --- Properties -------------------------------------------------------------------------------------------------
 
     @property
     def path(self) -> str:
@@ -275,7 +275,7 @@ class TopicWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    # --- What goes wrong --------------------------------------------------------------------------------------------
+    # --- Errors -----------------------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
         if not self._begun:

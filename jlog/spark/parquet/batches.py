@@ -60,7 +60,7 @@ class Loading:
                 raise ValueError(f"there is no column {name} to partition by; there are {', '.join(frame.columns)}, hour")
         return list(self._plan.partition_by)
 
-    # --- Which fields there are ---------------------------------------------------------------------------------------
+    # --- Fields -------------------------------------------------------------------------------------------------------
 
     def _fields_of(self, frame: DataFrame) -> StructType:
         """Those that are told; else as the first records had them, ever after."""

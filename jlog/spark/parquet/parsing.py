@@ -62,7 +62,7 @@ class Parser:
             raise ValueError(f"{self.pattern!r} is no regular expression: {error}") from None
         return list(found.items())
 
-    # --- What the columns are -----------------------------------------------------------------------------------------
+    # --- Columns ------------------------------------------------------------------------------------------------------
 
     def infer(self, spark: SparkSession, frame: DataFrame) -> StructType:
         """From the first records of the frame; without any field where they have none."""

@@ -51,7 +51,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends: dict[str, int] = {}  # up to there each is synced
         self._target: dict[str, int] | None = None  # of an AvailableNow run
 
-    # --- How far ------------------------------------------------------------------------------------------------------
+    # --- Progress -----------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> Marks:  # noqa: N802
         """Asked for twice; both answers are the same."""
