@@ -1,4 +1,4 @@
-"""The declarations of page.h, room.h and publish.h, for the Cython sources."""
+"""The declarations of page.h, for the Cython sources."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -127,30 +127,3 @@ cdef extern from "buffer/page.h" nogil:
     bint jlog_is_closing(const jlog_page *page)
     jlog_slot *jlog_unwritten_slot(jlog_page *page)
     jlog_slot jlog_first_unwritten(const jlog_page *page)
-
-
-cdef extern from "buffer/room.h" nogil:
-    uint32_t jlog_block_capacity(const jlog_page *page, uint64_t offset)
-    uint64_t jlog_block_limit(const jlog_slot *slot)
-    bint jlog_block_reserved(const jlog_page *page, const jlog_slot *slot)
-    uint64_t jlog_least_reserved(const jlog_slot *slot)
-    uint32_t jlog_block_room(const jlog_page *page, const jlog_slot *slot, uint64_t bytes)
-    bint jlog_is_full(const jlog_page *page, uint64_t end)
-    bint jlog_period_is_over(const jlog_page *page, int64_t now_us)
-    uint64_t jlog_period_length(const jlog_page *page)
-    void jlog_begin_period(jlog_page *page, int64_t now_us)
-    bint jlog_may_append(const jlog_page *page, uint64_t count)
-
-
-cdef extern from "buffer/publish.h" nogil:
-    int64_t jlog_clamped_now_us(jlog_buffer *buffer)
-    int64_t jlog_block_base(jlog_buffer *buffer, const jlog_slot *slot, int64_t first_us)
-    uint64_t jlog_publish(jlog_buffer *buffer, jlog_slot *slot, uint32_t end, uint32_t crc, uint64_t count)
-    uint32_t jlog_block_crc(const jlog_buffer *buffer, const jlog_slot *slot)
-    int64_t jlog_put_value(jlog_buffer *buffer, const uint8_t *value, size_t bytes, int64_t now_us)
-    int64_t jlog_put_record(jlog_buffer *buffer, uint8_t *record, size_t bytes, int64_t now_us)
-    void jlog_rotate(jlog_page *page, uint64_t segment, uint64_t offset, uint64_t first_sequence, uint64_t previous_offset,
-                     uint32_t capacity)
-    void jlog_switch "jlog_rotate"(jlog_page *page, uint64_t segment, uint64_t offset, uint64_t first_sequence,
-                                   uint64_t previous_offset, uint32_t capacity)
-    void jlog_wake(jlog_page *page)

@@ -31,14 +31,9 @@ from jlog._core.format.format cimport (
 )
 from jlog._core.system.file cimport jlog_sync_data, jlog_sync_directory, jlog_write_at
 from jlog._core.system.lock cimport Deadline
-from jlog._core.buffer.page cimport (
-    JLOG_BASE_BYTES,
-    JLOG_PAGE_READY,
-    JLOG_PAGE_RECOVERING,
-    jlog_block_capacity,
-    jlog_page,
-    jlog_rotate,
-)
+from jlog._core.buffer.page cimport JLOG_BASE_BYTES, JLOG_PAGE_READY, JLOG_PAGE_RECOVERING, jlog_page
+from jlog._core.buffer.publish cimport jlog_rotate
+from jlog._core.buffer.room cimport jlog_block_capacity
 from jlog._core.system.atomic cimport jlog_full_fence
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT

@@ -41,22 +41,15 @@ from jlog._core.write.member cimport (
 )
 from jlog._core.buffer.page cimport (
     JLOG_BASE_BYTES,
-    jlog_begin_period,
-    jlog_block_base,
-    jlog_block_crc,
-    jlog_block_room,
     jlog_body,
-    jlog_clamped_now_us,
-    jlog_is_full,
     jlog_is_unwritten,
-    jlog_may_append,
     jlog_open_slot,
     jlog_page,
-    jlog_period_is_over,
-    jlog_publish,
     jlog_slot,
     jlog_word_used,
 )
+from jlog._core.buffer.publish cimport jlog_block_base, jlog_block_crc, jlog_clamped_now_us, jlog_publish
+from jlog._core.buffer.room cimport jlog_begin_period, jlog_block_room, jlog_is_full, jlog_may_append, jlog_period_is_over
 from jlog._core.system.atomic cimport jlog_store_release
 from jlog._core.system.clock cimport jlog_clock_us, jlog_now_us
 from jlog._core.write.roll cimport adopt, has_records, replace, roll, state_is_newer

@@ -20,12 +20,12 @@ from jlog._core.buffer.page cimport (
     JLOG_PAGE_BYTES,
     JLOG_SYNC_NONE,
     jlog_is_closing,
-    jlog_least_reserved,
     jlog_open_slot,
     jlog_page,
     jlog_slot,
     jlog_unwritten_slot,
 )
+from jlog._core.buffer.room cimport jlog_least_reserved
 from jlog._core.system.atomic cimport JLOG_WAITERS, jlog_unlock
 from jlog._core.buffer.precommit cimport PAGE_VALID, Precommit
 from jlog._core.segments.segment cimport SegmentFile

@@ -46,10 +46,10 @@ from jlog._core.buffer.page cimport (
     jlog_first_unwritten,
     jlog_open_slot,
     jlog_page,
-    jlog_period_is_over,
     jlog_slot,
     jlog_word_used,
 )
+from jlog._core.buffer.room cimport jlog_period_is_over
 from jlog._core.system.atomic cimport jlog_full_fence, jlog_futex_wait, jlog_load_acquire, jlog_raise_to, jlog_spin_lock
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT

@@ -31,18 +31,17 @@ from jlog._core.write.member cimport (
 )
 from jlog._core.buffer.page cimport (
     JLOG_BASE_BYTES,
-    jlog_block_capacity,
     jlog_body,
-    jlog_clamped_now_us,
     jlog_is_closing,
     jlog_open_slot,
     jlog_page,
     jlog_slot,
-    jlog_switch,
     jlog_word_crc,
     jlog_word_raw,
     jlog_word_used,
 )
+from jlog._core.buffer.publish cimport jlog_clamped_now_us, jlog_switch
+from jlog._core.buffer.room cimport jlog_block_capacity
 from jlog._core.system.atomic cimport jlog_load32_acquire, jlog_pause, jlog_store_release, jlog_try_lock, jlog_unlock
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 

@@ -12,7 +12,9 @@ from jlog._core.format.format cimport (
     jlog_fill_block_header,
 )
 from jlog._core.write.member cimport DONE, Call, Member, failed
-from jlog._core.buffer.page cimport jlog_block_capacity, jlog_clamped_now_us, jlog_open_slot, jlog_page, jlog_slot, jlog_switch
+from jlog._core.buffer.page cimport jlog_open_slot, jlog_page, jlog_slot
+from jlog._core.buffer.publish cimport jlog_clamped_now_us, jlog_switch
+from jlog._core.buffer.room cimport jlog_block_capacity
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.segments.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, check_block_in_place
 

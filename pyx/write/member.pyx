@@ -29,20 +29,16 @@ from jlog._core.system.lock cimport OWNERS_BYTE
 from jlog._core.buffer.page cimport (
     JLOG_BASE_BYTES,
     JLOG_OWNERS_MAX,
-    jlog_begin_period,
-    jlog_block_capacity,
     jlog_body,
     jlog_is_unwritten,
-    jlog_least_reserved,
     jlog_open_slot,
     jlog_page,
-    jlog_period_length,
     jlog_slot,
-    jlog_switch,
-    jlog_wake,
     jlog_word_raw,
     jlog_word_used,
 )
+from jlog._core.buffer.publish cimport jlog_switch, jlog_wake
+from jlog._core.buffer.room cimport jlog_begin_period, jlog_block_capacity, jlog_least_reserved, jlog_period_length
 from jlog._core.system.atomic cimport (
     jlog_load_acquire,
     jlog_sleep_lock,

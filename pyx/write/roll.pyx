@@ -32,17 +32,9 @@ from jlog._core.write.member cimport (
     Prepared,
     failed,
 )
-from jlog._core.buffer.page cimport (
-    jlog_begin_period,
-    jlog_block_capacity,
-    jlog_clamped_now_us,
-    jlog_may_append,
-    jlog_open_slot,
-    jlog_page,
-    jlog_slot,
-    jlog_switch,
-    jlog_word_used,
-)
+from jlog._core.buffer.page cimport jlog_open_slot, jlog_page, jlog_slot, jlog_word_used
+from jlog._core.buffer.publish cimport jlog_clamped_now_us, jlog_switch
+from jlog._core.buffer.room cimport jlog_begin_period, jlog_block_capacity, jlog_may_append
 from jlog._core.system.atomic cimport jlog_store_release
 from jlog._core.system.clock cimport jlog_now_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT

@@ -16,7 +16,8 @@ from jlog._core.system.file cimport jlog_sync_data, jlog_sync_directory
 from jlog._core.format.format cimport JLOG_NONE
 from jlog._core.system.lock cimport Deadline
 from jlog._core.write.member cimport DONE, Call, doubtful_now
-from jlog._core.buffer.page cimport JLOG_OWNERS_MAX, JLOG_SYNC_INTERVAL, jlog_first_unwritten, jlog_page, jlog_slot, jlog_wake
+from jlog._core.buffer.page cimport JLOG_OWNERS_MAX, JLOG_SYNC_INTERVAL, jlog_first_unwritten, jlog_page, jlog_slot
+from jlog._core.buffer.publish cimport jlog_wake
 from jlog._core.system.atomic cimport (
     JLOG_WAITERS,
     jlog_add32,

@@ -14,15 +14,8 @@ from jlog._core.write.ingest cimport adopt
 from jlog._core.system.lock cimport Deadline
 
 from jlog._core.write.member cimport APPEND, Call
-from jlog._core.buffer.page cimport (
-    JLOG_BASE_BYTES,
-    JLOG_SYNC_APPEND,
-    jlog_buffer,
-    jlog_page,
-    jlog_put_record,
-    jlog_put_value,
-    jlog_wake,
-)
+from jlog._core.buffer.page cimport JLOG_BASE_BYTES, JLOG_SYNC_APPEND, jlog_buffer, jlog_page
+from jlog._core.buffer.publish cimport jlog_put_record, jlog_put_value, jlog_wake
 from jlog._core.system.atomic cimport jlog_spin_lock, jlog_unlock
 from jlog._core.system.clock cimport jlog_clock, jlog_now_us
 from jlog._core.write.rows cimport body_of_arrow
