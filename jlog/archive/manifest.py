@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 from jlog._core.format.checksum import crc32c
 from jlog._core.segments.segment import (
-    BLOCK_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     Block,
     SegmentFile,
@@ -174,8 +173,7 @@ def _walk(file: SegmentFile) -> tuple[int, int, list[Block], int | None]:
     for block in file.blocks(with_body=True):
         if block.first_sequence != sequence:
             break
-        offset = block.offset + BLOCK_HEADER_BYTES + block.stored_bytes
-        sequence += block.records
+        offset, sequence = block.end, block.end_sequence
         if block.records:
             ends = [*ends[:1], block]
             latest_us = block.max_timestamp_us if latest_us is None else max(latest_us, block.max_timestamp_us)

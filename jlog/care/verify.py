@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from jlog._core.format.dual_slot import BoundsFile
 from jlog._core.read.cursor import Cursor
-from jlog._core.segments.segment import BLOCK_HEADER_BYTES, list_segments, segment_name
+from jlog._core.segments.segment import list_segments, segment_name
 from jlog.errors import CorruptJournal
 from jlog.positions import position_files
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, PositionFile
@@ -192,8 +192,8 @@ def _check_segment(
         else:
             report.blocks += 1
             report.records += piece.records
-            sequence = piece.first_sequence + piece.records
-            progress(BLOCK_HEADER_BYTES + piece.stored_bytes)
+            sequence = piece.end_sequence
+            progress(piece.end - piece.offset)
     file.close()
     return sequence
 

@@ -162,7 +162,7 @@ def _rest_of(path: str, uuid: bytes, body: Body, before: Target) -> Body | None:
     image = body.base_time_us.to_bytes(8, "little", signed=True) + body.raw
     if block is None or block.first_sequence != body.first_sequence or not is_longer(image, block):
         return None
-    if run.end != block.offset + BLOCK_HEADER_BYTES + block.stored_bytes or block.has_state:
+    if run.end != block.end or block.has_state:
         return None
     return body._replace(
         first_sequence=block.first_sequence + block.records,

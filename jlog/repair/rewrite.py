@@ -7,7 +7,6 @@ import time
 from jlog._core.read.rebuild import moved_block, segment_header
 from jlog._core.recover.recovery import encode_block, sync_directory
 from jlog._core.segments.segment import (
-    BLOCK_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     SegmentFile,
     index_name,
@@ -52,7 +51,7 @@ def _copy_run(path: str, uuid: bytes, target: Target, run: Run, fd: int, offset:
         for block in file.blocks(run.start):  # a block's header says where it stands
             if block.offset >= run.end:
                 break
-            content = read_whole(file.fileno(), BLOCK_HEADER_BYTES + block.stored_bytes, block.offset)
+            content = read_whole(file.fileno(), block.end - block.offset, block.offset)
             at = offset + block.offset - run.start
             write_whole(fd, moved_block(content, uuid, target.first_sequence, at), at)
     finally:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from jlog._core.format.dual_slot import Bounds
 from jlog._core.read.rebuild import COPIES_AT, SIGNATURE_BYTES, Page, Signature, whose
 from jlog._core.segments.segment import (
-    BLOCK_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     Block,
     SegmentFile,
@@ -111,7 +110,7 @@ def open_end(file: SegmentFile, page: Page) -> tuple[int, int]:
     if page.direct:
         block, _ = file.block_at(page.offset)
         if block is not None and block.first_sequence == page.first_sequence:
-            end = page.offset + BLOCK_HEADER_BYTES + block.stored_bytes
+            end = block.end
             return end, page.first_sequence + block.records
     return page.offset, page.first_sequence
 
@@ -135,7 +134,7 @@ def _look(
         behind = piece.first_sequence + piece.records
         if behind > limit:
             break
-        after = piece.offset + BLOCK_HEADER_BYTES + piece.stored_bytes
+        after = piece.end
         progress(after - piece.offset)
         if run is None:
             run = Run(piece.offset, after, piece.first_sequence, behind, 1, piece.offset == SEGMENT_HEADER_BYTES)

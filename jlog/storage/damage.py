@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from jlog._core.read.cursor import Cursor
 from jlog._core.segments.segment import (
-    BLOCK_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     Block,
     SegmentFile,
@@ -83,7 +82,7 @@ def walk_segment(file: SegmentFile, end: tuple[int, int | None] | None, *, bodie
         if block is not None:
             if block.first_sequence > sequence:
                 yield Gap(offset, offset, _jump(block.first_sequence, sequence), sequence, block.first_sequence)
-            after, following = _behind(block), block.first_sequence + block.records
+            after, following = block.end, block.end_sequence
             problem = _problem_of_body(file, block) if bodies else None
             yield block if problem is None else Gap(offset, after, problem, block.first_sequence, following)
             offset, sequence = after, following
@@ -105,10 +104,6 @@ def walk_segment(file: SegmentFile, end: tuple[int, int | None] | None, *, bodie
         offset, sequence = limit if behind is None else behind.offset, following
     if end_sequence is not None and sequence < end_sequence:
         yield Gap(offset, offset, _jump(end_sequence, sequence), sequence, end_sequence)
-
-
-def _behind(block: Block) -> int:
-    return block.offset + BLOCK_HEADER_BYTES + block.stored_bytes
 
 
 def _jump(found: int, wanted: int) -> str:

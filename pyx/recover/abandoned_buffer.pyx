@@ -29,7 +29,8 @@ from jlog._core.buffer.page cimport (
     jlog_word_used,
 )
 from jlog._core.buffer.precommit cimport PAGE_VALID, Precommit
-from jlog._core.segments.segment cimport BLOCK_VALID, SegmentFile
+from jlog._core.segments.segment cimport SegmentFile
+from jlog._core.segments.walk cimport JLOG_BLOCK_VALID, jlog_block_end
 
 from jlog._core.segments.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from jlog.errors import CorruptJournal
@@ -64,7 +65,7 @@ cdef bint closing_is_whole(Precommit precommit) noexcept:
     return (jlog_block_header_valid(header, precommit.uuid, slot.segment, slot.offset)
             and header.first_sequence == slot.first_sequence and header.stored_bytes == used - JLOG_BASE_BYTES
             and header.stored_crc == jlog_crc32c(0, mapped_body(precommit, slot) + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES)
-            and following.segment == slot.segment and following.offset == slot.offset + sizeof(header[0]) + header.stored_bytes
+            and following.segment == slot.segment and following.offset == jlog_block_end(header, slot.offset)
             and following.first_sequence == slot.first_sequence + header.record_count)
 
 
@@ -119,16 +120,16 @@ cdef bint agrees(directory, bytes uuid, Precommit precommit, bounds) except -1:
     if page.incarnation & 1 and jlog_inode(file.fd) == page.new_inode:  # killed before the switch to it
         offset, previous = page.new_end, 0
     if previous:
-        if file.read_block(previous, True) != BLOCK_VALID:
+        if file.read_block(previous, True) != JLOG_BLOCK_VALID:
             return False
     elif blocks_end(file, offset) != offset:
         return False
-    if jlog_is_closing(page) or file.read_block(offset, True) != BLOCK_VALID:
+    if jlog_is_closing(page) or file.read_block(offset, True) != JLOG_BLOCK_VALID:
         return True
     if used == 0:
         return page.direct == page.generation
-    return (file.header.first_sequence == slot.first_sequence
-            and begins_with(body, used, file.header.base_time_us, file.header.raw_bytes, file.header.raw_crc))
+    return (file.walk.header.first_sequence == slot.first_sequence
+            and begins_with(body, used, file.walk.header.base_time_us, file.walk.header.raw_bytes, file.walk.header.raw_crc))
 
 
 cdef bint begins_with(const uint8_t *body, uint32_t used, int64_t base_time_us, uint32_t raw_bytes, uint32_t raw_crc) noexcept:
@@ -140,10 +141,10 @@ cdef bint begins_with(const uint8_t *body, uint32_t used, int64_t base_time_us, 
 
 cdef uint64_t blocks_end(SegmentFile file, uint64_t limit) except? 0:
     """Where the first block begins that lies at or behind `limit`, or where the blocks end before that."""
-    cdef uint64_t offset = SEGMENT_HEADER_BYTES
-    while offset < limit and file.read_block(offset, False) == BLOCK_VALID:
-        offset += sizeof(jlog_block_header) + file.header.stored_bytes
-    return offset
+    file.begin_walk(SEGMENT_HEADER_BYTES, limit, False)
+    while file.next_block_of_walk():
+        pass
+    return file.walk.offset
 
 
 def stored_bodies(Precommit precommit not None, end not None) -> tuple:

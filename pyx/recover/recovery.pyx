@@ -38,13 +38,13 @@ from jlog._core.system.atomic cimport jlog_full_fence
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.buffer.precommit cimport Precommit
-from jlog._core.segments.segment cimport BLOCK_VALID, SegmentFile, block_problem, fill_segment_header
+from jlog._core.segments.segment cimport SegmentFile, block_problem, fill_segment_header
+from jlog._core.segments.walk cimport JLOG_BLOCK_VALID
 
 from jlog._core.recover.abandoned_buffer import stored_bodies
 from jlog._core.format.dual_slot import NONE
 from jlog._core.system.lock import NEVER
 from jlog._core.segments.segment import (
-    BLOCK_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     end_of_content,
     index_name,
@@ -84,13 +84,12 @@ def scan(directory, bytes uuid not None, bounds) -> End:
         clock_us = _clock_before_mark(SegmentFile(directory, segment, uuid), offset, sequence)
     while True:
         file = SegmentFile(directory, segment, uuid)
-        block, reason = file.block_at(offset)
-        while block is not None and block.first_sequence == sequence:
+        for block in file.blocks(offset, with_body=True):
+            if block.first_sequence != sequence:
+                break
             last = block
             clock_us, durable = max(clock_us, block.clock_us), max(durable, block.durable_end)
-            offset += BLOCK_HEADER_BYTES + block.stored_bytes
-            sequence += block.records
-            block, reason = file.block_at(offset)
+            offset, sequence = block.end, block.end_sequence
         following = _successor(directory, uuid, segments, segment, offset, sequence)
         if following is not None:
             segment, offset, sequence, last = following, SEGMENT_HEADER_BYTES, following, None
@@ -99,6 +98,7 @@ def scan(directory, bytes uuid not None, bounds) -> End:
         if found is None:
             return End(segment, offset, sequence, last, clock_us, durable, damage)
         next_segment, next_block = found
+        _, reason = file.block_at(offset)
         damage.append(Damage(file.path, offset, reason or "the sequence jumps", sequence,
                              next_block.first_sequence - sequence))
         segment, offset, sequence, last = next_segment, next_block.offset, next_block.first_sequence, None
@@ -110,12 +110,9 @@ def _clock_before_mark(SegmentFile file, uint64_t mark_offset, uint64_t mark_seq
     cut off, or skip, what nobody has looked at."""
     cdef uint64_t reached = SEGMENT_HEADER_BYTES, sequence = file.segment
     cdef int64_t clock_us = INT64_MIN
-    for block in file.blocks():
-        if block.offset >= mark_offset:
-            break
+    for block in file.blocks(end=mark_offset):
         clock_us = max(clock_us, block.clock_us)
-        reached = block.offset + BLOCK_HEADER_BYTES + block.stored_bytes
-        sequence = block.first_sequence + block.records
+        reached, sequence = block.end, block.end_sequence
     if <uint64_t> file.file_bytes < mark_offset:
         raise CorruptJournal(file.path, file.file_bytes, f"the file was synced up to byte {mark_offset}, and ends before it; "
                                                          "restore it from a backup")
@@ -156,7 +153,7 @@ def _vouched(directory, uuid, segments, segment, offset, sequence):
                 first = first or (later, block)
                 if block.durable_end > sequence:
                     return first
-            block = file.next_block(block.offset + BLOCK_HEADER_BYTES + block.stored_bytes, file.file_bytes)
+            block = file.next_block(block.end, file.file_bytes)
     return None
 
 
@@ -362,21 +359,17 @@ cdef int _write_whole_blocks(SegmentFile file, uint64_t offset, int fd) except -
         header = read_whole(file.fd, SEGMENT_HEADER_BYTES, 0)
         _check(jlog_write_at(fd, <const uint8_t *> <bytes> header, len(header), 0), file.path)
         offset = SEGMENT_HEADER_BYTES
-    while True:
-        if file.read_block(offset, True) != BLOCK_VALID:
-            block = file.next_block(offset, file.file_bytes)
-            if block is None:
-                return 0
-            offset = block.offset
-        offset = _write_block(file, offset, fd)
+    while file.read_block(offset, True) == JLOG_BLOCK_VALID or file.next_block(offset, file.file_bytes) is not None:
+        _write_block(file, fd)
+        offset = file.walk.next
+    return 0
 
 
-cdef uint64_t _write_block(SegmentFile file, uint64_t offset, int fd) except 0:
-    """Writes the block that was read last. Returns where it ends."""
-    _check(jlog_write_at(fd, <const uint8_t *> &file.header, sizeof(file.header), offset), file.path)
-    offset += sizeof(file.header)
-    _check(jlog_write_at(fd, file.body, file.header.stored_bytes, offset), file.path)
-    return offset + file.header.stored_bytes
+cdef int _write_block(SegmentFile file, int fd) except -1:
+    """Writes the block that was read last to its place."""
+    cdef jlog_block_header *header = &file.walk.header
+    _check(jlog_write_at(fd, <const uint8_t *> header, sizeof(header[0]), file.walk.offset), file.path)
+    return _check(jlog_write_at(fd, file.walk.body, header.stored_bytes, file.walk.offset + sizeof(header[0])), file.path)
 
 
 def copy_unsynced(directory, bytes uuid not None, bounds, open_segment, open_offset) -> bool:
@@ -413,14 +406,11 @@ def write_again(directory, segment, bytes uuid not None, end, fd, durable_end) -
 def write_blocks(SegmentFile file not None, uint64_t end, int fd, uint64_t durable_end=0) -> None:
     """Writes the segment's header, and of its blocks up to `end` those that reach behind `durable_end`, to the same places of
     another descriptor. Every block up to `end` is checked."""
-    cdef uint64_t offset = SEGMENT_HEADER_BYTES
     cdef bytes header = read_whole(file.fd, SEGMENT_HEADER_BYTES, 0)
     _check(jlog_write_at(fd, <const uint8_t *> header, len(header), 0), file.path)
-    while offset < end:
-        status = file.read_block(offset, True)
-        if status != BLOCK_VALID:
-            raise CorruptJournal(file.path, offset, block_problem(status).decode())
+    for block in file.blocks(end=end, with_body=True):
         # A block that has no record lies behind the end too, if it lies there.
-        if file.header.first_sequence >= durable_end or file.header.first_sequence + file.header.record_count > durable_end:
-            _write_block(file, offset, fd)
-        offset += sizeof(file.header) + file.header.stored_bytes
+        if block.first_sequence >= durable_end or block.end_sequence > durable_end:
+            _write_block(file, fd)
+    if file.walk.offset < end:
+        raise CorruptJournal(file.path, file.walk.offset, block_problem(file.walk.status).decode())

@@ -13,14 +13,14 @@ from jlog._core.format.format cimport (
     JLOG_INDEX_EVERY_BYTES,
     JLOG_INDEX_MAGIC,
     JLOG_KIND_RECORDS,
-    jlog_block_header,
     jlog_index_entries,
     jlog_index_entry,
     jlog_index_header,
     jlog_segment_header,
     jlog_structure_crc,
 )
-from jlog._core.segments.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, SegmentFile, read_block_header
+from jlog._core.segments.segment cimport SegmentFile
+from jlog._core.segments.walk cimport JLOG_BLOCK_UNREADABLE, JLOG_BLOCK_VALID, jlog_block_walk, jlog_next_block
 
 from jlog._core.segments.segment import index_name, segment_name
 from jlog.errors import CorruptJournal, JournalError, UnsupportedFormat
@@ -64,32 +64,25 @@ def build_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_o
     cdef SegmentFile file = SegmentFile(directory, segment, uuid, check_header=False)
     cdef jlog_index_entry *entries = NULL
     cdef size_t count = 0, room = 0
-    cdef uint64_t offset = sizeof(jlog_segment_header), sequence = segment, last = 0
+    cdef uint64_t sequence = segment, last = 0
     cdef int64_t latest_us = INT64_MIN
-    cdef jlog_block_header header
-    cdef int error = 0, status = BLOCK_VALID
+    cdef jlog_block_walk *walk = &file.walk
+    cdef bint grown = True
     try:
+        file.begin_walk(sizeof(jlog_segment_header), end_offset, False)
         with nogil:
-            while True:
-                if offset < end_offset:
-                    status = read_block_header(file.fd, file.uuid, segment, offset, &header, &error)
-                    if status == BLOCK_UNREADABLE:
-                        break
-                if offset >= end_offset or status != BLOCK_VALID or header.first_sequence != sequence:
-                    if not append_entry(&entries, &count, &room, sequence, offset, latest_us):
-                        error = 12
-                    break
-                if header.kind == JLOG_KIND_RECORDS and (count == 0 or offset - last >= JLOG_INDEX_EVERY_BYTES):
-                    if not append_entry(&entries, &count, &room, sequence, offset, latest_us):
-                        error = 12
-                        break
-                    last = offset
-                sequence += header.record_count
-                if header.record_count and header.max_timestamp_us > latest_us:
-                    latest_us = header.max_timestamp_us
-                offset += sizeof(header) + header.stored_bytes
-        if error:
-            raise OSError(error, os.strerror(error), file.path)
+            while grown and jlog_next_block(walk) and walk.header.first_sequence == sequence:
+                if walk.header.kind == JLOG_KIND_RECORDS and (count == 0 or walk.offset - last >= JLOG_INDEX_EVERY_BYTES):
+                    grown = append_entry(&entries, &count, &room, sequence, walk.offset, latest_us)
+                    last = walk.offset
+                sequence += walk.header.record_count
+                if walk.header.record_count and walk.header.max_timestamp_us > latest_us:
+                    latest_us = walk.header.max_timestamp_us
+            grown = grown and append_entry(&entries, &count, &room, sequence, walk.offset, latest_us)
+        if walk.status == JLOG_BLOCK_UNREADABLE:
+            raise OSError(walk.error, os.strerror(walk.error), file.path)
+        if not grown:
+            raise MemoryError
         found = [(entries[i].first_sequence, entries[i].offset, entries[i].max_timestamp_us) for i in range(count)]
     finally:
         free(entries)
@@ -188,7 +181,7 @@ def locate(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset
 
 def points_at_block(directory, uint64_t segment, bytes uuid not None, uint64_t first, uint64_t offset) -> bool:
     cdef SegmentFile file = SegmentFile(directory, segment, uuid, check_header=False)
-    return file.read_block(offset, False) == BLOCK_VALID and file.header.first_sequence == first
+    return file.read_block(offset, False) == JLOG_BLOCK_VALID and file.walk.header.first_sequence == first
 
 
 def segment_end(directory, uint64_t segment, uint64_t following, bytes uuid not None) -> tuple:

@@ -4,9 +4,9 @@ import os
 import re
 from collections import namedtuple
 
-from libc.errno cimport ENOMEM, ENXIO
+from libc.errno cimport ENXIO
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
 from jlog._core.system.file cimport jlog_file_bytes, jlog_read_at
@@ -22,7 +22,6 @@ from jlog._core.format.format cimport (
     JLOG_TAG_LONG,
     JLOG_TAG_STATE,
     jlog_block_header,
-    jlog_block_header_valid,
     jlog_crc32c,
     jlog_decode_record,
     jlog_record,
@@ -32,6 +31,15 @@ from jlog._core.format.format cimport (
     jlog_walk,
     jlog_walk_records,
 )
+from jlog._core.segments.walk cimport (
+    JLOG_BLOCK_BAD_BODY,
+    JLOG_BLOCK_BAD_HEADER,
+    JLOG_BLOCK_NONE,
+    JLOG_BLOCK_UNREADABLE,
+    JLOG_BLOCK_VALID,
+    jlog_begin_walk,
+    jlog_next_block,
+)
 from jlog._core.system.clock cimport jlog_clock_us
 
 from jlog.errors import CorruptJournal, UnsupportedFormat
@@ -40,14 +48,27 @@ from jlog.system.files import open_segment, read_whole
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
 
-cdef enum:
-    PIECE_BYTES = 16 << 10  # on the stack of any thread
 
-Block = namedtuple(
+class Block(namedtuple(
     "Block",
     "offset kind codec has_state records stored_bytes raw_bytes first_sequence base_time_us max_timestamp_us clock_us "
     "durable_end raw_crc",
-)
+)):
+    """A block's header, and where the block begins."""
+
+    __slots__ = ()
+
+    @property
+    def end(self) -> int:
+        """The offset behind the block."""
+        return self.offset + BLOCK_HEADER_BYTES + self.stored_bytes
+
+    @property
+    def end_sequence(self) -> int:
+        """The sequence behind the block's last record."""
+        return self.first_sequence + self.records
+
+
 SEGMENT_HEADER_BYTES = sizeof(jlog_segment_header)
 BLOCK_HEADER_BYTES = sizeof(jlog_block_header)
 KINDS = {1: "records", 2: "state"}
@@ -94,80 +115,13 @@ cdef bint is_file(entry):
 
 
 cdef const char *block_problem(int status) noexcept nogil:
-    if status == BLOCK_NONE:
+    if status == JLOG_BLOCK_NONE:
         return b"no block stands here"
-    if status == BLOCK_BAD_HEADER:
+    if status == JLOG_BLOCK_BAD_HEADER:
         return b"the block's header fails its checksum"
-    if status == BLOCK_BAD_BODY:
+    if status == JLOG_BLOCK_BAD_BODY:
         return b"the block's body fails its checksum"
     return b"the block cannot be read"
-
-
-cdef int read_block_header(int fd, const uint8_t *uuid, uint64_t segment, uint64_t offset, jlog_block_header *header,
-                           int *error) noexcept nogil:
-    cdef uint8_t *at = <uint8_t *> header
-    cdef int64_t got = jlog_read_at(fd, header, sizeof(header[0]), offset)
-    cdef size_t i
-    if got < 0:
-        error[0] = <int> -got
-        return BLOCK_UNREADABLE
-    if got == sizeof(header[0]) and jlog_block_header_valid(header, uuid, segment, offset):
-        return BLOCK_VALID
-    for i in range(<size_t> got):
-        if at[i] != 0:
-            return BLOCK_BAD_HEADER
-    return BLOCK_NONE
-
-
-cdef int check_block(int fd, const uint8_t *uuid, uint64_t segment, uint64_t offset, jlog_block_header *header,
-                     uint8_t **body, size_t *room, int *error) noexcept nogil:
-    """Reads header and stored body into `body`, which grows by malloc; BLOCK_VALID when both are whole."""
-    cdef int status = read_block_header(fd, uuid, segment, offset, header, error)
-    cdef int64_t got = 0, file_bytes
-    if status != BLOCK_VALID:
-        return status
-    if room[0] < header.stored_bytes or body[0] == NULL:
-        # A header that passed its CRC may still ask for more than the file holds: look before taking the memory.
-        file_bytes = jlog_file_bytes(fd)
-        if file_bytes >= 0 and offset + sizeof(header[0]) + header.stored_bytes > <uint64_t> file_bytes:
-            return BLOCK_BAD_BODY
-        free(body[0])
-        body[0] = <uint8_t *> malloc(header.stored_bytes + 64)
-        room[0] = header.stored_bytes if body[0] != NULL else 0
-        if body[0] == NULL:
-            error[0] = ENOMEM
-            return BLOCK_UNREADABLE
-    got = jlog_read_at(fd, body[0], header.stored_bytes, offset + sizeof(header[0]))
-    if got < 0:
-        error[0] = <int> -got
-        return BLOCK_UNREADABLE
-    if got != header.stored_bytes or jlog_crc32c(0, body[0], header.stored_bytes) != header.stored_crc:
-        return BLOCK_BAD_BODY
-    return BLOCK_VALID
-
-
-cdef int check_block_in_place(int fd, const uint8_t *uuid, uint64_t segment, uint64_t offset, jlog_block_header *header,
-                              int *error) noexcept nogil:
-    """The same, and keeps nothing of the body: for whoever holds a lock, and must not fail for want of memory."""
-    cdef uint8_t piece[PIECE_BYTES]
-    cdef int status = read_block_header(fd, uuid, segment, offset, header, error)
-    cdef uint64_t done = 0
-    cdef uint32_t crc = 0
-    cdef size_t wanted
-    cdef int64_t got
-    if status != BLOCK_VALID:
-        return status
-    while done < header.stored_bytes:
-        wanted = min(<uint64_t> PIECE_BYTES, header.stored_bytes - done)
-        got = jlog_read_at(fd, piece, wanted, offset + sizeof(header[0]) + done)
-        if got < 0:
-            error[0] = <int> -got
-            return BLOCK_UNREADABLE
-        if got != <int64_t> wanted:
-            return BLOCK_BAD_BODY
-        crc = jlog_crc32c(crc, piece, wanted)
-        done += wanted
-    return BLOCK_VALID if crc == header.stored_crc else BLOCK_BAD_BODY
 
 
 cdef int fill_segment_header(jlog_segment_header *header, const uint8_t *uuid, uint64_t epoch, uint64_t first_sequence,
@@ -245,7 +199,7 @@ cdef class SegmentFile:
     def __dealloc__(self):
         if self.fd >= 0:
             close(self.fd)
-        free(self.body)
+        free(self.walk.body)
 
     def close(self):
         if self.fd >= 0:
@@ -260,49 +214,60 @@ cdef class SegmentFile:
         return jlog_file_bytes(self.fd)
 
     cdef int read_block(self, uint64_t offset, bint with_body) except? -100:
-        """The block at this offset into self.header (and self.body). What it is, as a BLOCK_ status."""
-        cdef int error = 0, status
-        with nogil:
-            if with_body:
-                status = check_block(self.fd, self.uuid, self.segment, offset, &self.header, &self.body, &self.room,
-                                     &error)
-            else:
-                status = read_block_header(self.fd, self.uuid, self.segment, offset, &self.header, &error)
-        if status == BLOCK_UNREADABLE:
-            raise OSError(error, os.strerror(error), self.path)
-        return status
+        """Reads the block at this offset into self.walk. Returns its JLOG_BLOCK_ status."""
+        self.begin_walk(offset, JLOG_NONE, with_body)
+        self.next_block_of_walk()
+        return self.walk.status
 
-    cdef object _block(self, uint64_t offset):
-        cdef jlog_block_header *h = &self.header
-        return Block(offset, h.kind, h.codec, bool(h.flags & JLOG_BLOCK_HAS_STATE), h.record_count, h.stored_bytes,
+    cdef void begin_walk(self, uint64_t offset, uint64_t end, bint with_body) noexcept:
+        jlog_begin_walk(&self.walk, self.fd, self.uuid, self.segment, offset, end, with_body)
+
+    cdef bint next_block_of_walk(self) except -1:
+        """Steps to the next block. False behind the last one, as self.walk.status says."""
+        cdef bint found
+        with nogil:
+            found = jlog_next_block(&self.walk)
+        if self.walk.status == JLOG_BLOCK_UNREADABLE:
+            raise OSError(self.walk.error, os.strerror(self.walk.error), self.path)
+        return found
+
+    cdef object _block(self):
+        """The Block that was read last."""
+        cdef jlog_block_header *h = &self.walk.header
+        return Block(self.walk.offset, h.kind, h.codec, bool(h.flags & JLOG_BLOCK_HAS_STATE), h.record_count, h.stored_bytes,
                      h.raw_bytes, h.first_sequence, h.base_time_us, h.max_timestamp_us, h.clock_us, h.durable_end, h.raw_crc)
 
     def block_at(self, uint64_t offset, *, bint with_body=True):
         """(Block, None) where a whole block stands; (None, reason) elsewhere, reason None for the end of the blocks."""
         cdef int status = self.read_block(offset, with_body)
-        if status == BLOCK_VALID:
-            return self._block(offset), None
-        return None, None if status == BLOCK_NONE else block_problem(status).decode()
+        if status == JLOG_BLOCK_VALID:
+            return self._block(), None
+        return None, None if status == JLOG_BLOCK_NONE else block_problem(status).decode()
 
-    def blocks(self, uint64_t offset=SEGMENT_HEADER_BYTES, *, bint with_body=False):
-        """Every block from here to where no whole one stands."""
-        while self.read_block(offset, with_body) == BLOCK_VALID:
-            block = self._block(offset)
-            yield block
-            offset += BLOCK_HEADER_BYTES + block.stored_bytes
+    def blocks(self, uint64_t offset=SEGMENT_HEADER_BYTES, *, uint64_t end=JLOG_NONE, bint with_body=False):
+        """Every block that begins at or behind `offset`, up to `end` or to where no whole block stands.
+
+        with_body: the stored bodies are read and checked too.
+        """
+        while True:
+            self.begin_walk(offset, end, with_body)
+            if not self.next_block_of_walk():
+                return
+            offset = self.walk.next
+            yield self._block()
 
     def raw_body(self, uint64_t offset) -> bytes:
         """The records of the block at this offset, decompressed and checked. CorruptJournal where it is not whole."""
         cdef int status = self.read_block(offset, True)
-        if status != BLOCK_VALID:
+        if status != JLOG_BLOCK_VALID:
             raise CorruptJournal(self.path, offset, block_problem(status).decode())
-        raw = self.body[:self.header.stored_bytes]
-        if self.header.codec == JLOG_CODEC_LZ4:
+        raw = self.walk.body[:self.walk.header.stored_bytes]
+        if self.walk.header.codec == JLOG_CODEC_LZ4:
             try:
-                raw = decompress(raw, self.header.raw_bytes)
+                raw = decompress(raw, self.walk.header.raw_bytes)
             except ValueError as error:
                 raise CorruptJournal(self.path, offset, str(error)) from None
-        if jlog_crc32c(0, <const uint8_t *> <bytes> raw, len(raw)) != self.header.raw_crc:
+        if jlog_crc32c(0, <const uint8_t *> <bytes> raw, len(raw)) != self.walk.header.raw_crc:
             raise CorruptJournal(self.path, offset, "the block's body fails its checksum once decompressed")
         return raw
 
@@ -320,8 +285,8 @@ cdef class SegmentFile:
                 return None
             found = window.find(magic)
             while found >= 0:
-                if self.read_block(at + found, True) == BLOCK_VALID:
-                    return self._block(at + found)
+                if self.read_block(at + found, True) == JLOG_BLOCK_VALID:
+                    return self._block()
                 found = window.find(magic, found + 1)
             if len(window) < len(magic):
                 return None
@@ -346,21 +311,17 @@ cdef class SegmentFile:
 
     def state_between(self, uint64_t offset, uint64_t end_offset, dict state) -> dict:
         """The state behind the blocks from `offset` to `end_offset`, from the state before them."""
-        cdef int error = 0, status = BLOCK_VALID
-        while offset < end_offset:
+        while True:
+            self.begin_walk(offset, end_offset, False)
             with nogil:
-                while offset < end_offset:
-                    status = read_block_header(self.fd, self.uuid, self.segment, offset, &self.header, &error)
-                    if status != BLOCK_VALID or self.header.flags & JLOG_BLOCK_HAS_STATE:
-                        break
-                    offset += sizeof(jlog_block_header) + self.header.stored_bytes
-            if offset >= end_offset:
-                break
-            if status != BLOCK_VALID:
-                raise CorruptJournal(self.path, offset, block_problem(status).decode())
-            state = self.apply_state(self._block(offset), state)
-            offset += sizeof(jlog_block_header) + self.header.stored_bytes
-        return state
+                while jlog_next_block(&self.walk) and not self.walk.header.flags & JLOG_BLOCK_HAS_STATE:
+                    pass
+            if self.walk.status != JLOG_BLOCK_VALID:
+                raise CorruptJournal(self.path, self.walk.offset, block_problem(self.walk.status).decode())
+            if self.walk.offset >= end_offset:
+                return state
+            offset = self.walk.next
+            state = self.apply_state(self._block(), state)
 
 
 def next_data(int fd, uint64_t offset) -> int:
@@ -437,6 +398,6 @@ def first_time(bytes raw not None, int64_t base_time_us) -> int:
 
 def first_block_offset(SegmentFile file not None) -> int:
     """Where the segment's first block with records begins or will: behind the one with the state."""
-    if file.read_block(SEGMENT_HEADER_BYTES, True) != BLOCK_VALID:
+    if file.read_block(SEGMENT_HEADER_BYTES, True) != JLOG_BLOCK_VALID:
         raise CorruptJournal(file.path, SEGMENT_HEADER_BYTES, "the block with the state is missing")
-    return SEGMENT_HEADER_BYTES + BLOCK_HEADER_BYTES + file.header.stored_bytes
+    return file.walk.next

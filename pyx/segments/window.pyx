@@ -8,7 +8,8 @@ from libc.string cimport memcpy, memmove
 
 from jlog._core.system.file cimport jlog_read_at
 from jlog._core.format.format cimport JLOG_NONE, jlog_block_header, jlog_block_header_valid
-from jlog._core.segments.segment cimport BLOCK_VALID, SegmentFile, block_problem, read_block_header
+from jlog._core.segments.segment cimport SegmentFile, block_problem
+from jlog._core.segments.walk cimport JLOG_BLOCK_VALID, jlog_read_block_header
 
 cdef enum:
     WINDOW_BYTES = 264 << 10  # two blocks of the default buffer, and a little
@@ -54,8 +55,8 @@ cdef class Window:
             if offset + needed > file.file_bytes:
                 problem[0] = b"the file ends within the block"
                 return NULL
-        status = read_block_header(file.fd, file.uuid, file.segment, offset, &found, &error)
-        if status == BLOCK_VALID:
+        status = jlog_read_block_header(file.fd, file.uuid, file.segment, offset, &found, &error)
+        if status == JLOG_BLOCK_VALID:
             problem[0] = b"the block cannot be read as a whole"
         elif status < 0 and open_offset != JLOG_NONE:
             problem[0] = block_problem(status)

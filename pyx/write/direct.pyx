@@ -16,7 +16,7 @@ from jlog._core.buffer.page cimport jlog_open_slot, jlog_page, jlog_slot
 from jlog._core.buffer.publish cimport jlog_clamped_now_us, jlog_switch
 from jlog._core.buffer.room cimport jlog_block_capacity
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
-from jlog._core.segments.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, check_block_in_place
+from jlog._core.segments.walk cimport JLOG_BLOCK_UNREADABLE, JLOG_BLOCK_VALID, jlog_check_block
 
 
 cdef int reserve(Member member, Call *call, uint64_t end) noexcept nogil:
@@ -72,11 +72,11 @@ cdef int write_direct(Member member, Call *call, jlog_slot *slot) noexcept nogil
     if error != 0:
         # Whole at its place it has not failed, since its numbers could not be given out again; torn it never becomes
         # whole. Where nobody can tell, nobody may go on: to publish it later would be an append of what has raised.
-        status = check_block_in_place(fd, page.uuid, slot.segment, slot.offset, &found, &look_error)
-        if status == BLOCK_UNREADABLE:
+        status = jlog_check_block(fd, page.uuid, slot.segment, slot.offset, &found, &look_error)
+        if status == JLOG_BLOCK_UNREADABLE:
             page.sync_error = look_error
             return failed(call, error, b"writing a block, which cannot be read back either")
-        if status != BLOCK_VALID or found.header_crc != header.header_crc:
+        if status != JLOG_BLOCK_VALID or found.header_crc != header.header_crc:
             page.direct = 0
             return failed(call, error, b"writing a block")
     publish_direct(member, call, slot.segment, end, slot.offset, now_us)

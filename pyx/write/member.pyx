@@ -50,7 +50,7 @@ from jlog._core.system.atomic cimport (
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 
-from jlog._core.segments.segment cimport BLOCK_UNREADABLE, BLOCK_VALID, check_block_in_place
+from jlog._core.segments.walk cimport JLOG_BLOCK_UNREADABLE, JLOG_BLOCK_VALID, jlog_check_block
 
 
 cdef extern from "pythread.h":
@@ -345,10 +345,10 @@ cdef class Member:
         fd = self.descriptor(slot.segment)
         if fd < 0:
             return failed(call, -fd, b"opening the newest segment")
-        status = check_block_in_place(fd, self.precommit.uuid, slot.segment, slot.offset, &header, &error)
-        if status == BLOCK_UNREADABLE:
+        status = jlog_check_block(fd, self.precommit.uuid, slot.segment, slot.offset, &header, &error)
+        if status == JLOG_BLOCK_UNREADABLE:
             return failed(call, error, b"reading a block whose writer was killed")
-        if status == BLOCK_VALID and header.first_sequence == slot.first_sequence:
+        if status == JLOG_BLOCK_VALID and header.first_sequence == slot.first_sequence:
             end = slot.offset + sizeof(header) + header.stored_bytes
             page.clamp_us = max(page.clamp_us, header.base_time_us)
             jlog_switch(page, slot.segment, end, slot.first_sequence + header.record_count, slot.offset,
