@@ -1,4 +1,4 @@
-"""`python -m jlog.cli`: the same as `jlogtool`, where that is not on the path."""
+"""`python -m jlog.cli` does the same as `jlogtool`, where that is not on the path."""
 
 from jlog.cli.tool import main
 

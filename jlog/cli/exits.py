@@ -2,6 +2,6 @@
 
 DONE = 0
 FAILED = 1
-USAGE = 2  # what click exits with by itself
+USAGE = 2  # the code that click itself exits with
 DAMAGED = 3
-INTERRUPTED = 130  # what a shell makes of SIGINT
+INTERRUPTED = 130  # the code that a shell makes of SIGINT

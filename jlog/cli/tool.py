@@ -1,4 +1,4 @@
-"""The command `jlogtool`: which commands there are, and what becomes of their errors."""
+"""The command `jlogtool`: its commands, and how their errors end it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jlog.errors import CorruptJournal, JournalError
 NAME = "jlogtool"
 COMPLETE = "_JLOGTOOL_COMPLETE"  # set by the scripts that `completion` prints
 
-# Where each command is: a file below jlog.cli.commands, and a name in it. The order is that of --help.
+# The file of each command below jlog.cli.commands, and its name there. The order is that of --help.
 SECTIONS: dict[str, dict[str, str]] = {
     "Journals": {
         "create": "journals:create",
@@ -67,7 +67,7 @@ SECTIONS: dict[str, dict[str, str]] = {
 
 
 class Tool(Group):
-    """Imports the file of a command when it is used, so that none pays for what another one needs."""
+    """Imports the file of a command only when the command is used, so that no command waits for the libraries of another."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return [name for section in SECTIONS.values() for name in section]
@@ -105,8 +105,8 @@ def tool() -> None:
     \b
     Exit codes:
       0    done
-      1    the journal or the operating system refused; a line on stderr says why
-      2    usage: also a name or a value that is not allowed
+      1    an error of the journal or the operating system; a line on stderr says why
+      2    an error of usage; also a name or a value that is not allowed
       3    damage was found
       130  interrupted by Ctrl-C
 
@@ -129,7 +129,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _fill_standard_streams() -> None:
-    """Where the caller has closed one, a file of the journal would get its number, and what the system writes there."""
+    """Opens standard streams that the caller has closed. Otherwise a file of the journal would get their number, and with it
+    the output of the system."""
     fd = os.open(os.devnull, os.O_RDWR)
     while fd <= 2:
         fd = os.dup(fd)
@@ -137,19 +138,19 @@ def _fill_standard_streams() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """The exit code."""
+    """Runs the command line and returns the exit code."""
     try:
         code = _invoke(arguments)
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
     except BrokenPipeError:
-        say_no_more()  # whoever reads the output has seen enough
+        say_no_more()  # the reader of the output has seen enough
         return DONE
     except KeyboardInterrupt:
         say_no_more()
         return INTERRUPTED
-    except (JournalError, OSError, ImportError) as error:  # ImportError: of an extra that is not installed
+    except (JournalError, OSError, ImportError) as error:  # ImportError is that of an extra that is not installed
         complain(error)
         say_no_more()
         return DAMAGED if isinstance(error, CorruptJournal) else FAILED
@@ -165,7 +166,7 @@ def _invoke(arguments: list[str]) -> int:
             tool.invoke(context)
     except click.exceptions.Exit as end:
         return end.exit_code
-    except click.Abort:  # Ctrl-C or Ctrl-D at a question
+    except click.Abort:  # is raised by Ctrl-C or Ctrl-D at a question
         return INTERRUPTED
     except click.ClickException as error:
         error.show()

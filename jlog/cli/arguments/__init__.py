@@ -1,1 +1,1 @@
-"""What may stand on the command line, and what it means to the API."""
+"""Arguments and options that several commands share."""

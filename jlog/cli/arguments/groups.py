@@ -1,4 +1,4 @@
-"""Commands that have commands."""
+"""A group of commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jlog.cli.exits import USAGE
 
 
 class Group(click.Group):
-    """Without a command it is an error of usage, with the help on stderr: of itself click does so only since 8.2."""
+    """Without a command it ends as an error of usage, with the help on stderr. click itself does so only since 8.2."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:

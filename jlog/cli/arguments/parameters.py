@@ -1,4 +1,4 @@
-"""What stands on the command line, and what it means to the API."""
+"""The types of arguments and options, which turn text into values of the API."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _TIME = re.compile(
 
 
 class Parsed(ParamType):
-    """What `parse` makes of the text. Its ValueError is an error of usage."""
+    """A value that `parse` makes of the text. A ValueError of `parse` is an error of usage."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
         self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):  # a default
+        if not isinstance(value, str):  # is a default
             return value
         try:
             return self._parse(value)
@@ -59,7 +59,7 @@ class PositionType(Parsed):
 
 
 class NameType(ParamType):
-    """Of a subscriber or a checkpoint that is there: `kind` is `subscribers` or `checkpoints`."""
+    """The name of an existing subscriber or checkpoint: `kind` is `subscribers` or `checkpoints`."""
 
     name = "NAME"
 
@@ -71,8 +71,8 @@ class NameType(ParamType):
 
 
 def _names(ctx: click.Context, kind: str) -> list[str]:
-    """None where the journal cannot be read: whoever types is told that when the command runs."""
-    # Behind an option whose value is being typed, click has not told arguments apart yet.
+    """Lists the names for completion. It lists none where the journal cannot be read: the command itself tells why."""
+    # While the value of an option is typed, click has not told arguments apart yet.
     given = ctx.params.get("journal") or next(iter(ctx.args), "")
     try:
         return [] if is_topic(given) else list(getattr(open_journal(given), kind)())
@@ -85,9 +85,9 @@ def _beginning_with(incomplete: str, values: list[str]) -> list[CompletionItem]:
 
 
 class JournalType(ParamType):
-    """A path, or a file: URL, becomes a path; where a Kafka topic or an archive will do too, its URL stays as it is, and
-    the directory of an archive becomes one. Whether it exists is not asked here: a path that does not exist is no error of
-    usage."""
+    """A path, or a file: URL, which becomes a path. Where the command also takes a Kafka topic or an archive, its URL stays as
+    it is, and the directory of an archive becomes a URL. The type does not check that the path exists: a missing path is no
+    error of usage."""
 
     name = "JOURNAL"
 
@@ -110,7 +110,7 @@ class JournalType(ParamType):
         archive = archive_at(text) if self._or_archive else None
         if archive is not None:
             return archive
-        return f"./{text}" if ":" in text.partition("/")[0] else text  # not to be taken for a URL further on
+        return f"./{text}" if ":" in text.partition("/")[0] else text  # a colon would make it a URL later on
 
     def shell_complete(self, _ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(incomplete, type="dir")]
@@ -126,12 +126,12 @@ def journal_argument(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def journal_or_topic_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What such a command does it does through jlog.urls, and with what is the same for journals and topics."""
+    """Takes a journal or a topic. The command uses jlog.urls, and the methods that both backends have."""
     return click.argument("journal", type=JournalType(or_topic=True))(topic_settings(function))
 
 
 def readable_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A journal, a topic or an archive: what cli.reading.open_reader opens."""
+    """Takes a journal, a topic or an archive: everything that past_damage.open_reader opens."""
     return click.argument("journal", type=JournalType(or_topic=True, or_archive=True))(topic_settings(function))
 
 
@@ -140,7 +140,7 @@ def journal_or_archive_argument(function: Callable[..., Any]) -> Callable[..., A
 
 
 def refuse_beside(option: str, *others: str) -> None:
-    """Options, by their parameters' names, that do not go together with this one."""
+    """Raises an error of usage if one of the other options, by the names of their parameters, was given too."""
     ctx = click.get_current_context()
     for parameter in ctx.command.params:
         given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
@@ -153,19 +153,19 @@ def is_topic(journal: str) -> bool:
 
 
 def is_archive(journal: str) -> bool:
-    """Of what a JournalType has let through: a journal is a path there."""
+    """Says whether a JournalType has passed on the URL of an archive; a journal is a path there."""
     return is_url(journal) and not journal.lower().startswith("kafka:")
 
 
 def parse_position(text: str) -> Position:
-    """A sequence, a time, or the name of an end or a checkpoint. ValueError for a time without offset."""
+    """Parses a sequence, a time, "begin", "end" or the name of a checkpoint. Raises ValueError for a time without offset."""
     if text.isascii() and text.isdigit():
         return int(text)
     return parse_time(text) if _LIKE_A_TIME.match(text) else text
 
 
 def parse_time(text: str) -> datetime:
-    """Not datetime.fromisoformat: before Python 3.11 that knows no Z and only fractions of 3 or 6 digits."""
+    """Parses a time. datetime.fromisoformat knows no Z before Python 3.11, and only fractions of 3 or 6 digits."""
     found = _TIME.match(text)
     if found is None:
         raise ValueError(f"{text!r} is no time with its offset; write it as 2026-11-20T12:34:56Z or …+01:00")
@@ -178,7 +178,7 @@ def parse_time(text: str) -> datetime:
 
 
 def parse_pattern(text: str) -> re.Pattern[bytes]:
-    """A regular expression on bytes."""
+    """Parses a regular expression on bytes."""
     try:
         return re.compile(os.fsencode(text))
     except re.error as error:
@@ -186,7 +186,7 @@ def parse_pattern(text: str) -> re.Pattern[bytes]:
 
 
 def parse_size(text: str) -> int:
-    """Bytes: 4096, 128K, 64MiB. Units are powers of 1024."""
+    """Parses a number of bytes: 4096, 128K, 64MiB. Units are powers of 1024."""
     found = _SIZE.match(text.strip())
     if found is None:
         raise ValueError(f"{text!r} is no number of bytes; write 131072, 128K or 64MiB")
@@ -194,7 +194,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration(text: str) -> timedelta:
-    """7d, 12h, 90m, 30s, 1w, 1d12h."""
+    """Parses a duration: 7d, 12h, 90m, 30s, 1w, 1d12h."""
     if not _DURATION.match(text.strip()):
         raise ValueError(f"{text!r} is no duration; write it in w, d, h, m and s: 7d, 12h, 1h30m")
     found = re.findall(r"(\d+)([wdhms])", text)
@@ -204,7 +204,7 @@ def parse_duration(text: str) -> timedelta:
         raise ValueError(f"{text!r} is longer than {timedelta.max.days} days") from None
 
 
-NO_LIMIT = object()  # what `none` stands for: not the same as an option that was not given
+NO_LIMIT = object()  # the value of `none`, to tell it from an option that was not given
 
 
 def or_none(parse: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -222,8 +222,7 @@ PATTERN = Parsed("REGEX", parse_pattern)
 
 @contextmanager
 def checked() -> Iterator[None]:
-    """Around a call that is given what stands on the command line: a value that the API does not allow is an error of
-    usage there."""
+    """Turns a ValueError of the API into an error of usage. Used around calls whose arguments come from the command line."""
     try:
         yield
     except JournalError:

@@ -1,4 +1,4 @@
-"""The options that say what is kept, of `create`, `append` and `options`."""
+"""The options of retention, for `create`, `append` and `options`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jlog.errors import JournalNotFound
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FIELDS = {  # of jlog.Retention, by the option
+FIELDS = {  # the field of jlog.Retention for each option
     "keep_read": "delete_read",
     "max_bytes": "max_bytes",
     "max_age": "max_age",
@@ -28,12 +28,12 @@ OPTIONS = [
     click.option(
         "--keep-read/--remove-read",
         default=None,
-        help="Whether what every subscriber has read is kept.  [new journal: removed]",
+        help="Whether records that every subscriber has read are kept.  [new journal: removed]",
     ),
     click.option(
         "--max-bytes",
         type=SIZE_LIMIT,
-        help="Remove the oldest segments while all have more than this: 10G, none.  [new journal: none]",
+        help="Remove the oldest segments while the journal is larger: 10G, none.  [new journal: none]",
     ),
     click.option(
         "--max-age",
@@ -43,7 +43,7 @@ OPTIONS = [
     click.option(
         "--drop-unread/--keep-unread",
         default=None,
-        help="Whether --max-bytes and --max-age remove what a subscriber has not read.  [new journal: kept]",
+        help="Whether --max-bytes and --max-age remove records that a subscriber has not read.  [new journal: kept]",
     ),
     click.option(
         "--subscriber-max-age",
@@ -53,12 +53,12 @@ OPTIONS = [
     click.option(
         "--limit-bytes",
         type=SIZE_LIMIT,
-        help="With more than this nothing is appended until something is removed.  [new journal: none]",
+        help="Refuse to append to a larger journal until something is removed.  [new journal: none]",
     ),
     click.option(
         "--archive",
         metavar="URL",
-        help="Where `clean` copies what it removes: file:///var/archive, s3://bucket/prefix, none.  [new journal: none]",
+        help="Where `clean` copies segments to: file:///var/archive, s3://bucket/prefix, none.  [new journal: none]",
     ),
 ]
 
@@ -70,7 +70,8 @@ def retention_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def take_retention(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Takes them out of a command's parameters: those that were given, as the fields of jlog.Retention."""
+    """Takes the options of retention out of a command's parameters. Returns those that were given, as fields of
+    jlog.Retention."""
     found = {}
     for name, field in FIELDS.items():
         value = parameters.pop(name)
@@ -81,7 +82,7 @@ def take_retention(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def complete_retention(options: dict[str, Any], journal: str | None = None) -> None:
-    """Makes a jlog.Retention of the fields that were given: the others are as the journal has them."""
+    """Makes a jlog.Retention of the fields that were given. The other fields stay as the journal has them."""
     if "retention" in options:
         options["retention"] = replace(_present(journal), **options["retention"])
 

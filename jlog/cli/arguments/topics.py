@@ -1,4 +1,4 @@
-"""Options about Kafka topics: what a topic that has to be made is like, and librdkafka's settings."""
+"""Options about Kafka topics: the size of a topic that has to be made, and librdkafka's settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAKING = ("partitions", "replication_factor", "no_create")
 
 
 def kafka() -> Any:
-    """What needs the extra is imported when it is used."""
+    """Imports jlog.kafka, which needs an extra, when a command uses it."""
     try:
         return importlib.import_module("jlog.kafka")
     except ModuleNotFoundError as error:
@@ -23,22 +23,26 @@ def kafka() -> Any:
 
 
 def making_options(command: Command) -> Command:
-    """For who makes a topic where there is none."""
-    command = click.option("--no-create", is_flag=True, help="Make nothing: what is to be written to is there.")(command)
+    """Adds the options of commands that make a topic where there is none."""
+    command = click.option("--no-create", is_flag=True, help="Fail where there is nothing to write to, instead of making it.")(
+        command
+    )
     return size_options(command)
 
 
 def size_options(command: Command) -> Command:
-    command = click.option("--replication-factor", type=click.IntRange(min=1), help="Likewise.  [default: the brokers']")(
-        command
-    )
-    return click.option("--partitions", type=click.IntRange(min=1), help="Of a topic that has to be made.  [default: 1]")(
-        command
-    )
+    command = click.option(
+        "--replication-factor",
+        type=click.IntRange(min=1),
+        help="Replicas of a topic that has to be made.  [default: the brokers']",
+    )(command)
+    return click.option(
+        "--partitions", type=click.IntRange(min=1), help="Partitions of a topic that has to be made.  [default: 1]"
+    )(command)
 
 
 def take_making(options: dict[str, Any], for_topic: bool) -> dict[str, Any]:
-    """Takes them out of `options`; those that were given, as the API has them."""
+    """Takes these options out of `options`. Returns those that were given, with the names of the API."""
     found = {name: options.pop(name, None) for name in MAKING}
     making = {name: found[name] for name in MAKING[:2] if found[name] is not None}
     if making and not for_topic:
@@ -47,13 +51,13 @@ def take_making(options: dict[str, Any], for_topic: bool) -> dict[str, Any]:
 
 
 def config_options(command: Command) -> Command:
-    """librdkafka's settings, as the arguments `settings` and `config_file`."""
+    """Adds the options of librdkafka's settings, as the arguments `settings` and `config_file`."""
     command = click.option(
         "--config",
         "config_file",
         type=click.Path(),
         metavar="FILE",
-        help="Such settings, one on each line.",
+        help="File of such settings, one on each line.",
     )(command)
     return click.option(
         "-X",
@@ -65,15 +69,15 @@ def config_options(command: Command) -> Command:
 
 
 def topic_settings(command: Command) -> Command:
-    """The same for a command that takes journals too, and opens either by its URL: there settings come from this process's
-    environment, and these are put into it."""
+    """Adds the same for a command that takes journals too, and opens either by its URL. Such a command reads settings from the
+    environment of this process, and these options are put into it."""
     command = click.option(
         "--config",
         metavar="FILE",
         expose_value=False,
-        is_eager=True,  # before -X, which goes over it
+        is_eager=True,  # comes before -X, which overrides it
         callback=_set_from_file,
-        help="For a Kafka topic: such settings, one on each line.",
+        help="For a Kafka topic: file of such settings, one on each line.",
     )(command)
     return click.option(
         "-X",

@@ -52,13 +52,13 @@ STDIN = "-"
     type=click.Choice(list(SPLITTERS)),
     default="lines",
     show_default=True,
-    help="Of raw, where a record ends. lines: at a newline, which is not part of it; length32: after as many bytes as a "
+    help="For raw, the end of a record. lines: at a newline, which is not part of it; length32: after as many bytes as a "
     "little-endian 4-byte number before it says.",
 )
 @click.option(
     "--precommit",
     type=SIZE,
-    help="Size of the shared pre-commit buffer, 4K to 1G; 0: each append is in the segment file before the next one. "
+    help="Size of the shared pre-commit buffer, 4K to 1G; 0: each append is in the segment file when it returns. "
     "Units are of 1024.  [default: 128K]",
 )
 @journal_options
@@ -76,16 +76,16 @@ def append(
 ) -> None:
     """Append the records of each FILE, or of stdin, to JOURNAL, which is made if there is none.
 
-    A line keeps every byte but its newline, and the last one need not have one. What a slow pipe or a terminal brings
-    is appended at once, and readers see it at once. `-` is stdin.
+    A line keeps every byte but its newline; the last line need not end with one. Data from a slow pipe or a terminal is
+    appended as it comes, and readers see it at once. `-` is stdin.
 
-    Options of JOURNAL that are given hold from now on, and what is not given stays as it is.
+    The options that are given hold for JOURNAL from now on; the others stay as they are.
 
-    Records that have been appended survive the death of this process, however it dies. Interrupted, it has appended
-    the records up to some point, and each of them whole.
+    Appended records survive the death of this process, however it dies. If it is interrupted, the records up to some
+    point are appended, each of them whole.
 
     With --format jsonl, `value`, `key`, `headers` and `timestamp` are as dump prints them; so are `value_base64`,
-    `key_base64` and `timestamp_us`. Each may be missing. `sequence` is not looked at: JOURNAL gives its own.
+    `key_base64` and `timestamp_us`. Each may be missing. `sequence` is ignored: JOURNAL gives its own.
 
     \b
     Examples:
@@ -103,7 +103,7 @@ def append(
     split = split_jsonl if format_name == "jsonl" else SPLITTERS[framing]
     sources = files or (STDIN,)
     with ExitStack() as stack:
-        # Opened before the journal is: what cannot be read makes none.
+        # The inputs are opened before the journal: an input that cannot be read leaves no new journal.
         opened = [(name, stack.enter_context(_opened(name))) for name in sources]
         with checked():
             complete_retention(options, None if is_topic(journal) else journal)
@@ -151,7 +151,7 @@ def _counted(pieces: Iterator[bytes], advance: Callable[[int], None]) -> Iterato
 
 
 def _total_bytes(fds: Iterator[int]) -> int | None:
-    """None where one of them is no file."""
+    """Returns None where one of them is not a plain file."""
     total = 0
     for fd in fds:
         found = os.fstat(fd)

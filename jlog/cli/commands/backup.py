@@ -17,11 +17,13 @@ from jlog.cli.terminal.progress import progress_bar
 @click.argument("target", type=DIRECTORY)
 @json_option
 def backup(journal: str, target: str, as_json: bool) -> None:
-    """Copy JOURNAL to the directory TARGET, which must not exist or be empty, while others write, read and clean.
+    """Copy JOURNAL to the directory TARGET, which must be missing or empty, while other processes write, read and
+    clean.
 
-    What was appended before is in the copy, with subscribers and checkpoints. The copy is a journal of its own, on the disk
-    when this ends; to restore it is to copy it back. No writer waits meanwhile; segments are removed when it is done.
-    TARGET may lie on a file system on which no journal can be written to, NFS for example: it is read there.
+    The copy has every record that was appended before, with subscribers and checkpoints. It is a journal of its own,
+    and on the disk when this command ends; to restore it, copy it back. No writer waits meanwhile, but no segment is
+    removed until the copy is done. TARGET may lie on a file system where no journal can be written, such as NFS: it can
+    be read there.
 
     \b
     Examples:

@@ -22,13 +22,13 @@ from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import complain, json_option, print_fields, print_json, print_table
 from jlog.cli.terminal.progress import progress_bar
 
-RUN_BYTES = 64 << 20  # of a run, unless --records says how many
+RUN_BYTES = 64 << 20  # bytes of a run, unless --records is given
 RECORDS_MAX = 500_000
 PREALLOCATED_BYTES = 256 << 20
 CONTESTS = {contest.name: contest for contest in contests()}
 
 
-@click.command(short_help="Measure it on this machine.")
+@click.command(short_help="Measure speed on this machine.")
 @click.option(
     "--records",
     type=click.IntRange(min=1),
@@ -42,7 +42,7 @@ CONTESTS = {contest.name: contest for contest in contests()}
     default=2,
     show_default=True,
     metavar="N",
-    help="Of those lines where several write, 1 to 64.",
+    help="Writing processes in the lines that have several, 1 to 64.",
 )
 @click.option(
     "--rounds",
@@ -50,7 +50,7 @@ CONTESTS = {contest.name: contest for contest in contests()}
     default=5,
     show_default=True,
     metavar="N",
-    help="That count; one more warms up.",
+    help="Measured rounds; one more warms up.",
 )
 @click.option(
     "--dir",
@@ -59,7 +59,7 @@ CONTESTS = {contest.name: contest for contest in contests()}
     default=".",
     metavar="DIR",
     show_default=True,
-    help="Where to measure: the disk and the file system.",
+    help="Directory on the disk and file system to measure.",
 )
 @click.option(
     "--only",
@@ -80,10 +80,10 @@ def bench(
 ) -> None:
     """Measure how fast records are appended and read on this machine, disk and file system.
 
-    Each line is measured in turns with the same work on a plain file of length-prefixed values, so that what else the
-    machine does hits both. The figures are medians, with the least and the most of the rounds in brackets; the ratio is
-    taken in each round. MB are millions of bytes of values. What is read is in the page cache. On a busy machine every
-    number is noise: the spread says how busy it was.
+    Each line is measured in turns with the same work on a plain file of length-prefixed values, so that other work of
+    the machine slows both. The figures are medians, with the least and the greatest of the rounds in brackets; the
+    ratio is taken in each round. MB are millions of bytes of values. Reading is from the page cache. On a busy machine
+    every number is noise: the spread says how busy it was.
 
     Works in a temporary directory below DIR, which it removes, on Ctrl-C too.
 
@@ -112,7 +112,7 @@ def bench(
 
 @contextmanager
 def _ends_cleanly() -> Iterator[None]:
-    """What ends a process by default ends this one in order, so that nothing stays behind."""
+    """Turns the signals that end a process into an orderly end, which leaves no files behind."""
 
     def end(number: int, _frame: Any) -> NoReturn:
         sys.exit(128 + number)
@@ -145,7 +145,7 @@ def _measure(wanted: list[Contest], settings: ContestSettings) -> list[Result]:
 
 
 def _fields(result: Result, load: Load) -> dict[str, Any]:
-    """The same for both, and the words of the options: a rival is a plain file here."""
+    """Returns the fields of a result, with the words of the options. The rival is a plain file here."""
     fields = result.as_json()
     return {
         "name": result.contest.name,

@@ -17,18 +17,18 @@ from jlog.cli.terminal.output import json_option, print_fields, print_json, prin
 from jlog.cli.terminal.progress import on_terminal, progress_bar, working
 from jlog.errors import JournalError
 
-# Without its times: they are in the file, which may be gone.
+# The times of a segment are left out: they stand in its file, which may be gone.
 SEGMENT_FIELDS = ("path", "first_sequence", "records", "size_bytes", "sealed", "reason")
 
 
-@click.command(short_help="Check every byte.")
+@click.command(short_help="Check every byte of a journal.")
 @journal_or_archive_argument
 @json_option
 def verify(journal: str, as_json: bool) -> None:
-    """Read and check every byte of JOURNAL that is kept. Changes nothing, and others may write meanwhile.
+    """Read and check every retained byte of JOURNAL. Changes nothing, and other processes may write meanwhile.
 
     Exits with 3 when something is damaged. Each damaged place is listed with its file, the byte at which it begins, and
-    how many records it cost. `skipped` lists numbers that no record has; they are no damage.
+    the number of records that it cost. `skipped` lists the gaps, sequences without a record; they are no damage.
 
     JOURNAL may be an archive, too: its directory, or a URL such as s3://bucket/prefix. Each file is read back and
     compared with what was archived; blocks are not counted.
@@ -62,7 +62,7 @@ def verify_archive(archive: Archive) -> jlog.Report:
 
 
 def size_of(journal: str) -> int | None:
-    """Bytes to go, for a progress bar; None where nobody sees it, or damage hides it."""
+    """Returns the bytes to read, for a progress bar; None where nobody sees the bar, or damage hides the size."""
     try:
         return jlog.Journal(journal).size_bytes if on_terminal() else None
     except (JournalError, OSError):
@@ -104,10 +104,11 @@ def print_report(report: jlog.Report, uncounted: tuple[str, ...] = ()) -> None:
 def clean(journal: str, dry_run: bool, as_json: bool) -> None:
     """Remove the segments of JOURNAL that retention lets go, and list them with the reason.
 
-    Commits and rolls do the same by themselves, but for a journal with an archive: there only `clean` copies each segment
-    to the archive, reads it back, and then removes it. What it could not archive stays, and the next one goes on.
+    Commits and rolls do the same by themselves, unless the journal has an archive: then only `clean` copies each
+    segment to the archive, reads it back, and removes it here. A segment that could not be archived stays for the next
+    `clean`.
 
-    A reason is `read` (every subscriber has), `max_bytes` or `max_age`.
+    A reason is `read` (every subscriber has read it), `max_bytes` or `max_age`.
 
     \b
     Examples:
@@ -139,15 +140,15 @@ def clean(journal: str, dry_run: bool, as_json: bool) -> None:
     )
 
 
-@click.command(short_help="Make a journal of what was archived.")
+@click.command(short_help="Make a journal of an archive.")
 @click.argument("url")
 @journal_argument
 def restore(url: str, journal: str) -> None:
-    """Make JOURNAL of all that is archived at URL, under the same sequences.
+    """Make JOURNAL of everything that is archived at URL, with the same sequences.
 
-    URL is what `--archive` had; where several journals are archived there, with the uuid of the one that is meant behind it.
-    JOURNAL must not exist. It is a journal of its own from there on, keeps everything and archives nothing, until `append`
-    is told otherwise.
+    URL is the one that `--archive` had; where several journals are archived there, add the uuid of one. JOURNAL must
+    not exist. It becomes a journal of its own, which keeps everything and archives nothing until its options are
+    changed.
 
     \b
     Examples:

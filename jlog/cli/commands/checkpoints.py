@@ -13,9 +13,9 @@ from jlog.urls import open_journal
 
 @click.group(cls=Group, short_help="Checkpoints: list, set, remove.")
 def checkpoint() -> None:
-    """Checkpoints: named positions that hold records as a subscriber does, to rewind to.
+    """Checkpoints: named positions to rewind to, which hold records back as a subscriber does.
 
-    A name follows the rules of a subscriber's (`jlogtool subscriber --help`).
+    Names follow the rules of subscribers' names (`jlogtool subscriber --help`).
     """
 
 
@@ -56,7 +56,7 @@ def set_checkpoint(journal: str, name: str, position: Position) -> None:
 @journal_or_topic_argument
 @click.argument("name", type=CHECKPOINT)
 def remove_checkpoint(journal: str, name: str) -> None:
-    """Remove the checkpoint NAME. What only it held may be cleaned.
+    """Remove the checkpoint NAME. Records that only it held back may then be removed.
 
     \b
     Example:

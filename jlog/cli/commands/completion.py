@@ -1,4 +1,4 @@
-"""`jlogtool completion`, and what a shell is told while a command is typed."""
+"""`jlogtool completion`, and the completion of words while a command is typed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from click.shell_completion import (
 
 VARIABLE = "_JLOGTOOL_COMPLETE"
 
-# Click's own takes bash's words, which end at a colon: `kafka:orders` would never be completed.
+# Click itself takes the words of bash, which end at a colon: `kafka:orders` would never be completed.
 BASH_SCRIPT = """\
 %(complete_func)s() {
     local IFS=$'\\n' type value
@@ -48,7 +48,7 @@ class Bash(BashComplete):
         return words, self._incomplete
 
     def format_completion(self, item: CompletionItem[Any]) -> str:
-        """Without what stands before the last colon already: bash replaces only what follows it."""
+        """Leaves out the part before the last colon, since bash replaces only the part behind it."""
         before = self._incomplete[: self._incomplete.rfind(":") + 1]
         return f"{item.type},{item.value.removeprefix(before)}"
 
@@ -57,7 +57,7 @@ SHELLS: dict[str, type[ShellComplete]] = {"bash": Bash, "zsh": ZshComplete, "fis
 
 
 def answer(tool: click.Command, name: str, instruction: str) -> int:
-    """What a script that `completion` has printed asks for: `bash_complete`, with the line in the environment."""
+    """Answers a script that `completion` has printed: `bash_complete`, with the line in the environment."""
     shell, _, wanted = instruction.partition("_")
     if shell not in SHELLS or wanted != "complete":
         return 1

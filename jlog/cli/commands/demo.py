@@ -9,15 +9,16 @@ import click
 from jlog.cli.arguments.parameters import PATH
 
 
-@click.command(short_help="Show what jlog does, in a minute.")
+@click.command(short_help="Show in a minute how jlog works.")
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1, type=PATH)
 @click.option("--kafka", metavar="HOST:PORT", help="Let the same lines go through this broker, and back.")
 @click.option("--spark", is_flag=True, help="Let them go to Parquet too, through Spark, and ask SQL of them.")
 def demo(inputs: tuple[str, ...], kafka: str | None, spark: bool) -> None:
-    """Show what jlog does, in a minute: on the lines of each INPUT, a file or a directory, or on sources of Python's.
+    """Show in a minute how jlog works: on the lines of each INPUT, a file or a directory, or on source files of
+    Python's.
 
     Works in a temporary directory, which it removes, or in a new one below $JLOG_DEMO_DIR, which it keeps. Changes
-    nothing else. Exits with 0 only if everything that was acknowledged is proved to be delivered.
+    nothing else. Exits with 0 only if every acknowledged record is proved to be delivered.
 
     \b
     Examples:

@@ -51,15 +51,15 @@ def dump(journal: str, output: Format, blocks: bool, **selection: Any) -> None:
     """Print the records of JOURNAL, oldest first, up to its end as it is now.
 
     --from and --to are positions: `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after
-    it), or the name of a checkpoint. The record at --to is not printed any more. With --reverse the newest of the same
-    records comes first, and --limit takes the newest. With --pace they come as far apart as their timestamps are, counted
-    from the first; one whose time has passed already comes at once.
+    it), or the name of a checkpoint. The record at --to is left out. With --reverse the same records come newest first,
+    and --limit takes the newest. With --pace they come with the intervals of their timestamps, counted from the first;
+    a late one comes at once.
 
     JOURNAL may be an archive, too: its directory, or a URL such as s3://bucket/prefix.
 
-    What is damaged is left out: each damaged place has a line on stderr, and the exit code is 3. `raw` writes a null
-    value as an empty one. In jsonl, what is not UTF-8 is base64, in `value_base64` or `key_base64`. REGEX is one of
-    Python's, and looks at bytes: `.` is one byte, and --ignore-case knows the letters of ASCII.
+    Damaged records are left out: each damaged place has a line on stderr, and the exit code is 3. `raw` writes a null
+    value as an empty one. In jsonl, a value or key that is not UTF-8 is base64, in `value_base64` or `key_base64`.
+    REGEX is a regular expression of Python's on bytes: `.` is one byte, and --ignore-case knows the letters of ASCII.
 
     \b
     Examples:
@@ -86,7 +86,7 @@ def dump(journal: str, output: Format, blocks: bool, **selection: Any) -> None:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which records, and in which order."""
+    """The records to print, and their order."""
 
     start: Position
     stop: Position
@@ -128,28 +128,28 @@ def _forward(reading: Reading, end: int, limit: int, match: Match | None) -> Ite
         batch = reading.batch(wanted if match else min(wanted, limit))
         if not len(batch):
             return
-        # Behind damage, or in a topic, numbers may be missing: then so many records reach behind the end.
+        # Behind damage, or in a topic, sequences may be missing: then so many records reach behind the end.
         yield batch if reader.position <= end else [record for record in batch if record.sequence < end]
 
 
 def _backward(journal: str, reading: Reading, start: int, stop: int) -> Iterator[Records]:
     try:
         reading.reader.seek("end")
-    except CorruptJournal:  # it cannot be told but by going there
+    except CorruptJournal:  # only reading on finds the end
         while len(reading.batch()):
             continue
     return reading.backward(start, min(stop, reading.reader.position), holes_of(journal))
 
 
 def _progress(reader: jlog.ReaderProtocol, end: int) -> AbstractContextManager[Callable[[int], None]]:
-    """For output into a file: behind a pipe may be what uses the terminal itself."""
+    """Shows a progress bar for output into a file. A program behind a pipe may use the terminal itself."""
     into_file = stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
     total = None if end == sys.maxsize else end - reader.position
     return progress_bar("Reading", total, in_bytes=False, shown=into_file)
 
 
 def _sequence_of(journal: str, position: Position) -> int:
-    """Of --to; of `end` as it is now, so that a journal that is written meanwhile has one too."""
+    """Returns the sequence of --to, and the end as it is now for `end`, so that the output of a growing journal ends too."""
     if isinstance(position, int):
         return position
     try:
@@ -158,4 +158,4 @@ def _sequence_of(journal: str, position: Position) -> int:
     except CorruptJournal:
         if position != "end":
             raise
-        return sys.maxsize  # what hides it is reported when reading comes there
+        return sys.maxsize  # the damage is reported when reading comes there

@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 @journal_options
 @size_options
 def create(journal: str, options: dict[str, Any], precommit: int | None, **making: int | None) -> None:
-    """Make JOURNAL, empty, with options that hold for everybody who writes to it.
+    """Make an empty JOURNAL, with options that hold for all its writers.
 
     Without `create` the first writer makes the journal. By default a segment is removed once every subscriber and every
     checkpoint has passed it; a journal without subscribers keeps everything. Sizes have units of 1024: 128K, 64MiB.
     Exits with 1, and changes nothing, where something is at that path already.
 
     JOURNAL may be a Kafka topic, kafka://HOST:PORT/TOPIC; then --segment-bytes, --roll and --compression become its
-    settings, and what is about the pre-commit buffer and about syncing means nothing.
+    settings, and the options of the pre-commit buffer and of syncing have no effect.
 
     \b
     Examples:
@@ -70,16 +70,16 @@ def create(journal: str, options: dict[str, Any], precommit: int | None, **makin
         create_journal(journal, **options)
 
 
-@click.command(short_help="Show what a journal is and holds.")
+@click.command(short_help="Show a journal.")
 @readable_argument
 @json_option
 def info(journal: str, as_json: bool) -> None:
-    """Show what JOURNAL is, what it holds and who reads it.
+    """Show JOURNAL: its identity, contents, options, subscribers and checkpoints.
 
-    `size_bytes` counts the bytes of the segment files, and those that the pre-commit buffer will add to them. `raw_bytes`
-    counts the bytes of the blocks in these files before compression. `skipped` lists numbers that no record has: after
-    a power loss numbering goes on behind every number that had been given out. `dead` lists the subscribers that
-    nobody reads and that have not committed for a day, or have expired, and what they hold back.
+    `size_bytes` counts the bytes of the segment files, and those that the pre-commit buffer will add to them.
+    `raw_bytes` counts the bytes of the blocks in these files before compression. `skipped` lists the gaps: after a
+    power loss numbering goes on behind every sequence that had been given out. `dead` lists the subscribers that nobody
+    reads and that have not committed for a day, or have expired, with the bytes that they hold back.
 
     JOURNAL may be an archive, too: its directory, or a URL such as s3://bucket/prefix.
 
@@ -100,7 +100,7 @@ def info(journal: str, as_json: bool) -> None:
 @topic_settings
 @json_option
 def list_journals(directory: str, as_json: bool) -> None:
-    """List the journals below DIR (the current directory), with their subscribers and how far these lag.
+    """List the journals below DIR (the current directory), with their subscribers and lag.
 
     `lag` is that of the slowest subscriber. A journal that cannot be read has a line on stderr, and the exit code is 1.
 
@@ -122,7 +122,7 @@ def list_journals(directory: str, as_json: bool) -> None:
 
 
 def journals_below(directory: str, tell: Callable[[OSError], None] = complain) -> Iterator[str]:
-    """Raises OSError where `directory` cannot be read; below it, that is told."""
+    """Yields the paths of journals. Raises OSError where `directory` cannot be read; errors below it are told."""
     os.stat(directory)
 
     def cannot_be_read(error: OSError) -> None:
@@ -138,7 +138,7 @@ def journals_below(directory: str, tell: Callable[[OSError], None] = complain) -
 
 
 def _try_summary(path: str) -> dict[str, Any] | None:
-    """None where it cannot be read; nothing is said of one that was removed in this moment."""
+    """Returns None where the journal cannot be read. A journal that was just removed is left out without a word."""
     try:
         return _summary(path)
     except JournalNotFound:
@@ -169,19 +169,18 @@ def _summary_row(summary: dict[str, Any]) -> list[str]:
     return [
         summary["path"],
         str(summary["records"]),
-        "-" if summary["size_bytes"] is None else human_bytes(summary["size_bytes"]),  # of a topic nobody tells
+        "-" if summary["size_bytes"] is None else human_bytes(summary["size_bytes"]),  # a topic does not tell its size
         lag,
         names or "none",
     ]
 
 
-@click.command(short_help="Begin the next segment.")
+@click.command(short_help="Seal the open segment and open the next.")
 @journal_argument
 def roll(journal: str) -> None:
-    """Close the newest segment of JOURNAL and begin the next one, if it has a record.
+    """Seal the newest segment of JOURNAL, if it has a record, and open the next one.
 
-    Others may write meanwhile. A closed segment is complete and changes no more: it may be copied, and it may be cleaned
-    once nobody needs it.
+    Other processes may write meanwhile. A sealed segment never changes: it may be copied, and retention may remove it.
 
     \b
     Example:
@@ -197,8 +196,8 @@ def roll(journal: str) -> None:
 def remove(journal: str, yes: bool) -> None:
     """Delete JOURNAL with all its records, subscribers and checkpoints.
 
-    Asks first, on a terminal; elsewhere it needs --yes. A journal that somebody writes to or reads from as a
-    subscriber is not deleted, and neither is one about which the answer is no: the exit code is 1.
+    On a terminal it asks first; elsewhere it needs --yes. It deletes no journal that a process writes to, or reads as a
+    subscriber, and none for which the answer is no: the exit code is then 1.
 
     \b
     Examples:
@@ -216,7 +215,7 @@ def remove(journal: str, yes: bool) -> None:
 
 
 def _what_it_holds(path: str) -> str:
-    """Raises JournalNotFound; whatever else is wrong with it, it may be deleted."""
+    """Describes the contents for the question. Raises JournalNotFound; any other journal may be deleted, however damaged."""
     try:
         summary = _summary(path)
     except JournalNotFound:

@@ -17,7 +17,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 def metrics(journals: tuple[str, ...], listen: str | None) -> None:
     """Print statistics of each JOURNAL as Prometheus reads them, or serve them at http://ADDRESS:PORT/metrics.
 
-    A journal that cannot be read has `jlog_up 0`, a line on stderr says why, and the others go on. It is looked at again
+    A journal that cannot be read has `jlog_up 0`, a line on stderr says why, and the others go on. It is tried again
     with each scrape. Needs the extra pyjlog[metrics].
 
     \b
@@ -31,7 +31,7 @@ def metrics(journals: tuple[str, ...], listen: str | None) -> None:
     if listen is None:
         click.echo(exposition(journals), nl=False)
         return
-    # Before the threads that serve: they inherit it, and the signal waits here for sigwait.
+    # Blocks the signal before the serving threads start, which inherit that: it waits here for sigwait.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     with checked():
         server = serve(journals, listen)

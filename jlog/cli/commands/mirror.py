@@ -1,4 +1,4 @@
-"""`jlogtool mirror`: a journal to a Kafka topic, topics to a journal, and how the two stand."""
+"""`jlogtool mirror`: mirrors a journal to a Kafka topic or topics to a journal, and compares the two."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def mirror() -> None:
     TOPIC is kafka://HOST:PORT/TOPIC. Settings of librdkafka's come from -X NAME=VALUE, from a file of such lines
     (--config) and from the environment (JLOG_KAFKA_SASL_PASSWORD is sasl.password; JLOG_KAFKA_CONFIG names a file).
 
-    A mirror that is killed, or loses its broker, goes on where it was. SIGINT and SIGTERM end it within two seconds,
-    with exit code 0.
+    A mirror that is killed, or loses its broker, goes on where it stopped. SIGINT and SIGTERM end it within two
+    seconds, with exit code 0.
     """
 
 
 def flow_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Those that both ways have."""
+    """Adds the options of both directions."""
     options = (
         click.option("--until-end", is_flag=True, help="End where the source ends now; without it: follow."),
         click.option("--start", type=POSITION, default="begin", show_default=True, help="Where a new mirror begins."),
@@ -42,7 +42,9 @@ def flow_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Go on at this position of the source, whatever was mirrored before.",
         ),
         click.option("--skip-missing", is_flag=True, help="Go on behind records that retention has removed."),
-        click.option("--transform", metavar="MODULE:FUNCTION", help="Record to record, list of records, or None."),
+        click.option(
+            "--transform", metavar="MODULE:FUNCTION", help="Function from a record to a record, a list of records, or None."
+        ),
         click.option("--rate", type=float, metavar="N", help="At most N records a second."),
         click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus counters there."),
         click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done."),
@@ -59,14 +61,14 @@ def refused_options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option(
         "--dead-letter",
         metavar="TOPIC",
-        help="Where it goes with --refused dead-letter.  [default: TOPIC.refused]",
+        help="Where a refused record goes with --refused dead-letter.  [default: TOPIC.refused]",
     )(command)
     return click.option(
         "--refused",
         type=click.Choice(["stop", "skip", "dead-letter"]),
         default="stop",
         show_default=True,
-        help="What becomes of a record that the topic, or the transform, will not have.",
+        help="Treatment of a record that the topic or the transform refuses.",
     )(command)
 
 
@@ -77,14 +79,14 @@ def dead_letter_topic(refused: str, dead_letter: str | None, topic: str) -> str 
         return f"{kafka().parse(topic).topic}.refused"
 
 
-@mirror.command("to-kafka", short_help="A journal to a topic.")
+@mirror.command("to-kafka", short_help="Mirror a journal to a topic.")
 @journal_argument
 @click.argument("topic")
-@click.option("--subscriber", metavar="NAME", default="", help="Whose position it holds.  [default: kafka:TOPIC]")
+@click.option("--subscriber", metavar="NAME", default="", help="Subscriber of JOURNAL.  [default: kafka:TOPIC]")
 @click.option(
     "--read-only",
     is_flag=True,
-    help="Hold no subscriber and write nothing to the journal: mirror what is synced.",
+    help="Use no subscriber and write nothing to the journal: mirror only synced records.",
 )
 @key_option
 @refused_options
@@ -101,8 +103,8 @@ def to_kafka(
     """Mirror JOURNAL to TOPIC, which is made if there is none, and follow.
 
     Each record becomes one message with value, key, headers and time, exactly once for consumers that read committed.
-    Headers that begin with `jlog.kafka.` are left out. A record that the topic will not have ends it with exit code 1,
-    when all before it are there.
+    Headers that begin with `jlog.kafka.` are left out. A record that the topic refuses ends the mirror with exit code
+    1, once all records before it are there.
 
     \b
     Examples:
@@ -137,11 +139,13 @@ def to_kafka(
 
 
 def journal_sink_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    command = click.option("--compression", type=click.Choice(COMPRESSIONS), help="Likewise.")(command)
-    return click.option("--sync", type=click.Choice(SYNCS), help="Of the journal, from now on.")(command)
+    command = click.option("--compression", type=click.Choice(COMPRESSIONS), help="Compression of the journal, from now on.")(
+        command
+    )
+    return click.option("--sync", type=click.Choice(SYNCS), help="Durability of the journal, from now on.")(command)
 
 
-@mirror.command("from-kafka", short_help="Topics to a journal.")
+@mirror.command("from-kafka", short_help="Capture topics into a journal.")
 @click.argument("topic")
 @journal_argument
 @journal_sink_options
@@ -150,15 +154,15 @@ def journal_sink_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Choice(["stop", "skip"]),
     default="stop",
     show_default=True,
-    help="What becomes of a record on which the transform fails.",
+    help="Treatment of a record on which the transform fails.",
 )
 @flow_options
 def from_kafka(topic: str, journal: str, **options: Any) -> None:
     """Capture TOPIC, all of its partitions, into JOURNAL, which is made if there is none, and follow.
 
     Each committed message becomes one record, exactly once, with value, key, headers and time; the headers
-    `jlog.kafka.partition` and `jlog.kafka.offset` say where it was. TOPIC may be several, with commas, and patterns; then
-    `jlog.kafka.topic` says which.
+    `jlog.kafka.partition` and `jlog.kafka.offset` name its place in Kafka. TOPIC may name several topics, with commas
+    and patterns; then `jlog.kafka.topic` names the topic.
 
     \b
     Examples:
@@ -182,7 +186,7 @@ def settings_of(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(name: str, make: Callable[..., Any], options: dict[str, Any]) -> None:
-    """Makes the flow, and runs it to its end or to a signal's. `name`: in its metrics."""
+    """Makes the flow, and runs it up to its end or a signal. `name` is its name in metrics."""
     names = ("until_end", "start", "resume_at", "skip_missing", "rate")
     given = {name: options[name] for name in names} | settings_of(options)
     if options["transform"]:
@@ -206,7 +210,7 @@ def run(name: str, make: Callable[..., Any], options: dict[str, Any]) -> None:
 
 @contextmanager
 def served(listen: str | None, flows: Mapping[str, Any]) -> Iterator[None]:
-    """Their metrics, over HTTP."""
+    """Serves the metrics of the flows over HTTP."""
     if listen is None:
         yield
         return
@@ -251,11 +255,11 @@ def print_plan(found: dict[str, Any], as_json: bool) -> None:
         print_table(("refused ", "reason"), [(at["sequence"], at["reason"]) for at in refused])
 
 
-@mirror.command("run", short_help="Many of them, out of a file.")
+@mirror.command("run", short_help="Run many mirrors, out of a file.")
 @click.argument("file", type=PATH)
-@click.option("--until-end", is_flag=True, help="End when all have reached their ends.")
+@click.option("--until-end", is_flag=True, help="End when all have reached the ends of their sources.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus counters there.")
-@click.option("-n", "--dry-run", is_flag=True, help="Only list them.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only list the mirrors.")
 def run_file(file: str, until_end: bool, metrics: str | None, dry_run: bool) -> None:
     """Run all mirrors and captures that FILE asks for, in one process. FILE is TOML:
 
@@ -273,8 +277,8 @@ def run_file(file: str, until_end: bool, metrics: str | None, dry_run: bool) -> 
       topics = ["orders.*", "clicks"]    # names and patterns
       journal = "/var/lib/copies/{topic}"
 
-    The other names are those of the options of to-kafka and from-kafka. Journals and topics that come later are found
-    within ten seconds. One that cannot go on has a line on stderr, the others go on; the exit code is 1 then.
+    The other names are those of the options of to-kafka and from-kafka. New journals and topics are found within ten
+    seconds. A mirror that cannot go on has a line on stderr, and the others go on; the exit code is then 1.
 
     \b
     Example:
@@ -296,10 +300,10 @@ def pair_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
     return journal_argument(click.argument("topic")(config_options(json_option(command))))
 
 
-@mirror.command(short_help="How far it has come.")
+@mirror.command(short_help="Show the lag of a mirror.")
 @pair_arguments
 def status(journal: str, topic: str, settings: tuple[str, ...], config_file: str | None, as_json: bool) -> None:
-    """Show how far the mirror between JOURNAL and TOPIC, whichever way, is behind: in records, bytes and seconds.
+    """Show the lag of the mirror between JOURNAL and TOPIC, in either direction: in records, bytes and seconds.
 
     The bytes are estimated. `lag_seconds` is the age of the oldest record that was not mirrored yet.
 

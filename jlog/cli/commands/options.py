@@ -1,4 +1,4 @@
-"""The journal's options on the command line, and `jlogtool options`."""
+"""The options of a journal on the command line, and `jlogtool options`."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ NAMES = ("compression", "segment_bytes", "roll", "sync", "sync_interval")
 
 
 def journal_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives the command `options`: those of jlog.Writer that were given and belong to the journal."""
+    """Adds the options of a journal. The command gets `options`: those of jlog.Writer that were given."""
 
-    @click.option("--compression", type=click.Choice(COMPRESSIONS), help="Of the blocks.  [new journal: none]")
+    @click.option("--compression", type=click.Choice(COMPRESSIONS), help="Compression of the blocks.  [new journal: none]")
     @click.option(
         "--segment-bytes",
         type=SIZE,
-        help="Size at which the next segment is begun, 4K to 1T.  [new journal: 64M]",
+        help="Size at which the journal rolls, 4K to 1T.  [new journal: 64M]",
     )
     @click.option(
         "--roll",
         type=click.Choice(ROLLS),
-        help="Begin the next segment at these times too, in UTC.  [new journal: never]",
+        help="Also roll at these times, in UTC.  [new journal: never]",
     )
     @click.option(
         "--sync",
         type=click.Choice(SYNCS),
-        help="What survives a power loss. none: what the system has written back; interval: all but the last "
+        help="Records that survive a power loss. none: those that the system has written back; interval: all but the last "
         "--sync-interval; append: each record whose append has returned.  [new journal: none]",
     )
     @click.option(
         "--sync-interval",
         type=float,
         metavar="SECONDS",
-        help="Of --sync interval, above 0.  [new journal: 1]",
+        help="Seconds between two syncs of --sync interval, above 0.  [new journal: 1]",
     )
     @retention_options
     @functools.wraps(command)
@@ -70,9 +70,9 @@ def journal_options(command: Callable[..., None]) -> Callable[..., None]:
 def change_options(journal: str, options: dict[str, Any], precommit: int | None, as_json: bool) -> None:
     """Show the options of JOURNAL, or change those that are given.
 
-    A change holds for what is written from now on, by processes too that have the journal open. What is written already
-    stays as it is. Sizes have units of 1024: 128K, 64MiB. The pre-commit buffer can grow only while no process has the
-    journal open for writing.
+    A change holds for records that are written from now on, also by processes that have the journal open. Written
+    records stay as they are. Sizes have units of 1024: 128K, 64MiB. The pre-commit buffer can grow only while no
+    process has the journal open for writing.
 
     \b
     Examples:
@@ -102,5 +102,5 @@ def _change(journal: str, options: dict[str, Any], precommit: int | None) -> Non
 
 
 def _options(journal: str) -> dict[str, Any]:
-    info = jlog.Journal(journal).info()  # where they have the form that is printed
+    info = jlog.Journal(journal).info()  # has the options as they are printed
     return {field.name: info[field.name] for field in fields(jlog.Options)}

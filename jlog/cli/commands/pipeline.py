@@ -1,4 +1,4 @@
-"""`jlogtool pipeline`: journals, or Kafka topics, through Spark into Parquet."""
+"""`jlogtool pipeline`: writes journals, or Kafka topics, to Parquet through Spark."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SETTING = Parsed("NAME=VALUE", parse_setting)
     type=click.Choice(["none", "json", "regex", "logfmt"]),
     default="none",
     show_default=True,
-    help="What values are: each field becomes a column.",
+    help="Format of the values; each field becomes a column.",
 )
 @click.option("--pattern", metavar="REGEX", help="For --parse regex: each named group becomes a column.")
 @click.option("--schema", metavar="DDL", help="Fields and their types: 'level string, ms double'.  [default: as seen]")
@@ -50,38 +50,39 @@ SETTING = Parsed("NAME=VALUE", parse_setting)
     "--partition-by",
     metavar="COLUMN",
     multiple=True,
-    help="A directory for each of its values; date and hour are of the record's UTC time. May be repeated.  [default: date]",
+    help="A directory for each value of COLUMN; date and hour are of the record's UTC time. May be repeated.  [default: date]",
 )
 @click.option(
     "--trigger",
     type=TRIGGER,
     default="available-now",
     show_default=True,
-    help="Take what is there and end; or a batch so often, until stopped.",
+    help="available-now: read up to the ends and stop; 10s: a batch every 10 seconds, until stopped.",
 )
-@click.option("--checkpoint", metavar="DIR", help="Where it notes how far it has come.  [default: DEST.checkpoint]")
-@click.option("--quarantine", metavar="DIR", help="Where values go that are not so.  [default: DEST.quarantine]")
-@click.option("--query", metavar="SQL", help="Ask this at the end: of records, quarantine and windows.")
+@click.option("--checkpoint", metavar="DIR", help="Where Spark stores its progress.  [default: DEST.checkpoint]")
+@click.option("--quarantine", metavar="DIR", help="Where values go that cannot be parsed.  [default: DEST.quarantine]")
+@click.option("--query", metavar="SQL", help="Run this at the end, on the tables records, quarantine and windows.")
 @click.option("--window", type=DURATION, help="Also count records in windows of this length.")
-@click.option("--watermark", type=DURATION, default="10m", show_default=True, help="How late one may come.")
-@click.option("--count-by", metavar="COLUMN", multiple=True, help="Count for each of its values. May be repeated.")
+@click.option("--watermark", type=DURATION, default="10m", show_default=True, help="How late a record may come.")
+@click.option("--count-by", metavar="COLUMN", multiple=True, help="Count for each value of COLUMN. May be repeated.")
 @click.option("--counts", metavar="DIR", help="Where the counts go.  [default: DEST.windows]")
-@click.option("--subscriber", metavar="NAME", help="Whose position follows, in each journal.")
+@click.option("--subscriber", metavar="NAME", help="Subscriber that follows, in each journal.")
 @click.option(
     "--batch-records",
     metavar="N",
     type=click.IntRange(min=1),
     default=5_000_000,
     show_default=True,
-    help="At most, of each source.",
+    help="Most records of a batch, from each source.",
 )
-@click.option("--master", metavar="URL", help="Spark's.  [default: local[*]]")
+@click.option("--master", metavar="URL", help="Master of Spark.  [default: local[*]]")
 @click.option("--conf", type=SETTING, multiple=True, help="A setting of Spark's, as with spark-submit. May be repeated.")
 def pipeline(**options: Any) -> None:
     """Write the records of each JOURNAL to Parquet below DEST, through Spark, each exactly once.
 
-    A JOURNAL may be a topic: kafka://HOST:PORT/TOPIC. Run again it goes on where it was, killed or not. A value that
-    cannot be parsed goes to the quarantine with the reason; a field that no column is for, to the column `other`.
+    A JOURNAL may be a topic: kafka://HOST:PORT/TOPIC. A second run goes on where the first one stopped or was killed. A
+    value that cannot be parsed goes to the quarantine with the reason; a field without a column goes to the column
+    `other`.
 
     Ends with a summary on stdout as one line of JSON: records_in, records_out, records_bad, quarantine and more. SIGTERM
     and SIGINT end it with exit code 0, and the summary of what was done. Needs Java, and pip install 'pyjlog[spark]'.
@@ -102,7 +103,7 @@ def run(options: dict[str, Any]) -> None:
         from jlog.spark.pipeline import Pipeline
         from jlog.spark.session import session
 
-    logging.getLogger().addHandler(logging.NullHandler())  # py4j logs what it raises, too
+    logging.getLogger().addHandler(logging.NullHandler())  # py4j also logs the errors that it raises
     log = os.path.join(tempfile.gettempdir(), f"jlogtool-pipeline-{os.getpid()}.log")
     with progress_bar("Records", None, in_bytes=False) as advance:
         running = Pipeline(plan, on_records=advance)
@@ -126,7 +127,7 @@ def run(options: dict[str, Any]) -> None:
 
 
 def plan_of(options: dict[str, Any]) -> Any:
-    """What the options ask for. The journals are looked at before Spark is started: that takes seconds."""
+    """Makes the plan of the options. It opens the journals before Spark is started, which takes seconds."""
     from jlog.spark.session import check_installed
 
     check_installed()
@@ -163,5 +164,5 @@ def plan_of(options: dict[str, Any]) -> Any:
 
 
 def location(path: str) -> str:
-    """A directory of this machine's by its whole path, since Spark may run elsewhere; or a URL as it is."""
+    """Returns the full path of a local directory, since Spark may run in another one, or a URL as it is."""
     return path.rstrip("/") if "://" in path else os.path.abspath(path.removeprefix("file:"))

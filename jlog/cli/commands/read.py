@@ -1,4 +1,4 @@
-"""`jlogtool read`: as a subscriber."""
+"""`jlogtool read`: reads and commits as a subscriber."""
 
 from __future__ import annotations
 
@@ -36,13 +36,15 @@ def read(
     no_commit: bool,
     output: Format,
 ) -> None:
-    """Print the records that SUBSCRIBER has not committed, oldest first, and commit them. It is made if it is new.
+    """Print the records that SUBSCRIBER has not committed, oldest first, and commit them. SUBSCRIBER is made if it is
+    new.
 
-    Records are committed as soon as the output has taken them. If this process, or what reads its output, ends before,
-    they are printed again the next time: each at least once. Meanwhile nobody else can read as SUBSCRIBER.
+    Records are committed as soon as the output has taken them. If this process, or the reader of its output, ends
+    before that, they are printed again the next time: each record at least once. No other process can read as
+    SUBSCRIBER meanwhile.
 
     POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
-    of a checkpoint. What is damaged is left out and committed: each damaged place has a line on stderr, and the exit
+    of a checkpoint. Damaged records are left out and committed: each damaged place has a line on stderr, and the exit
     code is 3. With --follow it ends on Ctrl-C, or when nobody reads the output any more.
 
     \b
@@ -56,7 +58,7 @@ def read(
         reader = jlog.open_reader(journal, subscriber, start=start)
     with reader:
         reading = Reading(reader)
-        left = sys.maxsize if follow else reader.lag  # as it is now, or it would never end beside a busy writer
+        left = sys.maxsize if follow else reader.lag  # the lag as it is now: beside a busy writer the command would never end
         left = left if limit is None else min(left, limit)
         committed = reader.position
         while left and not stdout_is_gone():
@@ -65,7 +67,7 @@ def read(
                 out.write(output.to_bytes(batch))
                 out.flush()
                 left -= len(batch)
-            if not no_commit and reader.position != committed:  # also where there was nothing but damage
+            if not no_commit and reader.position != committed:  # also where there was only damage
                 reader.commit()
                 committed = reader.position
             if not len(batch) and not follow:

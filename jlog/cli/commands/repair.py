@@ -22,12 +22,13 @@ from jlog.cli.terminal.progress import progress_bar
 def repair(journal: str, dry_run: bool, as_json: bool) -> None:
     """Make JOURNAL sound again, and keep every record that can still be read, with its sequence.
 
-    The numbers of lost records become a hole, which readers pass and lag does not count. What cannot be read is moved to
-    `quarantine/` in JOURNAL. `lost` lists the records that are gone; `damage` is what was found, as `verify` lists it.
+    The sequences of lost records become a gap, which readers pass and lag does not count. Bytes that cannot be read are
+    moved to `quarantine/` in JOURNAL. `lost` lists the lost records; `damage` lists the damaged places, as `verify`
+    does.
 
-    Nobody may write meanwhile, and no subscriber may be read; anonymous readers have to be opened anew. It needs the space
-    of the largest segment, and of what is damaged. Killed, it can be run again. Exits with 0 when JOURNAL is sound then; a
-    dry run with 3 when there is something to do.
+    No process may write meanwhile, or read as a subscriber; anonymous readers have to be opened anew. It needs disk
+    space for the largest segment and for the damaged bytes. A repair that was killed can be run again. Exits with 0
+    when JOURNAL is sound afterwards; a dry run exits with 3 when there is something to repair.
 
     \b
     Examples:
@@ -37,7 +38,7 @@ def repair(journal: str, dry_run: bool, as_json: bool) -> None:
     """
     total = size_of(journal)
     if total is not None and not dry_run:
-        total *= 2  # what was made is verified
+        total *= 2  # the repaired segments are verified
     with progress_bar("Repairing", total) as advance:
         report = jlog.Journal.repair_at(journal, dry_run=dry_run, progress=advance)
     if as_json:

@@ -31,7 +31,7 @@ HEADER_EVERY = 20  # lines
 LINE = "{:<8} {:>8} {:>10} {:>8} {:>7} {:>7} {:>8} {:>4} {:>9} {:>10}"
 
 
-@click.command(short_help="Show counters, and how the subscribers stand.")
+@click.command(short_help="Show counters and subscribers.")
 @journal_argument
 @json_option
 @click.option(
@@ -39,12 +39,12 @@ LINE = "{:<8} {:>8} {:>10} {:>8} {:>7} {:>7} {:>8} {:>4} {:>9} {:>10}"
     "--interval",
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
-    help="Go on: a line each time, until Ctrl-C or until nobody reads the output.",
+    help="Print a line each time, until Ctrl-C or until nobody reads the output.",
 )
 def stats(journal: str, as_json: bool, interval: float | None) -> None:
-    """Show what all processes together have done to JOURNAL, and how it and its subscribers stand.
+    """Show the counters of all processes that use JOURNAL, and the state of the journal and its subscribers.
 
-    Counters begin with the boot. With --interval each line has rates per second since the line before, or with --json
+    Counters begin at boot. With --interval each line has rates per second since the line before, or with --json
     everything as it is now. Changes nothing, and neither waits for writers nor holds them up.
 
     \b
@@ -66,7 +66,7 @@ def stats(journal: str, as_json: bool, interval: float | None) -> None:
 
 
 def _looks(journal: jlog.Journal, interval: float) -> Iterator[jlog.Stats]:
-    """At once, and then at equal distances, as long as somebody reads what is printed."""
+    """Yields the statistics at once, and then at equal intervals, as long as the output is read."""
     start = time.monotonic()
     for turn in count(1):
         yield journal.stats()
@@ -76,7 +76,7 @@ def _looks(journal: jlog.Journal, interval: float) -> Iterator[jlog.Stats]:
 
 
 def fields_of(path: str, found: jlog.Stats) -> dict[str, Any]:
-    """What --json prints."""
+    """Returns the fields that --json prints."""
     fields = asdict(found)
     subscribers = [{"name": name, **asdict(at), "dead": at.dead} for name, at in found.subscribers.items()]
     return {"path": path, "time": datetime.now(timezone.utc), **fields, "subscribers": subscribers}
@@ -119,7 +119,7 @@ def _in_words(name: str, value: int) -> str:
 
 
 def print_rates(journal: jlog.Journal, interval: float) -> None:
-    """A line for each interval. The first has no rates: there is nothing before it."""
+    """Prints a line for each interval. The first line has no rates."""
     before: jlog.Stats | None = None
     looked = 0.0
     for line, found in enumerate(_looks(journal, interval)):

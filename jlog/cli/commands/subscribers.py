@@ -37,7 +37,7 @@ def subscriber() -> None:
 @journal_or_topic_argument
 @json_option
 def list_subscribers(journal: str, as_json: bool) -> None:
-    """List the subscribers of JOURNAL: where each stands, how many records it lags, and whether it is being read.
+    """List the subscribers of JOURNAL: the position of each, its lag in records, and whether a process reads as it.
 
     \b
     Examples:
@@ -66,9 +66,9 @@ def _cell(value: Any) -> str:
 @subscriber.command("add", short_help="Make a subscriber.")
 @journal_or_topic_argument
 @click.argument("name")
-@click.option("--start", type=POSITION, default="begin", show_default=True, help="Where it begins to read.")
+@click.option("--start", type=POSITION, default="begin", show_default=True, help="Where the subscriber begins to read.")
 def add_subscriber(journal: str, name: str, start: Position) -> None:
-    """Make the subscriber NAME. From now on JOURNAL keeps what it has not committed.
+    """Make the subscriber NAME. From now on JOURNAL keeps the records that it has not committed.
 
     POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
     of a checkpoint.
@@ -87,7 +87,7 @@ def add_subscriber(journal: str, name: str, start: Position) -> None:
 @journal_or_topic_argument
 @click.argument("name", type=SUBSCRIBER)
 def remove_subscriber(journal: str, name: str) -> None:
-    """Remove the subscriber NAME, which nobody may be reading. What only it still wanted may be cleaned.
+    """Remove the subscriber NAME, while no process reads as it. Records that only it held back may then be removed.
 
     \b
     Example:
@@ -102,7 +102,7 @@ def remove_subscriber(journal: str, name: str) -> None:
 @click.argument("name", type=SUBSCRIBER)
 @click.argument("position", type=POSITION)
 def set_subscriber(journal: str, name: str, position: Position) -> None:
-    """Move the subscriber NAME, which nobody may be reading, to POSITION, the next record that it reads.
+    """Move the subscriber NAME to POSITION, the next record that it reads, while no process reads as it.
 
     POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
     of a checkpoint.
@@ -116,12 +116,12 @@ def set_subscriber(journal: str, name: str, position: Position) -> None:
         open_journal(journal).set_subscriber(name, position)
 
 
-@subscriber.command("copy", short_help="Make a subscriber that stands where another does.")
+@subscriber.command("copy", short_help="Make a subscriber at the position of another one.")
 @journal_or_topic_argument
 @click.argument("source", type=SUBSCRIBER, metavar="FROM")
 @click.argument("target", metavar="TO")
 def copy_subscriber(journal: str, source: str, target: str) -> None:
-    """Make the subscriber TO, which begins where the subscriber FROM stands now.
+    """Make the subscriber TO at the position of the subscriber FROM.
 
     \b
     Example:
@@ -136,7 +136,7 @@ def copy_subscriber(journal: str, source: str, target: str) -> None:
 @click.argument("name", type=SUBSCRIBER, metavar="SUBSCRIBER")
 @click.argument("checkpoint", type=CHECKPOINT)
 def rewind(journal: str, name: str, checkpoint: str) -> None:
-    """Set SUBSCRIBER, which nobody may be reading, back to CHECKPOINT, to read again from there.
+    """Move SUBSCRIBER back to CHECKPOINT, while no process reads as it.
 
     \b
     Examples:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     default=10,
     show_default=True,
     metavar="N",
-    help="How many of the last.",
+    help="Number of records to print.",
 )
 @grep_options
 @format_options
@@ -47,18 +47,18 @@ if TYPE_CHECKING:
 def tail(journal: str, follow: bool, records: int, match: Match | None, output: Format, pace: Pace | None) -> None:
     """Print the last records of JOURNAL.
 
-    With --follow it waits for more, without using CPU, and prints each as soon as it is appended, until Ctrl-C or until
-    nobody reads the output any more. It holds nothing back from retention: to miss nothing, read as a subscriber.
+    With --follow it waits for new records, without using CPU, and prints each as soon as it is appended, until Ctrl-C
+    or until nobody reads the output any more. It holds nothing back from retention: `jlogtool read` misses nothing.
 
-    What is damaged is left out: each damaged place has a line on stderr, and the exit code is 3.
+    Damaged records are left out: each damaged place has a line on stderr, and the exit code is 3.
 
-    With --grep or --grep-key, N counts the records that are printed: it looks back as far as it must to find so many.
-    REGEX is one of Python's, and looks at bytes, as of dump.
+    With --grep or --grep-key, N counts the records that are printed: it looks back as far as needed. REGEX is as in
+    dump.
 
-    With --pace they come as far apart as their timestamps are. With --follow new records then lag behind as far as the
-    first of the last ones did, unless FACTOR is above 1: then they catch up.
+    With --pace records come with the intervals of their timestamps. With --follow new records stay as late as the first
+    printed one was, unless FACTOR is above 1: then they catch up.
 
-    JOURNAL may be an archive, too, as of dump; that has an end, and is not followed.
+    JOURNAL may be an archive, as in dump; an archive has an end, and is not followed.
 
     \b
     Examples:
@@ -85,7 +85,7 @@ def tail(journal: str, follow: bool, records: int, match: Match | None, output: 
 
 
 def _last(journal: str, reading: Reading, end: int, records: int, match: Match | None) -> Iterator[Records]:
-    """The last so many records before `end`, oldest first, in pieces."""
+    """Yields the last so many records before `end` in pieces, oldest first."""
     if not records:
         return
     reader, holes = reading.reader, holes_of(journal)

@@ -22,16 +22,16 @@ from jlog.cli.terminal.sampling import Sampler
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two looks.",
+    help="Seconds between two looks.",
 )
 def top(paths: tuple[str, ...], interval: float) -> None:
     """Watch journals, or all that are below a directory (the current one by default), as they are written and read.
 
-    Shows rates of each journal, and how far each subscriber lags, how that moves, how old its next record is and how many
-    bytes it holds back. `?` lists the keys, `q` quits. Changes nothing and holds nothing back.
+    Shows the rates of each journal, and for each subscriber its lag, the change of the lag, the age of its next record
+    and the bytes that it holds back. `?` lists the keys, `q` quits. Changes nothing and holds nothing back.
 
-    Where stdin or stdout is no terminal it looks twice, one interval apart, prints what it found as plain text and ends;
-    `jlogtool stats` is made for programs.
+    Where stdin or stdout is no terminal it looks twice, one interval apart, prints the result as plain text and ends;
+    programs use `jlogtool stats`.
 
     \b
     Examples:
@@ -49,6 +49,6 @@ def top(paths: tuple[str, ...], interval: float) -> None:
 
 
 def on_terminal() -> bool:
-    """Whether there is one that keys come from, and that can be drawn on."""
+    """Says whether there is a terminal to read keys from and to draw on."""
     dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
     return not dumb and all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))

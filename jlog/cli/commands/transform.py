@@ -24,9 +24,9 @@ from jlog.urls import path_of
 @click.command(short_help="Change records on their way somewhere else.")
 @click.argument("source")
 @click.argument("sink")
-@click.option("--subscriber", metavar="NAME", default="", help="Of a journal, whose position it holds.")
-@click.option("--read-only", is_flag=True, help="Hold no subscriber of a journal: read what is synced.")
-@click.option("--name", help="Tells transforms from the same topics to the same topic apart.")
+@click.option("--subscriber", metavar="NAME", default="", help="Subscriber of SOURCE, where that is a journal.")
+@click.option("--read-only", is_flag=True, help="Read a journal without a subscriber: only synced records.")
+@click.option("--name", help="Name that tells apart transforms from the same topics to the same topic.")
 @key_option
 @refused_options
 @making_options
@@ -47,11 +47,11 @@ def transform(
     """Move every record of SOURCE to SINK, changed by --transform, and follow.
 
     Each of the two is a journal or a Kafka topic. The function is given a record and returns a record, bytes (the same
-    record with this value), a list of these, or None to drop it. Every record of SOURCE counts once, whatever is killed:
-    SINK has the place in SOURCE beside the records.
+    record with this value), a list of these, or None to drop it. Every record of SOURCE counts once, whatever is
+    killed: SINK stores the position in SOURCE together with the records.
 
-    --dry-run reads what is in SOURCE now and runs the function, but writes nothing at either end: it prints how many records
-    were read, made of them, and refused.
+    --dry-run reads the records that SOURCE has now and runs the function, but writes nothing at either end: it prints
+    how many records were read, made and refused.
 
     SINK is made if there is none. Of the options, --key, --dead-letter and those of a topic's size are for a topic, --sync
     and --compression for a journal.

@@ -1,4 +1,4 @@
-"""`jlogtool dump --blocks`: what the records are stored in."""
+"""`jlogtool dump --blocks`: the blocks that the records are stored in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records as bytes for stdout: `--format`, and one function for each."""
+"""The formats of records on stdout, for `--format`, each with its function."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Format:
 
 
 def format_options(command: Command) -> Command:
-    """Gives the command `output`, a Format."""
+    """Adds the options of the format. The command gets `output`, a Format."""
 
     @click.option(
         "--format",
@@ -53,7 +53,7 @@ def format_options(command: Command) -> Command:
         type=click.Choice(FRAMINGS),
         default="lines",
         show_default=True,
-        help="Of raw: a newline behind each value, or its length in 4 bytes, little-endian, before it.",
+        help="For raw: a newline behind each value, or its length in 4 bytes, little-endian, before it.",
     )
     @functools.wraps(command)
     def with_output(*arguments: Any, format_name: str, as_json: bool, framing: str, **options: Any) -> None:
@@ -69,7 +69,7 @@ def format_options(command: Command) -> Command:
 
 
 def formatter(name: str, framing: str) -> Formatter:
-    """`framing` is that of raw."""
+    """Returns the function for a format; `framing` is for raw."""
     if name == "raw":
         return raw_lines if framing == "lines" else raw_length32
     return {"jsonl": jsonl, "hex": hex_dump, "pretty": pretty}[name]
@@ -97,7 +97,7 @@ def jsonl(records: Records) -> bytes:
         key, value = _json_bytes("key", record.key), _json_bytes("value", record.value)
         headers = ", ".join([_json_header(name, header) for name, header in record.headers])
         lines.append(f'{{"sequence": {record.sequence}, "timestamp": {time}, {key}, {value}, "headers": [{headers}]}}\n')
-    # A header's name that is no UTF-8 becomes escapes that json.loads makes the same string of.
+    # A header's name that is not UTF-8 is escaped; json.loads makes the same string of it.
     return "".join(lines).encode("utf-8", "backslashreplace")
 
 
@@ -125,7 +125,8 @@ def _json_header(name: str, value: bytes | None) -> str:
 
 
 def _time(timestamp_us: int) -> str | None:
-    """2026-11-20T12:34:56.123456Z; None outside the years 1 to 9999, for a timestamp may be any 64 bits."""
+    """Formats a time as 2026-11-20T12:34:56.123456Z. Returns None outside the years 1 to 9999, for a timestamp may be any 64
+    bits."""
     second, microsecond = divmod(timestamp_us, 1_000_000)
     text = _second(second)
     return text and f"{text}.{microsecond:06d}Z"
@@ -133,7 +134,7 @@ def _time(timestamp_us: int) -> str | None:
 
 @functools.lru_cache(maxsize=1024)
 def _second(second: int) -> str | None:
-    """Many records share it, and a datetime for each costs more than all the rest."""
+    """Formats whole seconds. Many records share one, and a datetime for each record costs more than everything else."""
     try:
         return (EPOCH + timedelta(seconds=second)).isoformat()
     except OverflowError:
@@ -141,7 +142,7 @@ def _second(second: int) -> str | None:
 
 
 def pretty(records: Records) -> bytes:
-    """For people: one line each, with nothing in it that a terminal would act on."""
+    """Formats records for people: one line each, without characters that control a terminal."""
     style = _styles()
     lines = []
     for record in records:
@@ -155,7 +156,8 @@ def pretty(records: Records) -> bytes:
 
 
 def hex_dump(records: Records) -> bytes:
-    """A heading for each record, then its value's bytes: offset, sixteen in hexadecimal, the same as ASCII."""
+    """Formats a heading for each record, and then the bytes of its value: offset, sixteen bytes in hexadecimal, the same in
+    ASCII."""
     style = _styles()
     lines = []
     for record in records:
@@ -187,7 +189,7 @@ def _text(value: bytes | None) -> str:
 
 
 def _styles() -> Callable[..., str]:
-    """click.style where there are colours, elsewhere the bare text."""
+    """Returns click.style where there are colours, elsewhere a function that returns the bare text."""
     if in_colour():
         return click.style
 

@@ -1,4 +1,4 @@
-"""Records out of a stream of bytes, as soon as they are there."""
+"""Splits a stream of bytes into records as soon as they arrive."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Splitter = Callable[[Iterator[bytes], str], Iterator[list[bytes]]]
 
 
 def chunks(fd: int, name: str) -> Iterator[bytes]:
-    """What there is, without waiting for more: a pipe that is written slowly gives small pieces."""
+    """Yields the bytes that have arrived, without waiting for more: a slow pipe gives small pieces."""
     while True:
         try:
             chunk = os.read(fd, CHUNK_BYTES)
-        except BlockingIOError:  # whoever else has this pipe made it so
+        except BlockingIOError:  # another process that has this pipe made it so
             select.select([fd], [], [])
             continue
         except OSError as error:
@@ -34,8 +34,8 @@ def chunks(fd: int, name: str) -> Iterator[bytes]:
 
 
 def split_lines(pieces: Iterator[bytes], name: str) -> Iterator[list[bytes]]:
-    """Lists of the lines that are whole by now, without their newline; at the end what follows the last newline."""
-    started: list[bytes] = []  # a long line's pieces are joined once
+    """Yields lists of the lines that are complete, without their newline; at the end the bytes behind the last newline."""
+    started: list[bytes] = []  # pieces of a long line, to be joined only once
     started_bytes = 0
     for piece in pieces:
         head, newline, rest = piece.partition(b"\n")
@@ -53,9 +53,9 @@ def split_lines(pieces: Iterator[bytes], name: str) -> Iterator[list[bytes]]:
 
 
 def split_length32(pieces: Iterator[bytes], name: str) -> Iterator[list[bytes]]:
-    """Lists of the records that are whole by now, each a little-endian length of 4 bytes and so many bytes."""
+    """Yields lists of the records that are complete. Each is a little-endian length of 4 bytes and so many bytes."""
     data = bytearray()
-    needed = 0  # bytes of a record that is being waited for
+    needed = 0  # bytes that the record which is incomplete needs
     for piece in pieces:
         data += piece
         if len(data) < needed:
@@ -69,7 +69,7 @@ def split_length32(pieces: Iterator[bytes], name: str) -> Iterator[list[bytes]]:
 
 
 def _records_in(data: bytes, name: str) -> tuple[list[bytes], int, int]:
-    """(whole records, where they end, bytes that the record behind them has)."""
+    """Returns the complete records, the offset of their end, and the length of the next record."""
     found = []
     at, size, needed = 0, len(data), 0
     length_at = _LENGTH.unpack_from

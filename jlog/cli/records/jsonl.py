@@ -1,4 +1,4 @@
-"""Records out of lines of JSON, as `dump --format jsonl` prints them."""
+"""Reads records from lines of JSON, as `dump --format jsonl` prints them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jlog.positions.names import timestamp_us_of
 
 
 def split_jsonl(pieces: Iterator[bytes], name: str) -> Iterator[RecordColumns]:
-    """The records whose lines are whole by now. What a record has not is null; its sequence is given anew."""
+    """Yields the records of the lines that are complete. A missing field is null, and the sequence is ignored."""
     number = 0
     for lines in split_lines(pieces, name):
         found = RecordColumns()

@@ -1,4 +1,4 @@
-"""`--grep` and its companions: which records `dump` and `tail` print."""
+"""`--grep` and its companions, which select the records that `dump` and `tail` print."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Match = Callable[["RecordProtocol"], bool]
 
 
 def grep_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives the command `match`: whether a record is to be printed; None where all are."""
+    """Adds the options. The command gets `match`, a function that says whether to print a record; None prints all."""
 
     @click.option("--grep", "value", type=PATTERN, help="Only records in whose value REGEX is found.")
     @click.option("--grep-key", "key", type=PATTERN, help="Only records in whose key REGEX is found.")
-    @click.option("-i", "--ignore-case", is_flag=True, help="Of --grep and --grep-key: a and A are the same.")
-    @click.option("-v", "--invert-match", is_flag=True, help="Only what --grep and --grep-key leave out.")
+    @click.option("-i", "--ignore-case", is_flag=True, help="Let --grep and --grep-key take a and A as the same.")
+    @click.option("-v", "--invert-match", is_flag=True, help="Only records that --grep and --grep-key leave out.")
     @functools.wraps(command)
     def with_match(
         *arguments: Any,

@@ -1,4 +1,4 @@
-"""Reading on over damage, forward and backward, for `dump` and `tail`."""
+"""Reads on behind damage, forward and backward, for `dump`, `tail` and `read`."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 BATCH_RECORDS = 10_000
 BATCH_BYTES = 8 << 20
-LOOK_EVERY = 1.0  # seconds: a closed pipe is noticed without a record that is written to it
-PIECE_BYTES = 64 << 20  # reading backward, what is held at once, unless one record is larger
+LOOK_EVERY = 1.0  # seconds between two looks at whether the reader of the output is still there
+PIECE_BYTES = 64 << 20  # bytes that reading backward holds at once, unless one record is larger
 
 
 class Reading:
-    """A Reader that goes on behind damage, with a line on stderr for each damaged place."""
+    """Reads records and goes on behind damage, with a line on stderr for each damaged place."""
 
     def __init__(self, reader: jlog.ReaderProtocol) -> None:
         self.reader = reader
         self._damage: set[tuple[str, int]] = set()
 
     def batch(self, max_records: int = BATCH_RECORDS, timeout: float | None = 0) -> jlog.RecordBatchProtocol:
-        """Empty where nothing came within `timeout` seconds."""
+        """Returns the next records; an empty batch where none came within `timeout` seconds."""
         while True:
             batch = self._try_batch(min(max_records, BATCH_RECORDS), timeout)
             if batch is not None:
                 return batch
 
     def _try_batch(self, max_records: int, timeout: float | None) -> jlog.RecordBatchProtocol | None:
-        """None where there was damage, which has been skipped."""
+        """Returns None where there was damage, which has been skipped."""
         try:
             return self.reader.read(max_records, BATCH_BYTES, timeout)
         except CorruptJournal:
@@ -50,7 +50,7 @@ class Reading:
             return None
 
     def backward(self, start: int, end: int, holes: Sequence[tuple[int, int]]) -> Iterator[list[jlog.RecordProtocol]]:
-        """The records from `start` to before `end`, newest first, in pieces. `holes`: numbers that were never given out."""
+        """Yields the records from `start` to before `end` in pieces, newest first. `holes` are the gaps between them."""
         wanted = 16
         while start < end:
             begin = max(start, sequence_before(end, wanted, holes))
@@ -66,7 +66,7 @@ class Reading:
             end = begin
 
     def _between(self, begin: int, end: int) -> list[jlog.RecordProtocol] | None:
-        """None where they are too much to be held."""
+        """Returns None where the records are too large to be held at once."""
         found: list[jlog.RecordProtocol] = []
         held = 0
         self.reader.seek(begin)
@@ -91,25 +91,26 @@ def open_reader(journal: str, start: Position) -> jlog.ReaderProtocol:
 
 
 def holes_of(journal: str) -> list[tuple[int, int]]:
-    """Those that are large, after a power loss; the small ones of a topic don't matter to whoever looks for records."""
+    """Lists the gaps of a journal or an archive, which may be large after a power loss. The small ones of a topic do not matter
+    when records are searched."""
     if is_archive(journal):
         return Archive(journal).holes()
     return [] if is_topic(journal) else jlog.Journal(journal).holes()
 
 
 def seek_kept(reader: jlog.ReaderProtocol, sequence: int) -> None:
-    """To the sequence, or to the first one kept where that is higher."""
+    """Goes to the sequence, or to the first retained one where that is higher."""
     while True:
         reader.seek("begin")
         try:
             reader.seek(max(sequence, reader.position))
         except PositionLost:
-            continue  # removed in this moment
+            continue  # removed in the meantime
         return
 
 
 def sequence_before(end: int, records: int, holes: Sequence[tuple[int, int]]) -> int:
-    """Where the last so many records before `end` begin. Negative where there are fewer."""
+    """Returns the sequence so many records before `end`, which is negative where there are fewer."""
     start = end - records
     for first, following in reversed(holes):
         if start < following <= end:

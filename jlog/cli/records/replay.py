@@ -1,4 +1,4 @@
-"""`--pace`: records as far apart as they were written."""
+"""`--pace`: prints records with the intervals of their timestamps."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ class PaceType(ParamType):
 pace_option = click.option(
     "--pace",
     type=PaceType(),
-    help="Print each record when it is due: 1 is as far apart as their timestamps are, 2 twice as fast.",
+    help="Print records with the intervals of their timestamps: 1 as recorded, 2 twice as fast.",
 )
 
 
 def write_records(out: BinaryIO, to_bytes: Formatter, records: Records, pace: Pace | None) -> None:
-    """At once, or each when it is due; BrokenPipeError as soon as nobody reads them any more."""
+    """Writes the records at once, or each when it is due. Raises BrokenPipeError as soon as nobody reads the output any
+    more."""
     if pace is None:
         out.write(to_bytes(records))
         return

@@ -1,1 +1,1 @@
-"""What a terminal shows: lines, tables, progress, and the screen of `jlogtool top`."""
+"""Output on a terminal: lines, tables, progress, and the screen of `jlogtool top`."""

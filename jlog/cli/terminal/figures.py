@@ -1,4 +1,4 @@
-"""Numbers in few characters, for columns that stand side by side."""
+"""Formats numbers in few characters, for columns side by side."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ MINUTE, HOUR, DAY = 60, 3600, 86_400
 
 
 def count(number: float | None) -> str:
-    """1234567 as it is, beyond that 12.3M: at most 7 characters, and a sign."""
+    """Formats 1234567 in full, and larger numbers as 12.3M: at most 7 characters and a sign."""
     if number is None:
         return "-"
     number = round(number)
@@ -14,7 +14,7 @@ def count(number: float | None) -> str:
 
 
 def rate(number: float | None) -> str:
-    """At most 6 characters: 0, 0.5, 1234, 12.3k."""
+    """Formats a rate in at most 6 characters: 0, 0.5, 1234, 12.3k."""
     if number is None:
         return "-"
     if 0 < number < 10:
@@ -23,7 +23,7 @@ def rate(number: float | None) -> str:
 
 
 def change(number: float | None) -> str:
-    """With its sign: +1234, -12.3k, 0."""
+    """Formats a change with its sign: +1234, -12.3k, 0."""
     if number is None:
         return "-"
     if round(number, 1) == 0:
@@ -32,7 +32,7 @@ def change(number: float | None) -> str:
 
 
 def scaled(number: float) -> str:
-    """12.3k, in powers of 1000."""
+    """Formats a number in powers of 1000: 12.3k."""
     units = iter("kMGTPE")
     unit = next(units)
     number /= 1000
@@ -42,7 +42,7 @@ def scaled(number: float) -> str:
 
 
 def human_bytes(size: int) -> str:
-    """1536 is 1.5 KiB."""
+    """Formats 1536 as 1.5 KiB."""
     if size < 1024:
         return f"{size} B"
     power = min((size.bit_length() - 1) // 10, 4)
@@ -50,12 +50,12 @@ def human_bytes(size: int) -> str:
 
 
 def size(number: float | None) -> str:
-    """Without blanks: 1.5KiB."""
+    """Formats bytes without blanks: 1.5KiB."""
     return "-" if number is None else human_bytes(round(number)).replace(" ", "")
 
 
 def span(seconds: float | None) -> str:
-    """At most 6 characters: 0.4s, 59s, 3m05s, 2h13m, 5d04h, 400d."""
+    """Formats a duration in at most 6 characters: 0.4s, 59s, 3m05s, 2h13m, 5d04h, 400d."""
     if seconds is None:
         return "-"
     if seconds < 10:

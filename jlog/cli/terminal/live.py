@@ -1,4 +1,4 @@
-"""What `jlogtool top` shows, on a terminal and elsewhere."""
+"""The display of `jlogtool top`, on a terminal and elsewhere."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WR       processes that have it open for writing
 
 
 def watch(sampler: Sampler, interval: float) -> int:
-    """On the terminal, until a key or a signal ends it. Returns the exit code."""
+    """Shows the journals on the terminal until a key or a signal ends it. Returns the exit code."""
     samples = sampler.look()
     with Screen() as screen:
         Top(screen, sampler, samples, interval).run()
@@ -54,7 +54,7 @@ def watch(sampler: Sampler, interval: float) -> int:
 
 
 class Top:
-    """What is shown, and what the keys do."""
+    """The tables on the screen, and the keys that change them."""
 
     def __init__(self, screen: Screen, sampler: Sampler, samples: list[Sample], interval: float) -> None:
         self.screen = screen
@@ -135,7 +135,7 @@ def subscriber_rows(samples: Sequence[Sample]) -> list[SubscriberRow]:
 
 
 def print_snapshot(samples: list[Sample]) -> None:
-    """Everything once, as plain text."""
+    """Prints everything once, as plain text."""
     journals, subscribers = TableView(JOURNALS, "JOURNAL"), TableView(SUBSCRIBERS, "LAG")
     journals.show([sample for sample in samples if not sample.error], 1)
     subscribers.show(subscriber_rows(samples), 1)

@@ -1,4 +1,4 @@
-"""What goes to stdout and stderr."""
+"""Output on stdout and stderr."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from jlog.errors import JournalError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-WIDTH_WITHOUT_TERMINAL = 10_000  # so that nothing is folded
+WIDTH_WITHOUT_TERMINAL = 10_000  # wide enough that nothing is folded
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 def complain(error: BaseException | str) -> None:
-    """One line on stderr."""
+    """Prints one line on stderr."""
     text = error if isinstance(error, str) else describe(error)
     click.echo(f"jlogtool: {' '.join(text.split())}", err=True)
 
@@ -38,13 +38,13 @@ def describe(error: BaseException) -> str:
 
 
 def in_colour() -> bool:
-    """Whether stdout takes colours, and its user wants them."""
+    """Says whether stdout shows colours, and its user wants them."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in ("dumb", "unknown")
     return wanted and sys.stdout is not None and sys.stdout.isatty()
 
 
 def say_no_more() -> None:
-    """Lets go what stdout still has: it would fail once more when the interpreter ends."""
+    """Drops the output that stdout still buffers: it would fail once more when the interpreter ends."""
     if sys.stdout is None:
         return
     try:
@@ -55,7 +55,7 @@ def say_no_more() -> None:
 
 
 def binary_stdout() -> BinaryIO:
-    """For bytes as they are. OSError where the caller has closed it."""
+    """Returns stdout for bytes. Raises OSError where the caller has closed it."""
     if sys.stdout is None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF), "stdout")
     sys.stdout.flush()
@@ -63,7 +63,7 @@ def binary_stdout() -> BinaryIO:
 
 
 def stdout_is_gone() -> bool:
-    """Whether nobody can read any more what is written: the other end of the pipe is closed."""
+    """Says whether nobody can read the output any more: the other end of the pipe is closed."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return bool(poll.poll(0))
@@ -74,7 +74,7 @@ def to_json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Also of what a query's columns may be made of."""
+    """Turns values into those that JSON has, also the types that the columns of a query may have."""
     if isinstance(value, datetime):
         return iso_time(value)
     if isinstance(value, date):
@@ -87,14 +87,14 @@ def _plain(value: Any) -> Any:
 
 
 def print_json(value: Any) -> None:
-    """On one line."""
-    # What is no Unicode, in a path, becomes the escape that json.loads makes the same string of.
+    """Prints a value on one line."""
+    # A path that is not Unicode is escaped; json.loads makes the same string of it.
     binary_stdout().write(to_json(value).encode("utf-8", "backslashreplace") + b"\n")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Columns whose name ends in a space hold numbers, which are aligned to the right. As wide as it needs to be, where
-    no terminal limits it."""
+    """Prints a table, as wide as it needs to be where no terminal limits it. A column whose name ends in a space has numbers,
+    which are aligned to the right."""
     from rich.table import Table
     from rich.text import Text
 
@@ -107,7 +107,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
-    """A name and a value on each line."""
+    """Prints a name and a value on each line."""
     from rich.table import Table
     from rich.text import Text
 
@@ -134,19 +134,19 @@ def _print(table: Any) -> None:
 
 
 def printable(text: str) -> str:
-    """The same on one line, with nothing that a terminal would act on."""
+    """Returns the text on one line, without characters that control a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def iso_time(time: datetime) -> str:
-    """UTC, to the microsecond: 2026-11-20T12:34:56.123456Z."""
+    """Formats a time in UTC, to the microsecond: 2026-11-20T12:34:56.123456Z."""
     return time.astimezone(timezone.utc).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def in_words(name: str, value: Any) -> str:
-    """A field of a journal, by its name."""
+    """Formats the field `name` of a journal."""
     if name.endswith("_bytes") or name == "precommit":
         return human_bytes(value)
     if name == "sync_interval":
@@ -179,6 +179,6 @@ def describe_retention(fields: dict[str, Any]) -> str:
 
 
 def describe_dead(at: dict[str, Any]) -> str:
-    """A subscriber that nobody reads."""
+    """Describes a subscriber that nobody reads."""
     held = "holds nothing back any more" if at["expired"] else f"holds back {human_bytes(at['held_bytes'])}"
     return f"{at['name']} (no commit for {span(at['idle_seconds'])}, {held})"

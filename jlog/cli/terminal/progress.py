@@ -1,4 +1,4 @@
-"""What a terminal shows during long work. Elsewhere nothing is shown, and nothing is imported."""
+"""Progress of long work on a terminal. Elsewhere nothing is shown or imported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PATIENCE = 0.5  # seconds: what takes less shows nothing
+PATIENCE = 0.5  # seconds: shorter work shows nothing
 
 
 def on_terminal() -> bool:
@@ -21,7 +21,7 @@ def on_terminal() -> bool:
 def progress_bar(
     label: str, total: int | None, *, in_bytes: bool = True, shown: bool = True
 ) -> Iterator[Callable[[int], None]]:
-    """Gives what is to be called with each amount that is done, of `total` bytes or records (None: not known)."""
+    """Yields a function to call with each amount that is done, of `total` bytes or records (None: not known)."""
     if not (shown and on_terminal()):
         yield lambda _: None
         return
@@ -34,7 +34,7 @@ def progress_bar(
 
 @contextmanager
 def working(label: str) -> Iterator[None]:
-    """For work that cannot tell how far it is."""
+    """Shows that work goes on which cannot tell its progress."""
     if not on_terminal():
         yield
         return

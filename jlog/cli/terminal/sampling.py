@@ -1,4 +1,4 @@
-"""Journals looked at again and again, and what happened in between."""
+"""Looks at journals again and again, and computes their rates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEARCH_EVERY = 10.0  # seconds between two searches of a directory for journals
 
 @dataclass(frozen=True)
 class Rates:
-    """Per second, between two looks. What was counted anew meanwhile, in a journal made anew, is 0."""
+    """Rates per second between two looks. Counters that began anew in between, in a journal that was made anew, give 0."""
 
     records: float
     bytes: float
@@ -28,8 +28,8 @@ class Rates:
     syncs: float
     rolls: float
     waits: float
-    read: dict[str, float]  # records that each subscriber has committed
-    lag: dict[str, float]  # how each one's lag grows, or shrinks
+    read: dict[str, float]  # records that each subscriber committed
+    lag: dict[str, float]  # growth of each subscriber's lag, negative where it shrinks
 
 
 def rates(before: jlog.Stats, now: jlog.Stats, seconds: float) -> Rates:
@@ -52,7 +52,7 @@ def rates(before: jlog.Stats, now: jlog.Stats, seconds: float) -> Rates:
 
 @dataclass
 class Sample:
-    """A journal as it was looked at last. `rates` from the second look on; `error` where it could not be read."""
+    """The last look at a journal. `rates` are there from the second look on; `error` says why it could not be read."""
 
     path: str
     stats: jlog.Stats | None = None
@@ -62,10 +62,10 @@ class Sample:
 
 
 class Sampler:
-    """Looks at journals, and at all that are below directories."""
+    """Looks at journals, and at all journals below directories."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        """OSError or JournalError for a path that is neither."""
+        """Raises OSError or JournalError for a path that is neither a journal nor a directory."""
         self._journals: dict[str, jlog.Journal] = {}
         self._samples: dict[str, Sample] = {}
         self._directories = [path for path in paths if _is_directory_of_journals(path)]
@@ -76,7 +76,7 @@ class Sampler:
         self._searched = -SEARCH_EVERY
 
     def look(self) -> list[Sample]:
-        """As they are now, in the order in which they were given or found."""
+        """Looks at all journals, in the order in which they were given or found."""
         paths = dict.fromkeys([*self._given, *self._search()])
         self._samples = {path: self._look_at(path) for path in paths}
         return list(self._samples.values())
@@ -105,7 +105,7 @@ def _is_directory_of_journals(path: str) -> bool:
 
 
 def _try_below(directory: str) -> list[str]:
-    """None where it cannot be read: it may be removed, and come again."""
+    """Returns an empty list where the directory cannot be read: it may be removed, and come again."""
     try:
         return list(journals_below(directory, lambda error: None))  # noqa: ARG005
     except OSError:

@@ -1,4 +1,4 @@
-"""A terminal that is taken over as a whole, and given back whatever happens."""
+"""A terminal that is taken over as a whole, and given back however the program ends."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ KEYS = {
 
 
 class Screen:
-    """Draws, and waits for keys. Signals that end a program are noted in `ended`, and nothing is raised from within a
-    drawing; a resize, or Ctrl-Z and its end, are drawn anew by themselves. In the main thread only."""
+    """Draws, and waits for keys. Signals that end a program are noted in `ended`, so that no exception interrupts a drawing.
+    After a resize, or after Ctrl-Z, the screen is drawn again by itself. Used in the main thread only."""
 
     def __init__(self) -> None:
         self.ended: signal.Signals | None = None
@@ -93,7 +93,7 @@ class Screen:
         self._live.start()
 
     def _give_back(self) -> None:
-        """A terminal that has gone (SIGHUP) has nothing to be given back to."""
+        """Gives the terminal back, unless it has gone (SIGHUP)."""
         live, self._live = self._live, None
         if live is None:
             return
@@ -111,7 +111,7 @@ class Screen:
             self._stop_wanted = True
 
     def _stop(self) -> None:
-        """Ctrl-Z: the shell gets its terminal, and we get it back when we go on."""
+        """Handles Ctrl-Z: gives the terminal to the shell, and takes it again when the program goes on."""
         self._stop_wanted = False
         self._give_back()
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -121,14 +121,15 @@ class Screen:
     # --- Using it -----------------------------------------------------------------------------------------------------
 
     def draw(self, drawn: Callable[[int, int], RenderableType]) -> None:
-        """What `drawn` makes for a width and a height, in one write; again whenever the terminal changes."""
+        """Draws what `drawn` returns for a width and a height, in one write. It is drawn again whenever the terminal
+        changes."""
         self._drawn = drawn
         self._console.size = os.get_terminal_size(sys.stdout.fileno())
         if self._live is not None:
             self._live.update(drawn(*self._console.size), refresh=True)
 
     def wait(self, seconds: float) -> list[str]:
-        """Keys, as soon as there are some; none when the time is over or a signal came."""
+        """Returns keys as soon as there are some; none after so many seconds, or when a signal came."""
         if self.ended is not None:
             return []
         ready, _, _ = select.select([sys.stdin, self._woken], [], [], max(0.0, seconds))
@@ -147,7 +148,7 @@ class Screen:
 
 
 def keys_of(typed: bytes) -> list[str]:
-    """Of what a terminal sends: a name for each special key, else the character."""
+    """Returns the keys in the bytes from a terminal: a name for each special key, else the character."""
     found = []
     while typed:
         sequence = next((sequence for sequence in KEYS if typed.startswith(sequence)), typed[:1])

@@ -1,4 +1,5 @@
-"""The two tables of `jlogtool top`, of journals and of subscribers: what they show, in which order, how far scrolled."""
+"""The two tables of `jlogtool top`, of journals and of subscribers: their columns, their order, and how far they are
+scrolled."""
 
 from __future__ import annotations
 
@@ -48,13 +49,13 @@ Row = TypeVar("Row")
 @dataclass(frozen=True)
 class Column(Generic[Row]):
     title: str
-    width: int  # 0: what is left, shared by all such columns
+    width: int  # 0: the width that is left, shared by all such columns
     shown: Callable[[Row], str]
-    value: Callable[[Row], Any]  # to sort by; None comes last
-    key: str  # that sorts by it
-    is_path: bool = False  # whose end tells more than its beginning
-    from_width: int = 0  # of the terminal; a narrower one leaves the column out
-    falling: bool = True  # the largest first, unless reversed
+    value: Callable[[Row], Any]  # the value to sort by; None comes last
+    key: str  # the key that sorts by this column
+    is_path: bool = False  # a path is cut off at its beginning
+    from_width: int = 0  # least width of a terminal that shows the column
+    falling: bool = True  # whether the largest comes first, unless reversed
 
 
 def _of_stats(name: str) -> Callable[[Sample], Any]:
@@ -103,7 +104,7 @@ SUBSCRIBERS: tuple[Column[SubscriberRow], ...] = (
 
 
 class TableView(Generic[Row]):
-    """A table as far as it is seen: sorted by one column, and scrolled."""
+    """The visible part of a table, sorted by one column, and scrolled."""
 
     def __init__(self, columns: Sequence[Column[Row]], sorted_by: str) -> None:
         self.columns = columns
@@ -115,7 +116,7 @@ class TableView(Generic[Row]):
         self.widths = {column: column.width for column in columns}
 
     def press(self, key: str) -> bool:
-        """Whether the key was for it."""
+        """Handles a key. Returns whether the key was for the table."""
         moves = {
             "up": -1,
             "down": 1,
@@ -143,7 +144,7 @@ class TableView(Generic[Row]):
         self.top = max(0, min(self.top, len(self.rows) - self.room))
 
     def show(self, rows: Sequence[Row], room: int) -> None:
-        """These rows now, of which so many are seen."""
+        """Sets the rows, of which so many are visible."""
         value, falling = self.column.value, self.column.falling != self.reversed
         known = [row for row in rows if value(row) is not None]
         self.rows = sorted(known, key=value, reverse=falling) + [row for row in rows if value(row) is None]
@@ -155,8 +156,8 @@ class TableView(Generic[Row]):
         return self.rows[self.top : self.top + self.room]
 
     def fit(self, width: int, *, without: str = "") -> None:
-        """Which columns a terminal of this width has room for, and how wide each is: the names as wide as they need to be,
-        or sharing what is left."""
+        """Chooses the columns for a terminal of this width, and their widths: columns of names are as wide as they need to be,
+        or share what is left."""
         columns = [c for c in self.columns if width >= c.from_width and c.title != without]
         named = [column for column in columns if not column.width]
         left = width - sum(column.width for column in columns) - len(columns) + 1
@@ -189,13 +190,14 @@ class TableView(Generic[Row]):
         return Text(fitted(" ".join(cells), width), "red" if alarming else "")
 
     def plain_table(self) -> tuple[list[str], list[list[str]]]:
-        """Titles as print_table takes them, and the rows, all of them."""
+        """Returns the titles as print_table takes them, and all rows."""
         titles = [f"{column.title} " if column.width else column.title for column in self.columns]
         return titles, [[column.shown(row) for column in self.columns] for row in self.rows]
 
 
 def fitted(text: str, width: int, *, right: bool = False, keep_end: bool = False) -> str:
-    """In exactly so many cells of a terminal; what is cut off, at its end or its beginning, leaves a ~."""
+    """Fits the text into exactly so many cells of a terminal. A ~ stands for text that is cut off, at the end or the
+    beginning."""
     if cell_len(text) > width and keep_end:
         while cell_len(text) >= width > 0:
             text = text[1:]
