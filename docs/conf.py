@@ -25,7 +25,7 @@ def setup(app):
 
 
 def list_arguments(*event):
-    """Docstrings describe an argument as `name: text`, with what follows indented. Here that becomes a list."""
+    """Turns the arguments in a docstring into a list: each is `name: text`, and its further lines are indented."""
     lines = event[-1]
     found, inside = [], False
     for line in lines:
