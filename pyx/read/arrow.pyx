@@ -1,4 +1,4 @@
-"""Reading straight into Arrow, without a RecordBatch in between."""
+"""Reads records straight into Arrow, without a RecordBatch in between."""
 
 from libc.stdint cimport uint64_t
 
@@ -10,16 +10,15 @@ from jlog._core.records.columns import check_columns
 
 
 cdef class ArrowIterator:
-    """pyarrow.RecordBatches up to the end as it was when iteration began, or to the record before `end`."""
+    """Iterates over pyarrow.RecordBatches, up to the journal's end as it was when iteration began, or to the sequence `end`."""
 
     cdef Cursor cursor
     cdef Py_ssize_t max_records
     cdef Py_ssize_t max_bytes
     cdef tuple names
     cdef uint64_t end
-    # Of the batch before: the next one will take about as much.
-    cdef uint64_t rows
-    cdef uint64_t value_bytes
+    cdef uint64_t rows  # of the batch before: the next one will have about as many
+    cdef uint64_t value_bytes  # of the batch before
 
     def __init__(self, Cursor cursor not None, Py_ssize_t max_records, Py_ssize_t max_bytes, *, columns=None, end=None):
         self.names = check_columns(columns)
@@ -42,7 +41,7 @@ cdef class ArrowIterator:
                 raise StopIteration
             try:
                 batch = columns.to_arrow()
-            except BaseException:  # without memory, or with Ctrl-C, nothing is skipped
+            except BaseException:  # no memory, or Ctrl-C: no record may be skipped
                 self.cursor.go_back_to(began)
                 raise
         finally:

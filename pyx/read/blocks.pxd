@@ -7,40 +7,52 @@ from jlog._core.buffer.page cimport jlog_slot
 from jlog._core.segments.segment cimport SegmentFile
 from jlog._core.segments.window cimport Window
 
+cdef enum BlockSource:  # where the loaded block came from
+    NO_BLOCK  # no block is loaded
+    FROM_BUFFER  # a copy of the open or the closing block, with the records that were published then
+    FROM_SEGMENT  # a stored block, with all of its records
+
 cdef class Blocks:
     cdef readonly str path
     cdef readonly bytes uuid
-    cdef JournalEnd stop  # as it was when reading last began
+    cdef JournalEnd stop  # the end as begin() noted it last
     cdef const uint64_t *process
-    cdef uint64_t token
-    # The block, and where in it the next record stands.
+    cdef uint64_t token  # 0: closed
+    # The place of the block, and the next record's sequence.
     cdef SegmentFile file
     cdef uint64_t offset
-    cdef uint64_t size  # of header and stored body, once the block is closed; 0 for what is read from the buffer
+    cdef uint64_t sequence
+    # The loaded block.
+    cdef BlockSource source
     cdef int64_t base_time_us
     cdef const uint8_t *records
-    cdef const uint8_t *at
-    cdef const uint8_t *end  # as far as may be handed out now
+    cdef const uint8_t *at  # the next record
+    cdef const uint8_t *end  # end of the records that may be handed out now
     cdef const uint8_t *block_end
-    cdef uint64_t sequence
-    cdef uint64_t end_sequence  # behind the closed block's last record, as its header says
-    # What its records are kept in.
+    cdef uint64_t size  # bytes of header and stored body; of a stored block only
+    cdef uint64_t end_sequence  # end of the block's sequences, as its header says; of a stored block only
+    # The memory that holds its records.
     cdef Window window
     cdef OpenBlock open_block
-    cdef bytes raw  # decompressed
+    cdef bytes raw  # a decompressed body
 
     cdef int begin(self) except -1
     cdef int clip(self) except -1
     cdef bint in_open_block(self) noexcept
+    cdef bint in_closing_block(self) noexcept
+    cdef uint64_t consumed(self) noexcept
+    cdef int state(self) noexcept
     cdef bint advance(self) except -1
     cdef void move_to(self, SegmentFile file, uint64_t offset, uint64_t sequence) noexcept
-    cdef int let_go(self) except -1
+    cdef int leave_sealed_segment(self) except -1
+    cdef int leave_closing_block(self) except -1
+    cdef int leave_stored_block(self) except -1
     cdef void forget_block(self) noexcept
-    cdef bint in_closing_block(self) noexcept
+    cdef int load(self, const jlog_slot *slot) except -1
     cdef bint load_from_buffer(self, const jlog_slot *slot) except -1
-    cdef int load_closed(self, uint64_t consumed) except -1
+    cdef bint load_stored(self, uint64_t consumed) except -1
     cdef bint reopen(self) except -1
-    cdef int load_from_file(self, uint64_t consumed) except -1
+    cdef bint load_from_file(self, uint64_t consumed) except -1
     cdef int decompress_body(self, const uint8_t *stored, const jlog_block_header *header) except -1
     cdef bint ends_here(self) except -1
     cdef bint next_segment(self) except -1

@@ -1,7 +1,7 @@
-"""Reads the blocks of a journal in order, from its segments and from the open block, in any process.
+"""Reads the blocks of a journal in order, from its segments and from the buffer, in any process.
 
-The open block is read from the buffer, and so is the closing one before it, until it is written; every other one stands in
-its segment. The generation, looked at again, tells whether it was still that block's body.
+The open block is read from the buffer, and so is the closing block before it until it is written back. All other blocks are
+read from their segments. The generation is looked at again after a read, and tells whether the body was still that block's.
 """
 
 import os
@@ -31,8 +31,20 @@ from jlog._core.segments.segment import SEGMENT_HEADER_BYTES, decompress, list_s
 from jlog.errors import CorruptJournal, JournalClosed, JournalError, PositionLost
 
 
+cdef enum State:
+    AT_END  # the next record is not published, or not durable
+    AT_EMPTY_BLOCK  # the open block comes next, and has no record
+    IN_OPEN_BLOCK  # the open block stands here, and has more records than were handed out
+    IN_CLOSING_BLOCK  # the closing block stands here, and has more records than were handed out
+    BEHIND_CLOSING_BLOCK  # all records of the closing block were handed out
+    IN_WRITTEN_BLOCK  # the loaded block came from the buffer, and stands in its segment by now
+    BEHIND_STORED_BLOCK  # the loaded block came from its segment, and all of its records were handed out
+    BETWEEN_BLOCKS  # no block is loaded, and the next one is in a segment
+
+
 cdef class Blocks:
-    """Stands in one block, of which the records from `at` to `end` have not been handed out, and goes on to the next."""
+    """A place in the journal's blocks. The records from `at` to `end` of the loaded block have not been handed out yet; behind
+    them advance() loads what comes next."""
 
     def __init__(self, JournalEnd stop not None):
         self.path = stop.path
@@ -45,25 +57,25 @@ cdef class Blocks:
 
     @property
     def first_sequence(self) -> int:
-        """Of the first record that is kept."""
+        """Sequence of the oldest retained record."""
         return self.stop.first_kept()
 
     def check_open(self) -> None:
-        """JournalClosed where it is closed, or the parent's."""
+        """Raises JournalClosed if the reader is closed, or was opened before this process was forked."""
         if self.token == 0 or self.process[0] != self.token:
             raise JournalClosed(f"{self.path}: this reader is closed, or belongs to the process that this one was forked "
                                 "from; open a new one")
 
     cdef int begin(self) except -1:
-        """Notes the end as it is now: how far reading goes until the next begin()."""
+        """Notes the journal's end. Reading goes up to it until the next begin()."""
         self.stop.note()
         return self.clip()
 
     cdef int clip(self) except -1:
-        """How far the current block may be handed out."""
+        """Sets how far the loaded block may be handed out: of the open block, only the records before the noted end."""
         cdef uint64_t raw
         self.end = self.block_end
-        if self.records != NULL and self.in_open_block():
+        if self.source != NO_BLOCK and self.in_open_block():
             raw = jlog_word_raw(self.stop.now.slot.word)
             if self.records + raw < self.end:
                 self.end = self.records + raw
@@ -80,71 +92,101 @@ cdef class Blocks:
         return (self.stop.now.is_closing and self.file.segment == self.stop.now.closing.segment
                 and self.offset == self.stop.now.closing.offset)
 
+    cdef uint64_t consumed(self) noexcept:
+        """Bytes of the loaded block's records that were handed out."""
+        return self.at - self.records if self.source != NO_BLOCK else 0
+
+    cdef int state(self) noexcept:
+        """Where the reader stands once at == end, as the noted end and the loaded block say."""
+        cdef const jlog_slot *open_slot = &self.stop.now.slot
+        if self.sequence == open_slot.first_sequence and jlog_word_used(open_slot.word) == 0:
+            return AT_EMPTY_BLOCK
+        if self.sequence >= self.stop.limit:
+            return AT_END
+        if self.in_open_block():
+            return IN_OPEN_BLOCK if self.consumed() < jlog_word_raw(open_slot.word) else AT_END
+        if self.source != FROM_SEGMENT and self.in_closing_block():
+            return (IN_CLOSING_BLOCK if self.consumed() != jlog_word_raw(self.stop.now.closing.word)
+                    else BEHIND_CLOSING_BLOCK)
+        if self.source == NO_BLOCK:
+            return BETWEEN_BLOCKS
+        return IN_WRITTEN_BLOCK if self.source == FROM_BUFFER else BEHIND_STORED_BLOCK
+
     cdef bint advance(self) except -1:
-        """Makes at < end, loading what comes next, without handing it out. False at the end as begin() noted it."""
-        cdef uint64_t raw, consumed
+        """Makes at < end by loading what comes next, without handing it out. False at the noted end."""
+        cdef int state
         while self.at == self.end:
             if self.token == 0:
                 self.check_open()
-            if self.sequence == self.stop.now.slot.first_sequence and jlog_word_used(self.stop.now.slot.word) == 0:
-                # What may stand before the end is state, in a file that another may have replaced since.
-                if self.file.segment != self.stop.now.slot.segment:
-                    self.let_go()
+            state = self.state()
+            if state == AT_END:
                 return False
-            if self.sequence >= self.stop.limit:
+            elif state == AT_EMPTY_BLOCK:
+                self.leave_sealed_segment()
                 return False
-            consumed = self.at - self.records if self.records != NULL else 0
-            if self.in_open_block():
-                raw = jlog_word_raw(self.stop.now.slot.word)
-                if consumed >= raw:
-                    return False
-                if not self.load_from_buffer(&self.stop.now.slot):
-                    self.load_closed(consumed)
-            elif self.size == 0 and self.in_closing_block():
-                if consumed == jlog_word_raw(self.stop.now.closing.word):
-                    if self.sequence != self.stop.now.slot.first_sequence:
-                        raise self.damage(f"the closing block ends with sequence {self.sequence}, and the open one begins with "
-                                          f"{self.stop.now.slot.first_sequence}")
-                    self.offset = self.stop.now.slot.offset
-                    self.forget_block()
-                elif not self.load_from_buffer(&self.stop.now.closing):
-                    self.load_closed(consumed)
-            elif self.records == NULL:
-                if self.load_closed(0) == 0:
-                    self.next_segment()
-            elif self.size == 0:  # the open block when it was read; it stands in the segment now
-                self.load_closed(consumed)
-            else:
-                if self.sequence != self.end_sequence:
-                    raise self.damage(f"the block's records end with sequence {self.sequence}, its header says "
-                                      f"{self.end_sequence}")
-                self.offset += self.size
-                self.forget_block()
+            elif state == IN_OPEN_BLOCK:
+                self.load(&self.stop.now.slot)
+            elif state == IN_CLOSING_BLOCK:
+                self.load(&self.stop.now.closing)
+            elif state == BEHIND_CLOSING_BLOCK:
+                self.leave_closing_block()
+            elif state == IN_WRITTEN_BLOCK:
+                self.load_stored(self.consumed())
+            elif state == BEHIND_STORED_BLOCK:
+                self.leave_stored_block()
+            elif self.load_stored(0) == 0:
+                self.next_segment()
             self.clip()
         return True
 
-    cdef int let_go(self) except -1:
-        """All of the current segment is read, and another one is open: its file is not needed any more, and once it is removed
-        it takes up space as long as it is open."""
+    cdef int leave_sealed_segment(self) except -1:
+        """Lets go of a segment that is read to its end once another one is open: a removed file takes up space as long as it is
+        open. What may still stand before the end is state, in a file that another one may have replaced since."""
+        if self.file.segment == self.stop.now.slot.segment:
+            return 0
         try:
             found = SegmentFile(self.path, self.stop.now.slot.segment, self.uuid, check_header=False)
         except (OSError, JournalError):
-            return 0  # the next record will tell
+            return 0  # loading the next record raises it again
         self.move_to(found, self.stop.now.slot.offset, self.sequence)
+        return 0
+
+    cdef int leave_closing_block(self) except -1:
+        """Goes on to the open block."""
+        if self.sequence != self.stop.now.slot.first_sequence:
+            raise self.damage(f"the closing block ends with sequence {self.sequence}, and the open one begins with "
+                              f"{self.stop.now.slot.first_sequence}")
+        self.offset = self.stop.now.slot.offset
+        self.forget_block()
+        return 0
+
+    cdef int leave_stored_block(self) except -1:
+        """Goes on to the place behind the loaded block, in the same segment."""
+        if self.sequence != self.end_sequence:
+            raise self.damage(f"the block's records end with sequence {self.sequence}, its header says "
+                              f"{self.end_sequence}")
+        self.offset += self.size
+        self.forget_block()
         return 0
 
     cdef void forget_block(self) noexcept:
         self.records = self.at = self.end = self.block_end = NULL
-        self.size = 0
+        self.source = NO_BLOCK
+
+    cdef int load(self, const jlog_slot *slot) except -1:
+        """Loads the records that are published in this slot's block."""
+        if not self.load_from_buffer(slot):
+            self.load_stored(self.consumed())
+        return 0
 
     cdef bint load_from_buffer(self, const jlog_slot *slot) except -1:
-        """What was published in this block. False when it stands in its segment by now."""
-        cdef bint inside = self.records != NULL
-        cdef uint64_t consumed = self.at - self.records if inside else 0
-        if inside and self.size != 0:
+        """Loads the records that are published in this slot's block. False if the block stands in its segment by now."""
+        cdef bint inside = self.source != NO_BLOCK
+        cdef uint64_t consumed = self.consumed()
+        if self.source == FROM_SEGMENT:
             return False
         self.open_block.make_room(jlog_word_used(slot.word))
-        if inside:  # what is held may lie elsewhere now
+        if inside:  # the copy may lie at another address now
             self.records = self.open_block.body + JLOG_BASE_BYTES
             self.at = self.end = self.block_end = self.records + consumed
         if not self.open_block.read(self.stop, slot):
@@ -156,22 +198,22 @@ cdef class Blocks:
         self.records = self.open_block.body + JLOG_BASE_BYTES
         self.at = self.end = self.records + consumed
         self.block_end = self.open_block.body + jlog_word_used(slot.word)
-        self.size = 0
+        self.source = FROM_BUFFER
         return True
 
-    cdef int load_closed(self, uint64_t consumed) except -1:
-        """The block at this place of the segment, reading on behind `consumed` bytes of its records. 0 where none
-        stands, which at the end of a sealed segment is no damage."""
+    cdef bint load_stored(self, uint64_t consumed) except -1:
+        """Loads the block at this place of the segment, and goes on behind `consumed` bytes of its records. False if no block
+        stands there and the segment ends properly."""
         try:
             return self.load_from_file(consumed)
         except CorruptJournal:
             if not self.reopen():
                 raise
-        return self.load_from_file(consumed if self.records != NULL else 0)
+        return self.load_from_file(consumed if self.source != NO_BLOCK else 0)
 
     cdef bint reopen(self) except -1:
-        """Whether another file has the segment's name now, where what comes then is in that one only: after a failed fdatasync
-        the blocks are copied to a new one, and one that holds state alone is replaced by a shorter one."""
+        """Goes on in the file that has the segment's name now; False if it is the same file. After a failed fdatasync the
+        blocks are copied to a new file, and a segment that holds state alone is replaced by a shorter one."""
         try:
             found = SegmentFile(self.path, self.file.segment, self.uuid, check_header=False)
         except FileNotFoundError:
@@ -184,7 +226,8 @@ cdef class Blocks:
         self.file = found
         return True
 
-    cdef int load_from_file(self, uint64_t consumed) except -1:
+    cdef bint load_from_file(self, uint64_t consumed) except -1:
+        """Does what load_stored() says, in the file that is open."""
         cdef bint is_open = self.file.segment == self.stop.now.slot.segment
         cdef uint64_t open_offset = self.stop.written().offset if is_open else JLOG_NONE
         cdef const char *problem
@@ -195,11 +238,11 @@ cdef class Blocks:
                 raise self.damage(problem.decode())
             if consumed or is_open:
                 raise self.damage("no block stands here")
-            return 0
+            return False
         stored = <const uint8_t *> (header + 1)
         if consumed == 0 and header.first_sequence != self.sequence:
             if self.ends_here():
-                return 0
+                return False
             raise self.damage(f"the block begins with sequence {header.first_sequence} instead of {self.sequence}")
         if jlog_crc32c(0, stored, header.stored_bytes) != header.stored_crc:
             self.window.forget()
@@ -207,7 +250,7 @@ cdef class Blocks:
             stored = <const uint8_t *> (header + 1)
             if header == NULL or jlog_crc32c(0, stored, header.stored_bytes) != header.stored_crc:
                 if consumed == 0 and self.ends_here():
-                    return 0  # torn by a writer that was killed, and rolled away from before anybody cut it off
+                    return False  # a killed writer tore it, and the journal rolled before anybody cut it off
                 raise self.damage("the block's body fails its checksum")
         if consumed > header.raw_bytes:
             raise self.damage(f"the block holds {header.raw_bytes} bytes of records, {consumed} were read already")
@@ -220,10 +263,11 @@ cdef class Blocks:
         self.at = self.end = self.records + consumed
         self.block_end = self.records + header.raw_bytes
         self.size = sizeof(jlog_block_header) + header.stored_bytes
-        return 1
+        self.source = FROM_SEGMENT
+        return True
 
     cdef int decompress_body(self, const uint8_t *stored, const jlog_block_header *header) except -1:
-        """Into self.raw."""
+        """Decompresses the block's body into self.raw."""
         cdef bytes raw
         try:
             raw = decompress(PyBytes_FromStringAndSize(<const char *> stored, header.stored_bytes), header.raw_bytes)
@@ -238,8 +282,8 @@ cdef class Blocks:
         return CorruptJournal(self.file.path, self.offset, reason)
 
     cdef bint ends_here(self) except -1:
-        """Whether the next segment's header says that this one's blocks end at this place. PositionLost where retention has
-        removed that segment."""
+        """Whether the next segment's header says that this segment's blocks end at this place. Raises PositionLost if retention
+        has removed that segment."""
         if self.file.segment == self.stop.now.slot.segment:
             return False
         following = min((s for s in list_segments(self.path) if s > self.file.segment), default=None)
@@ -248,21 +292,22 @@ cdef class Blocks:
                     self.offset, self.sequence, True):
                 return True
         except FileNotFoundError:
-            pass  # cleaned in this moment, or before the listing
+            pass  # retention removed it during this call, or just before
         self.raise_if_lost()
         return False
 
     cdef bint next_segment(self) except -1:
-        """Goes on in the segment whose header says that it follows here."""
+        """Goes on in the next segment, whose header says that it follows this place. False if the current segment's file was
+        replaced instead, and has to be read again."""
         found = None
         for name in [s for s in list_segments(self.path) if s > self.file.segment and s >= self.sequence]:
             try:
                 found = SegmentFile(self.path, name, self.uuid)
             except FileNotFoundError:
-                continue  # cleaned in this moment
+                continue  # retention removed it during this call
             break
         if found is None:
-            self.raise_if_lost()  # all that were listed have been cleaned meanwhile
+            self.raise_if_lost()  # retention may have removed all that were listed
             raise self.damage("no block stands here, and no segment follows")
         if (found.previous_segment, found.previous_end_offset, found.previous_end_sequence) != (
                 self.file.segment, self.offset, self.sequence):
@@ -274,6 +319,7 @@ cdef class Blocks:
         return True
 
     def raise_if_lost(self):
+        """Raises PositionLost if retention has removed the next record."""
         first = self.first_sequence
         if first > self.sequence:
             raise PositionLost(f"{self.path}: retention has removed the records from {self.sequence} to {first - 1}; seek to "
@@ -286,6 +332,7 @@ cdef class Blocks:
         self.forget_block()
 
     cdef size_t decode(self, jlog_record *record) except 0:
+        """Decodes the record at `at`, and returns its size. Raises CorruptJournal if it is none."""
         cdef size_t size = jlog_decode_record(self.at, self.end - self.at, self.base_time_us, record)
         if size == 0:
             raise self.damage("a record of the block does not fit into it")

@@ -5,8 +5,8 @@ from jlog._core.records.columns cimport Batch
 from jlog._core.buffer.wake cimport WakeWord
 
 cdef class Cursor(Blocks):
-    cdef bint in_use  # by the call that runs now
-    cdef WakeWord wake  # what that call sleeps on
+    cdef bint in_use  # a call has taken the cursor
+    cdef WakeWord wake  # the word on which that call sleeps
 
     cdef int refuse(self) except -1
     cdef void release(self) noexcept
@@ -20,7 +20,7 @@ cdef class Cursor(Blocks):
 
 
 cdef inline int take(Cursor cursor) except -1:
-    """Before anything that may let another thread run: it is refused until this one gives the cursor back."""
+    """Takes the cursor, before anything that may let another thread run: that thread is refused until give()."""
     if cursor.in_use or cursor.token == 0 or cursor.process[0] != cursor.token:
         cursor.refuse()
     cursor.in_use = True
@@ -29,5 +29,5 @@ cdef inline int take(Cursor cursor) except -1:
 
 cdef inline void give(Cursor cursor) noexcept:
     cursor.in_use = False
-    if cursor.token == 0:  # closed meanwhile
+    if cursor.token == 0:  # close() was called meanwhile
         cursor.release()

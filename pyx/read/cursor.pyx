@@ -1,4 +1,4 @@
-"""A reader's position: seeking, and reading on in batches."""
+"""A reader's position in a journal: seeks, and reads batches of records."""
 
 import os
 
@@ -20,13 +20,13 @@ from jlog.errors import CorruptJournal, JournalError, PositionLost
 
 
 cdef class Cursor(Blocks):
-    """A position in a journal. Every call takes it and gives it back: a second thread that comes meanwhile, while the first
-    waits or reads without the GIL, is refused."""
+    """A position in a journal. Every call takes the cursor and gives it back. A second thread that calls meanwhile, because the
+    first one waits or reads without the GIL, is refused."""
 
     def __init__(self, str path not None, bytes uuid not None, *, bint durable_only=False):
         Blocks.__init__(self, JournalEnd(path, uuid, durable_only=durable_only))
 
-    # --- Who uses it ----------------------------------------------------------------------------------------------
+    # --- One call at a time -----------------------------------------------------------------------------------------
 
     cdef int refuse(self) except -1:
         self.check_open()
@@ -34,7 +34,7 @@ cdef class Cursor(Blocks):
                            "interrupted; a reader is used by one thread at a time: open one for each")
 
     def close(self) -> None:
-        """In any thread: a call that is under way ends with JournalClosed, one that waits at once."""
+        """Closes the cursor, in any thread. A call that is under way ends with JournalClosed; one that waits ends at once."""
         self.token = 0
         if not self.in_use:
             self.release()
@@ -59,7 +59,7 @@ cdef class Cursor(Blocks):
 
     @property
     def next_sequence(self) -> int:
-        """The end of the journal as it is now, counted from what is published."""
+        """The journal's end as it is now: the sequence of the next record that is published."""
         cdef Cursor other
         self.check_open()
         other = Cursor.__new__(Cursor)
@@ -69,23 +69,23 @@ cdef class Cursor(Blocks):
 
     @property
     def place(self) -> tuple:
-        """(segment, offset) of the block that the position lies in."""
+        """Segment and offset of the block in which the position lies."""
         self.check_open()
         return self.file.segment, self.offset
 
     @property
     def end_place(self) -> tuple:
-        """(segment, offset, first sequence) of the first block that is not in its segment, as it is now."""
+        """Segment, offset and first sequence of the first block that is not in its segment now."""
         self.refresh()
         return self.stop.written_place
 
     @property
     def buffered_bytes(self) -> int:
-        """What the blocks behind the end place will take in their segment, as the end was noted last."""
+        """Bytes that the blocks behind the end place will take in their segment, as the end was noted last."""
         return self.stop.buffered_bytes
 
     def refresh(self) -> None:
-        """Notes the end as it is now."""
+        """Notes the journal's end as it is now."""
         take(self)
         try:
             self.begin()
@@ -93,7 +93,7 @@ cdef class Cursor(Blocks):
             give(self)
 
     def look(self) -> bool:
-        """Notes the end as it is now; whether there is something to read before it."""
+        """Notes the journal's end as it is now, and says whether there is a record to read before it."""
         take(self)
         try:
             self.begin()
@@ -102,7 +102,7 @@ cdef class Cursor(Blocks):
             give(self)
 
     def can_go_on(self) -> bool:
-        """Whether there is a next record before the end as it was noted; CorruptJournal where it is damaged."""
+        """Whether there is a next record before the noted end. Raises CorruptJournal if it is damaged."""
         take(self)
         try:
             return self.advance()
@@ -112,8 +112,8 @@ cdef class Cursor(Blocks):
     # --- Seeking ------------------------------------------------------------------------------------------------
 
     def seek(self, uint64_t sequence) -> None:
-        """To this sequence; behind a hole if it lies in one. PositionLost where it has been removed, ValueError where it
-        lies behind the end."""
+        """Moves to this sequence, or behind the gap in which it lies. Raises PositionLost if retention has removed it,
+        ValueError if it lies behind the journal's end."""
         take(self)
         try:
             self.begin()
@@ -122,7 +122,7 @@ cdef class Cursor(Blocks):
             give(self)
 
     def seek_end(self) -> None:
-        """To the end as it is now."""
+        """Moves to the journal's end as it is now."""
         take(self)
         try:
             self.go_to_end()
@@ -130,7 +130,7 @@ cdef class Cursor(Blocks):
             give(self)
 
     def enter(self, SegmentFile file not None, uint64_t offset, uint64_t sequence) -> None:
-        """To a block that is known to stand there, and to begin with this sequence."""
+        """Moves to a block that is known to stand there and to begin with this sequence."""
         take(self)
         self.move_to(file, offset, sequence)
         give(self)
@@ -142,7 +142,7 @@ cdef class Cursor(Blocks):
                 file = self.segment_file(self.stop.now.slot.segment)
             except FileNotFoundError:
                 if self.stop.now.slot.segment < self.first_sequence:
-                    continue  # rolled away from and cleaned since
+                    continue  # sealed and removed since the end was noted
                 raise
             self.move_to(file, self.stop.now.slot.offset, self.stop.now.slot.first_sequence)
             if self.stop.limit != JLOG_NONE:
@@ -154,13 +154,14 @@ cdef class Cursor(Blocks):
         return self.skip_to(JLOG_NONE)
 
     def segment_file(self, segment):
-        """To begin reading in: its blocks are checked for themselves, so that a damaged header does not hide them."""
+        """Returns the segment's file, to begin reading in. Its header is not checked: each block has checksums of its own, and
+        a damaged header must not hide them."""
         if self.file is not None and self.file.segment == segment:
             return self.file
         return SegmentFile(self.path, segment, self.uuid, check_header=False)
 
     cdef int go_to(self, uint64_t sequence) except -1:
-        """Up to the end as begin() noted it."""
+        """Does what seek() says, up to the noted end."""
         cdef bint inside
         gone = None
         while True:
@@ -168,7 +169,7 @@ cdef class Cursor(Blocks):
             try:
                 inside = self.enter_segment_of(sequence)
                 break
-            except FileNotFoundError as error:  # cleaned since it was listed: then there is a later first one
+            except FileNotFoundError as error:  # removed since it was listed: now a later segment is the first one
                 if error.filename == gone:
                     raise
                 gone = error.filename
@@ -181,39 +182,39 @@ cdef class Cursor(Blocks):
                     raise ValueError(f"{self.path} ends at sequence {end}; {sequence} lies behind it")
             except CorruptJournal:
                 if not self.step_over_damage(sequence):
-                    return 0  # what is damaged holds it: reading raises
+                    return 0  # the damaged bytes hold it: reading raises
                 continue
             self.skip_to(sequence)
         return 0
 
     def kept(self, uint64_t sequence) -> int:
-        """The sequence itself; or the first that is kept, where only numbers that were never given out lie between the two.
-        PositionLost where retention has removed records at or behind it."""
+        """Returns the sequence itself, or the first one that is retained if only a gap lies between the two. Raises
+        PositionLost if retention has removed records at or behind it."""
         cdef uint64_t first = self.first_sequence
         if sequence >= first:
             return sequence
         try:
             file = SegmentFile(self.path, first, self.uuid)
         except (FileNotFoundError, CorruptJournal):
-            file = None  # removed in this moment, or damaged
+            file = None  # removed during this call, or damaged
         if file is not None and file.previous_segment != JLOG_NONE and file.previous_end_sequence <= sequence:
             return first
         raise PositionLost(f"{self.path}: the records before {first} have been removed by retention; seek to {first} or "
                            "later", first)
 
     cdef bint enter_segment_of(self, uint64_t sequence) except -1:
-        """A block at or before it. False where it lies in a hole, or in what is damaged or missing: reading goes on behind
-        it, or raises."""
+        """Moves to a block at or before this sequence. False if the sequence lies in a gap, or in damaged or missing blocks:
+        then reading goes on behind it, or raises."""
         cdef uint64_t open_segment = self.stop.now.slot.segment
         segments = list_segments(self.path)
-        if open_segment in segments:  # a file behind it was left by a roll that died
+        if open_segment in segments:  # a roll that died has left a file behind it
             segments = segments[:segments.index(open_segment) + 1]
         if not segments:
             raise CorruptJournal(self.path, 0, "there is no segment file; restore one from a backup")
         at = max((s for s in segments if s <= sequence), default=segments[0])
         file = self.segment_file(at)
         if at > sequence:
-            # Once more: it may have been cleaned before it was listed.
+            # Checked again: its segment may have been removed before the listing.
             self.move_to(file, SEGMENT_HEADER_BYTES, self.kept(sequence))
             return False
         if at == open_segment and sequence >= self.stop.now.slot.first_sequence:
@@ -226,7 +227,7 @@ cdef class Cursor(Blocks):
             first, offset, _ = build_index(self.path, at, self.uuid, self.stop.written().offset).locate(sequence)
         elif at == segments[-1]:
             if self.first_sequence > open_segment:
-                raise FileNotFoundError(ENOENT, "cleaned in this moment", file.path)
+                raise FileNotFoundError(ENOENT, "removed during this call", file.path)
             raise CorruptJournal(os.path.join(self.path, segment_name(open_segment)), 0, "the segment file is missing")
         else:
             following = segments[segments.index(at) + 1]
@@ -242,7 +243,7 @@ cdef class Cursor(Blocks):
         return True
 
     cdef int skip_to(self, uint64_t sequence) except -1:
-        """Within the loaded block, to this sequence or its end."""
+        """Moves within the loaded block, to this sequence or to the block's end."""
         cdef jlog_record record
         cdef size_t size
         while self.at < self.end and self.sequence < sequence:
@@ -253,7 +254,7 @@ cdef class Cursor(Blocks):
         return 0
 
     cdef bint step_over_damage(self, uint64_t sequence) except -1:
-        """To the next whole block of the segment, if that does not lie behind this sequence."""
+        """Moves to the next whole block of the segment. False if there is none, or if it begins behind this sequence."""
         cdef bint is_open = self.file.segment == self.stop.now.slot.segment
         cdef uint64_t end = self.stop.written().offset if is_open else self.file.file_bytes
         block = self.file.next_block(self.offset + 1, end)
@@ -267,7 +268,7 @@ cdef class Cursor(Blocks):
     # --- Handing out --------------------------------------------------------------------------------------------
 
     def read(self, Py_ssize_t max_records, Py_ssize_t max_bytes) -> RecordBatch:
-        """What there is now, at least one record if there is any."""
+        """Reads records up to the journal's end as it is now: at least one if there is any."""
         cdef RecordBatch batch = RecordBatch()
         take(self)
         try:
@@ -278,11 +279,11 @@ cdef class Cursor(Blocks):
         return batch
 
     cdef int read_into(self, Batch batch, Py_ssize_t max_records, Py_ssize_t max_bytes, uint64_t end) except -1:
-        """What there was when begin() noted the end, of that what comes before the sequence `end`. It is taken."""
+        """Adds records to the batch, up to the noted end and to the sequence `end`. The cursor is taken."""
         cdef jlog_record record
         cdef const uint8_t *start
         cdef uint64_t first
-        cdef Py_ssize_t left = min(max_bytes, INT32_MAX), most, count  # more is nothing that a column of Arrow's could hold
+        cdef Py_ssize_t left = min(max_bytes, INT32_MAX), most, count  # a column of Arrow's holds no more
         cdef size_t size
         cdef uint64_t began = self.sequence
         while batch.count < max_records and (left > 0 or batch.count == 0):
@@ -292,8 +293,8 @@ cdef class Cursor(Blocks):
             except Exception:
                 if batch.count == 0:
                     raise
-                break  # what was read already first: the next call meets it again
-            except BaseException:  # Ctrl-C: nothing of this call has been handed out
+                break  # the records that were read come first; the next call meets the error again
+            except BaseException:  # Ctrl-C: the caller gets no record of this call
                 if batch.count:
                     self.go_back_to(began)
                 raise
@@ -327,5 +328,6 @@ cdef class Cursor(Blocks):
         return 0
 
     cdef int go_back_to(self, uint64_t sequence) except -1:
+        """Moves back to a sequence that was read before, because its records were not handed out after all."""
         self.begin()
         return self.go_to(sequence)

@@ -12,11 +12,11 @@ cdef class JournalEnd:
     cdef readonly object bounds_file
     cdef Precommit precommit
     cdef bint writable
-    cdef Snapshot now  # where the open block begins, and how far it reaches
-    cdef readonly bint live  # now is the page's; else it was computed
-    cdef uint64_t limit  # durable_only: nothing from here on
-    cdef list stored_bodies  # of the open block, and of the closing one before it, where the end was computed
-    cdef object looked_at
+    cdef Snapshot now  # the open and the closing block
+    cdef readonly bint live  # `now` comes from the page; else it was computed
+    cdef uint64_t limit  # reading ends here: the durable end with durable_only, else JLOG_NONE
+    cdef list stored_bodies  # the bodies of the closing and the open block, if the end was computed
+    cdef object looked_at  # identity of the files from which the end was computed last
 
     cdef JournalEnd another(self)
     cdef const jlog_slot *written(self) noexcept

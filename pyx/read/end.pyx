@@ -1,4 +1,4 @@
-"""Where a journal ends now: as its control page says, or computed where nobody has it open."""
+"""The end of a journal: read from its control page, or computed from its files if no process has it open for writing."""
 
 import os
 
@@ -19,13 +19,13 @@ from jlog.system.files import naming
 
 
 cdef uint64_t block_bytes(const jlog_slot *slot) noexcept nogil:
-    """What the slot's block takes in its segment: its header, and its body as it is uncompressed."""
+    """Bytes that the slot's block will take in its segment, uncompressed."""
     cdef uint32_t used = jlog_word_used(slot.word)
     return sizeof(jlog_block_header) + used - JLOG_BASE_BYTES if used > JLOG_BASE_BYTES else 0
 
 
 cdef class JournalEnd:
-    """The end of the journal as note() found it. Needs no write access."""
+    """The journal's end as note() found it. Needs no write access."""
 
     def __init__(self, str path not None, bytes uuid not None, *, bint durable_only=False):
         self.path = path
@@ -35,7 +35,7 @@ cdef class JournalEnd:
         self.bounds_file = BoundsFile(os.path.join(path, "bounds"), uuid, None, writable=False)
 
     def open_page(self):
-        """For writing where that is allowed: only then can a writer be told to wake this reader."""
+        """Opens the pre-commit buffer, for writing if that is allowed: only then can this reader ask writers to wake it."""
         for writable in (True, False):
             try:
                 self.precommit = Precommit(self.path, self.uuid, writable=writable)
@@ -47,7 +47,7 @@ cdef class JournalEnd:
                 continue
 
     cdef JournalEnd another(self):
-        """Of the same journal, which notes for itself."""
+        """Returns a second object of the same journal, which notes the end for itself."""
         cdef JournalEnd other = JournalEnd.__new__(JournalEnd)
         other.path, other.uuid, other.durable_only = self.path, self.uuid, self.durable_only
         other.precommit, other.writable, other.bounds_file = self.precommit, self.writable, self.bounds_file
@@ -57,15 +57,15 @@ cdef class JournalEnd:
         return self.live and self.writable
 
     cdef const jlog_slot *written(self) noexcept:
-        """The slot of the first block that is not in its segment: the closing one's, or the open one's."""
+        """The slot of the first block that is not in its segment: the closing block's, or else the open block's."""
         return &self.now.closing if self.now.is_closing else &self.now.slot
 
     cdef uint64_t body_offset(self, const jlog_slot *slot) noexcept:
-        """Of this slot's body, in the buffer."""
+        """Offset of this slot's body in the file `precommit`."""
         return JLOG_PAGE_BYTES + (slot.generation & 1) * self.now.capacity
 
     cdef uint64_t first_kept(self) except? -1:
-        """Sequence of the first record that is kept. CorruptJournal where it lies behind the journal's end."""
+        """Sequence of the oldest retained record. Raises CorruptJournal if it lies behind the journal's end."""
         cdef JournalEnd now
         cdef uint64_t first = self.bounds_file.read().first_sequence
         if first > self.now.slot.first_sequence:
@@ -78,30 +78,31 @@ cdef class JournalEnd:
 
     @property
     def written_place(self) -> tuple:
-        """(segment, offset, first sequence) of the first block that is not in its segment."""
+        """Segment, offset and first sequence of the first block that is not in its segment."""
         return self.written().segment, self.written().offset, self.written().first_sequence
 
     @property
     def buffered_bytes(self) -> int:
-        """What the blocks that are not in their segment will take there, uncompressed."""
+        """Bytes that the blocks outside their segment will take there, uncompressed."""
         return self.now.slot.offset - self.written().offset + block_bytes(&self.now.slot)
 
     @property
     def page_path(self) -> str:
-        """Of what says where the open block ends."""
+        """Path of the file that states the end, for messages."""
         return self.path if self.precommit is None else self.precommit.path
 
     @property
     def state(self) -> tuple:
-        """Differs where there is something new to read."""
+        """A value that changes whenever there is something new to read."""
         return (self.live, self.now.slot.generation, self.now.slot.segment, self.now.slot.offset, self.now.slot.first_sequence,
                 jlog_word_used(self.now.slot.word), jlog_word_crc(self.now.slot.word), self.now.durable_end)
 
     def refresh(self) -> None:
-        """Notes the end as it is now."""
+        """Notes the journal's end as it is now."""
         self.note()
 
     cdef int note(self) except -1:
+        """Notes the journal's end as it is now."""
         cdef Snapshot found
         cdef int status = 0
         gone = None
@@ -125,28 +126,29 @@ cdef class JournalEnd:
                 self.compute()
                 return 0
             except FileNotFoundError as error:
-                # Listed, and then gone: a recovery beside this moves segments away, and then says itself where the end is.
+                # A segment was listed and is gone: a recovery moves segments away meanwhile, and then makes a page.
                 if error.filename == gone:
                     raise
                 gone = error.filename
 
     cdef int look_at_name(self) except -1:
-        """The segment's file is being replaced, or whoever did that has died: the place is one in the old or the new file."""
+        """Corrects the noted place while the open segment's file is replaced, or if the replacing process has died: it is a
+        place in the old file or in the new one."""
         if os.stat(os.path.join(self.path, segment_name(self.now.slot.segment))).st_ino == self.now.new_inode:
             self.now.slot.offset, self.now.slot.previous_offset = self.now.new_end, 0
         return 0
 
     def compute(self):
-        """Nobody has the journal open in this boot, and perhaps nobody may write here: the same end that a recovery
-        would find, and nothing is changed. Nobody knows which of it is in the page cache alone, so
-        only what the files call durable counts as durable."""
+        """Computes the end that a recovery would find, and changes nothing: no process has had the journal open in this boot,
+        and this one may have no right to write. Some of the data may be in the page cache alone, so only the durable end that
+        the files state counts as durable."""
         segments = list_segments(self.path)
         JLOG_FAILPOINT(b"end.listed")
         newest = os.path.join(self.path, segment_name(segments[-1])) if segments else self.path
         looked_at = [(found.st_ino, found.st_size, found.st_mtime_ns) for found in map(os.stat, (
             self.path, newest, self.bounds_file.path))]
         if not self.live and looked_at == self.looked_at:
-            return  # as it was computed before: a follower looks again and again
+            return  # nothing has changed since the last call: a follower calls again and again
         end = scan(self.path, self.uuid, self.bounds_file.read())
         offset, sequence, bodies = end.offset, end.sequence, []
         if self.precommit is not None:
@@ -164,6 +166,6 @@ cdef class JournalEnd:
             self.now.slot.first_sequence += walk_body(bodies[0][JLOG_BASE_BYTES:], 0)[0]
             self.now.slot.generation = 1
         self.limit = end.durable if self.durable_only else JLOG_NONE
-        self.stored_bodies = bodies  # by generation: here the first has 0
+        self.stored_bodies = bodies  # by generation, which is 0 for the first body here
         self.now.slot.word = jlog_word(len(bodies[-1]) if bodies else 0, 0)
         self.looked_at = looked_at

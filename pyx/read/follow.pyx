@@ -1,4 +1,4 @@
-"""Waiting for records, and replaying them at the pace at which they were written."""
+"""Waits for records, and replays them at the pace at which they were written."""
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint32_t
@@ -11,15 +11,15 @@ from jlog._core.system.atomic cimport jlog_futex_wait
 from jlog._core.buffer.wake cimport WakeWord
 
 cdef enum:
-    SPIN_TURNS = 20  # some 10 us: a busy writer's next record comes sooner than a sleep would end
-    SLICE_US = 1_000_000  # a writer may die between publishing and waking
+    SPIN_TURNS = 20  # about 10 us: a busy writer's next record comes sooner than a sleep would end
+    SLICE_US = 1_000_000  # longest sleep: a writer may die between publishing and waking
     POLL_MIN_US = 1_000
     POLL_MAX_US = 50_000
 
 
 def wait(Cursor cursor not None, Deadline deadline not None) -> bool:
-    """Until there is something to read on: at once when a writer publishes, False when the deadline has passed. Uses no
-    CPU meanwhile; who may not write to the page polls, 50 ms apart at most."""
+    """Waits until there is a record to read; returns as soon as a writer publishes one. False if the deadline has passed. A
+    waiting reader uses no CPU. One that may not write to the control page polls instead, at least every 50 ms."""
     take(cursor)
     try:
         return wait_taken(cursor, deadline)
@@ -56,15 +56,15 @@ cdef bint wait_taken(Cursor cursor, Deadline deadline) except -1:
 
 
 cdef WakeWord wake_word(Cursor cursor):
-    """Kept with the cursor, so that close() finds who sleeps on it."""
+    """Returns the wake word of the cursor's page. The cursor keeps it, so that close() can wake a thread that sleeps on it."""
     if cursor.wake is None or cursor.wake.precommit is not cursor.stop.precommit:
         cursor.wake = WakeWord(cursor.stop.precommit)
     return cursor.wake
 
 
 cdef class Following:
-    """Records as they come, at their `pace` where there is one: an object whose delay(timestamp_us) says in how many seconds
-    a record is due. Ends after `timeout` seconds without a record."""
+    """Iterates over records as they are published, and ends after `timeout` seconds without one. `pace`, if not None, is an
+    object whose delay(timestamp_us) says in how many seconds a record is due."""
 
     cdef Cursor cursor
     cdef object timeout
@@ -111,7 +111,7 @@ cdef class Following:
                     return None
 
     def step(self) -> tuple:
-        """(the next record, 0), (None, seconds until it is due), or (None, 0) at the end as it was noted."""
+        """Returns (the next record, 0), (None, seconds until it is due), or (None, 0) at the noted end."""
         take(self.cursor)
         try:
             return self.find()

@@ -10,7 +10,7 @@ cdef enum:
 
 
 cdef inline bint to_next_record(Cursor cursor, jlog_record *record, size_t *size) except -1:
-    """Decodes it where it stands. False at the end."""
+    """Decodes the next record, without going behind it. False at the noted end."""
     while True:
         if cursor.at == cursor.end and not cursor.advance():
             return False
@@ -22,14 +22,14 @@ cdef inline bint to_next_record(Cursor cursor, jlog_record *record, size_t *size
 
 
 cdef inline Record next_record(Cursor cursor):
-    """Hands it out; None at the end. The cursor is taken: the collector, which may run when an object is made, lets others
-    run."""
+    """Returns the next record and goes behind it; None at the noted end. The cursor is taken, because making an object may run
+    the garbage collector, and that lets other threads run."""
     cdef jlog_record record
     cdef size_t size
     cdef Record made
     if not to_next_record(cursor, &record, &size):
         return None
     made = make_record(&record, cursor.sequence)
-    cursor.at += size  # once there is the object: without memory nothing is skipped
+    cursor.at += size  # only once the object is made: without memory no record is skipped
     cursor.sequence += 1
     return made

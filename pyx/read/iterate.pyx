@@ -1,4 +1,4 @@
-"""Iterators over a cursor's records, up to the end as it was noted. `position` moves with every one handed out."""
+"""Iterators over a cursor's records, up to the noted end. The cursor's position moves with every record."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t
@@ -21,7 +21,7 @@ cdef extern from "read/recent.h":
 
 
 cdef class ValueIterator:
-    """The values up to the end as it was when iteration began."""
+    """Iterates over values, up to the journal's end as it was when iteration began."""
 
     cdef Cursor cursor
     cdef jlog_recent recent
@@ -41,19 +41,21 @@ cdef class ValueIterator:
         cdef const uint8_t *at = cursor.at
         cdef size_t size
         cdef uint32_t tag
-        # Not taken: nothing here lets another thread run. But one may be on its way in what loads the next block.
+        # The cursor is not taken, because nothing here lets another thread run. But another thread may have taken it, and be
+        # loading the next block.
         if <size_t> (cursor.end - at) >= JLOG_SHORT_BYTES and not cursor.in_use and cursor.process[0] == cursor.token:
             __builtin_prefetch(at + PREFETCH_BYTES)
             tag = jlog_load32(at)
             size = tag & JLOG_SHORT_VALUE_MAX
             if not tag & JLOG_TAG_LONG and JLOG_SHORT_BYTES + size <= <size_t> (cursor.end - at):
                 value = jlog_recent_bytes(&self.recent, <const char *> at + JLOG_SHORT_BYTES, size)
-                cursor.at = at + JLOG_SHORT_BYTES + size  # once there is the object: without memory nothing is skipped
+                cursor.at = at + JLOG_SHORT_BYTES + size  # only once the object is made: without memory no record is skipped
                 cursor.sequence += 1
                 return value
         return self.next_of_any_form()
 
     cdef object next_of_any_form(self):
+        """Returns the next value, also of a record in the long form, or of the next block."""
         cdef Cursor cursor = self.cursor
         cdef jlog_record record
         cdef size_t size
@@ -72,7 +74,7 @@ cdef class ValueIterator:
 
 
 cdef class RecordIterator:
-    """The records up to the end as it was when iteration began."""
+    """Iterates over records, up to the journal's end as it was when iteration began."""
 
     cdef Cursor cursor
 

@@ -7,9 +7,9 @@ from jlog._core.buffer.precommit cimport Precommit
 cdef class OpenBlock:
     cdef uint8_t *body
     cdef size_t room
-    cdef uint64_t generation  # whose bytes these are
-    cdef uint32_t verified
-    cdef uint32_t verified_crc
+    cdef uint64_t generation  # generation of the copied block; 0: none
+    cdef uint32_t verified  # bytes of the body that were read and verified
+    cdef uint32_t verified_crc  # their CRC
 
     cdef int make_room(self, size_t size) except -1
     cdef bint read(self, JournalEnd end, const jlog_slot *slot) except -1

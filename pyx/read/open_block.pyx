@@ -1,4 +1,4 @@
-"""A block of the pre-commit buffer as a reader has it: a copy of its body, read on as it grows."""
+"""A reader's copy of a block of the pre-commit buffer, which is extended as the block grows."""
 
 import os
 
@@ -17,19 +17,19 @@ from jlog._core.buffer.precommit cimport Precommit
 from jlog.errors import CorruptJournal
 
 cdef enum:
-    READS_MAX = 2  # of a body that is not what its word says, before it is called damage
-    LARGE_BYTES = 64 << 10  # is read and checked without the interpreter,
-    PIECE_BYTES = 16 << 20  # so much at once: then Ctrl-C gets through
+    READS_MAX = 2  # a body whose checksum fails this often is damaged
+    LARGE_BYTES = 64 << 10  # a body of this size is read and checked without the GIL
+    PIECE_BYTES = 16 << 20  # at most this much is read without looking for Ctrl-C
 
 
 cdef class OpenBlock:
-    """Each byte is read and verified once, however often the block has grown."""
+    """A copy of a block's body. Each byte is read and verified once, however often the block grows."""
 
     def __dealloc__(self):
         free(self.body)
 
     cdef int make_room(self, size_t size) except -1:
-        """For a body of this size; what is held is kept, but may lie elsewhere then."""
+        """Makes room for a body of this size. The copy stays, but may move to another address."""
         cdef void *larger
         if size > self.room:
             larger = realloc(self.body, size)
@@ -40,8 +40,8 @@ cdef class OpenBlock:
         return 0
 
     cdef bint read(self, JournalEnd end, const jlog_slot *slot) except -1:
-        """As far as the end was noted, the open block or the closing one. False when the body has been used anew: then the
-        block stands in the segment."""
+        """Reads the block up to the noted end. False if its body has been used for another block since: then this block stands
+        in its segment."""
         cdef Precommit precommit = end.precommit
         cdef bytes stored
         cdef uint32_t used = jlog_word_used(slot.word)
@@ -54,8 +54,8 @@ cdef class OpenBlock:
             return True
         if self.generation == slot.generation:
             start, crc = self.verified, self.verified_crc
-        # No checksum is over the page's capacity. What is below the word does not change while the generation stands: a body
-        # that is another once it has been read anew is damaged.
+        # No checksum covers the page's capacity, so the body is also looked for where the file's size puts it. Published bytes
+        # do not change while the generation stays: a body whose checksum fails twice is damaged.
         for turn in range(2 * READS_MAX):
             status = self.fetch(precommit, slot, end.now.capacity if turn % 2 == 0 else precommit.room(), start, crc)
             if status == 0:
@@ -69,13 +69,13 @@ cdef class OpenBlock:
 
     cdef int fetch(self, Precommit precommit, const jlog_slot *slot, uint64_t capacity, uint32_t start,
                    uint32_t crc) except? -1:
-        """Reads the body from `start` on, before which its CRC is `crc`. 1 when it is what the word says, 2 when it is not,
-        0 when it may have been used anew, -ENODATA where it is cut off."""
+        """Reads the body from `start` on; `crc` is the CRC of the bytes before. Returns 1 if the CRC is the word's, 2 if it is
+        not, 0 if the body may have been used for another block, -ENODATA if it is cut off."""
         cdef uint32_t used = jlog_word_used(slot.word), end
         cdef int status
         while start < used:
             end = min(used, <uint64_t> start + PIECE_BYTES)
-            if end - start < LARGE_BYTES:  # to wait for the interpreter would take longer
+            if end - start < LARGE_BYTES:  # taking the GIL again would take longer than reading
                 status = precommit.read_body(slot, capacity, self.body, start, end)
                 crc = jlog_crc32c(crc, self.body + start, end - start)
             else:

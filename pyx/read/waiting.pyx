@@ -1,4 +1,4 @@
-"""Many journals, waited for at once by one thread: see jlog/reading/event_loops.py."""
+"""Waits for many journals in one thread, for jlog/reading/event_loops.py."""
 
 from libc.errno cimport EAGAIN, EINTR, ETIMEDOUT
 from libc.stdint cimport int64_t, uint32_t
@@ -18,11 +18,11 @@ from jlog._core.buffer.wake cimport (
 
 from jlog.errors import JournalError
 
-JOURNALS_MAX = JLOG_WORDS_MAX - 1  # beside the bell
+JOURNALS_MAX = JLOG_WORDS_MAX - 1  # one word is the bell's
 
 
 cdef class Bell:
-    """Interrupts the thread that waits."""
+    """Ends the wait of the waiting thread."""
 
     cdef uint32_t *word
 
@@ -43,13 +43,13 @@ cdef class Bell:
 
 
 cdef class WatchedJournal:
-    """A journal, and who waits for it."""
+    """A journal, and the readers that wait for it."""
 
     cdef readonly set waiters
-    cdef readonly bint asked  # its writers to wake us; else it is polled
+    cdef readonly bint asked  # its writers were asked to wake us; else it is polled
     cdef JournalEnd end
     cdef WakeWord wake
-    cdef uint32_t counter  # as last seen: of what came before it everybody has been told
+    cdef uint32_t counter  # the wake counter as last seen: all readers know of everything before it
     cdef object state
 
     def __init__(self, Cursor cursor not None):
@@ -62,22 +62,22 @@ cdef class WatchedJournal:
 
     @staticmethod
     def key(Cursor cursor not None) -> tuple:
-        """The same for all readers of a journal."""
+        """Returns a key that is the same for all readers of a journal."""
         cursor.check_open()
         if cursor.stop.precommit is None:
             return cursor.path, 0, 0
         return cursor.path, cursor.stop.precommit.device, cursor.stop.precommit.inode
 
     def ask(self, Cursor cursor not None) -> None:
-        """To be woken by what is published from now on: before the cursor's last look."""
+        """Asks the writers to wake us for everything they publish from now on. Comes before the cursor's last look."""
         self.asked = self.wake is not None and cursor.stop.can_be_woken() and self.wake.ask()
 
     def has_changed(self) -> bool:
-        """Whether the journal's end is another one than at the last call."""
+        """Whether the journal's end has changed since the last call."""
         try:
             self.end.note()
         except (JournalError, OSError):
-            return True  # whoever waits sees for himself
+            return True  # each waiting reader meets the error itself
         before, self.state = self.state, self.end.state
         return before != self.state
 
@@ -93,8 +93,8 @@ cdef class WatchedJournal:
 
 
 def wait_for_change(list journals not None, Bell bell not None, uint32_t rings, double seconds, double poll_seconds) -> list:
-    """Those of the journals whose writers have woken us. Empty after so many seconds, or when the bell has been rung more
-    often than that. A kernel that cannot wait for many words at once is made up for by polling."""
+    """Waits until a writer wakes us, the bell has been rung more than `rings` times, or the seconds have passed. Returns the
+    journals whose writers woke us. A kernel that cannot wait for many words at once is polled every `poll_seconds`."""
     cdef jlog_awaited awaited[JLOG_WORDS_MAX]
     cdef WatchedJournal journal
     cdef unsigned count = 1
