@@ -5,17 +5,17 @@ from jlog._core.buffer.page cimport jlog_page, jlog_slot
 cdef enum:
     PAGE_VALID = 1
     PAGE_INVALID = 0
-    PAGE_OF_ANOTHER_BOOT = 2  # but for that it is valid: it may be of this one, by another name
+    PAGE_OF_ANOTHER_BOOT = 2  # otherwise valid: it may be of this boot, which another container knows by another id
 
-# What a reader sees of the buffer at one moment.
+# The buffer as a reader sees it at one moment.
 cdef struct Snapshot:
     jlog_slot slot
     uint64_t durable_end
-    bint is_closing  # the block before is not in its segment yet: this one
+    bint is_closing  # there is a closing block
     jlog_slot closing
     uint64_t capacity
-    uint64_t new_inode  # where another file is about to take the open segment's name, else 0
-    uint64_t new_end
+    uint64_t new_inode  # inode of the file that is about to take the open segment's name; 0: none
+    uint64_t new_end  # end of the blocks in that file
 
 cdef class Precommit:
     cdef readonly str path
@@ -25,7 +25,7 @@ cdef class Precommit:
     cdef size_t mapped_bytes
     cdef uint64_t device
     cdef uint64_t inode
-    cdef uint8_t believed_boot[16]  # known to be of this boot: its own, or what living writers' page says
+    cdef uint8_t believed_boot[16]  # a boot id that is known to mean this boot, besides this process's own
 
     cdef int identify(self, const jlog_page *page) noexcept nogil
     cdef int check_layout(self) except -1

@@ -1,10 +1,10 @@
-"""The file `precommit`: the control page and the body of the open block.
+"""The file `precommit`: the control page and the two bodies.
 
-Writers map it. Readers pread it, so that a truncated file is an error and not a signal, and check what they got: the
-slot against its CRC and the generation, the body against the running CRC in the word.
+Writers map it. Readers read it with pread, so that a truncated file is an error and not a signal. They check the slot against
+its CRC and the generation, and the body against the running CRC in the word.
 
-A page is believed if it was made in this boot. Two containers of one kernel may be told different boot ids; what both see
-are the locks of living writers, and no process outlives its boot.
+A page is believed if it was made in this boot. Two containers of one kernel may see different boot ids. Both see the locks of
+living writers, and no process outlives its boot.
 """
 
 import os
@@ -55,7 +55,7 @@ cdef extern from "<unistd.h>" nogil:
     int close(int fd)
 
 cdef enum:
-    TEARS_MAX = 10000  # switches that may each pass between two reads
+    TEARS_MAX = 10000  # reads of a page that a rotation may each have torn
 
 cdef uint8_t _boot_id[16]
 
@@ -66,8 +66,8 @@ def _read_boot_id() -> bytes:
             found = bytes.fromhex(file.read().strip().replace("-", ""))
     except (OSError, ValueError):
         found = b""
-    # Unknown: one that only this process has, so that it equals that of no other boot. Whoever opens alone then recovers as
-    # after a power loss.
+    # An unknown id is replaced by a random one, which equals no other boot's. The first process to open then recovers as after
+    # a power loss.
     return found if len(found) == 16 and any(found) else os.urandom(16)
 
 
@@ -105,7 +105,7 @@ cdef class Precommit:
             self.fd = -1
 
     cdef int check_layout(self) except -1:
-        """UnsupportedFormat for a page of a newer jlog, which would be taken for damage."""
+        """Raises UnsupportedFormat for a page of a newer jlog, which would otherwise look damaged."""
         head = read_whole(self.fd, 12, 0)
         if len(head) == 12 and head[:8] == <bytes> JLOG_PAGE_MAGIC:
             layout = int.from_bytes(head[8:], "little")
@@ -115,14 +115,14 @@ cdef class Precommit:
         return 0
 
     def has_bodies(self) -> bool:
-        """Whether it was made, and with two of them."""
+        """Whether the file was made completely, with both bodies."""
         head = read_whole(self.fd, 12, 0)
         return (head == <bytes> JLOG_PAGE_MAGIC + int(JLOG_PAGE_LAYOUT).to_bytes(4, "little")
                 and jlog_file_bytes(self.fd) >= JLOG_PAGE_BYTES + 2 * JLOG_CAPACITY_MIN)
 
     def grow(self, uint64_t capacity) -> None:
-        """Makes room for two bodies at least this large. The file is written, not only allocated: a mapping of a sparse file
-        faults on a full disk."""
+        """Makes room for two bodies of at least this size. The file is written, not only allocated, because the mapping of a
+        sparse file faults on a full disk."""
         cdef int64_t size = jlog_file_bytes(self.fd)
         cdef uint64_t reached = 0
         cdef int error
@@ -136,7 +136,7 @@ cdef class Precommit:
                 raise OSError(error, os.strerror(error), self.path)
 
     def map(self) -> None:
-        """Maps all of it for writing; locked into memory where the limit allows."""
+        """Maps the whole file for writing, and locks it into memory if the process's limit allows that."""
         cdef int64_t size = jlog_file_bytes(self.fd)
         if size < JLOG_PAGE_BYTES + 2 * JLOG_CAPACITY_MIN or size > JLOG_PAGE_BYTES + 2 * <int64_t> JLOG_CAPACITY_MAX:
             raise CorruptJournal(self.path, max(size, 0), "the pre-commit buffer is cut off")
@@ -151,8 +151,8 @@ cdef class Precommit:
         mlock(page, size)
 
     cdef int identify(self, const jlog_page *page) noexcept nogil:
-        """PAGE_VALID when this page was made in this boot, for this journal, in this very file, and is not being
-        recovered. PAGE_OF_ANOTHER_BOOT when only its boot id is not one that is known to be of this boot."""
+        """Returns PAGE_VALID if this page was made in this boot, for this journal and in this very file, and is not being
+        recovered. Returns PAGE_OF_ANOTHER_BOOT if only its boot id is not known to be of this boot."""
         if memcmp(page.magic, JLOG_PAGE_MAGIC, 8) != 0 or page.layout != JLOG_PAGE_LAYOUT:
             return PAGE_INVALID
         if page.status != JLOG_PAGE_READY or memcmp(page.uuid, self.uuid, 16) != 0:
@@ -164,11 +164,11 @@ cdef class Precommit:
         return PAGE_OF_ANOTHER_BOOT
 
     def is_written_to(self) -> bool:
-        """Whether a writing process lives. Then the page's boot id is believed from now on, whatever it is."""
+        """Whether a writing process lives. If so, the page's boot id is believed from now on, whatever it is."""
         try:
             lock_file = LockFile(os.path.join(os.path.dirname(self.path), "lock"), writable=False)
         except OSError:
-            return False  # nothing tells of one
+            return False  # nothing proves that one lives
         try:
             if not lock_file.is_held(*OWNERS):
                 return False
@@ -178,19 +178,19 @@ cdef class Precommit:
         return True
 
     cdef int believe_boot(self) except -1:
-        """To be called once a writer was seen to hold its slot: whatever the page says after that was written in this boot."""
+        """Believes the page's boot id. Called once a writer was seen to hold its writer slot: then the page is of this boot."""
         cdef bytes found = read_whole(self.fd, 16, JLOG_BOOT_ID_OFFSET)
         if len(found) == 16:
             memcpy(self.believed_boot, <const uint8_t *> found, 16)
         return 0
 
     cdef int identify_beside_writers(self) except -1:
-        """What identify() says of the mapped page while a writing process is known to hold its slot."""
+        """Returns what identify() says of the mapped page while a writing process is known to hold its writer slot."""
         self.believe_boot()
         return self.identify(self.page)
 
     cdef void imprint(self) noexcept nogil:
-        """Writes into the mapped page what identify() looks for, but for the status."""
+        """Writes the fields that identify() checks into the mapped page, except the status."""
         memcpy(self.page.magic, JLOG_PAGE_MAGIC, 8)
         self.page.layout = JLOG_PAGE_LAYOUT
         memcpy(self.page.uuid, self.uuid, 16)
@@ -200,12 +200,12 @@ cdef class Precommit:
         self.page.capacity = self.room()
 
     cdef uint64_t room(self) noexcept nogil:
-        """Bytes that there are for each of the two bodies."""
+        """Bytes that the file has for each of the two bodies."""
         return max(jlog_file_bytes(self.fd) - <int64_t> JLOG_PAGE_BYTES, 0) // 2
 
     cdef int snapshot(self, Snapshot *found, const jlog_slot *known) noexcept nogil:
-        """The open block's place and word, and the closing one's. What identify() says of the page, or -errno. `known`: the
-        open slot as it was found before, or NULL."""
+        """Reads the slots of the open and the closing block as they stood at one moment. Returns what identify() says of the
+        page, or -errno. `known` is the open slot as it was found before, or NULL."""
         cdef jlog_page page
         cdef jlog_slot *slot
         cdef jlog_slot *before
@@ -223,9 +223,10 @@ cdef class Precommit:
             JLOG_FAILPOINT(b"page.read")
             generation = page.generation
             slot, before = &page.slots[generation & 1], &page.slots[(generation - 1) & 1]
-            # The slot may be filled for the block after the next while it is read, its word first. It was not if the generation
-            # still stands behind it; nor if all of it is as before. And a block is noted as unwritten before the next one
-            # is open, and its slot stands as long as the note does: so that is read after the generation and the slot.
+            # A writer may fill the slot for the block after the next during the read, its word first. It did not if the
+            # generation is unchanged after the read, nor if all of the slot is as before. A block is noted as unwritten before
+            # the next one is open, and its slot stays as long as the note does: so the note is read after the generation and
+            # the slot.
             if (known == NULL or slot.generation != known.generation or slot.word != known.word
                     or page.unwritten == generation - 1):
                 if jlog_read_at(self.fd, &page.unwritten, JLOG_NOTES_BYTES, JLOG_UNWRITTEN_OFFSET) != JLOG_NOTES_BYTES:
@@ -236,7 +237,7 @@ cdef class Precommit:
             found.is_closing = page.unwritten == generation - 1
             if not is_slot_of(slot, generation, self.uuid) or (found.is_closing and not is_before(before, slot, self.uuid)):
                 if again:
-                    return PAGE_INVALID  # no store can have torn it twice
+                    return PAGE_INVALID  # a rotation cannot have torn it twice
                 again = True
                 continue
             found.slot, found.closing = slot[0], before[0]
@@ -248,7 +249,7 @@ cdef class Precommit:
         return PAGE_INVALID
 
     cdef uint64_t generation(self) noexcept nogil:
-        """As it is now; 0 where it cannot be read."""
+        """The page's generation as it is now; 0 if it cannot be read."""
         cdef uint64_t value = 0
         if jlog_read_at(self.fd, &value, sizeof(value), JLOG_GENERATION_OFFSET) != sizeof(value):
             return 0
@@ -256,8 +257,8 @@ cdef class Precommit:
 
     cdef int read_body(self, const jlog_slot *slot, uint64_t capacity, uint8_t *target, uint32_t start,
                        uint32_t end) noexcept nogil:
-        """body[start, end) to target + start. 1 when it is that block's, 0 when the body may have been used anew meanwhile, or
-        -errno: ENODATA where the file is cut off. The caller checks the CRC."""
+        """Reads body[start, end) to target + start. Returns 1 if it is that block's, 0 if the body may have been used for
+        another block meanwhile, or -errno: ENODATA if the file is cut off. The caller checks the CRC."""
         cdef uint64_t begin = JLOG_PAGE_BYTES + (slot.generation & 1) * capacity
         cdef int64_t got = jlog_read_at(self.fd, target + start, end - start, begin + start)
         if got < 0:
@@ -268,7 +269,7 @@ cdef class Precommit:
 
 
 cdef bint is_before(const jlog_slot *slot, const jlog_slot *following, const uint8_t *uuid) noexcept nogil:
-    """Whether the closing block's slot is whole: the open block lies behind it."""
+    """Whether the slot is whole and its block is the closing one: the open block follows it directly."""
     cdef uint32_t used = jlog_word_used(slot.word)
     return (is_slot_of(slot, following.generation - 1, uuid) and used > JLOG_BASE_BYTES and slot.segment == following.segment
             and slot.offset + sizeof(jlog_block_header) + used - JLOG_BASE_BYTES == following.offset)
@@ -279,8 +280,8 @@ cdef bint is_slot_of(const jlog_slot *slot, uint64_t generation, const uint8_t *
 
 
 def read_counters(path, bytes uuid not None) -> dict:
-    """What all processes have counted since the control page was made, by the names in struct jlog_counters; zeros where
-    there is no page of this boot. Needs no right to write."""
+    """Returns the counters of all processes since the control page was made, by the names in struct jlog_counters. All are 0 if
+    there is no page of this boot. Needs no write access."""
     cdef jlog_page page
     cdef Precommit precommit
     cdef int64_t got

@@ -1,4 +1,4 @@
-/* Waiting for a word to change: the futexes of readers, and of the thread that waits for many of them. */
+/* Waiting for a word to change: the futexes of readers, and of a thread that waits for many journals. */
 #ifndef JLOG_WAKE_H
 #define JLOG_WAKE_H
 
@@ -12,9 +12,9 @@
 #include "system/failpoint.h"
 #include "buffer/page.h"
 
-#define JLOG_WORDS_MAX 128                               /* that the kernel waits for in one call */
+#define JLOG_WORDS_MAX 128                               /* the kernel waits for at most so many words in one call */
 
-/* As in linux/futex.h since 5.16; the headers that this is compiled with may be older than the kernel it runs on. */
+/* From linux/futex.h since 5.16. The headers at compilation may be older than the kernel at run time. */
 #define JLOG_SYS_FUTEX_WAITV 449
 #define JLOG_FUTEX_32 2u
 
@@ -25,6 +25,7 @@ struct jlog_awaited {
     uint32_t reserved;
 };
 
+/* Fills in one word of a call of jlog_wait_for_any. */
 static inline void jlog_await(struct jlog_awaited *awaited, const uint32_t *word, uint32_t value, int shared)
 {
     awaited->value = value;
@@ -33,7 +34,8 @@ static inline void jlog_await(struct jlog_awaited *awaited, const uint32_t *word
     awaited->reserved = 0;
 }
 
-/* Until one of the words has another value, or so long. 0, or an errno: ENOSYS where the kernel cannot. */
+/* Waits until one of the words has another value or the time has passed. Returns 0 or an errno: ENOSYS from a kernel that
+ * cannot wait so. */
 static inline int jlog_wait_for_any(struct jlog_awaited *awaited, unsigned count, int64_t timeout_us)
 {
     const int failure = JLOG_FAILPOINT("wake.wait_for_any");
@@ -48,7 +50,7 @@ static inline int jlog_wait_for_any(struct jlog_awaited *awaited, unsigned count
     return syscall(JLOG_SYS_FUTEX_WAITV, awaited, count, 0, &until, CLOCK_MONOTONIC) < 0 ? errno : 0;
 }
 
-/* A word of this process alone. */
+/* Waits for a word that only this process sees. */
 static inline void jlog_wait_private(uint32_t *word, uint32_t value, int64_t timeout_us)
 {
     const struct timespec timeout = {timeout_us / 1000000, timeout_us % 1000000 * 1000};
@@ -56,13 +58,14 @@ static inline void jlog_wait_private(uint32_t *word, uint32_t value, int64_t tim
     jlog_futex(word, FUTEX_WAIT_PRIVATE, value, &timeout);
 }
 
+/* Changes the word and wakes the threads of this process that wait for it. */
 static inline void jlog_ring(uint32_t *word)
 {
     __atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
     jlog_futex(word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
 }
 
-/* Whoever sleeps on the word looks again, though it has not changed. */
+/* Makes every thread that sleeps on the word look again, though the word has not changed. */
 static inline void jlog_wake_all(uint32_t *word) { jlog_futex(word, FUTEX_WAKE, INT_MAX, NULL); }
 
 #endif

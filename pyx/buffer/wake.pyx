@@ -1,8 +1,7 @@
-"""How a writer wakes readers: a flag in the control page that they set, and a counter beside it that they sleep on.
+"""How a writer wakes readers: with a flag in the control page that readers set, and a counter beside it that they sleep on.
 
-The flag comes before the last look: a record that is published after that look finds the flag. Whoever waits for a change
-of the counter reads it before the flag is set. Nobody sleeps longer than a second, for a writer may die between publishing
-and waking.
+A reader reads the counter, then sets the flag, then looks for a record once more. A record that is published after that look
+finds the flag. No reader sleeps longer than a second, because a writer may die between publishing and waking.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -21,13 +20,13 @@ cdef extern from "<sys/mman.h>" nogil:
 
 
 cdef class WakeWord:
-    """The page is mapped to sleep on its word alone, and never dereferenced: the kernel looks, and says EFAULT of a
-    truncated file."""
+    """The wake counter of a control page. The page is mapped only to sleep on this word, and is never dereferenced: the kernel
+    reads it, and answers EFAULT for a truncated file."""
 
     def __init__(self, Precommit precommit not None):
         self.precommit = precommit
         page = mmap(NULL, JLOG_PAGE_BYTES, PROT_READ, MAP_SHARED, precommit.fd, 0)
-        if page != MAP_FAILED:  # else nobody is asked, and the reader polls
+        if page != MAP_FAILED:  # else no writer is asked, and the reader polls
             self.page = page
             self.word = <uint32_t *> (<uint8_t *> page + JLOG_WAKE_COUNTER_OFFSET)
 
@@ -41,6 +40,6 @@ cdef class WakeWord:
         return found
 
     cdef bint ask(self) noexcept nogil:
-        """To be woken by what is published from now on. False where that cannot be."""
+        """Asks writers to wake this reader for everything they publish from now on. False if that is not possible."""
         cdef uint32_t flag = 1
         return self.word != NULL and jlog_write_at(self.precommit.fd, &flag, sizeof(flag), JLOG_WAKE_FLAG_OFFSET) == 0

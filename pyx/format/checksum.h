@@ -1,21 +1,18 @@
-/*
- * CRC32C (Castagnoli): the checksum under every byte that jlog reads back.
+/* CRC32C (Castagnoli), the checksum of every byte that jlog reads back.
  *
- * Three ways to the same number, chosen when the library is loaded:
+ * One of three methods is chosen when the library is loaded. All give the same number:
  *
- *   lanes   the CPU's CRC instruction, on three stretches at once, joined by its carry-less
- *           multiplication
+ *   lanes   the CPU's CRC instruction on three lanes at once, joined by its carry-less multiplication
  *   stream  the CRC instruction alone, eight bytes at a time
  *   table   slicing by 8, for any other CPU
  *
- * The instruction takes three cycles but can start every cycle, so that one stream leaves two
- * thirds of it idle. Running three and joining them is the method of V. Gopal et al., "Fast CRC
- * Computation for iSCSI Polynomial Using CRC32 Instruction" (Intel, 2011), and of Mark Adler's
- * crc32c.c; slicing by 8 is M. Kounavis and F. Berry's (Intel, 2005). The code is our own.
+ * The instruction takes three cycles, but one can start in every cycle: a single stream leaves two thirds of the unit idle.
+ * Running three lanes and joining them is the method of V. Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32
+ * Instruction" (Intel, 2011), and of Mark Adler's crc32c.c. Slicing by 8 is the method of M. Kounavis and F. Berry (Intel,
+ * 2005). The code is our own.
  *
- * Polynomials are stored reflected: bit 31 of a 32-bit word is x^0, bit 0 is x^31. A CRC given
- * or returned is finalised (inverted at both ends); "remainder" below means one that is not.
- */
+ * Polynomials are stored reflected: bit 31 of a 32-bit word is x^0, bit 0 is x^31. A CRC that is passed or returned is
+ * finalised: inverted at both ends. A "remainder" below is a CRC that is not inverted. */
 #ifndef JLOG_CHECKSUM_H
 #define JLOG_CHECKSUM_H
 
@@ -54,10 +51,10 @@ static inline uint64_t jlog_crc32c_load(const uint8_t *at)
     return word;
 }
 
-/* ---- table ------------------------------------------------------------------------------- */
+/* --- The table --------------------------------------------------------------------------------------------------- */
 
-/* A CRC is linear: the entry of a byte is the sum of the entries of its bits. Eight numbers
- * therefore give a table of 256, at compile time, with nothing to initialise or to race for. */
+/* A CRC is linear: the entry of a byte is the sum of the entries of its bits. So eight numbers give a table of 256 at compile
+ * time, and no thread has to initialise it. */
 #define JLOG_CRC32C_1(n, a, b, c, d, e, f, g, h)                                              \
     (((n) & 1 ? a : 0) ^ ((n) & 2 ? b : 0) ^ ((n) & 4 ? c : 0) ^ ((n) & 8 ? d : 0)            \
      ^ ((n) & 16 ? e : 0) ^ ((n) & 32 ? f : 0) ^ ((n) & 64 ? g : 0) ^ ((n) & 128 ? h : 0))
@@ -74,24 +71,16 @@ static inline uint64_t jlog_crc32c_load(const uint8_t *at)
     JLOG_CRC32C_64(0, __VA_ARGS__), JLOG_CRC32C_64(64, __VA_ARGS__),                          \
         JLOG_CRC32C_64(128, __VA_ARGS__), JLOG_CRC32C_64(192, __VA_ARGS__)
 
-/* [t][byte]: the remainder of that byte followed by t zero bytes. */
+/* slices[t][byte] is the remainder of that byte followed by t zero bytes. */
 static const uint32_t jlog_crc32c_slices[8][256] = {
-    {JLOG_CRC32C_256(0xF26B8303, 0xE13B70F7, 0xC79A971F, 0x8AD958CF,
-                    0x105EC76F, 0x20BD8EDE, 0x417B1DBC, 0x82F63B78)},
-    {JLOG_CRC32C_256(0x13A29877, 0x274530EE, 0x4E8A61DC, 0x9D14C3B8,
-                    0x3FC5F181, 0x7F8BE302, 0xFF17C604, 0xFBC3FAF9)},
-    {JLOG_CRC32C_256(0xA541927E, 0x4F6F520D, 0x9EDEA41A, 0x38513EC5,
-                    0x70A27D8A, 0xE144FB14, 0xC76580D9, 0x8B277743)},
-    {JLOG_CRC32C_256(0xDD45AAB8, 0xBF672381, 0x7B2231F3, 0xF64463E6,
-                    0xE964B13D, 0xD725148B, 0xABA65FE7, 0x52A0C93F)},
-    {JLOG_CRC32C_256(0x38116FAC, 0x7022DF58, 0xE045BEB0, 0xC5670B91,
-                    0x8F2261D3, 0x1BA8B557, 0x37516AAE, 0x6EA2D55C)},
-    {JLOG_CRC32C_256(0xEF306B19, 0xDB8CA0C3, 0xB2F53777, 0x6006181F,
-                    0xC00C303E, 0x85F4168D, 0x0E045BEB, 0x1C08B7D6)},
-    {JLOG_CRC32C_256(0x68032CC8, 0xD0065990, 0xA5E0C5D1, 0x4E2DFD53,
-                    0x9C5BFAA6, 0x3D5B83BD, 0x7AB7077A, 0xF56E0EF4)},
-    {JLOG_CRC32C_256(0x493C7D27, 0x9278FA4E, 0x211D826D, 0x423B04DA,
-                    0x847609B4, 0x0D006599, 0x1A00CB32, 0x34019664)},
+    {JLOG_CRC32C_256(0xF26B8303, 0xE13B70F7, 0xC79A971F, 0x8AD958CF, 0x105EC76F, 0x20BD8EDE, 0x417B1DBC, 0x82F63B78)},
+    {JLOG_CRC32C_256(0x13A29877, 0x274530EE, 0x4E8A61DC, 0x9D14C3B8, 0x3FC5F181, 0x7F8BE302, 0xFF17C604, 0xFBC3FAF9)},
+    {JLOG_CRC32C_256(0xA541927E, 0x4F6F520D, 0x9EDEA41A, 0x38513EC5, 0x70A27D8A, 0xE144FB14, 0xC76580D9, 0x8B277743)},
+    {JLOG_CRC32C_256(0xDD45AAB8, 0xBF672381, 0x7B2231F3, 0xF64463E6, 0xE964B13D, 0xD725148B, 0xABA65FE7, 0x52A0C93F)},
+    {JLOG_CRC32C_256(0x38116FAC, 0x7022DF58, 0xE045BEB0, 0xC5670B91, 0x8F2261D3, 0x1BA8B557, 0x37516AAE, 0x6EA2D55C)},
+    {JLOG_CRC32C_256(0xEF306B19, 0xDB8CA0C3, 0xB2F53777, 0x6006181F, 0xC00C303E, 0x85F4168D, 0x0E045BEB, 0x1C08B7D6)},
+    {JLOG_CRC32C_256(0x68032CC8, 0xD0065990, 0xA5E0C5D1, 0x4E2DFD53, 0x9C5BFAA6, 0x3D5B83BD, 0x7AB7077A, 0xF56E0EF4)},
+    {JLOG_CRC32C_256(0x493C7D27, 0x9278FA4E, 0x211D826D, 0x423B04DA, 0x847609B4, 0x0D006599, 0x1A00CB32, 0x34019664)},
 };
 
 #undef JLOG_CRC32C_1
@@ -100,8 +89,7 @@ static const uint32_t jlog_crc32c_slices[8][256] = {
 #undef JLOG_CRC32C_64
 #undef JLOG_CRC32C_256
 
-__attribute__((unused)) static uint32_t jlog_crc32c_table(uint32_t crc, const void *data,
-                                                          size_t bytes)
+__attribute__((unused)) static uint32_t jlog_crc32c_table(uint32_t crc, const void *data, size_t bytes)
 {
     const uint32_t(*slices)[256] = jlog_crc32c_slices;
     const uint8_t *at = (const uint8_t *)data;
@@ -120,45 +108,41 @@ __attribute__((unused)) static uint32_t jlog_crc32c_table(uint32_t crc, const vo
     return ~remainder;
 }
 
-/* ---- instruction ------------------------------------------------------------------------- */
+/* --- The instruction --------------------------------------------------------------------------------------------- */
 
 #if defined(JLOG_CRC32C_INSTRUCTION)
 
-/* The longest stretch of one lane, in 8-byte words. A join overlaps the next stretches, so that 64
- * reach the instruction's limit of 8 bytes a cycle (32 lose an eighth, 16 a quarter), and the
- * constants for every length below take 768 bytes. */
+/* The longest lane, in words of 8 bytes. The CPU overlaps a join with the lanes that follow it. So 64 words reach the
+ * instruction's limit of 8 bytes per cycle; 32 words lose an eighth, 16 a quarter. The constants for all lengths up to three
+ * lanes take 768 bytes. */
 #define JLOG_CRC32C_LANE_WORDS 64
 
-/* Below this a join costs more than it saves, measured with the CRC carried from call to call. */
+/* For fewer bytes a join costs more than it saves. Measured with the CRC carried from call to call. */
 #define JLOG_CRC32C_LANES_MIN_BYTES 48
 
-/* [n - 1]: x^(64 n - 33), which moves a remainder n words on: of the exponent that is missing,
- * x^32 comes with the CRC instruction and x^1 from the product of two reflected words. */
+/* words_on[n - 1] is x^(64 n - 33), by which a remainder is multiplied to move it n words on. The missing factors come by
+ * themselves: x^32 from the CRC instruction, and x^1 from the product of two reflected words. */
 static const uint32_t jlog_crc32c_words_on[3 * JLOG_CRC32C_LANE_WORDS] = {
-    0x00000001, 0x493C7D27, 0xF20C0DFE, 0xBA4FC28E, 0x3DA6D0CB, 0xDDC0152B, 0x1C291D04, 0x9E4ADDF8,
-    0x740EEF02, 0x39D3B296, 0x083A6EEC, 0x0715CE53, 0xC49F4F67, 0x47DB8317, 0x2AD91C30, 0x0D3B6092,
-    0x6992CEA2, 0xC96CFDC0, 0x7E908048, 0x878A92A7, 0x1B3D8F29, 0xDAECE73E, 0xF1D0F55E, 0xAB7AFF2A,
-    0xA87AB8A8, 0x2162D385, 0x8462D800, 0x83348832, 0x71D111A8, 0x299847D5, 0xFFD852C6, 0xB9E02B86,
-    0xDCB17AA4, 0x18B33A4E, 0xF37C5AEE, 0xB6DD949B, 0x6051D5A2, 0x78D9CCB7, 0x18B0D4FF, 0xBAC2FD7B,
-    0x21F3D99C, 0xA60CE07B, 0x8F158014, 0xCE7F39F4, 0xA00457F7, 0x61D82E56, 0x8D6D2C43, 0xD270F1A2,
-    0x00AC29CF, 0xC619809D, 0xE9ADF796, 0x2B3CAC5D, 0x96638B34, 0x65863B64, 0xE0E9F351, 0x1B03397F,
-    0x9AF01F2D, 0xEBB883BD, 0x2CFF42CF, 0xB3E32C28, 0x88F25A3A, 0x064F7F26, 0x4E36F0B0, 0xDD7E3B0C,
-    0xBD6F81F8, 0xF285651C, 0x91C9BD4B, 0x10746F3C, 0x885F087B, 0xC7A68855, 0x4C144932, 0x271D9844,
-    0x52148F02, 0x8E766A0C, 0xA3C6F37A, 0x93A5F730, 0xD7C0557F, 0x6CB08E5C, 0x63DED06A, 0x6B749FB2,
-    0x4D56973C, 0x1393E203, 0x9669C9DF, 0xCEC3662E, 0xE417F38A, 0x96C515BB, 0x4B9E0F71, 0xE6FC4E6A,
-    0xD104B8FC, 0x8227BB8A, 0x5B397730, 0xB0CD4768, 0xE78EB416, 0x39C7FF35, 0x61FF0E01, 0xD7A4825C,
-    0x8D96551C, 0x0AB3844B, 0x0BF80DD2, 0x0167D312, 0x8821ABED, 0xF6076544, 0x6A45D2B2, 0x26F6A60A,
-    0xD8D26619, 0xA741C1BF, 0xDE87806C, 0x98D8D9CB, 0x14338754, 0x49C3CC9C, 0x5BD2011F, 0x68BCE87A,
-    0xDD07448E, 0x57A3D037, 0xDDE8F5B9, 0x6956FC3B, 0xA3E3E02C, 0x42D98888, 0xD73C7BEA, 0x3771E98F,
-    0x80FF0093, 0xB42AE3D9, 0x8FE4C34D, 0x2178513A, 0xDF99FC11, 0xE0AC139E, 0x6C23E841, 0x170076FA,
-    0xFE314258, 0x444DD413, 0x0D8373A0, 0x6F345E45, 0x19E3635E, 0x41D17B64, 0x29F268B4, 0xFF0DBA97,
-    0x1DC0632A, 0xA2B73DF1, 0x1614F396, 0xF872E54C, 0x9E2993D3, 0x1E41E9FC, 0x6BEBD73C, 0x86D8E4D2,
-    0x63AE91E6, 0x651BD98B, 0xF8C9DA7A, 0x5BB8F1BC, 0x945A19C1, 0xA90FD27A, 0xEE8213B7, 0xB3AF077A,
-    0x93781DC7, 0x4984D782, 0xCCC4A1B9, 0xCA6EF3AC, 0xA2C2D971, 0x234E0B26, 0x1CAD4452, 0xDD66CBBB,
-    0x74922601, 0x4597456A, 0xC55F7EAB, 0xE9E28EB4, 0xA1962329, 0x7B3FF57A, 0x2D370749, 0xC9C8B782,
-    0x397D84A1, 0x3F70CC6F, 0x79113270, 0x93E106A4, 0xBC817803, 0x62EC6C6D, 0x88EB3C07, 0xD813B325,
-    0x6E4CB630, 0x0DF04680, 0x71971D5C, 0x2342001E, 0xF33B8BC6, 0x0A2A8D7E, 0x9FB3BBC0, 0x6D9A4957,
-    0x6EF22B23, 0xE8B6368B, 0xCE2DF768, 0xD2C3ED1A, 0xE53A4FC7, 0x995A5724, 0xBE60A91A, 0x9EF68D35,
+    0x00000001, 0x493C7D27, 0xF20C0DFE, 0xBA4FC28E, 0x3DA6D0CB, 0xDDC0152B, 0x1C291D04, 0x9E4ADDF8, 0x740EEF02, 0x39D3B296,
+    0x083A6EEC, 0x0715CE53, 0xC49F4F67, 0x47DB8317, 0x2AD91C30, 0x0D3B6092, 0x6992CEA2, 0xC96CFDC0, 0x7E908048, 0x878A92A7,
+    0x1B3D8F29, 0xDAECE73E, 0xF1D0F55E, 0xAB7AFF2A, 0xA87AB8A8, 0x2162D385, 0x8462D800, 0x83348832, 0x71D111A8, 0x299847D5,
+    0xFFD852C6, 0xB9E02B86, 0xDCB17AA4, 0x18B33A4E, 0xF37C5AEE, 0xB6DD949B, 0x6051D5A2, 0x78D9CCB7, 0x18B0D4FF, 0xBAC2FD7B,
+    0x21F3D99C, 0xA60CE07B, 0x8F158014, 0xCE7F39F4, 0xA00457F7, 0x61D82E56, 0x8D6D2C43, 0xD270F1A2, 0x00AC29CF, 0xC619809D,
+    0xE9ADF796, 0x2B3CAC5D, 0x96638B34, 0x65863B64, 0xE0E9F351, 0x1B03397F, 0x9AF01F2D, 0xEBB883BD, 0x2CFF42CF, 0xB3E32C28,
+    0x88F25A3A, 0x064F7F26, 0x4E36F0B0, 0xDD7E3B0C, 0xBD6F81F8, 0xF285651C, 0x91C9BD4B, 0x10746F3C, 0x885F087B, 0xC7A68855,
+    0x4C144932, 0x271D9844, 0x52148F02, 0x8E766A0C, 0xA3C6F37A, 0x93A5F730, 0xD7C0557F, 0x6CB08E5C, 0x63DED06A, 0x6B749FB2,
+    0x4D56973C, 0x1393E203, 0x9669C9DF, 0xCEC3662E, 0xE417F38A, 0x96C515BB, 0x4B9E0F71, 0xE6FC4E6A, 0xD104B8FC, 0x8227BB8A,
+    0x5B397730, 0xB0CD4768, 0xE78EB416, 0x39C7FF35, 0x61FF0E01, 0xD7A4825C, 0x8D96551C, 0x0AB3844B, 0x0BF80DD2, 0x0167D312,
+    0x8821ABED, 0xF6076544, 0x6A45D2B2, 0x26F6A60A, 0xD8D26619, 0xA741C1BF, 0xDE87806C, 0x98D8D9CB, 0x14338754, 0x49C3CC9C,
+    0x5BD2011F, 0x68BCE87A, 0xDD07448E, 0x57A3D037, 0xDDE8F5B9, 0x6956FC3B, 0xA3E3E02C, 0x42D98888, 0xD73C7BEA, 0x3771E98F,
+    0x80FF0093, 0xB42AE3D9, 0x8FE4C34D, 0x2178513A, 0xDF99FC11, 0xE0AC139E, 0x6C23E841, 0x170076FA, 0xFE314258, 0x444DD413,
+    0x0D8373A0, 0x6F345E45, 0x19E3635E, 0x41D17B64, 0x29F268B4, 0xFF0DBA97, 0x1DC0632A, 0xA2B73DF1, 0x1614F396, 0xF872E54C,
+    0x9E2993D3, 0x1E41E9FC, 0x6BEBD73C, 0x86D8E4D2, 0x63AE91E6, 0x651BD98B, 0xF8C9DA7A, 0x5BB8F1BC, 0x945A19C1, 0xA90FD27A,
+    0xEE8213B7, 0xB3AF077A, 0x93781DC7, 0x4984D782, 0xCCC4A1B9, 0xCA6EF3AC, 0xA2C2D971, 0x234E0B26, 0x1CAD4452, 0xDD66CBBB,
+    0x74922601, 0x4597456A, 0xC55F7EAB, 0xE9E28EB4, 0xA1962329, 0x7B3FF57A, 0x2D370749, 0xC9C8B782, 0x397D84A1, 0x3F70CC6F,
+    0x79113270, 0x93E106A4, 0xBC817803, 0x62EC6C6D, 0x88EB3C07, 0xD813B325, 0x6E4CB630, 0x0DF04680, 0x71971D5C, 0x2342001E,
+    0xF33B8BC6, 0x0A2A8D7E, 0x9FB3BBC0, 0x6D9A4957, 0x6EF22B23, 0xE8B6368B, 0xCE2DF768, 0xD2C3ED1A, 0xE53A4FC7, 0x995A5724,
+    0xBE60A91A, 0x9EF68D35,
 };
 
 #if defined(__x86_64__)
@@ -175,9 +159,7 @@ JLOG_CRC32C_TARGET static inline jlog_crc32c_product jlog_crc32c_multiply(uint32
     return _mm_clmulepi64_si128(_mm_cvtsi32_si128((int)a), _mm_cvtsi32_si128((int)b), 0);
 }
 
-JLOG_CRC32C_TARGET static inline uint64_t jlog_crc32c_sum(jlog_crc32c_product a,
-                                                          jlog_crc32c_product b,
-                                                          jlog_crc32c_product c)
+JLOG_CRC32C_TARGET static inline uint64_t jlog_crc32c_sum(jlog_crc32c_product a, jlog_crc32c_product b, jlog_crc32c_product c)
 {
     return (uint64_t)_mm_cvtsi128_si64(_mm_xor_si128(_mm_xor_si128(b, c), a));
 }
@@ -204,9 +186,7 @@ JLOG_CRC32C_TARGET static inline jlog_crc32c_product jlog_crc32c_multiply(uint32
     return vreinterpretq_u64_p128(vmull_p64((poly64_t)a, (poly64_t)b));
 }
 
-JLOG_CRC32C_TARGET static inline uint64_t jlog_crc32c_sum(jlog_crc32c_product a,
-                                                          jlog_crc32c_product b,
-                                                          jlog_crc32c_product c)
+JLOG_CRC32C_TARGET static inline uint64_t jlog_crc32c_sum(jlog_crc32c_product a, jlog_crc32c_product b, jlog_crc32c_product c)
 {
     return vgetq_lane_u64(veorq_u64(veorq_u64(b, c), a), 0);
 }
@@ -222,9 +202,8 @@ static inline enum jlog_crc32c_method jlog_crc32c_detect(void)
 
 #endif
 
-/* Fewer than 8 bytes. */
-JLOG_CRC32C_TARGET static inline uint32_t jlog_crc32c_short(uint32_t remainder, const uint8_t *at,
-                                                            size_t bytes)
+/* Adds fewer than 8 bytes. */
+JLOG_CRC32C_TARGET static inline uint32_t jlog_crc32c_short(uint32_t remainder, const uint8_t *at, size_t bytes)
 {
     if (bytes & 4) {
         uint32_t word;
@@ -245,11 +224,10 @@ JLOG_CRC32C_TARGET static inline uint32_t jlog_crc32c_short(uint32_t remainder, 
     return remainder;
 }
 
-/* The 1 to 7 bytes before `end`, where 8 may be read: one step and no branches. Zeros before the
- * first byte change nothing when the step begins from zero, so the tail and as much of the
- * remainder as meets it are moved to the end of a word of zeros. */
-JLOG_CRC32C_TARGET static inline uint32_t jlog_crc32c_tail(uint32_t remainder, const uint8_t *end,
-                                                           size_t bytes)
+/* Adds the 1 to 7 bytes before `end` in one step without branches. The 8 bytes before `end` must be readable. Zeros before the
+ * first byte change nothing if the step begins from zero. So the bytes, and the part of the remainder that meets them, are
+ * moved to the end of a word of zeros. */
+JLOG_CRC32C_TARGET static inline uint32_t jlog_crc32c_tail(uint32_t remainder, const uint8_t *end, size_t bytes)
 {
     unsigned bits = 8 * (unsigned)bytes, zeros = 64 - bits;
     uint64_t word = jlog_crc32c_load(end - 8) >> zeros << zeros;
@@ -258,8 +236,7 @@ JLOG_CRC32C_TARGET static inline uint32_t jlog_crc32c_tail(uint32_t remainder, c
            ^ (uint32_t)((uint64_t)remainder >> bits);
 }
 
-JLOG_CRC32C_TARGET static inline uint32_t jlog_crc32c_one(uint32_t remainder, const uint8_t *at,
-                                                          size_t bytes)
+JLOG_CRC32C_TARGET static inline uint32_t jlog_crc32c_one(uint32_t remainder, const uint8_t *at, size_t bytes)
 {
     const uint8_t *end = at + bytes;
 
@@ -270,17 +247,15 @@ JLOG_CRC32C_TARGET static inline uint32_t jlog_crc32c_one(uint32_t remainder, co
     return bytes % 8 ? jlog_crc32c_tail(remainder, end, bytes % 8) : remainder;
 }
 
-JLOG_CRC32C_TARGET static uint32_t jlog_crc32c_stream(uint32_t crc, const uint8_t *at,
-                                                      size_t bytes)
+JLOG_CRC32C_TARGET static uint32_t jlog_crc32c_stream(uint32_t crc, const uint8_t *at, size_t bytes)
 {
     return ~jlog_crc32c_one(~crc, at, bytes);
 }
 
-/* `words` words (3 to 3 * JLOG_CRC32C_LANE_WORDS) as three adjoining stretches, of which the last
- * has what does not divide. All lanes start from zero and the remainder so far is multiplied in
- * at the end, so that a call waits for the one before it only there. */
-JLOG_CRC32C_TARGET static inline uint32_t jlog_crc32c_join(uint32_t remainder, const uint8_t *at,
-                                                           size_t words)
+/* Adds 3 to 3 * JLOG_CRC32C_LANE_WORDS words as three adjoining lanes; the last lane also has the words that do not divide by
+ * three. All lanes start from zero, and the remainder so far is multiplied in at the end: only there does a call wait for the
+ * call before it. */
+JLOG_CRC32C_TARGET static inline uint32_t jlog_crc32c_join(uint32_t remainder, const uint8_t *at, size_t words)
 {
     size_t lane_words = words / 3;
     const uint8_t *b = at + 8 * lane_words, *c = b + 8 * lane_words;
@@ -301,12 +276,11 @@ JLOG_CRC32C_TARGET static inline uint32_t jlog_crc32c_join(uint32_t remainder, c
         jlog_crc32c_multiply(remainder, jlog_crc32c_words_on[words - 1]),
         jlog_crc32c_multiply(lane_a, jlog_crc32c_words_on[words - lane_words - 1]),
         jlog_crc32c_multiply(lane_b, jlog_crc32c_words_on[words - 2 * lane_words - 1]));
-    /* The step of the last word also reduces the sum. */
+    /* The step for the last word also reduces the sum. */
     return jlog_crc32c_step8(lane_c, jlog_crc32c_load(last) ^ sum);
 }
 
-JLOG_CRC32C_TARGET static uint32_t jlog_crc32c_lanes(uint32_t crc, const uint8_t *at,
-                                                     size_t bytes)
+JLOG_CRC32C_TARGET static uint32_t jlog_crc32c_lanes(uint32_t crc, const uint8_t *at, size_t bytes)
 {
     const size_t join_words = 3 * JLOG_CRC32C_LANE_WORDS;
     uint32_t remainder = ~crc;
@@ -328,18 +302,17 @@ static inline enum jlog_crc32c_method jlog_crc32c_detect(void)
 
 #endif
 
-/* ---- choice ------------------------------------------------------------------------------ */
+/* --- The choice -------------------------------------------------------------------------------------------------- */
 
 static enum jlog_crc32c_method jlog_crc32c_chosen = JLOG_CRC32C_TABLE;
 
-/* A constructor runs before any thread can call into the library; until then the table, which
- * is always right, answers. */
+/* A constructor runs before any thread can call into the library. Until then the table is used, which works on every CPU. */
 __attribute__((constructor)) static void jlog_crc32c_choose(void)
 {
     jlog_crc32c_chosen = jlog_crc32c_detect();
 }
 
-/* For tests: the table (1), or what the CPU offers (0), in this translation unit from now on. */
+/* For tests. This translation unit uses the table from now on (1), or the best method of the CPU (0). */
 __attribute__((unused)) static void jlog_crc32c_use_table(int table)
 {
     jlog_crc32c_chosen = table ? JLOG_CRC32C_TABLE : jlog_crc32c_detect();
@@ -354,7 +327,7 @@ static inline const char *jlog_crc32c_implementation(void)
     return "table";
 }
 
-/* The CRC of what `crc` stands for followed by `data`; 0 stands for nothing. */
+/* Returns the CRC of the bytes whose CRC is `crc`, followed by `data`. The CRC of no bytes is 0. */
 static inline uint32_t jlog_crc32c(uint32_t crc, const void *data, size_t bytes)
 {
 #if defined(JLOG_CRC32C_INSTRUCTION)
@@ -366,28 +339,27 @@ static inline uint32_t jlog_crc32c(uint32_t crc, const void *data, size_t bytes)
     return jlog_crc32c_table(crc, data, bytes);
 }
 
-/* ---- concatenation ----------------------------------------------------------------------- */
+/* --- Concatenation ----------------------------------------------------------------------------------------------- */
 
-/* [k]: x^(2^k). The next square is x again, for x^(2^31 - 1) is 1 modulo this polynomial. */
+/* squares[k] is x^(2^k). The next square would be x again, because x^(2^31 - 1) is 1 modulo this polynomial. */
 static const uint32_t jlog_crc32c_squares[31] = {
-    0x40000000, 0x20000000, 0x08000000, 0x00800000, 0x00008000, 0x82F63B78,
-    0x6EA2D55C, 0x18B8EA18, 0x510AC59A, 0xB82BE955, 0xB8FDB1E7, 0x88E56F72,
-    0x74C360A4, 0xE4172B16, 0x0D65762A, 0x35D73A62, 0x28461564, 0xBF455269,
-    0xE2EA32DC, 0xFE7740E6, 0xF946610B, 0x3C204F8F, 0x538586E3, 0x59726915,
-    0x734D5309, 0xBC1AC763, 0x7D0722CC, 0xD289CABE, 0xE94CA9BC, 0x05B74F3F,
+    0x40000000, 0x20000000, 0x08000000, 0x00800000, 0x00008000, 0x82F63B78, 0x6EA2D55C, 0x18B8EA18, 0x510AC59A, 0xB82BE955,
+    0xB8FDB1E7, 0x88E56F72, 0x74C360A4, 0xE4172B16, 0x0D65762A, 0x35D73A62, 0x28461564, 0xBF455269, 0xE2EA32DC, 0xFE7740E6,
+    0xF946610B, 0x3C204F8F, 0x538586E3, 0x59726915, 0x734D5309, 0xBC1AC763, 0x7D0722CC, 0xD289CABE, 0xE94CA9BC, 0x05B74F3F,
     0xA51E1F42,
 };
 
 #define JLOG_CRC32C_PERIOD_BITS UINT64_C(0x7FFFFFFF)
 
+/* Returns the product of two polynomials, modulo that of CRC32C. */
 static inline uint32_t jlog_crc32c_times(uint32_t a, uint32_t b)
 {
     const uint32_t(*slices)[256] = jlog_crc32c_slices;
     uint64_t product = 0;
     unsigned bit;
 
-    /* First the 63 bits, then one reduction: to reduce at each bit is a chain of 32 dependent
-     * steps. Masks, because a branch on a bit of a CRC is mispredicted half the time. */
+    /* The 63 bits of the product come first, and then one reduction: reducing at each bit would be a chain of 32 dependent
+     * steps. Masks are used because a branch on a bit of a CRC is mispredicted half the time. */
     for (bit = 0; bit < 32; bit++)
         product ^= (uint64_t)a << bit & -(uint64_t)(b >> bit & 1);
     product <<= 1;
@@ -395,7 +367,7 @@ static inline uint32_t jlog_crc32c_times(uint32_t a, uint32_t b)
            ^ slices[1][product >> 16 & 0xFF] ^ slices[0][product >> 24 & 0xFF];
 }
 
-/* What `crc` contributes when that many bytes follow:
+/* Returns the part that `crc` contributes if so many bytes follow:
  * crc(A followed by B) == jlog_crc32c_shift(crc(A), bytes of B) ^ crc(B). */
 static inline uint32_t jlog_crc32c_shift(uint32_t crc, uint64_t bytes)
 {

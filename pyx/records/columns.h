@@ -1,32 +1,32 @@
-/* Records as Arrow columns. Records come in as a cursor has checked them, and the caller has made room. */
+/* Fills Arrow columns from records. A cursor has checked the records, and the caller has made room for them. */
 #ifndef JLOG_COLUMNS_H
 #define JLOG_COLUMNS_H
 
 #include "format/format.h"
 #include "records/utf8.h"
 
-#define JLOG_PREFETCH_BYTES 1024u                        /* walking records with a cold cache is bound by memory latency */
+#define JLOG_PREFETCH_BYTES 1024u                        /* with a cold cache, memory latency bounds the walk */
 
-/* An array of variable length. Its offsets are written up to `count`: rows that have nothing are caught up with when
- * one that has something comes, so that what no record has costs nothing. */
+/* A column of values of variable length. Its offsets are written up to `count`. Rows without a value get theirs when a later
+ * row has one, so that a column that no record uses costs nothing. */
 struct jlog_array {
-    uint8_t *validity;                                   /* a bit for each row, preset to what is the rule */
-    int32_t *offsets;                                    /* NULL: not wanted */
+    uint8_t *validity;                                   /* a bit for each row, preset to the usual one */
+    int32_t *offsets;                                    /* NULL: the column is not wanted */
     uint8_t *data;
     uint64_t count;
-    uint32_t used;                                       /* bytes of data; of a list: entries */
+    uint32_t used;                                       /* bytes of data; entries of a list */
 };
 
 struct jlog_columns {
-    int64_t *sequence;                                   /* NULL: not wanted; so the next */
-    int64_t *timestamp_us;
+    int64_t *sequence;                                   /* NULL: the column is not wanted */
+    int64_t *timestamp_us;                               /* NULL: the column is not wanted */
     struct jlog_array value, key, headers, name, header_value;
     uint64_t rows;
     uint64_t null_values;
     uint64_t null_header_values;
 };
 
-/* What records take beside their values. */
+/* Room that records need besides their values. */
 struct jlog_sizes {
     uint64_t keys;
     uint64_t key_bytes;
@@ -57,7 +57,7 @@ static inline void jlog_add_bytes(struct jlog_array *array, const uint8_t *data,
 static inline void jlog_set_bit(uint8_t *bits, uint64_t at) { bits[at >> 3] |= (uint8_t)(1u << (at & 7)); }
 static inline void jlog_clear_bit(uint8_t *bits, uint64_t at) { bits[at >> 3] &= (uint8_t)~(1u << (at & 7)); }
 
-/* Records in the short form, up to the first in the long form or the end; returns where that is. */
+/* Adds records in the short form, up to the first one in the long form. Returns the address of that one, or `end`. */
 static inline const uint8_t *jlog_fill_short(struct jlog_columns *to, const uint8_t *at, const uint8_t *end,
                                              int64_t base_time_us)
 {
@@ -88,6 +88,7 @@ static inline const uint8_t *jlog_fill_short(struct jlog_columns *to, const uint
     return at;
 }
 
+/* Computes the room that records need besides their values. */
 static inline void jlog_measure(const uint8_t *at, const uint8_t *end, struct jlog_sizes *sizes)
 {
     const uint8_t *name, *value;

@@ -1,4 +1,4 @@
-"""Records as Arrow columns: filled in C, handed to pyarrow as buffers, without a Python object for a record."""
+"""Turns records into Arrow columns: C fills them, and pyarrow gets them as buffers, without a Python object per record."""
 
 from functools import cache
 
@@ -16,7 +16,7 @@ def import_pyarrow():
 
 @cache
 def schema():
-    """The columns that records have in Arrow, as a pyarrow.Schema."""
+    """Returns the columns that records have in Arrow, as a pyarrow.Schema."""
     pyarrow = import_pyarrow()
     header = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
     return pyarrow.schema([
@@ -25,7 +25,7 @@ def schema():
 
 
 def check_columns(columns):
-    """The names of columns, or of all with None, as a tuple; ValueError where one is not there."""
+    """Returns the names as a tuple; for None, the names of all columns. Raises ValueError for an unknown name."""
     if columns is None:
         return tuple(schema().names)
     columns = tuple(columns)
@@ -36,19 +36,19 @@ def check_columns(columns):
 
 
 cdef class Batch:
-    """What a cursor reads into."""
+    """A target that a cursor reads records into."""
 
     cdef int add(self, const uint8_t *data, size_t size, int64_t base_time_us, uint64_t first_sequence,
                  Py_ssize_t count) except -1:
-        """So many records, which have been looked at. All of them or, with an error, none."""
+        """Adds `count` records, which the cursor has checked. With an error, adds none of them."""
         raise NotImplementedError
 
 
 cdef class Memory:
-    """Growing memory of pyarrow's pool."""
+    """Memory of pyarrow's pool that grows as needed."""
 
     cdef uint8_t *reserve(self, uint64_t size) except NULL:
-        """Room for so many bytes in all; those that are there stay."""
+        """Makes room for `size` bytes in all, and returns their address. The bytes that are there stay."""
         cdef uint64_t room = max(size, self.room * 2, 64)
         if size <= self.room and self.buffer is not None:
             return self.data
@@ -61,20 +61,20 @@ cdef class Memory:
         return self.data
 
     cdef object cut(self, uint64_t size):
-        """The first so many bytes as a pyarrow.Buffer. The memory is the buffer's then."""
+        """Returns the first `size` bytes as a pyarrow.Buffer, which owns the memory from then on."""
         self.buffer.resize(size)
         return self.buffer
 
 
 cdef class Strings:
-    """Memory of an array of variable length. `preset`: what the validity of a row is until somebody changes it."""
+    """Memory of a column of values of variable length. `preset` is the byte that new validity bits are made of."""
 
     def __cinit__(self, int preset):
         self.preset = preset
         self.validity, self.offsets, self.data = Memory(), Memory(), Memory()
 
     cdef int reserve(self, jlog_array *array, uint64_t count, uint64_t size) except -1:
-        """For so many rows, and so many bytes of theirs, in all."""
+        """Makes room for `count` rows and `size` bytes of data in all."""
         cdef uint64_t before = self.validity.room
         cdef bint begins = self.offsets.room == 0
         if size > INT32_MAX or count >= INT32_MAX:
@@ -95,8 +95,8 @@ cdef class Strings:
 
 
 cdef class Columns(Batch):
-    """Takes records, and is a pyarrow.RecordBatch in the end. `names` are the columns that are wanted; `rows` and
-    `value_bytes`, what is expected."""
+    """Collects records, and makes a pyarrow.RecordBatch of them. `names` are the wanted columns, `rows` and `value_bytes` the
+    expected size."""
 
     def __init__(self, tuple names not None, uint64_t rows=0, uint64_t value_bytes=0):
         self.names = names
@@ -113,7 +113,7 @@ cdef class Columns(Batch):
         cdef uint32_t used = self.to.value.used
         cdef jlog_sizes more
         self.reserve(rows + count, used + size)
-        if self.names == ("sequence",):  # how many there are is known
+        if self.names == ("sequence",):  # the number of records is all that is needed
             self.to.rows = self.count = rows + count
             jlog_fill_sequence(&self.to, rows, first_sequence)
             return 0
@@ -131,7 +131,7 @@ cdef class Columns(Batch):
         return 0
 
     cdef int reserve(self, uint64_t rows, uint64_t value_bytes) except -1:
-        """For so many rows in all. What no record has had yet takes no room."""
+        """Makes room for `rows` rows in all. A column that no record has used yet takes no room."""
         if "sequence" in self.names:
             self.to.sequence = <int64_t *> self.sequence.reserve(8 * rows)
         if "timestamp" in self.names:
@@ -145,7 +145,7 @@ cdef class Columns(Batch):
         return 0
 
     cdef int reserve_rest(self, uint64_t rows, const jlog_sizes *more) except -1:
-        """For what they have beside values."""
+        """Makes room for everything besides the values."""
         cdef jlog_columns *to = &self.to
         if more.keys and "key" in self.names:
             self.key.reserve(&to.key, rows, to.key.used + more.key_bytes)
@@ -157,7 +157,7 @@ cdef class Columns(Batch):
         return 0
 
     def to_arrow(self):
-        """What it has taken, as a pyarrow.RecordBatch. It takes no more after that."""
+        """Returns the collected records as a pyarrow.RecordBatch. No record may be added after that."""
         pyarrow = import_pyarrow()
         fields = [schema().field(name) for name in self.names]
         return pyarrow.RecordBatch.from_arrays([self.array(field.name, field.type) for field in fields],

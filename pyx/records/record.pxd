@@ -13,5 +13,5 @@ cdef class Record:
 cdef Record make_record(const jlog_record *record, uint64_t sequence)
 
 cdef class RecordBatch(Batch):
-    cdef list chunks  # (records as bytes, base time, first sequence, how many)
-    cdef list starts  # of each record: (chunk, offset), made when first needed
+    cdef list chunks  # (records as bytes, base time, first sequence, number of records)
+    cdef list starts  # (chunk, offset, sequence) of each record, made when first needed

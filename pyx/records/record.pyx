@@ -1,5 +1,5 @@
 # cython: freelist=64
-"""What reading gives: a Record, or many in a RecordBatch."""
+"""The results of reading: a Record, or many of them in a RecordBatch."""
 
 from datetime import datetime, timedelta, timezone
 
@@ -15,20 +15,20 @@ EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 cdef class Record:
-    """One record. Its bytes are its own: it stays valid whatever becomes of the journal."""
+    """One record. It owns its bytes, and stays valid whatever happens to the journal."""
 
     def __init__(self):
         raise TypeError("records come from reading a journal")
 
     @property
     def timestamp(self):
-        """When it was appended, or what its writer gave, as an aware datetime in UTC. OverflowError outside the years 1
-        to 9999, which timestamp_us can hold."""
+        """The time of the append, or the time that the writer gave, as an aware datetime in UTC. Raises OverflowError outside
+        the years 1 to 9999, which timestamp_us can hold."""
         return EPOCH + timedelta(microseconds=self.timestamp_us)
 
     @property
     def headers(self):
-        """[(name, value)], a value may be None."""
+        """The headers as a list of (name, value). A value may be None."""
         cdef bytes raw = self.raw_headers
         cdef const uint8_t *at
         cdef const uint8_t *name
@@ -78,7 +78,7 @@ cdef Record make_record(const jlog_record *record, uint64_t sequence):
 
 
 cdef class RecordBatch(Batch):
-    """Records that were read together: a sequence of Record, made as they are asked for."""
+    """Records that were read together: a sequence of Record objects, each made when it is asked for."""
 
     def __cinit__(self):
         self.chunks = []
@@ -94,7 +94,7 @@ cdef class RecordBatch(Batch):
         return self.count
 
     def values(self):
-        """The values alone, as a list: the cheapest way to have them all."""
+        """Returns the values alone, as a list. No other way to get them all is cheaper."""
         cdef jlog_record record
         cdef const uint8_t *at
         cdef size_t left, size
@@ -112,11 +112,11 @@ cdef class RecordBatch(Batch):
         return found
 
     def to_arrow(self):
-        """As a pyarrow.RecordBatch, without a Python object for a record: sequence int64, timestamp timestamp[us, UTC], key
-        binary, value binary, headers list<struct<key: string, value: binary>>.
+        """Returns the records as a pyarrow.RecordBatch, without a Python object per record. Its columns are sequence int64,
+        timestamp timestamp[us, UTC], key binary, value binary, headers list<struct<key: string, value: binary>>.
 
-        A null key is null, and so is a null value (a tombstone); headers are null where a record has none. A header's name
-        that is not UTF-8, which no writer of jlog's accepts, has U+FFFD for what is wrong in it. Raises ImportError without
+        A missing key is null, and so is a null value (a tombstone). headers is null for a record without headers. In a header's
+        name that is not UTF-8, which jlog's writers refuse, U+FFFD replaces the wrong bytes. Raises ImportError without
         pyarrow: pip install 'pyjlog[arrow]'.
         """
         cdef Columns columns

@@ -1,4 +1,4 @@
-/* UTF-8, as Arrow wants a string to be: without surrogates and overlong forms. */
+/* UTF-8 as Arrow's strings require it: without surrogates and overlong forms. */
 #ifndef JLOG_UTF8_H
 #define JLOG_UTF8_H
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Bytes of the character at `at`, of which `left` are readable; 0 where none stands. Unicode 15, table 3-7. */
+/* Returns the size of the character at `at`, where `left` bytes are readable; 0 if none stands there. Unicode 15, table 3-7. */
 static inline size_t jlog_utf8_character(const uint8_t *at, size_t left)
 {
     const uint8_t first = at[0];
@@ -34,8 +34,8 @@ static inline size_t jlog_utf8_character(const uint8_t *at, size_t left)
     return bytes;
 }
 
-/* Copies the text to `to`, if that is given, with U+FFFD for each byte that is part of no character. Returns how many
- * bytes that takes, at most three times `bytes`; as many as there were where nothing was replaced. */
+/* Copies the text to `to`, unless that is NULL, with U+FFFD in place of each byte that is part of no character. Returns the
+ * size of the result: `bytes` if nothing was replaced, and at most three times as much. */
 static inline size_t jlog_utf8_mended(uint8_t *to, const uint8_t *text, size_t bytes)
 {
     size_t written = 0;

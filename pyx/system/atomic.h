@@ -21,8 +21,8 @@ typedef uint64_t __attribute__((may_alias)) jlog_shared_word;
 static inline void jlog_copy_words(void *target, const void *source, size_t bytes)
 {
     for (size_t i = 0; i < bytes / sizeof(jlog_shared_word); i++)
-        __atomic_store_n((jlog_shared_word *)target + i, __atomic_load_n((const jlog_shared_word *)source + i, __ATOMIC_RELAXED),
-                         __ATOMIC_RELAXED);
+        __atomic_store_n((jlog_shared_word *)target + i,
+                         __atomic_load_n((const jlog_shared_word *)source + i, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 }
 
 static inline void jlog_raise_to(uint64_t *at, uint64_t value)

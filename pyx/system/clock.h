@@ -1,7 +1,7 @@
-/* Microseconds of the realtime clock for a few nanoseconds: the processor's counter, scaled between fine readings that
- * are at most a millisecond apart. A step of the clock, a suspended machine or a migrated one is therefore seen within a
- * millisecond, and what a wrong scale can do meanwhile is bounded by it. Where the counter is not known to run evenly,
- * every reading is a fine one. Not thread-safe: each clock is used under the append lock of its journal. */
+/* Reads the realtime clock in microseconds, at the cost of a few nanoseconds: it scales the processor's counter between exact
+ * readings, which are at most a millisecond apart. So a step of the clock, a suspended machine or a migrated one is noticed
+ * within a millisecond, and the error of a wrong scale is bounded by it. If the counter is not known to run evenly, every
+ * reading is exact. Not thread-safe: each clock is used under the append lock of its journal. */
 #ifndef JLOG_CLOCK_H
 #define JLOG_CLOCK_H
 
@@ -14,12 +14,12 @@
 #include <x86intrin.h>
 #endif
 
-#define JLOG_CLOCK_SPAN_US 1000                          /* between two fine readings */
+#define JLOG_CLOCK_SPAN_US 1000                          /* time between two exact readings */
 
 struct jlog_clock {
-    uint64_t ticks;                                      /* at the last fine reading */
-    uint64_t span_ticks;                                 /* how long that reading may be scaled on; 0: not at all */
-    uint64_t scale;                                      /* microseconds a tick, in units of 2^-32 */
+    uint64_t ticks;                                      /* the counter at the last exact reading */
+    uint64_t span_ticks;                                 /* ticks for which that reading may be extrapolated; 0: none */
+    uint64_t scale;                                      /* microseconds per tick, in units of 2^-32 */
     int64_t realtime_us;
     int64_t monotonic_us;
 };
@@ -32,7 +32,7 @@ static inline int64_t jlog_read_clock_us(clockid_t clock)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* By how much a test has set the realtime clock: `clock=SECONDS@0` among the failpoints. */
+/* Microseconds by which a test moves the realtime clock, with the failpoint `clock=SECONDS@0`. */
 static inline int64_t jlog_clock_step_us(void) { return JLOG_FAILPOINT("clock") * INT64_C(1000000); }
 
 static inline int64_t jlog_clock_us(clockid_t clock)
@@ -40,7 +40,7 @@ static inline int64_t jlog_clock_us(clockid_t clock)
     return jlog_read_clock_us(clock) + (clock == CLOCK_REALTIME ? jlog_clock_step_us() : 0);
 }
 
-/* 0 where there is no counter that runs evenly. */
+/* The processor's counter; 0 on a processor without a known one. */
 static inline uint64_t jlog_ticks(void)
 {
 #if defined(__x86_64__)
@@ -66,6 +66,7 @@ static inline int jlog_ticks_are_even(void)
 #endif
 }
 
+/* Takes an exact reading, and measures the scale anew. */
 static __attribute__((noinline)) int64_t jlog_clock_read(struct jlog_clock *clock)
 {
     const uint64_t ticks = jlog_ticks();

@@ -1,6 +1,6 @@
-/* Named points at which a test kills or stops the process, or lets a system call fail: `JLOG_FAILPOINTS` in the
- * environment holds `name=action@count`, separated by commas. The action is `kill`, `stop` or a number, an errno mostly;
- * the count says at which visit (1: the first), 0 means each. Compiled in by -DJLOG_FAILPOINTS; wheels have none. */
+/* Named points at which a test kills or stops the process, or makes a system call fail. `JLOG_FAILPOINTS` in the environment
+ * holds `name=action@count`, separated by commas. The action is `kill`, `stop` or a number, usually an errno. The count says
+ * at which visit it happens (1: the first); 0 means at each. Compiled in by -DJLOG_FAILPOINTS; wheels have none. */
 #ifndef JLOG_FAILPOINT_H
 #define JLOG_FAILPOINT_H
 
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Returns the number, or 0. The environment is read at each visit, so that a test may arm a point late. */
+/* Visits a point, and returns its number or 0. The environment is read at each visit, so that a test may set it late. */
 static __attribute__((noinline)) int jlog_failpoint_visit(const char *name, long *visits)
 {
     const char *at = getenv("JLOG_FAILPOINTS");

@@ -1,5 +1,5 @@
-/* System calls on files as the core needs them: whole transfers, an errno as the result, and a failpoint before each.
- * Nothing here needs the interpreter. Files are opened and made by the rules of jlog/system/files.py. */
+/* System calls on files as the core needs them: whole transfers, an errno as the result, and a failpoint before each call.
+ * Nothing here needs the interpreter. The rules of jlog/system/files.py for opening and creating files hold here too. */
 #ifndef JLOG_FILE_H
 #define JLOG_FILE_H
 
@@ -24,7 +24,7 @@
 #define JLOG_LOWEST_DESCRIPTOR 3 /* printing writes to those below, even in a process that was started with them closed */
 #define JLOG_INTERRUPTIONS_MAX 20
 
-/* Bytes read, fewer only at the end of the file; or -errno. */
+/* Returns the number of bytes read, fewer only at the end of the file; or -errno. */
 static inline int64_t jlog_read_at(int fd, void *target, size_t bytes, uint64_t offset)
 {
     size_t done = 0;
@@ -32,7 +32,7 @@ static inline int64_t jlog_read_at(int fd, void *target, size_t bytes, uint64_t 
 
     if (failure != 0)
         return -failure;
-    if (offset > (uint64_t)INT64_MAX - bytes) /* no file reaches there, whoever states such an offset */
+    if (offset > (uint64_t)INT64_MAX - bytes) /* no file reaches there, even if its data state such an offset */
         return 0;
     while (done < bytes) {
         const ssize_t got = pread(fd, (char *)target + done, bytes - done, (off_t)(offset + done));
@@ -47,7 +47,7 @@ static inline int64_t jlog_read_at(int fd, void *target, size_t bytes, uint64_t 
     return (int64_t)done;
 }
 
-/* 0, or an errno: then any part of it may be in the file. */
+/* Returns 0 or an errno. After an error any part of the bytes may be in the file. */
 static inline int jlog_write_at(int fd, const void *source, size_t bytes, uint64_t offset)
 {
     const int failure = JLOG_FAILPOINT("file.write");
@@ -61,14 +61,14 @@ static inline int jlog_write_at(int fd, const void *source, size_t bytes, uint64
         if (put < 0 && errno != EINTR)
             return errno;
         if (put == 0)
-            return EIO; /* the file system takes no more, and does not say why */
+            return EIO; /* the file system writes no more, and does not say why */
         if (put > 0)
             done += (size_t)put;
     }
     return 0;
 }
 
-/* A header and what follows it, in one call where the kernel takes all of it. */
+/* Writes a header and the bytes that follow it, in one system call if the kernel takes all of them. */
 static inline int jlog_write_two_at(int fd, const void *first, size_t first_bytes, const void *second,
                                     size_t second_bytes, uint64_t offset)
 {
@@ -126,7 +126,7 @@ static inline int jlog_above_standard(int fd)
     return other < 0 ? -error : other;
 }
 
-/* The descriptor, or -errno: ELOOP where the name is a symbolic link's, which no file of a journal is. */
+/* Returns the descriptor, or -errno: ELOOP for a symbolic link, because no file of a journal is one. */
 static inline int jlog_open_at(int directory, const char *name, int flags, unsigned mode)
 {
     const int failure = JLOG_FAILPOINT("file.open");
@@ -140,7 +140,7 @@ static inline int jlog_open_at(int directory, const char *name, int flags, unsig
     return fd < 0 ? -errno : jlog_above_standard(fd);
 }
 
-/* Gives a file the directory's group, and who may read and write it; as far as this user may. */
+/* Gives a file the directory's group and its permissions to read and write, as far as this user may. */
 static inline void jlog_share(int fd, int directory)
 {
     struct stat wanted, found;
@@ -155,8 +155,8 @@ static inline void jlog_share(int fd, int directory)
         (void)fchmod(fd, mode);
 }
 
-/* A new file, for reading and writing, shared as the directory is; or -errno. What a process that died has left under this
- * name goes; a link goes itself, not the file that it names. */
+/* Creates a file with the directory's permissions, for reading and writing. Returns the descriptor or -errno. A file that a
+ * killed process has left under this name is removed first; of a link, the link itself and not its target. */
 static inline int jlog_create_at(int directory, const char *name)
 {
     int fd;
@@ -177,8 +177,9 @@ static inline int jlog_unlink_at(int directory, const char *name)
     return unlinkat(directory, name, 0) == 0 ? 0 : errno;
 }
 
-/* Fails with EEXIST instead of replacing. Where the file system has no such renaming, the file is given the name, and then loses
- * the old one. If that fails the file has both: its next user, or whoever opens the journal alone, removes the old one. */
+/* Renames a file; fails with EEXIST instead of replacing another one. On a file system that cannot do this in one step, the
+ * file gets the new name and then loses the old one. If that fails it has both: its next user, or the next process that opens
+ * the journal alone, removes the old name. */
 static inline int jlog_rename_new(int directory, const char *from, const char *to)
 {
     const int failure = JLOG_FAILPOINT("file.rename");
@@ -196,7 +197,7 @@ static inline int jlog_rename_new(int directory, const char *from, const char *t
     return 0;
 }
 
-/* Whatever had the name goes: its file lives on for those who have it open. */
+/* Renames a file, and replaces the one that had the name. The replaced file lives on for processes that have it open. */
 static inline int jlog_rename_over(int directory, const char *from, const char *to)
 {
     const int failure = JLOG_FAILPOINT("file.rename");
@@ -225,14 +226,15 @@ static inline uint64_t jlog_inode(int fd)
     return fstat(fd, &found) == 0 ? (uint64_t)found.st_ino : 0;
 }
 
-/* Size of the file, or -errno. */
+/* Returns the file's size, or -errno. */
 static inline int64_t jlog_file_bytes(int fd)
 {
     struct stat found;
     return fstat(fd, &found) == 0 ? (int64_t)found.st_size : -errno;
 }
 
-/* Reserves space for [start, end). Under a lock as a rule, so that signals without end do not keep it there: then EINTR. */
+/* Reserves space for [start, end). The caller usually holds a lock, and endless signals must not keep it here: after some
+ * interruptions it gives up with EINTR. */
 static inline int jlog_reserve(int fd, uint64_t start, uint64_t end)
 {
     const int failure = JLOG_FAILPOINT("file.allocate");
@@ -249,7 +251,7 @@ static inline int jlog_reserve(int fd, uint64_t start, uint64_t end)
     return result < 0 ? errno : 0;
 }
 
-/* Makes the file reach to `end` by zeros. Never below its own end: a block may stand there. */
+/* Extends the file to `end` with zeros. It never writes below the file's end, because a block may stand there. */
 static inline int jlog_write_zeros(int fd, uint64_t end)
 {
     static const char zeros[1 << 16];
@@ -267,8 +269,7 @@ static inline int jlog_write_zeros(int fd, uint64_t end)
     return 0;
 }
 
-/* Makes the file reach to `needed` with space of its own, to `wanted` as a rule; `reached` says which. What it holds below
- * its end stays. */
+/* Reserves space up to `wanted`, or at least up to `needed`; `reached` says which. Bytes below the file's end stay. */
 static inline int jlog_allocate(int fd, uint64_t start, uint64_t needed, uint64_t wanted, uint64_t *reached)
 {
     int error = jlog_reserve(fd, start, wanted);
@@ -280,7 +281,7 @@ static inline int jlog_allocate(int fd, uint64_t start, uint64_t needed, uint64_
         *reached = needed;
         error = jlog_reserve(fd, start, needed);
     }
-    /* Also where signals interrupt it over and over. */
+    /* EINTR: signals have interrupted the reservation too often. */
     if (error == EOPNOTSUPP || error == ENOSYS || error == EINTR)
         error = jlog_write_zeros(fd, needed);
     return error;
@@ -292,7 +293,7 @@ static inline int jlog_has_no_name(int fd)
     return fstat(fd, &found) == 0 && found.st_nlink == 0;
 }
 
-/* When the file was made, in microseconds; 0 where the file system does not keep it. */
+/* Time when the file was made, in microseconds; 0 if the file system does not keep it. */
 static inline int64_t jlog_birth_us(int fd)
 {
     struct statx found;
@@ -315,7 +316,7 @@ static inline int jlog_ofd_lock(int fd, int operation, short type, uint64_t star
     return fcntl(fd, operation, &range) == 0 ? 0 : errno;
 }
 
-/* 0 once it is ours; EAGAIN while another description holds any of it. */
+/* Returns 0 with the range locked; EAGAIN while another description holds any of it. */
 static inline int jlog_try_lock_range(int fd, short type, uint64_t start, uint64_t bytes)
 {
     const int error = jlog_ofd_lock(fd, F_OFD_SETLK, type, start, bytes);
@@ -327,7 +328,7 @@ static inline int jlog_unlock_range(int fd, uint64_t start, uint64_t bytes)
     return jlog_ofd_lock(fd, F_OFD_SETLK, F_UNLCK, start, bytes);
 }
 
-/* 1 while another description holds any of it, 0 when none does, or -errno. */
+/* Returns 1 while another description holds any of the range, 0 if none does, or -errno. */
 static inline int jlog_range_is_held(int fd, uint64_t start, uint64_t bytes)
 {
     struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)start, .l_len = (off_t)bytes};

@@ -2,14 +2,14 @@ from libc.stdint cimport int64_t, uint64_t
 
 cdef enum:
     OPEN_BYTE = 0  # opening, recovery, the last close
-    BOUNDS_BYTE = 1  # one write of `bounds`
-    TABLE_BYTE = 2  # subscribers and checkpoints: made, removed, moved backward; cleaning
-    WRITERS_BYTE = 3  # shared by writing processes, held alone by an exclusive one
-    COPY_BYTE = 4  # shared by who copies the files, held alone to remove segments or to repair
-    OWNERS_BYTE = 64  # + slot: the process that has this slot lives
+    BOUNDS_BYTE = 1  # each write of `bounds`
+    TABLE_BYTE = 2  # making, removing or moving back a subscriber or checkpoint; retention
+    WRITERS_BYTE = 3  # shared by writing processes; an exclusive one holds it alone
+    COPY_BYTE = 4  # shared by copies of the files; held alone to remove segments or to repair
+    OWNERS_BYTE = 64  # + writer slot: held while the process that has this slot lives
 
 cdef class Deadline:
-    cdef int64_t until_us  # of the monotonic clock; -1: never
+    cdef int64_t until_us  # by the monotonic clock; -1: never
 
     cdef int64_t left_us(self, int64_t at_most) noexcept
 
@@ -17,7 +17,7 @@ cdef class LockFile:
     cdef readonly str path
     cdef int fd
     cdef bint closed
-    cdef int uses  # of calls that are at work with the descriptor, without the GIL
+    cdef int uses  # calls that use the descriptor now, without the GIL
     cdef const uint64_t *process
     cdef uint64_t token
 

@@ -1,6 +1,6 @@
 """Locks that the kernel holds for a process and frees at its death: fcntl locks of an open file description.
 
-They carry all that is rare, and all liveness: which process lives is never read from a file, only asked of the kernel.
+All rare operations use them. They also tell whether a process lives: that is never read from a file, only asked of the kernel.
 """
 
 import os
@@ -41,15 +41,15 @@ RANGES = {"open": OPEN_BYTE, "bounds": BOUNDS_BYTE, "table": TABLE_BYTE, "writer
           "copy": COPY_BYTE}
 OWNERS = OWNERS_BYTE, JLOG_OWNERS_MAX  # byte range of the writer slots
 POLL_SECONDS = 0.005
-SHARED = (OPEN_BYTE, BOUNDS_BYTE)  # what a call that the collector sets off may want too
-_held = 0  # so many of them does this process hold now
-_held_process = 0  # whose count that is: not a child's
-_deferred = []  # calls that wait until it is 0
+SHARED = (OPEN_BYTE, BOUNDS_BYTE)  # locks that a call from the garbage collector may need too
+_held = 0  # locks of SHARED that this process holds now
+_held_process = 0  # token of the process that has counted them: a forked child counts anew
+_deferred = []  # calls that wait until no such lock is held
 
 
 def when_nothing_is_held(call) -> None:
-    """Now, or as soon as no thread of this process opens or writes `bounds`: for what the garbage collector may set off
-    anywhere, under that very lock too."""
+    """Calls `call` now, or as soon as no thread of this process opens a journal or writes `bounds`. For calls that the garbage
+    collector sets off: it may do so anywhere, also under that very lock."""
     if _held and _held_process == jlog_process_token()[0]:
         _deferred.append(call)
     else:
@@ -57,22 +57,22 @@ def when_nothing_is_held(call) -> None:
 
 
 cdef const uint64_t *process_token() noexcept:
-    """Where this process's token stands: whoever has noted another value came here through a fork."""
+    """Address of this process's token. An object that has noted another value was made before a fork."""
     return jlog_process_token()
 
 
 def current_process_token() -> int:
-    """A number that no other process on this side of a fork has: compare it to learn of a fork."""
+    """Returns a number that differs between a process and its forked children: compare it to notice a fork."""
     return jlog_process_token()[0]
 
 
 cdef class Deadline:
-    """The moment until which one public call waits, at all the locks that it meets. It is made where the call begins, and
-    handed down. `timeout`: seconds from now; None: the call waits for ever."""
+    """The moment until which one public call waits, for all locks together. It is made where the call begins, and handed down.
+    `timeout` is in seconds from now; None waits for ever."""
 
     def __init__(self, timeout):
         self.until_us = -1
-        if timeout is not None and timeout < 1e9:  # some 30 years, and what is to be an int below
+        if timeout is not None and timeout < 1e9:  # about 30 years; more could overflow below
             self.until_us = jlog_clock_us(CLOCK_MONOTONIC) + <int64_t> (max(timeout, 0) * 1e6)
 
     cdef int64_t left_us(self, int64_t at_most) noexcept:
@@ -81,28 +81,29 @@ cdef class Deadline:
         return max(0, min(at_most, self.until_us - jlog_clock_us(CLOCK_MONOTONIC)))
 
     def left(self):
-        """Seconds that are left, as LockFile.acquire() takes them; None: for ever."""
+        """Returns the seconds that are left, as LockFile.acquire() takes them; None if the call waits for ever."""
         return None if self.until_us < 0 else max(0, self.until_us - jlog_clock_us(CLOCK_MONOTONIC)) / 1e6
 
     def at_most(self, timeout) -> Deadline:
-        """This one, or so many seconds from now where that is earlier."""
+        """Returns the earlier one of this deadline and `timeout` seconds from now."""
         other = Deadline(timeout)
         return other if self.until_us < 0 or 0 <= other.until_us < self.until_us else self
 
 
 NEVER = Deadline(None)
-AT_ONCE = Deadline(0)  # takes what is free, and waits for nothing
+AT_ONCE = Deadline(0)  # takes a free lock, and never waits
 
 
 cdef class LockFile:
-    """A file that processes lock ranges of. One description each: its ranges exclude every other LockFile, in this
-    process too, and are freed by close() and by the death of the process, not by a forked child."""
+    """A file in which processes lock ranges of bytes. Each LockFile has an open file description of its own: its ranges exclude
+    every other LockFile, also in this process. close() and the death of the process free them; a forked child does not."""
 
     def __cinit__(self):
         self.fd = -1
 
     def __init__(self, str path not None, *, bint create=False, bint writable=True):
-        """Opens it. `writable=False` can only ask who holds a range, as a reader on a read-only mount must."""
+        """Opens the file. With `writable=False` it can only be asked whether a range is held: a reader on a read-only mount
+        needs that."""
         cdef bytes name = os.fsencode(path)
         cdef const char *name_bytes = name
         cdef int fd, flags = (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0)
@@ -120,7 +121,7 @@ cdef class LockFile:
             jlog_close_now(self.fd)
 
     def close(self):
-        """Closes the descriptor; where calls are at work with it, the last of them does that when it ends."""
+        """Closes the descriptor. If calls still use it, the last of them closes it when it ends."""
         self.closed = True
         if self.uses == 0:
             if self.fd >= 0 and self.process[0] == self.token:
@@ -131,7 +132,7 @@ cdef class LockFile:
         return self.fd >= 0 and not self.closed and self.process[0] == self.token
 
     def sync(self) -> None:
-        """What was written to the file survives a power loss when this returns."""
+        """Makes everything that was written to the file survive a power loss."""
         cdef int error
         if not self.is_open():
             raise JournalClosed(f"{self.path}: it is closed; open it again")
@@ -156,7 +157,7 @@ cdef class LockFile:
         return jlog_unlock_range(self.fd, start, size)
 
     def acquire(self, uint64_t start, uint64_t size=1, *, bint shared=False, timeout=None) -> bool:
-        """Waits for a range, for ever or `timeout` seconds; False when they have passed. Ctrl-C gets through."""
+        """Waits for a range, for ever or for `timeout` seconds; False when they have passed. Ctrl-C ends the wait."""
         cdef short kind = F_RDLCK if shared else F_WRLCK
         cdef int error
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -171,7 +172,7 @@ cdef class LockFile:
             if error == EAGAIN:
                 if time.monotonic() >= deadline:
                     return False
-                time.sleep(POLL_SECONDS)  # the kernel has no wait for a lock that ends
+                time.sleep(POLL_SECONDS)  # the kernel's own wait has no timeout
             elif error != EINTR:
                 raise OSError(error, os.strerror(error), self.path)
 
@@ -188,8 +189,9 @@ cdef class LockFile:
         return held == 1
 
     def held(self, uint64_t start, uint64_t size=1, *, Deadline deadline not None=NEVER, what="it", mutex=None):
-        """A context in which the range is held, and before it the threading.Lock `mutex`: a range does not exclude threads that
-        share this object. JournalLocked where others have one of them until the deadline: `what` they do in that time."""
+        """Returns a context in which the range is held. `mutex` is a threading.Lock that is taken first, because a range does
+        not exclude threads that share this object. Raises JournalLocked at the deadline, with `what` in
+        the message: the others' action."""
         return _Held(self, start, size, deadline, what, mutex)
 
 
@@ -232,7 +234,8 @@ class _Held:
 
 
 cdef void run_deferred(call) noexcept:
-    """What it raises is no more the caller's than where the collector calls: it is reported and goes no further."""
+    """Runs a deferred call. Its errors are reported and go no further, as those of a call from the collector: they are not the
+    current caller's."""
     call()
 
 
