@@ -1,4 +1,4 @@
-"""Records changed on their way from one journal or topic to another: exactly once, whichever the two are."""
+"""Moves records from one journal or topic to another and changes them on the way, exactly once."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ TOPIC_OPTIONS = {"create", "key", "partitions", "replication_factor"}
 
 def transform(source_url: Url, sink_url: Url, function: Function, *, follow: bool = False, **options: Any) -> FlowStats:
     """Moves every record of the source to the sink, changed by `function`: up to the end of the source as it is now, or with
-    `follow` for ever. Returns what it did.
+    `follow` for ever. Returns the counts.
 
-    source_url, sink_url: of a journal (a path, or file:…) or a topic (kafka://HOST:PORT/TOPIC), in any pairing.
-    function: is given a record, with value, key, headers, timestamp_us and sequence; returns a record (jlog.NewRecord.like
+    source_url, sink_url: a journal (a path, or file:…) or a topic (kafka://HOST:PORT/TOPIC), in any pairing.
+    function: is given a record, with value, key, headers, timestamp_us and sequence. It returns a record (jlog.NewRecord.like
         makes one of another), bytes (the same record with this value), a list of these, or None to drop it.
     options: those of transforming().
 
-    Each record of the source counts once, whatever is killed: the sink has the place in the source together with the records,
-    in one append or one transaction, and the next run goes on there. RecordRefused where the function raises.
+    Each record of the source counts once, whatever is killed: the sink stores the position in the source together with the
+    records, in one append or one transaction, and the next run goes on there. Raises RecordRefused where the function raises.
 
         jlog.transform("/var/lib/raw", "kafka://localhost:9092/clean", lambda record: record.value.strip() or None)
     """
@@ -58,12 +58,16 @@ def transforming(
     trial: bool = False,
     **sink_options: Any,
 ) -> Flow:
-    """The same to be run by whoever calls: run(), step(), stop(), stats.
+    """Makes the flow of transform() without running it: call its run(), step() and stop(), and read its stats.
 
-    subscriber: of a source that is a journal; None needs no write access there and holds nothing back. name: tells several
-    transforms from the same topics to the same sink apart. sink_options: of jlog.Writer where the sink is a journal; key,
-    partitions, replication_factor, create where it is a topic. trial: nothing is written at either end, and no subscriber is
-    made or moved; flow.sink.made is how many records would have been. The others are those of jlog.kafka.Mirror.
+    subscriber: for a source that is a journal; None needs no write access there and holds nothing back.
+    name: tells apart several transforms from the same topics to the same sink.
+    sink_options: options of jlog.Writer where the sink is a journal; key, partitions, replication_factor and create where it is
+        a topic.
+    trial: writes nothing at either end, and neither makes nor moves a subscriber; flow.sink.made counts the records that would
+        have been written.
+
+    The others are those of jlog.kafka.Mirror.
     """
     from jlog.flow.engine import Flow, nothing
     from jlog.flow.stop import Stop

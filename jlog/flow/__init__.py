@@ -1,1 +1,1 @@
-"""Records moved from one place to another, exactly once where both ends can: a source, a sink, and what runs them."""
+"""Moves records from a source to a sink, exactly once where both ends can."""

@@ -1,4 +1,4 @@
-"""What a flow needs of the place that records come from, and of the one they go to."""
+"""The protocols of the two ends of a flow, its source and its sink."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any, Protocol
 
 from jlog.flow.records import BatchLike, RecordLike
 
-# Where a source stands, part by part: {"orders/0": {"offset": 17, ...}}. A sink keeps it beside the records, and both or
-# neither are there.
+# The source position, part by part: {"orders/0": {"offset": 17, ...}}. A sink stores it together with the records: both are
+# there, or neither.
 Marks = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Lag:
-    """How far behind its end a source is read. seconds: the age of the oldest record that is not; None: not known."""
+    """The distance of a source position from the end of the source. seconds: the age of the oldest record that is not read yet;
+    None: not known."""
 
     records: int
     bytes: int | None = None
@@ -23,66 +24,68 @@ class Lag:
 
 
 class Source(Protocol):
-    """Where records come from, in an order that is always the same."""
+    """The end that records come from, in an order that is always the same."""
 
-    missing: int  # records that retention had removed before they were read, and that were passed over
+    missing: int  # records that retention removed before they were read, and that were passed over
 
     def resume(self, marks: Marks, start: Any = None) -> None:
-        """To where these marks say, or to `start` whatever they say. JournalError where what follows is not there."""
+        """Goes to the source position `marks`, or to `start` if that is given. Raises JournalError where the next record is
+        missing."""
 
     def read(self, max_records: int, timeout: float) -> BatchLike:
-        """Empty only if nothing came within `timeout` seconds."""
+        """Returns records; an empty batch only if none came within `timeout` seconds."""
 
     def marks(self) -> Marks:
-        """Where it stands, behind what was read."""
+        """Returns the source position behind the records that were read."""
 
     def settle(self) -> None:
-        """Makes sure that the marks will stand: what they count as moved survives a power loss, and is still the same."""
+        """Makes sure that the source position will hold: the records before it survive a power loss, and are still the same."""
 
     def committed(self) -> None:
-        """The sink has the marks: what is before them is not needed any more."""
+        """Is called when the sink has stored the source position: the records before it are not needed any more."""
 
     def at_end(self) -> bool:
-        """Whether all is read that was there when it was first opened."""
+        """Says whether all records are read that were there when the source was first opened."""
 
     def lag(self, marks: Marks) -> Lag:
-        """Of these marks; of where it stands without them. May be asked from another thread."""
+        """Returns the lag of this source position; without one, that of the current position. May be called in another
+        thread."""
 
     def describe(self, record: Any) -> str:
-        """Where this record stands, for an error."""
+        """Names the place of this record, for an error."""
 
     def close(self) -> None: ...
 
 
 class Sink(Protocol):
-    """Where records go, each transaction of them with the marks as a whole or not at all."""
+    """The end that records go to: each transaction stores its records and the source position as a whole, or nothing."""
 
-    transaction_records: int  # as many as it takes well at once
-    left_out: int  # records of the open transaction
-    beside_bytes: int  # of keys and headers in the open transaction, where they count towards its size
+    transaction_records: int  # number of records that suits a transaction
+    left_out: int  # records that the open transaction leaves out
+    beside_bytes: int  # bytes of keys and headers in the open transaction, where they count towards its size
 
     def open(self, *, forget: bool = False) -> Marks:
-        """Makes sure that nobody else writes for this source any more, and returns the marks of the last transaction.
-        `forget`: they do not count any more; none are returned."""
+        """Makes sure that no other process writes for this source any more, and returns the source position of the last
+        transaction. `forget` makes it invalid, and returns none."""
 
     def write(self, batch: Iterable[RecordLike]) -> int:
-        """Into the open transaction; returns the bytes of their values. Refused if it will not have one of them, and was
-        not told to leave it out."""
+        """Writes into the open transaction, and returns the bytes of the values. Raises Refused if the sink refuses a record
+        that it was not told to leave out."""
 
     def leave_out(self, record: RecordLike, where: str, reason: str) -> None:
-        """What becomes of a record that it will not have, in the open transaction."""
+        """Handles a refused record, in the open transaction."""
 
     def prepare(self, marks: Marks) -> None:
-        """Puts the marks into the open transaction. Only commit() follows."""
+        """Puts the source position into the open transaction. Only commit() follows."""
 
     def commit(self) -> None:
-        """All of it is there when this returns. Retry where that is not known."""
+        """Commits the transaction. Raises Retry where it is not known whether that was done."""
 
     def abort(self) -> bool:
-        """Nothing of the open transaction is there. False where the sink has to be opened again; Retry where it is not
-        known."""
+        """Drops the records of the open transaction. Returns False where the sink has to be opened again. Raises Retry where it
+        is not known whether they are dropped."""
 
     def drop(self) -> None:
-        """Forgets the open transaction, whatever becomes of it: open() will tell."""
+        """Forgets the open transaction, whatever becomes of it: open() finds out."""
 
     def close(self) -> None: ...

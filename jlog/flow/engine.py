@@ -14,40 +14,44 @@ from jlog.flow.stop import Stop, Stopped
 
 Policy = Literal["stop", "skip", "dead-letter"]
 
-TRANSACTION_SECONDS = 0.5  # of one that never runs dry
+TRANSACTION_SECONDS = 0.5  # longest transaction, in seconds, while records keep coming
 TRANSACTION_BYTES = 32 << 20
-GATHER_SECONDS = 0.1  # from the first record of a transaction on, while no more come
+GATHER_SECONDS = 0.1  # seconds after the first record of a transaction, while no more come
 CHUNK_RECORDS = 2_000
-IDLE_SECONDS = 1.0  # then marks that moved without records are committed
-RETRY_SECONDS = 0.1, 5.0  # first and longest wait
-SLICE_OF_RATE = 0.1  # seconds of records that are read at once where a rate is set
+IDLE_SECONDS = 1.0  # seconds after which a source position that moved without records is committed
+RETRY_SECONDS = 0.1, 5.0  # first and longest wait, in seconds
+SLICE_OF_RATE = 0.1  # seconds of records that are read in one piece where a rate is set
 
 
 @dataclass
 class FlowStats:
-    """What a flow has done since it was made."""
+    """The counts of a flow since it was made."""
 
-    records: int = 0  # of the source, in committed transactions
-    bytes: int = 0  # of their values
+    records: int = 0  # records of the source, in committed transactions
+    bytes: int = 0  # bytes of their values
     transactions: int = 0
     aborted: int = 0
-    refused: int = 0  # left out, or put with the dead letters
-    missing: int = 0  # removed by retention before they were read, and passed over
+    refused: int = 0  # records that were left out, or put with the dead letters
+    missing: int = 0  # records that retention removed before they were read, and that were passed over
     retries: int = 0
     last_error: str = ""
 
 
 def nothing(_: object) -> None:
-    """For what nobody wants to hear of."""
+    """Ignores an event or a count."""
 
 
 class Flow:
-    """Runs `source` into `sink`. The sink commits records and marks together, and its marks alone say where to go on.
+    """Runs `source` into `sink`. The sink commits records and source position together, and only that position says where to go
+    on.
 
-    function: what becomes of each record (see apply). refused: what becomes of one that the sink or the function will not
-        have. until_end: ends where the source ended when it was opened. rate: records a second, at most.
-    resume_at: where the source begins, whatever the sink's marks say.
-    on_event: is told what somebody should know, in a line; on_commit: how many records a transaction moved.
+    function: turns each record into records (see apply).
+    refused: the treatment of a record that the sink or the function refuses.
+    until_end: ends where the source ended when it was opened.
+    rate: records a second, at most.
+    resume_at: the position in the source to begin at, whatever the sink has stored.
+    on_event: is called with each line that a person should see.
+    on_commit: is called with the number of records of each transaction.
     """
 
     def __init__(
@@ -83,14 +87,14 @@ class Flow:
         self._ever_open = False
         self._committed: Marks = {}
         self._limit = sink.transaction_records
-        # Records of the open transaction before the one that is refused; None: not known.
+        # Number of records in the open transaction before the refused one; None: not known.
         self._before_refused: int | None = None
         self._alone: Any = None  # the record of the open transaction, while it has but one
-        # Records that are to be left out, by what describes them, and why: a source of several parts may hand them out in
-        # another order when it is read again.
+        # Records to leave out, by their place, each with the reason. A source of several parts may hand them out in another
+        # order when it is read again.
         self._leave_out: dict[str, str] = {}
-        self._left_out: list[str] = []  # those of the open transaction
-        self._free_at = 0.0  # when the rate allows the next one
+        self._left_out: list[str] = []  # those in the open transaction
+        self._free_at = 0.0  # time when the rate allows the next record
         self._moved_at = time.monotonic()
         self._retry_after = RETRY_SECONDS[0]
         self._pending = [0, 0]  # records and bytes of the open transaction
@@ -98,7 +102,8 @@ class Flow:
     # --- Running ----------------------------------------------------------------------------------------------------
 
     def run(self) -> FlowStats:
-        """Until stop(), or with until_end the end. Goes on by itself after what may pass; raises what does not."""
+        """Runs until stop(), or with until_end up to the end. Goes on by itself after errors that may pass, and raises the
+        others."""
         try:
             while not self._stop.requested:
                 retries = self.stats.retries
@@ -109,23 +114,23 @@ class Flow:
                 elif not moved and self._until_end and self._open and self.source.at_end():
                     break
         except Stopped:
-            pass  # the broker aborts what is left open, and at the next start the marks tell
+            pass  # the broker aborts what is left open, and the next start finds the source position
         finally:
             self.close()
         return self.stats
 
     def stop(self) -> None:
-        """Ends run() within 2 s, from another thread or a signal handler: the open transaction is committed if the sink
-        answers in time."""
+        """Ends run() within 2 s, from another thread or a signal handler. The open transaction is committed if the sink answers
+        in time."""
         self._stop.request()
 
     @property
     def is_open(self) -> bool:
-        """Whether both ends could be reached when it last tried. False before the first step, and when it has ended."""
+        """Whether both ends could be reached at the last attempt. False before the first step, and after the end."""
         return self._open
 
     def lag(self) -> Lag:
-        """How far what was committed is behind the end of the source. May be asked from another thread."""
+        """Returns the lag of the committed source position. May be called in another thread."""
         return self.source.lag(self._committed)
 
     def close(self) -> None:
@@ -136,8 +141,8 @@ class Flow:
             self.source.close()
 
     def step(self, timeout: float = 0.0) -> int:
-        """One transaction of what is there within `timeout` seconds. Returns how many of the source's records it moved; 0
-        also where the sink or the source could not be reached (stats.retries), and the next step tries again."""
+        """Moves one transaction of the records that come within `timeout` seconds. Returns how many of the source's records it
+        moved. It returns 0 also where an end could not be reached (stats.retries); the next step tries again."""
         self._pending = [0, 0]
         self._left_out = []
         try:
@@ -191,7 +196,7 @@ class Flow:
         return moved
 
     def _chunk(self, wanted: int) -> int:
-        """How many to read next, when the rate allows them."""
+        """Returns how many records to read next, once the rate allows them."""
         if self._rate is None:
             return min(wanted, CHUNK_RECORDS)
         self._stop.wait(self._free_at - time.monotonic())
@@ -234,7 +239,7 @@ class Flow:
         for record in batch:
             try:
                 made += apply(self._function, record)
-            # Whatever the user's function raises is told with the record that it was given.
+            # Any error of the user's function is told together with its record.
             except Exception as error:
                 raise Refused(f"the transform raised {type(error).__name__}: {error}") from error
         return made
@@ -263,8 +268,8 @@ class Flow:
     # --- Errors -----------------------------------------------------------------------------------------------------
 
     def _give_up(self, error: Refused) -> None:
-        """One record of the transaction is refused: all before it is moved, then it is tried alone. Where it is not known
-        which one it is, the transaction is halved until it is alone."""
+        """Gives the transaction up, since one record is refused: all records before it are moved, then it is tried alone. Where
+        it is not known which one it is, the transaction is halved until it is alone."""
         if not self._pending[0]:
             raise error
         self.stats.aborted += 1

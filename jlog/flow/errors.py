@@ -1,4 +1,4 @@
-"""What may happen between a source and a sink, beside the errors that are jlog's everywhere."""
+"""The errors of a source or a sink, in addition to jlog.errors."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from jlog.errors import JournalError
 
 
 class Retry(JournalError):
-    """It may go better the next time. Whether the open transaction was committed is not known: the sink says it when it
-    is opened again. `cause` is what to raise where nobody tries again."""
+    """An error that may pass. It is not known whether the open transaction was committed: the sink says so when it is opened
+    again. `cause` is the error to raise where nobody tries again."""
 
     def __init__(self, message: str, cause: JournalError) -> None:
         super().__init__(message)
@@ -15,8 +15,8 @@ class Retry(JournalError):
 
 
 class Refused(JournalError):
-    """The sink will not have one of the records of the open transaction, which has to be given up. `record` is that one,
-    where it is known."""
+    """The sink refuses one of the records of the open transaction, which has to be given up. `record` is that one, where it is
+    known."""
 
     def __init__(self, message: str, record: object = None) -> None:
         super().__init__(message)
@@ -24,8 +24,8 @@ class Refused(JournalError):
 
 
 class RecordRefused(JournalError):
-    """The sink, or the function between, will not have this record. All before it has been moved, it and what follows
-    has not."""
+    """The sink, or the function before it, refuses this record. All records before it have been moved; it and the following
+    ones have not."""
 
     def __init__(self, message: str, sequence: int | None = None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Functions between a source and a sink, by name."""
+"""Loads the function between a source and a sink by its name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jlog.flow.records import Function
 
 
 def load(name: str) -> Function:
-    """The function that "module:function" names; the module is also looked for in the working directory."""
+    """Returns the function that "module:function" names. The module is also looked for in the working directory."""
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
         raise ValueError(f"{name!r} names no function; write module:function")
@@ -21,7 +21,7 @@ def load(name: str) -> Function:
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except Exception as error:  # the module's own too
+    except Exception as error:  # any error of the module itself too
         raise ValueError(f"{name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise ValueError(f"{name!r} is no function")

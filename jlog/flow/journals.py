@@ -25,10 +25,12 @@ READ_BYTES = 4 << 20
 
 
 class JournalSource:
-    """The journal at `path`, read by `subscriber`, whose name is held: nobody else reads under it.
+    """Reads the journal at `path` as `subscriber`, and holds that name.
 
-    Without a subscriber it needs no write access, and holds nothing back from retention; durable_only: it hands out what is
-    synced alone then. start: where a new subscriber begins. skip_missing: go on behind records that retention has removed.
+    Without a subscriber it needs no write access, and holds nothing back from retention; with durable_only it then hands out
+    only synced records.
+    start: where a new subscriber begins.
+    skip_missing: goes on behind records that retention has removed.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class JournalSource:
         self._durable_only = durable_only and subscriber is None
         self._reader = Reader(path, subscriber, start=start, durable_only=self._durable_only)
         self._subscriber = subscriber
-        self._begin = self._reader.position  # where this flow began, long before this process maybe
+        self._begin = self._reader.position  # where this flow began, maybe in an earlier process
         self._end: int | None = None
         self._skip_missing = skip_missing
         self._on_event = on_event
@@ -136,8 +138,8 @@ class JournalSource:
 
 
 def check_mark(journal: Journal, mark: dict[str, Any]) -> None:
-    """JournalError where the journal does not contain what the sink has of it: it is another one, or an older copy, or it
-    has lost its tail."""
+    """Raises JournalError where the journal does not contain the records that the sink has of it: it is another journal, an
+    older copy, or it has lost its tail."""
     epoch, sequence = mark["epoch"], int(mark["sequence"])
     epochs = journal.epochs
     known = [number for number, _ in epochs]
@@ -153,7 +155,8 @@ def check_mark(journal: Journal, mark: dict[str, Any]) -> None:
 
 
 def journal_lag(journal: Journal, position: int) -> Lag:
-    """How far `position` is behind the end. The bytes are estimated: of the segment in which it stands it counts a part."""
+    """Returns the distance of `position` from the end. The bytes are estimated: a part counts of the segment in which it
+    lies."""
     end = journal.next_sequence
     records = end - position
     for first, following in journal.holes():
@@ -174,13 +177,14 @@ def _age(journal: Journal, position: int) -> float | None:
             for record in reader.read(1):
                 return max(0.0, time.time() - record.timestamp_us / 1e6)
     except PositionLost:
-        pass  # removed in this moment
+        pass  # removed in the meantime
     return None
 
 
 class JournalSink:
-    """The journal at `path`, made if there is none, with the options of jlog.Writer. The marks are in its state, in one
-    atomic append with the records. One process at a time is the sink of a journal; others may append to it."""
+    """Appends to the journal at `path`, which is made if there is none, with the options of jlog.Writer. The source position
+    goes into its state, in one atomic append with the records. Only one process at a time is the sink of a journal; others may
+    append to it."""
 
     transaction_records = 20_000
     beside_bytes = 0
@@ -208,7 +212,8 @@ class JournalSink:
         return dict(self._marks)
 
     def write(self, batch: Iterable[RecordLike]) -> int:
-        # Encoded at once: while they are in the processor's cache, and before the garbage collector has gone through them.
+        # Records are encoded at once: while they are in the processor's cache, and before the garbage collector has gone
+        # through them.
         found = columns_of(batch)
         self._body.add_columns(found.values, found.keys, found.headers, found.timestamps_us)
         return found.value_bytes
@@ -217,7 +222,7 @@ class JournalSink:
         self.left_out += 1
 
     def prepare(self, marks: Marks) -> None:
-        self._prepared = marks  # they go with the records, in one append
+        self._prepared = marks  # goes with the records, in one append
 
     def commit(self) -> None:
         changed = {name: mark for name, mark in self._prepared.items() if self._marks.get(name) != mark}
@@ -246,7 +251,7 @@ class JournalSink:
 
 
 def read_marks(path: str | os.PathLike[str]) -> Marks:
-    """Where the sources of this journal stand."""
+    """Returns the source positions that this journal has stored."""
     return {
         key[len(STATE_PREFIX) :].decode(): json.loads(value)
         for key, value in Journal(path).state().items()
@@ -255,10 +260,11 @@ def read_marks(path: str | os.PathLike[str]) -> Marks:
 
 
 def _hold(path: str) -> int | None:
-    """Locks the directory itself, until it is closed or the process dies. JournalLocked where another has it."""
+    """Locks the directory itself, until it is closed or the process dies. Raises JournalLocked where another process has the
+    lock."""
     fd = open_directory(os.fspath(path))
-    # A forked child shares the lock, and cannot lose it for its parent: nothing unlocks, it is closed only. A child that
-    # outlives its parent keeps others out for longer: that refuses a start, and lets no second sink in.
+    # A forked child shares the lock. It cannot release it for its parent, since nothing unlocks it: it is only closed. A child
+    # that outlives its parent keeps other processes out for longer; that refuses a start, but never lets a second sink in.
     try:
         portalocker.lock(fd, portalocker.LOCK_EX | portalocker.LOCK_NB)
     except portalocker.LockException:

@@ -1,4 +1,4 @@
-"""Running flows for Prometheus. Needs the extra pyjlog[metrics]."""
+"""Metrics of running flows for Prometheus. Needs the extra pyjlog[metrics]."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ COUNTERS = {
 
 
 class FlowCollector(Collector):
-    """Looks at flows by name, which becomes the label `mirror`, when Prometheus asks. What a lag would need, and cannot be
-    reached, has no sample."""
+    """Looks at the flows when Prometheus asks. The name of a flow becomes the label `mirror`. A lag that cannot be found out
+    has no sample."""
 
     def __init__(self, flows: Mapping[str, Flow]) -> None:
         self._flows = flows
 
     def describe(self) -> list[Metric]:
-        """Nothing: a registry then does not look at the flows to learn the names."""
+        """Returns nothing, so that a registry does not look at the flows to learn the names."""
         return []
 
     def collect(self) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""Records on their way: what a function makes of them, and batches by column."""
+"""Records between a source and a sink: their protocol, the results of a function, and batches by column."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class RecordLike(Protocol):
-    """A jlog.Record, a record of Kafka's, or a NewRecord."""
+    """Has the fields of a record: a jlog.Record, a record of Kafka's, or a NewRecord."""
 
     @property
     def value(self) -> bytes | None: ...
@@ -32,7 +32,7 @@ class BatchLike(Protocol):
 
 @dataclass(frozen=True)
 class NewRecord:
-    """A record that has no place in a journal yet. timestamp_us None: the time when it is appended."""
+    """A record that is in no journal yet. timestamp_us None: the time when it is appended."""
 
     value: bytes | None
     key: bytes | None = None
@@ -41,7 +41,7 @@ class NewRecord:
 
     @classmethod
     def like(cls, record: RecordLike, **changes: Any) -> NewRecord:
-        """The same as `record` but for what is given: NewRecord.like(record, value=b"…")."""
+        """Makes a copy of `record` with these changes: NewRecord.like(record, value=b"…")."""
         return replace(cls(record.value, record.key, record.headers, record.timestamp_us), **changes)
 
 
@@ -49,7 +49,8 @@ Function = Callable[[Any], "RecordLike | bytes | Iterable[RecordLike | bytes] | 
 
 
 def apply(function: Function, record: RecordLike) -> list[RecordLike]:
-    """What a function makes of one record: none, one or several. Bytes are a new value of the same record."""
+    """Returns the records that a function makes of one record: none, one or several. Bytes are a new value of the same
+    record."""
     made = function(record)
     if made is None:
         return []

@@ -1,19 +1,19 @@
-"""Ending in time: asked to stop, whoever waits gives the open transaction a moment more and then leaves it."""
+"""Ends a flow in time: after a request to stop, a wait gives the open transaction a moment more and then leaves it."""
 
 from __future__ import annotations
 
 import time
 
-SLICE_SECONDS = 0.1  # no wait is longer without a look at whether to stop
-GRACE_SECONDS = 1.2  # SIGTERM to the end is 2 s
+SLICE_SECONDS = 0.1  # longest wait without a look at whether to stop
+GRACE_SECONDS = 1.2  # leaves room in the 2 s from SIGTERM to the end
 
 
 class Stopped(Exception):
-    """The grace is over: leave all as it is."""
+    """The time to stop is over: leave everything as it is."""
 
 
 class Stop:
-    """May be asked from a signal handler or another thread: it is one assignment."""
+    """A request to stop. It may be made from a signal handler or another thread: it is one assignment."""
 
     def __init__(self, grace_seconds: float = GRACE_SECONDS) -> None:
         self._grace_seconds = grace_seconds
@@ -28,7 +28,7 @@ class Stop:
             self._asked_at = time.monotonic()
 
     def slice(self, seconds: float = SLICE_SECONDS) -> float:
-        """How long one wait may last, at most `seconds`. Raises Stopped when the grace is over."""
+        """Returns how long one wait may last, at most `seconds`. Raises Stopped when the time to stop is over."""
         if self._asked_at is None:
             return seconds
         left = self._asked_at + self._grace_seconds - time.monotonic()
@@ -37,7 +37,7 @@ class Stop:
         return min(seconds, left)
 
     def wait(self, seconds: float) -> bool:
-        """Waits so long, or until it is asked to stop. Returns whether it was."""
+        """Waits so long, or until the request to stop. Returns whether that was made."""
         until = time.monotonic() + seconds
         while not self.requested and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, SLICE_SECONDS))

@@ -1,4 +1,4 @@
-"""A sink that keeps nothing: to see what a flow would do."""
+"""A sink that keeps nothing, to find out what a flow would do."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Refusal = Callable[[RecordLike], str]
 
 
 class TrialSink:
-    """Counts what it is given, as if it stood at `marks`. refusal: why the real one would not have a record; empty where it
-    would."""
+    """Counts the records that it is given, as if it had stored the source position `marks`. refusal: returns why the real sink
+    would refuse a record, or an empty text."""
 
     transaction_records = 20_000
     beside_bytes = 0
@@ -43,7 +43,7 @@ class TrialSink:
         self.left_out += 1
 
     def prepare(self, marks: Marks) -> None:
-        """They are not kept."""
+        """Keeps nothing."""
 
     def commit(self) -> None:
         self.made += self._pending

@@ -1,4 +1,4 @@
-"""Kafka: journals mirrored to topics and captured from them, exactly once, and topics read and written as journals are.
+"""Kafka: mirrors journals to topics and captures topics into journals, exactly once; reads and writes topics as journals.
 
 Needs the extra pyjlog[kafka].
 """

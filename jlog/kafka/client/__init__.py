@@ -1,1 +1,1 @@
-"""Kafka's brokers and topics as jlog knows them: settings, errors, metadata, tables, transactions."""
+"""The client of Kafka: settings, errors, metadata, tables, transactions."""

@@ -1,4 +1,4 @@
-"""Topics as their brokers know them: found, made, watched. Every question has a time limit."""
+"""Finds, makes and watches topics at their brokers. Every request has a time limit."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from jlog.kafka.client.errors import LEADER_UNKNOWN, TIMED_OUT, BrokerError, cod
 from jlog.kafka.client.settings import Settings
 
 ANSWER_SECONDS = 10.0
-UNREACHABLE_SECONDS = 3.0  # at the start, where a wrong address is likelier than a broker that is coming back
+UNREACHABLE_SECONDS = 3.0  # at the start, where a wrong address is more likely than a broker that is coming back
 COMPACTED = {
     "cleanup.policy": "compact",
-    "segment.bytes": str(1 << 20),  # the least: what is in the newest segment is never compacted
+    "segment.bytes": str(1 << 20),  # the least: records in the newest segment are never compacted
     "min.cleanable.dirty.ratio": "0.1",
 }
 
 
 @dataclass(frozen=True)
 class Topic:
-    """What a topic is. `id` is another one when it was deleted and made again."""
+    """Identity and size of a topic. `id` changes when the topic is deleted and made again."""
 
     name: str
     id: str
@@ -36,7 +36,7 @@ class Topic:
     replicas: int
 
     def check_has(self, partition: int) -> None:
-        """ValueError where it does not."""
+        """Raises ValueError where the topic has no such partition."""
         if partition >= self.partitions:
             raise ValueError(f"topic {self.name} has the partitions 0 to {self.partitions - 1}, and no {partition}")
 
@@ -57,7 +57,8 @@ class Cluster:
         return self._admin
 
     def answer(self, future: Any, what: str, unreachable_seconds: float = ANSWER_SECONDS) -> Any:
-        """Looks at whether to stop while it waits. unreachable_seconds: how long where no broker takes a connection."""
+        """Waits for the answer, and looks at whether to stop meanwhile. unreachable_seconds: how long to wait where no broker
+        takes a connection."""
         with told(what, self.settings):
             try:
                 return self._wait(future, unreachable_seconds)
@@ -73,18 +74,18 @@ class Cluster:
             try:
                 return future.result(self._stop.slice())
             except FutureTimeout:
-                self.admin.poll(0)  # hears why no broker can be reached
+                self.admin.poll(0)  # learns why no broker can be reached
                 patience = unreachable_seconds if self.settings.unreachable else ANSWER_SECONDS
                 if time.monotonic() > begun + patience:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
     def _forget_client(self) -> None:
-        """It keeps to the broker it was once told to put questions to, though that one is dead and others live; and to the
-        leader's epoch that it has heard of, though brokers refuse it."""
+        """Drops the client. It keeps asking the broker that it was once told to ask, though that one is dead and others live;
+        and it keeps the leader's epoch that it has heard of, though brokers refuse it."""
         self._admin = None
 
     def check(self) -> None:
-        """Retry where no broker answers."""
+        """Raises Retry where no broker answers."""
         future = self.admin.describe_cluster(request_timeout=ANSWER_SECONDS)
         self.answer(future, "asking for the cluster", UNREACHABLE_SECONDS)
 
@@ -97,7 +98,7 @@ class Cluster:
             return None
 
     def topic(self, name: str) -> Topic:
-        """JournalNotFound where there is none."""
+        """Finds the topic. Raises JournalNotFound where there is none."""
         answers = self.admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
         try:
             found = self.answer(answers[name], f"asking for topic {name}")
@@ -112,7 +113,7 @@ class Cluster:
         )
 
     def names(self) -> list[str]:
-        """Of all topics, but for those that Kafka keeps for itself."""
+        """Lists the names of all topics, without those that Kafka keeps for itself."""
         with told("listing topics", self.settings):
             found = self.admin.list_topics(timeout=ANSWER_SECONDS).topics
         return sorted(name for name in found if not name.startswith("__"))
@@ -126,7 +127,7 @@ class Cluster:
         config: Mapping[str, str] = {},
         create: bool = True,
     ) -> tuple[Topic, bool]:
-        """The topic, made where there is none and it may be; and whether it was."""
+        """Finds the topic, or makes it where `create` allows it. Returns also whether it was made."""
         found = self.find(name)
         if found is not None:
             return found, False
@@ -138,7 +139,7 @@ class Cluster:
         return self.topic(name), True
 
     def create(self, name: str, partitions: int, replication_factor: int | None, config: Mapping[str, str]) -> bool:
-        """False where another was first. Returns when the brokers know it."""
+        """Makes the topic, and returns when the brokers know it. Returns False where another process was first."""
         if partitions < 1:
             raise ValueError(f"a topic has at least 1 partition, not {partitions}")
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor or -1, config=dict(config))
@@ -146,7 +147,7 @@ class Cluster:
         made = self._unless(answers[name], f"making topic {name}", KafkaError.TOPIC_ALREADY_EXISTS)
         until = time.monotonic() + ANSWER_SECONDS
         while self.find(name) is None and time.monotonic() < until:
-            self._stop.wait(0.05)  # another broker than the one that was asked
+            self._stop.wait(0.05)  # another broker may answer than the one that was asked
         return made
 
     def delete(self, name: str) -> None:
@@ -154,7 +155,7 @@ class Cluster:
         self.answer(answers[name], f"deleting topic {name}")
 
     def _unless(self, future: Any, what: str, code: int) -> bool:
-        """False where it failed with this code, which is as good."""
+        """Returns False where the request failed with this code, which is as good."""
         try:
             self.answer(future, what)
         except Retry as error:
@@ -164,7 +165,7 @@ class Cluster:
         return True
 
     def config(self, name: str) -> dict[str, str]:
-        """What is set for a topic, the brokers' defaults included. Empty where this user may not ask."""
+        """Returns the settings of a topic, with the brokers' defaults; nothing where this user may not ask."""
         resource = ConfigResource(ResourceType.TOPIC, name)
         answers = self.admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)
         try:
@@ -176,7 +177,7 @@ class Cluster:
         return {key: entry.value for key, entry in found.items()}
 
     def why_late(self, name: str) -> str:
-        """What keeps deliveries from being acknowledged, as far as can be told: the client says only that they timed out."""
+        """Finds out why deliveries are not acknowledged, as far as can be told: the client only says that they timed out."""
         self._forget_client()
         try:
             answers = self.admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
@@ -197,11 +198,11 @@ class Cluster:
         return self._offsets(topic, OffsetSpec.earliest(), partitions)
 
     def end_offsets(self, topic: Topic, partitions: Iterable[int] | None = None) -> dict[int, int]:
-        """Behind the last record of a transaction that is not open any more."""
+        """Returns the end of each partition, behind the last transaction that is complete."""
         return self._offsets(topic, OffsetSpec.latest(), partitions)
 
     def offsets_at(self, topic: Topic, timestamp_us: int, partitions: Iterable[int] | None = None) -> dict[int, int]:
-        """Of the first record at or after this time; the end where all are earlier."""
+        """Returns the offset of the first record at or after this time in each partition; the end where all are earlier."""
         milliseconds = -(-timestamp_us // 1000)  # a record's time is kept to the millisecond, rounded down
         found = self._offsets(topic, OffsetSpec.for_timestamp(max(0, milliseconds)), partitions)
         ends = self.end_offsets(topic, partitions)

@@ -1,4 +1,4 @@
-"""What Kafka says, as jlog's errors: what happened, where, what to do next."""
+"""Turns Kafka's errors into jlog's: what happened, where, and what to do next."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class BrokerError(JournalError):
 
 
 class Fenced(JournalError):
-    """Another mirror has taken over: this one has ended, and nothing of its open transaction counts."""
+    """Another mirror has taken over: this one has ended, and its open transaction is void."""
 
 
 class TopicChanged(JournalError):
-    """The topic was deleted, or deleted and made again: positions in the old one mean nothing in the new one."""
+    """The topic was deleted, or deleted and made again: offsets in the old topic mean nothing in the new one."""
 
 
 UNKNOWN_TOPIC = (
@@ -38,14 +38,14 @@ UNKNOWN_TOPIC = (
     KafkaError.UNKNOWN_TOPIC_ID,
 )
 FENCED = (
-    KafkaError._FATAL,  # which of them it was, a producer tells only the first that asks
+    KafkaError._FATAL,  # a producer tells the cause only to the first call that asks
     KafkaError._FENCED,
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
     KafkaError.INVALID_PRODUCER_ID_MAPPING,
     KafkaError.TRANSACTION_COORDINATOR_FENCED,
 )
-# The topic will not have the record, whoever sends it and however often.
+# The topic refuses the record, from any client and at any time.
 REFUSED = (
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE,
@@ -54,7 +54,7 @@ REFUSED = (
     KafkaError._INVALID_DIFFERENT_RECORD,
     KafkaError.POLICY_VIOLATION,
 )
-# No further attempt will be answered otherwise: these end a mirror, all others are tried again.
+# Errors that stay: these end a mirror; after all others it tries again.
 FINAL = (
     KafkaError._AUTHENTICATION,
     KafkaError._SSL,
@@ -69,11 +69,11 @@ FINAL = (
     KafkaError.UNSUPPORTED_VERSION,
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
 )
-# No fetch gets it any more: retention was faster, or the topic is another one, or has lost its tail.
+# The next message cannot be fetched any more: retention was faster, or the topic is another one, or has lost its tail.
 OFFSET_GONE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
-# Who leads the partition has changed a moment ago, and the client or the broker does not know it yet.
+# The leader of the partition has just changed, and the client or the broker does not know it yet.
 LEADER_UNKNOWN = (
-    KafkaError._NOENT,  # "No leaders found": of a topic that was made a moment ago
+    KafkaError._NOENT,  # "No leaders found": of a topic that has just been made
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.FENCED_LEADER_EPOCH,
@@ -89,7 +89,7 @@ TIMED_OUT = (
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether it is the brokers' being away or at odds, and not somebody's mistake."""
+    """Says whether the error comes from brokers that are away or disagree, and not from a mistake."""
     return isinstance(error, BrokerError) and error.code != 0 and error.code not in FINAL
 
 
@@ -105,7 +105,7 @@ def code_of(error: BaseException) -> int:
 
 @contextmanager
 def told(what: str, settings: Settings) -> Iterator[None]:
-    """Around calls of the client's: what goes wrong is a BrokerError that says at what, or Retry where it may pass."""
+    """Turns errors of the client's calls into a BrokerError that says what was done, or a Retry where the error may pass."""
     try:
         yield
     except KafkaException as error:
@@ -147,7 +147,7 @@ def _next(code: int) -> str:
 
 @contextmanager
 def at_once() -> Iterator[None]:
-    """Around what nobody tries again: what might go better the next time is raised as what it is."""
+    """Raises the cause of a Retry, for calls that nobody tries again."""
     try:
         yield
     except Retry as error:
@@ -159,5 +159,5 @@ def is_fenced(error: BaseException) -> bool:
 
 
 def describe(error: Any) -> str:
-    """Of a message's or a delivery's own KafkaError."""
+    """Describes the KafkaError of a message or a delivery."""
     return str(error.str() if isinstance(error, KafkaError) else error)

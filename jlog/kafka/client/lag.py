@@ -1,4 +1,4 @@
-"""How far behind the ends of topics somebody reads."""
+"""The lag of offsets behind the ends of topics."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import told
 from jlog.kafka.client.records import time_us_of
 
-SAMPLE = 100  # messages of each partition, for what a record takes on the average
+SAMPLE = 100  # messages of each partition, to estimate the size of a record
 SAMPLE_SECONDS = 2.0
 
 
 def topics_lag(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: Stop) -> Lag:
-    """`offsets`: of the next record, by topic and partition. Offsets are counted, so that what ends transactions counts as
-    a record; bytes are estimated from the next records."""
+    """Returns the lag of `offsets`, those of the next record by topic and partition. It counts offsets, so that the end of a
+    transaction counts as a record. It estimates bytes from the next records."""
     behind: dict[tuple[str, int], int] = {}
     for name in {name for name, _ in offsets}:
         topic = cluster.topic(name)
@@ -33,7 +33,7 @@ def topics_lag(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: S
         return Lag(0, 0, 0.0)
     sample, is_all = _sample(cluster, {place: offsets[place] for place in late}, stop)
     records = sum(late.values())
-    if not sample:  # nothing but the ends of transactions, which are never handed out; or brokers that are slow
+    if not sample:  # there are only ends of transactions, which are never handed out, or the brokers are slow
         return Lag(0, 0, 0.0) if is_all else Lag(records)
     size = sum(map(len, sample)) / len(sample)
     oldest = min((time_us for message in sample if (time_us := time_us_of(message))), default=None)
@@ -41,7 +41,7 @@ def topics_lag(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: S
 
 
 def _sample(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: Stop) -> tuple[list[Any], bool]:
-    """The next records of each partition, a few; and whether it has come to the ends of all."""
+    """Returns a few of the next records of each partition, and whether they reach all ends."""
     found: list[Any] = []
     ended = set()
     with told("looking at the next records", cluster.settings):

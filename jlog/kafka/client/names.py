@@ -1,10 +1,10 @@
-"""What jlog calls its own things in Kafka."""
+"""The names of jlog's own topics and headers in Kafka."""
 
 from __future__ import annotations
 
 import hashlib
 
-OURS_PREFIX = "jlog.kafka."  # of the headers that a capture adds
+OURS_PREFIX = "jlog.kafka."  # beginning of the headers that a capture adds
 PARTITION, OFFSET, TOPIC = "jlog.kafka.partition", "jlog.kafka.offset", "jlog.kafka.topic"
 CHECKPOINTS = "jlog.checkpoints"
 _MARKS = "jlog.mirror."
@@ -12,8 +12,8 @@ _TOPIC_NAME_MAX = 249
 
 
 def marks_topic(topic: str, identity: str) -> str:
-    """The table in which a mirror to `topic` keeps its positions; one for each, so that no other's open transaction hides
-    what stands in it. Its transactional id has the same name."""
+    """Names the table in which a mirror to `topic` stores its source position, which is its transactional id too. Each mirror
+    has its own table, so that no open transaction of another one hides its rows."""
     name = f"{_MARKS}{topic}.{identity}"
     if len(name) <= _TOPIC_NAME_MAX:
         return name

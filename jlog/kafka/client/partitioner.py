@@ -1,4 +1,4 @@
-"""Where the client's partitioners put a record with a key."""
+"""The partition that the client's partitioners choose for a key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FNV_PRIME = 0x01000193
 
 
 def partition_of_key(key: bytes, partitions: int, partitioner: str) -> int | None:
-    """None where it is left to chance."""
+    """Returns the partition; None where the partitioner chooses it at random."""
     if partitioner == "random" or (partitioner == "consistent_random" and not key):
         return None
     if partitioner.startswith("consistent"):
@@ -23,7 +23,7 @@ def partition_of_key(key: bytes, partitions: int, partitioner: str) -> int | Non
 
 
 def fnv1a(data: bytes) -> int:
-    """As Sarama has it: the 32-bit hash is a signed number, of which the size counts."""
+    """Computes the 32-bit hash of FNV-1a. Sarama takes it as a signed number, and its absolute value."""
     found = _FNV_OFFSET
     for byte in data:
         found = (found ^ byte) * _FNV_PRIME & _MASK
@@ -31,7 +31,7 @@ def fnv1a(data: bytes) -> int:
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash of Kafka's default partitioner."""
+    """Computes the 32-bit hash of Kafka's default partitioner."""
     size = len(data)
     found = (_SEED ^ size) & _MASK
     whole = size - size % 4

@@ -1,4 +1,4 @@
-"""Messages of Kafka's as records."""
+"""Messages of Kafka as records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class KafkaRecord:
-    """One message, with the attributes of a jlog.Record. `sequence` is its offset; times are whole milliseconds."""
+    """A message with the attributes of a jlog.Record. `sequence` is its offset; times are whole milliseconds."""
 
     __slots__ = ("headers", "key", "partition", "sequence", "timestamp_us", "topic", "value")
 
@@ -52,7 +52,7 @@ def time_us_of(message: Any) -> int | None:
 
 
 class KafkaBatch:
-    """Messages in order, as a batch of records. Those of several partitions are interleaved."""
+    """A batch of messages in order. Those of several partitions are interleaved."""
 
     __slots__ = ("_messages",)
 
@@ -85,7 +85,7 @@ class KafkaBatch:
         return [message.value() for message in self._messages]
 
     def to_arrow(self) -> Any:
-        """A pyarrow.RecordBatch with the columns of jlog.RecordBatch.to_arrow."""
+        """Returns a pyarrow.RecordBatch with the columns of jlog.RecordBatch.to_arrow."""
         import pyarrow
 
         records = list(self)
@@ -104,7 +104,7 @@ class KafkaBatch:
 
 
 class CapturedBatch(KafkaBatch):
-    """The same on its way into a journal: each record says by headers where in Kafka it was."""
+    """A batch on its way into a journal: headers of each record name its place in Kafka."""
 
     __slots__ = ("_origins",)
 
@@ -132,7 +132,7 @@ class CapturedBatch(KafkaBatch):
 
 
 class Origins:
-    """The headers that say where a record was: partition and offset in decimal, and the topic where there are several."""
+    """Makes the headers that name a record's place: partition and offset in decimal, and the topic where there are several."""
 
     def __init__(self, places: Collection[tuple[str, int]], with_topic: bool) -> None:
         self._known = {
@@ -141,7 +141,7 @@ class Origins:
         }
 
     def headers(self, messages: Sequence[Any]) -> list[Headers | None]:
-        """Of each message, with its own before them."""
+        """Returns the headers of each message, with its own before the added ones."""
         places: Iterable[Headers]
         if len(self._known) == 1:
             places = repeat(*self._known.values())
@@ -149,7 +149,7 @@ class Origins:
             topics, partitions = map(Message.topic, messages), map(Message.partition, messages)
             places = map(self._known.__getitem__, zip(topics, partitions, strict=True))
         offsets = tuple(map(Message.offset, messages))
-        decimal = (b"%d " * len(offsets) % offsets).split()  # all at once: each by itself takes longer
+        decimal = (b"%d " * len(offsets) % offsets).split()  # all in one call: one by one takes longer
         return [
             (*(own or ()), *place, offset)
             for own, place, offset in zip(map(Message.headers, messages), places, zip(repeat(OFFSET), decimal), strict=False)

@@ -1,4 +1,4 @@
-"""What a topic will not have, as far as its settings tell; and what else about them somebody should know."""
+"""The records that a topic refuses, as far as its settings tell, and warnings about these settings."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 from jlog.flow.records import Headers, RecordLike
 
-BATCH_OVERHEAD = 512  # of a batch with one record: its header, and the record's lengths
-LIMIT_BYTES = 1_048_588  # Kafka's own default
+BATCH_OVERHEAD = 512  # header of a batch with one record, and the lengths of the record
+LIMIT_BYTES = 1_048_588  # the default of Kafka
 _EVER = 1 << 62
 
 
 class Rules:
-    """By the settings of a topic. The broker checks them too, and then fails a whole batch."""
+    """Rules by the settings of a topic. The broker checks them too, but then fails a whole batch."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._config = config
@@ -23,7 +23,7 @@ class Rules:
         self.needs_key = self.is_compacted
 
     def times_ms(self) -> tuple[int, int]:
-        """The earliest and the latest time that a record may have now."""
+        """Returns the earliest and the latest time that a record may have now."""
         if self._config.get("message.timestamp.type") == "LogAppendTime":
             return -_EVER, _EVER
         now_ms = int(time.time() * 1000)
@@ -32,7 +32,7 @@ class Rules:
         return now_ms - min(before_ms, _EVER), now_ms + min(after_ms, _EVER)
 
     def refusal(self, record: RecordLike, key: bytes | None) -> str:
-        """Why the topic would not have it; empty where nothing speaks against it."""
+        """Returns why the topic would refuse the record; an empty text where no rule does."""
         size = len(record.value or b"") + bytes_beside(key, record.headers)
         if size > self.limit_bytes:
             return f"{size} bytes are more than max.message.bytes={self.max_message_bytes} has room for"
@@ -44,7 +44,8 @@ class Rules:
         return ""
 
     def warnings(self, oldest_us: int | None) -> list[str]:
-        """What a mirror cannot change. oldest_us: the time of the oldest record that is to be mirrored."""
+        """Returns warnings about settings that a mirror cannot change. oldest_us: the time of the oldest record that is to be
+        mirrored."""
         found = []
         config = self._config
         retention_ms = int(config.get("retention.ms", -1))
@@ -62,10 +63,11 @@ class Rules:
 
 
 def bytes_beside(key: bytes | None, headers: Headers) -> int:
-    """What a record has beside its value."""
+    """Returns the size of a record without its value."""
     return len(key or b"") + sum(len(name) + len(value or b"") for name, value in headers)
 
 
 def milliseconds(time_us: int) -> int:
-    """Of the client's two ways to say 1970-01-01T00:00:00.000, one means now and the other does not exist."""
+    """Rounds down to milliseconds, and never returns 0: the client has no value for 1970-01-01T00:00:00.000, and takes 0 as
+    now."""
     return time_us // 1000 or 1

@@ -1,4 +1,4 @@
-"""librdkafka's settings: the ones a user gives, and the ones that exactly once depends on. Secrets are never shown."""
+"""The settings of librdkafka: those of the user, and those that exactly once depends on. Secrets are never shown."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ENVIRONMENT = "JLOG_KAFKA_"
 CONFIG_FILE = ENVIRONMENT + "CONFIG"
 HIDDEN = "***"
 LOGGER = logging.getLogger("jlog.kafka")
-LOGGER.addHandler(logging.NullHandler())  # librdkafka's own lines are for who asks for them
+LOGGER.addHandler(logging.NullHandler())  # lines of librdkafka are shown only to a program that asks for them
 
 _NAME = re.compile(r"[a-z][a-z0-9._]*\Z")
 _SECRET = re.compile(r"password|secret|\.pem$|token|oauthbearer\.config|assertion|jwt")
 
-# What a delivery guarantee hangs on is not the user's to set.
+# Settings on which a delivery guarantee depends are not the user's.
 OURS = frozenset(
     (
         "acks",
@@ -44,7 +44,7 @@ OURS = frozenset(
     )
 )
 EVERYWHERE = {
-    "allow.auto.create.topics": False,  # a topic that was deleted would come back empty, and nobody would be told
+    "allow.auto.create.topics": False,  # a deleted topic would come back empty, without an error
     "socket.timeout.ms": 10_000,  # a broker that hangs costs 10 s and not 60
     "socket.keepalive.enable": True,
     "reconnect.backoff.max.ms": 2_000,
@@ -59,22 +59,22 @@ PRODUCER = {
     "batch.size": 1_000_000,
     "compression.type": "lz4",
     "queue.buffering.max.messages": 500_000,
-    "queue.buffering.max.kbytes": 65_536,  # bounds the memory of whoever produces, whatever the lag
-    "partitioner": "murmur2_random",  # puts keys where Java's producer puts them
+    "queue.buffering.max.kbytes": 65_536,  # bounds the memory of a producer, whatever the lag
+    "partitioner": "murmur2_random",  # puts a key into the partition that Java's producer chooses
 }
 TRANSACTIONAL = {"transaction.timeout.ms": 60_000}
 CONSUMER = {
-    "group.id": "jlog",  # it must have one; no group is joined and nothing is committed by itself
+    "group.id": "jlog",  # the client needs one; it joins no group, and commits nothing by itself
     "isolation.level": "read_committed",
-    "auto.offset.reset": "error",  # retention that overtakes is told, never skipped
+    "auto.offset.reset": "error",  # an error where retention was faster, instead of skipped records
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
     "check.crcs": True,
     "fetch.wait.max.ms": 100,
-    "fetch.queue.backoff.ms": 5,  # 1 s by default, which a queue that was full once sleeps
+    "fetch.queue.backoff.ms": 5,  # the default of 1 s is how long a queue sleeps that was full once
     "queued.min.messages": 100_000,
-    "queued.max.messages.kbytes": 65_536,  # of each partition: bounds the memory of whoever consumes
+    "queued.max.messages.kbytes": 65_536,  # of each partition: bounds the memory of a consumer
     "fetch.message.max.bytes": 1 << 20,
 }
 
@@ -109,18 +109,18 @@ class Settings:
                 raise ValueError(f"{name} is not to be set: {_why(name)}")
         self.given = found
         self.servers = url.servers
-        self.last_said = ""  # by a client of its own accord: why no broker can be reached
-        self.unreachable = False  # whether a client has said that none can be
+        self.last_said = ""  # the reason why no broker can be reached, as a client has told it
+        self.unreachable = False  # whether a client has told that no broker can be reached
 
     def __repr__(self) -> str:
         return f"<jlog.kafka.Settings {self.servers} {self.shown()}>"
 
     def shown(self) -> dict[str, Any]:
-        """Those given, for listings: what may be a secret is hidden."""
+        """Returns the user's settings for a listing, with secrets hidden."""
         return {name: HIDDEN if _SECRET.search(name) else value for name, value in sorted(self.given.items())}
 
     def without_secrets(self, text: str) -> str:
-        """For an error that may quote a setting."""
+        """Hides secrets in an error that may quote a setting."""
         for name, value in self.given.items():
             if _SECRET.search(name) and len(str(value)) > 1:
                 text = text.replace(str(value), HIDDEN)
@@ -152,14 +152,14 @@ class Settings:
         }
 
     def _note(self, error: Any) -> None:
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # which follows what says why
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # follows the error that says why
             self.unreachable = True
         else:
             self.last_said = self.without_secrets(str(error.str()))
 
 
 def parse_pair(text: str) -> tuple[str, str]:
-    """NAME=VALUE, of -X."""
+    """Parses the NAME=VALUE of -X."""
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"{name!r} is no setting; write NAME=VALUE")
@@ -167,7 +167,7 @@ def parse_pair(text: str) -> tuple[str, str]:
 
 
 def read_file(path: str | os.PathLike[str]) -> dict[str, str]:
-    """NAME=VALUE on each line; # begins a comment. ValueError names the line, not what stands on it."""
+    """Reads lines of NAME=VALUE; # begins a comment. A ValueError names the number of the line, and not its text."""
     found = {}
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):

@@ -1,4 +1,4 @@
-"""One partition from one offset to another, message by message."""
+"""Reads one partition from one offset to another, message by message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compacted topic of one partition as a table: the newest value of each key."""
+"""A compacted topic of one partition, used as a table of the newest value of each key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ ROWS_AT_ONCE = 1_000
 
 
 def ensure_table(cluster: Cluster, name: str, replication_factor: int | None, create: bool = True) -> bool:
-    """Whether it was made now. BrokerError where a topic of this name is no table: retention would remove its rows."""
+    """Makes the table where there is none, and returns whether it did. Raises BrokerError where a topic of this name is not
+    compacted: retention would remove its rows."""
     topic, made = cluster.ensure(name, replication_factor=replication_factor, config=COMPACTED, create=create)
     policy = cluster.config(name).get("cleanup.policy", "compact")
     if topic.partitions != 1 or policy != "compact":
@@ -27,11 +28,11 @@ def ensure_table(cluster: Cluster, name: str, replication_factor: int | None, cr
 
 
 def read_table(settings: Settings, name: str, stop: Stop) -> dict[bytes, bytes]:
-    """As the last committed transaction has left it. Rows whose value is null are not there."""
+    """Returns the rows as the last committed transaction has left them, without those whose value is null."""
     rows: dict[bytes, bytes] = {}
     with told(f"reading topic {name}", settings):
-        # Offset 0 is asked for at once; OFFSET_BEGINNING costs the client half a second. Where it is not there any more,
-        # what is left is the table.
+        # Offset 0 is asked for at once; OFFSET_BEGINNING costs the client half a second. Where offset 0 is gone, the rest is
+        # the table.
         consumer = Consumer(settings.for_consumer(auto_offset_reset="earliest", fetch_wait_max_ms=10))
         try:
             consumer.assign([TopicPartition(name, 0, 0)])

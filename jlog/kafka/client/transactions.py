@@ -1,4 +1,4 @@
-"""A transactional producer: begun, flushed, committed or given up, and what is meant when that fails."""
+"""A transactional producer: begins, flushes, commits and aborts, and tells what an error means."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ from jlog.kafka.client.errors import (
 from jlog.kafka.client.settings import TRANSACTIONAL, Settings
 from jlog.kafka.client.table import read_table
 
-START_SECONDS = 30.0  # for the broker to end what an earlier instance has left open
+START_SECONDS = 30.0  # in which the broker ends a transaction that an earlier instance has left open
 ABORT_SECONDS = 5.0
-LOOK_EVERY = 2.0  # seconds, while deliveries hang: whether the topic is still there
+LOOK_EVERY = 2.0  # seconds between two looks at whether the topic is still there, while deliveries hang
 BATCH_BYTES = 1_000_000
-OWNER = b"owner"  # its row in the table of marks: which instance writes
-# The second: the broker cannot end the transaction before, for what keeps this one from being acknowledged as well.
+OWNER = b"owner"  # row of the table that says which instance writes
+# The second error follows from the first: the broker cannot end the earlier transaction for the same reason that keeps this one
+# from being acknowledged.
 LATE = (KafkaError._MSG_TIMED_OUT, KafkaError.CONCURRENT_TRANSACTIONS)
-PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # by ourselves, when a transaction is given up
+PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # errors of records that an abort drops
 
 
 class Transactions:
-    """Those of whoever keeps his positions in `table`, whose name is the transactional id: starting them anew fences all that
-    were started before. The row OWNER of the table says which instance that was."""
+    """The transactions of one mirror, which stores its source position in `table`. The table's name is the transactional id:
+    start() fences all instances that were started before. The row OWNER of the table says which instance is the last."""
 
     def __init__(self, settings: Settings, cluster: Cluster, stop: Stop, *, topic: str, table: str, instance: str) -> None:
         self._settings = settings
@@ -51,11 +52,12 @@ class Transactions:
         self._instance = instance
         self._producer: Producer | None = None
         self._begun = False
-        self._failure: KafkaError | None = None  # of a delivery
+        self._failure: KafkaError | None = None  # the first failed delivery
         self._failed_topic = topic
 
     def start(self, limit_bytes: int, largest_bytes: int) -> None:
-        """limit_bytes: of a batch, which a topic takes whole or not; largest_bytes: of a message to any topic."""
+        """Starts a new instance. limit_bytes: of a batch, which a topic takes as a whole or not at all; largest_bytes: of a
+        message to any topic."""
         given = self._settings.given
         conf = self._settings.for_producer(
             transactional_id=self._table,
@@ -75,7 +77,7 @@ class Transactions:
         return self._begun
 
     def begun(self) -> Producer:
-        """The producer, in a transaction."""
+        """Returns the producer, in a transaction."""
         producer = self._producer
         assert producer is not None, "open() comes first"
         if not self._begun:
@@ -87,13 +89,13 @@ class Transactions:
         return producer
 
     def flush(self, look: Callable[[], None]) -> None:
-        """All of the transaction is acknowledged. Calls `look` now and then while that takes long."""
+        """Waits until the whole transaction is acknowledged. Calls `look` now and then while that takes long."""
         producer = self.begun()
         look_at = time.monotonic() + LOOK_EVERY
         while self._flush_some(producer):
             self._raise_if_failed()
             if time.monotonic() > look_at:
-                # Where nobody can be asked now, deliveries go on when the broker is back, or time out.
+                # While no broker can be asked, deliveries wait until one is back, or time out.
                 with suppress(Retry):
                     look()
                 look_at = time.monotonic() + LOOK_EVERY
@@ -102,11 +104,11 @@ class Transactions:
     def _flush_some(self, producer: Producer) -> int:
         try:
             return int(producer.flush(self._stop.slice()))
-        except KafkaException as error:  # a fatal error comes out of any call
+        except KafkaException as error:  # any call may raise a fatal error
             raise self.what_failed(error, f"producing to topic {self._topic}") from None
 
     def poll(self, seconds: float) -> None:
-        """Hears of deliveries. Raises what has failed."""
+        """Handles the reports of deliveries. Raises the error of a failed one."""
         try:
             self.begun().poll(seconds)
         except KafkaException as error:
@@ -118,10 +120,10 @@ class Transactions:
         self._begun = False
 
     def abort(self) -> bool:
-        """False where it has to be started anew."""
+        """Aborts the transaction. Returns False where the producer has to be started anew."""
         if self._producer is None or not self._begun:
             return self._producer is not None
-        # What the broker has refused leaves a gap in the numbers by which it knows this producer's batches.
+        # A refused batch leaves a gap in the numbers by which the broker knows this producer's batches.
         is_sound = self._failure is None
         self._failure = None
         self._until_done(self._producer.abort_transaction, "aborting a transaction", time.monotonic() + ABORT_SECONDS)
@@ -142,7 +144,7 @@ class Transactions:
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is None or error.code() in PURGED:
             return
-        # Of a batch that is refused, most fail for another one's sake; the one that is to blame says more.
+        # Most records of a refused batch fail because of another record; the error of the refused record says more.
         if self._failure is None or self._failure.code() == KafkaError._INVALID_DIFFERENT_RECORD:
             self._failure, self._failed_topic = error, message.topic()
 
@@ -151,7 +153,7 @@ class Transactions:
             raise self.what_failed(KafkaException(self._failure), f"producing to topic {self._failed_topic}")
 
     def _until_done(self, call: Callable[[float], Any], what: str, until: float = float("inf")) -> None:
-        """The client's calls may be repeated after a time-out and go on where they were."""
+        """Repeats a call of the client after a time-out, which makes it go on."""
         while True:
             try:
                 call(self._stop.slice(0.5))
@@ -162,14 +164,14 @@ class Transactions:
                 return
 
     def what_failed(self, error: Exception, what: str) -> Exception:
-        """As what it is to be raised: Refused, Fenced, TopicChanged, BrokerError; all else may go better the next time."""
+        """Returns the error to raise: Refused, Fenced, TopicChanged or BrokerError; Retry for any other."""
         if not isinstance(error, KafkaException):
             return error
         if self._producer is not None and code_of(error) == KafkaError._STATE:
             with suppress(KafkaException):
-                self._producer.poll(0.1)  # a delivery has failed, and its report is still to be heard
+                self._producer.poll(0.1)  # hears the report of the failed delivery, if it has not come yet
         if self._failure is not None and not is_fenced(error):
-            error = KafkaException(self._failure)  # why; a transaction only says that it must be aborted
+            error = KafkaException(self._failure)  # the reason; the error of the transaction only says that it must be aborted
         code = code_of(error)
         topic = self._topic if self._failure is None else self._failed_topic
         if is_fenced(error):
@@ -183,8 +185,8 @@ class Transactions:
         return TopicChanged(str(found)) if isinstance(found, JournalNotFound) else found
 
     def _fenced(self) -> JournalError:
-        """By another instance, which has said so in the table; or by the broker, which gave up a transaction that took
-        longer than transaction.timeout.ms."""
+        """Finds out what fenced this instance: another one, which is in the table; or the broker, which gives up a transaction
+        that takes longer than transaction.timeout.ms."""
         owner = json.loads(read_table(self._settings, self._table, self._stop).get(OWNER, b"{}"))
         where = f"kafka://{self._settings.servers}/{self._topic}"
         if owner.get("instance", self._instance) == self._instance:

@@ -1,4 +1,4 @@
-"""kafka:// URLs: which brokers, which topic, which partition."""
+"""Parses kafka:// URLs, which name brokers, a topic and a partition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PATTERN = re.compile(r"[A-Za-z0-9._*\[\]!-]{1,249}\Z")
 
 @dataclass(frozen=True)
 class TopicUrl:
-    """What a kafka:// URL names. `topics` are names or patterns, of which only a capture may have several."""
+    """The parts of a kafka:// URL. `topics` are names or patterns; only a capture takes several."""
 
     servers: str
     topics: tuple[str, ...]
@@ -32,7 +32,7 @@ class TopicUrl:
 
 
 def parse(url: str) -> TopicUrl:
-    """kafka://HOST[:PORT][,HOST[:PORT]]/TOPIC[?partition=N]. ValueError for anything else."""
+    """Parses kafka://HOST[:PORT][,HOST[:PORT]]/TOPIC[?partition=N]. Raises ValueError for anything else."""
     found = parse_any(url)
     if len(found.topics) != 1 or not is_topic_name(found.topics[0]):
         raise ValueError(f"{_shown(url)} names no single topic; write {SCHEME}HOST:PORT/TOPIC")
@@ -40,7 +40,7 @@ def parse(url: str) -> TopicUrl:
 
 
 def parse_topics(url: str) -> TopicUrl:
-    """The same with one or several topics, or patterns with *: kafka://HOST:PORT/orders,clicks.*"""
+    """Parses the same with one or several topics, or patterns with *: kafka://HOST:PORT/orders,clicks.*"""
     found = parse_any(url)
     if not found.topics or not all(_PATTERN.match(topic) for topic in found.topics):
         raise ValueError(f"{_shown(url)} names no topics; write {SCHEME}HOST:PORT/TOPIC[,TOPIC]")
@@ -50,7 +50,7 @@ def parse_topics(url: str) -> TopicUrl:
 
 
 def parse_any(url: str) -> TopicUrl:
-    """The same, with or without topics: kafka://HOST:PORT is all of a cluster."""
+    """Parses the same with or without topics: kafka://HOST:PORT is a whole cluster."""
     if url[: len(SCHEME)].lower() != SCHEME:
         raise ValueError(f"{_shown(url)} is no URL of a topic; write {SCHEME}HOST:PORT/TOPIC")
     rest, _, query = url[len(SCHEME) :].partition("?")
@@ -87,5 +87,5 @@ def is_topic_name(topic: str) -> bool:
 
 
 def _shown(url: str) -> str:
-    """Without what may be a password."""
+    """Returns the URL without a part that may be a password."""
     return repr(re.sub(r"//[^/]*@", "//***@", url))

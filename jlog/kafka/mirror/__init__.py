@@ -1,1 +1,1 @@
-"""Journals mirrored to topics and captured from them, exactly once."""
+"""Mirrors journals to topics and captures topics into journals, exactly once."""

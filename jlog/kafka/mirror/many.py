@@ -1,4 +1,4 @@
-"""Many mirrors and captures in one process, out of a TOML file."""
+"""Runs many mirrors and captures in one process, out of a TOML file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.url import SCHEME, is_topic_name, parse_any
 from jlog.kafka.mirror.mirror import Capture, Mirror
 
-LOOK_EVERY = 10.0  # seconds, for journals and topics that have come since
+LOOK_EVERY = 10.0  # seconds between two looks for new journals and topics
 TO_KAFKA, FROM_KAFKA = "to-kafka", "from-kafka"
 BOTH = {"rate", "refused", "resume_at", "settings", "skip_missing", "start", "transform", "url"}
 NAMES = {
@@ -38,18 +38,18 @@ NEEDED = {TO_KAFKA: ("journals", "url"), FROM_KAFKA: ("topics", "url", "journal"
 
 @dataclass(frozen=True)
 class Job:
-    """One mirror or capture. `make` opens it."""
+    """A mirror or a capture. `make` opens it."""
 
     name: str
     make: Callable[..., Flow]
 
 
 class Mirrors:
-    """Runs all mirrors and captures that `config_file` asks for, each in a thread of its own; those of journals and topics
-    that come later too. One that cannot go on ends alone and stays in `failures`; one that found no broker is begun again.
+    """Runs all mirrors and captures that `config_file` asks for, each in a thread of its own; also those of journals and topics
+    that come later. One that cannot go on ends alone and stays in `failures`; one that found no broker is started again.
     The file::
 
-        [kafka]                              # settings of librdkafka's, for all
+        [kafka]                              # settings of librdkafka, for all
         "security.protocol" = "SSL"
 
         [[to-kafka]]
@@ -64,7 +64,7 @@ class Mirrors:
         journal = "/var/lib/copies/{topic}"  # without {topic} all of them go into one
         writer = { compression = "lz4" }     # options of jlog.Writer
 
-    ValueError for what the file should not have, OSError where it cannot be read.
+    Raises ValueError for an error in the file, OSError where it cannot be read.
     """
 
     def __init__(
@@ -90,12 +90,12 @@ class Mirrors:
         self._to_begin_again: set[str] = set()
 
     def jobs(self) -> Iterator[Job]:
-        """As journals and topics are there now."""
+        """Yields the mirrors and captures of the journals and topics that exist now."""
         for find in self._finders.values():
             yield from find()
 
     def run(self) -> None:
-        """Until stop(), until every one of them has failed, or with until_end until all have ended."""
+        """Runs until stop(), until every mirror has failed, or with until_end until all have ended."""
         self._start_new()
         look_at = time.monotonic() + LOOK_EVERY
         while (self._running() or self._may_come()) and not self._stop.wait(0.1):
@@ -112,7 +112,7 @@ class Mirrors:
         return not self._until_end and (not self.failures or bool(self._to_begin_again))
 
     def stop(self) -> None:
-        """From another thread or a signal handler."""
+        """Ends run(), from another thread or a signal handler."""
         self._stop.request()
 
     def _start_new(self) -> None:

@@ -1,4 +1,4 @@
-"""A journal mirrored to a topic, and topics captured into a journal: exactly once, one way each."""
+"""Mirrors a journal to a topic, and captures topics into a journal, each exactly once."""
 
 from __future__ import annotations
 
@@ -21,23 +21,28 @@ from jlog.positions.names import Start
 class Mirror(Flow):
     """Moves every record of the journal to a topic, once: exactly once for consumers that read committed.
 
-    The topic's transactions carry the journal's position in a table beside it (jlog.mirror.TOPIC.UUID), and that alone says
-    where a mirror goes on, whatever was killed. Whoever mirrors the same journal to the same topic again, from wherever,
-    fences the one before. Before a transaction commits, the journal is synced as far as it carries it.
+    The topic's transactions store the journal's position in a table beside it (jlog.mirror.TOPIC.UUID), and that alone says
+    where a mirror goes on, whatever was killed. A second mirror of the same journal to the same topic, on any machine, fences
+    the first. Before a transaction commits, the journal is synced up to its position.
 
-    subscriber: whose name it holds, and which keeps what is not mirrored from retention; None needs no write access, mirrors
-        what is synced and holds nothing back. start: where a new mirror begins.
-    key: "record", "none" or "header:NAME", or a function of the record. partitions, replication_factor: of a topic that has
-        to be made, unless create=False.
-    function: what becomes of each record: a record, a list of them, or None. refused: "stop", "skip" or "dead-letter" (then
-        `dead_letter` is a topic), for what the topic or the function will not have.
-    until_end: run() ends where the journal ended when it began. rate: records a second at most.
-    skip_missing: goes on behind what retention has removed. resume_at: a position of the journal to go on at, whatever was
-        mirrored before.
-    config, config_file: settings of librdkafka's (see Settings). on_event: is told what somebody should know, in a line;
-        on_commit: how many records a transaction moved. stop: of several that end together.
+    subscriber: the name that the mirror holds, so that retention keeps the records which are not mirrored. None needs no write
+        access, mirrors only synced records and holds nothing back.
+    start: where a new mirror begins.
+    key: "record", "none" or "header:NAME", or a function of the record.
+    partitions, replication_factor: for a topic that has to be made, unless create=False.
+    function: turns each record into a record, a list of records, or None.
+    refused: "stop", "skip" or "dead-letter" (then `dead_letter` is a topic), for records that the topic or the function
+        refuses.
+    until_end: run() ends where the journal ended when it began.
+    rate: records a second, at most.
+    skip_missing: goes on behind records that retention has removed.
+    resume_at: a position of the journal to go on at, whatever was mirrored before.
+    config, config_file: settings of librdkafka (see Settings).
+    on_event: is called with each line that a person should see.
+    on_commit: is called with the number of records of each transaction.
+    stop: a request to stop that several flows share.
 
-    Raises where it cannot go on: Fenced, TopicChanged, RecordRefused, PositionLost, SubscriberBusy, BrokerError.
+    Raises Fenced, TopicChanged, RecordRefused, PositionLost, SubscriberBusy or BrokerError where it cannot go on.
 
         mirror = jlog.kafka.Mirror("/var/lib/orders", "kafka://localhost:9092/orders")
         mirror.run()    # until mirror.stop(); or mirror.step() again and again
@@ -109,16 +114,16 @@ class Mirror(Flow):
 class Capture(Flow):
     """Moves every record of one or several topics into a journal, once.
 
-    One atomic append holds a batch of records and the next offset of every partition, so that the journal's own tail says
-    where to go on. A record keeps value, key, headers and time; headers that begin with jlog.kafka. say its partition and
-    offset, and its topic where there are several. Records of one partition keep their order. Only committed records are
-    read. One process at a time captures into a journal, others may append to it.
+    One atomic append holds a batch of records and the next offset of every partition, so that the journal itself says where to
+    go on. A record keeps value, key, headers and time; headers that begin with jlog.kafka. name its partition and offset, and
+    its topic where there are several. Records of one partition keep their order. Only committed records are read. One process
+    at a time captures into a journal; others may append to it.
 
-    url: kafka://HOST:PORT/TOPIC[,TOPIC], also with patterns (orders.*), or with ?partition=N. start: "begin", "end", a time,
-        or an offset of a single partition, for what was not captured before.
-    writer_options: of jlog.Writer. The others are those of Mirror.
+    url: kafka://HOST:PORT/TOPIC[,TOPIC], also with patterns (orders.*), or with ?partition=N.
+    start: "begin", "end", a time, or an offset of a single partition, for partitions that were not captured before.
+    writer_options: options of jlog.Writer. The others are those of Mirror.
 
-    Raises where it cannot go on: TopicChanged, PositionLost, JournalLocked, BrokerError, OSError.
+    Raises TopicChanged, PositionLost, JournalLocked, BrokerError or OSError where it cannot go on.
     """
 
     def __init__(
@@ -155,7 +160,7 @@ class Capture(Flow):
             on_event=on_event,
         )
         with at_once():
-            source.cluster.check()  # before a journal is made for what cannot be read
+            source.cluster.check()  # no journal is made for a topic that cannot be read
         sink = JournalSink(journal, **writer_options)
         try:
             super().__init__(
@@ -180,7 +185,8 @@ def default_subscriber(topic: str) -> str:
 
 
 def key_of(choice: str) -> Key | None:
-    """ "record": the record's own; "none": none; "header:NAME": what stands in this header, none where it is not there."""
+    """Returns the function for a key: "record" takes the record's own, "none" takes none, "header:NAME" takes the value of this
+    header, if it is there."""
     if choice == "record":
         return None
     if choice == "none":

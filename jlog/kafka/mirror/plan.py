@@ -1,4 +1,4 @@
-"""What a mirror or a capture would do, and what about a topic somebody should know before."""
+"""Says what a mirror or a capture would do, with warnings about the topic."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def plan_mirror(
     config: Config = None,
     config_file: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """What `mirror to-kafka` would do, without doing any of it: where it would begin, how much there is, and which records
-    the topic would refuse (of the first million)."""
+    """Says what `mirror to-kafka` would do, and changes nothing: where it would begin, how many records there are, and which of
+    the first million the topic would refuse."""
     at = parse(url)
     settings = Settings(at, config, config_file)
     opened = Journal(journal)
@@ -74,7 +74,8 @@ def plan_mirror(
 
 
 def marks_and_rules(settings: Settings, topic: str, identity: str) -> tuple[Marks, Rules]:
-    """Where a sink of this identity stands in the topic, and what the topic will not have; of one that is not there too."""
+    """Returns the source position that a sink of this identity has stored in the topic, and the rules of the topic, which need
+    not exist yet."""
     cluster = Cluster(settings)
     cluster.check()
     rules = Rules(cluster.config(topic) if cluster.find(topic) is not None else {})
@@ -86,7 +87,7 @@ def marks_and_rules(settings: Settings, topic: str, identity: str) -> tuple[Mark
 
 
 def _scan(reader: Reader, rules: Rules, key: str) -> tuple[list[dict[str, Any]], int | None]:
-    """The first records that the topic would refuse, and the oldest time of all."""
+    """Returns the first records that the topic would refuse, and the oldest time of all."""
     key_from = key_of(key)
     refused: list[dict[str, Any]] = []
     oldest: int | None = None
@@ -112,7 +113,7 @@ def plan_capture(
     config: Config = None,
     config_file: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """What `mirror from-kafka` would do, without doing any of it."""
+    """Says what `mirror from-kafka` would do, and changes nothing."""
     at = parse_topics(url)
     settings = Settings(at, config, config_file)
     exists = os.path.exists(journal)

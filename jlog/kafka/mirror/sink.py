@@ -1,4 +1,4 @@
-"""A topic as the sink of a flow: transactions, with the source's marks in a table of their own in the same transaction."""
+"""A topic as the sink of a flow: each transaction also stores the source position, in a table of its own."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.table import ensure_table, read_table
 from jlog.kafka.client.transactions import OWNER, Transactions
 
-SINK = "sink"  # the sink's own row in the table of marks
+SINK = "sink"  # the sink's own row in the table
 SPREAD_BITS = 10  # records without a key go to one partition 1024 at a time
 DEAD_LETTER_BYTES = 16 << 20  # max.message.bytes of a topic for dead letters that is made
-REASON_BYTES = 1_000  # of what a dead letter says: a function's error may quote the whole record
+REASON_BYTES = 1_000  # longest reason in a dead letter: the error of a function may quote the whole record
 
 Key = Callable[[RecordLike], "bytes | None"]
 
 
 class TopicSink:
-    """The topic, as the sink of the source that is called `identity`: whoever opens the same again fences the one before.
+    """The topic, as the sink of the source that is called `identity`. Opening the same sink again fences the one before.
 
-    key: what to take for a message's key, None for the record's own. partition: where all go.
-    refused, dead_letter: what becomes of records that the topic will not have, and the topic for them.
-    partitions, replication_factor, create: of a topic that has to be made. about: goes into the marks. describe: says
-    where in the source a record stands.
+    key: returns a message's key, None for the record's own.
+    partition: the only partition to write to.
+    refused, dead_letter: the treatment of records that the topic refuses, and the topic for them.
+    partitions, replication_factor, create: for a topic that has to be made.
+    about: is stored with the source position.
+    describe: names the place of a record in the source.
     """
 
     transaction_records = 100_000
@@ -135,7 +137,7 @@ class TopicSink:
             )
 
     def _claim(self, marks: Marks, topic: Topic) -> None:
-        """A first transaction of its own: it says who writes now, and shows that transactions work."""
+        """Commits a first transaction, which says who writes now, and shows that transactions work."""
         sink = marks.get(SINK) or {
             "topic_id": topic.id,
             "begin": self.cluster.end_offsets(topic),
@@ -209,7 +211,7 @@ class TopicSink:
         return size
 
     def _produce(self, *message: Any) -> None:
-        """Waits while the queue is full. KafkaException where the client will not have the message."""
+        """Waits while the queue is full. Raises KafkaException where the client refuses the message."""
         produce = self._begun().produce
         while True:
             try:
@@ -236,7 +238,7 @@ class TopicSink:
         about = [("jlog.refused", reason.encode()[:REASON_BYTES]), ("jlog.record", where.encode())]
         value, key, headers = record.value, record.key, [*without_ours(record.headers), *about]
         time_us = record.timestamp_us
-        # Its own time, unless that is in the future, which may be why it is here.
+        # It keeps its own time, unless that lies in the future, which may be why it is here.
         time_ms = 0 if time_us is None or time_us > time.time() * 1e6 else milliseconds(time_us)
         size = len(value or b"") + bytes_beside(key, record.headers)
         if size + bytes_beside(None, about) > self._dead_letter_bytes:
@@ -263,7 +265,7 @@ class TopicSink:
 
     def commit(self) -> None:
         self._transactions.flush(self._check_topic)
-        self._check_topic()  # all is delivered: what was there until now was the topic that is still there
+        self._check_topic()  # all records are delivered; this makes sure that it is still the same topic
         self._transactions.commit()
         self._marks = {**self._marks, **self._prepared}
 
@@ -291,8 +293,8 @@ class TopicSink:
 
 
 def partition_of(record: RecordLike, key: bytes | None, partitions: int) -> int:
-    """-1 leaves it to the client's partitioner. Records without a key are spread by their sequence, so that who compares
-    knows where each is."""
+    """Returns the partition; -1 leaves it to the client's partitioner. Records without a key are spread by their sequence, so
+    that a comparison knows where each is."""
     if key is not None:
         return -1
     sequence: int = getattr(record, "sequence", -1)
@@ -300,7 +302,7 @@ def partition_of(record: RecordLike, key: bytes | None, partitions: int) -> int:
 
 
 def without_ours(headers: Headers) -> Sequence[tuple[str, bytes | None]]:
-    """Without those that a capture adds."""
+    """Returns the headers without those that a capture adds."""
     return [header for header in headers if not header[0].startswith(OURS_PREFIX)]
 
 

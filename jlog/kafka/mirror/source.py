@@ -1,4 +1,4 @@
-"""Topics as the source of a flow: read from explicit offsets, of every partition, with nothing passed over in silence."""
+"""Topics as the source of a flow: every partition is read from an explicit offset, and nothing is skipped without an error."""
 
 from __future__ import annotations
 
@@ -23,14 +23,19 @@ from jlog.kafka.client.url import TopicUrl, is_topic_name
 from jlog.positions.names import Start, timestamp_us_of
 
 BATCH_BYTES = 4 << 20
-SAMPLE = 100  # messages, for what one takes on the average
+SAMPLE = 100  # messages, to estimate the size of one
 Place = tuple[str, int]
 
 
 class TopicSource:
-    """The topics that `url` names, all of their partitions or the one that it names. `start`: where a partition begins that
-    has no mark: "begin", "end", an aware datetime, or an offset where there is but one partition. skip_missing: go on
-    behind records that retention has removed. captured: records say by headers where they were. about: goes into the marks."""
+    """The topics that `url` names, with all their partitions or the one that it names.
+
+    start: where a partition without a source position begins: "begin", "end", an aware datetime, or an offset of a single
+        partition.
+    skip_missing: goes on behind records that retention has removed.
+    captured: adds headers that name the place of each record.
+    about: is stored with the source position.
+    """
 
     def __init__(
         self,
@@ -57,7 +62,7 @@ class TopicSource:
         self._consumer: Consumer | None = None
         self._topics: dict[str, Topic] = {}
         self._next: dict[Place, int] = {}
-        self._begun: dict[Place, int] = {}  # where this flow began, long before this process maybe
+        self._begun: dict[Place, int] = {}  # where this flow began, maybe in an earlier process
         self._leader_epochs: dict[Place, int] = {}
         self._ends: dict[Place, int] | None = None
         self._origins = Origins((), with_topic=False)
@@ -182,7 +187,7 @@ class TopicSource:
                     got += self._consumer.consume(wanted, 0)
             messages = self._records_of(got)
         if self._broken is not None and not messages:
-            raise self._broken  # what came before it has been handed out
+            raise self._broken  # all messages before the error have been handed out
         if messages:
             self._note_last(messages)
         return CapturedBatch(messages, self._origins) if self._captured else KafkaBatch(messages)
@@ -212,16 +217,16 @@ class TopicSource:
             self._leader_epochs[place] = -1 if message.leader_epoch() is None else message.leader_epoch()
 
     def _hear(self, message: Any) -> None:
-        """What is no record: the end of a partition, or an error."""
+        """Handles a message that is no record: the end of a partition, or an error."""
         error, place = message.error(), (message.topic(), message.partition())
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
-            # Behind the last record may be what ends transactions, which is never handed out.
+            # Ends of transactions, which are never handed out, may lie behind the last record.
             if place in self._next:
                 self._next[place] = max(self._next[place], message.offset())
         elif code in OFFSET_GONE:
             self._overtaken(place)
-        elif code not in TIMED_OUT:  # where the client connects again by itself
+        elif code not in TIMED_OUT:  # in that case the client connects again by itself
             found = as_ours(KafkaException(error), f"reading topic {place[0]}", self.settings)
             raise self._gone(place[0]) if isinstance(found, JournalNotFound) else found
 
@@ -232,7 +237,7 @@ class TopicSource:
         )
 
     def _overtaken(self, place: Place) -> None:
-        """The offset is not there any more."""
+        """Handles an offset that retention has removed."""
         topic = self._same(place[0])
         if not self._skip_missing:
             first = self.cluster.first_offsets(topic, [place[1]])[place[1]]
@@ -242,7 +247,7 @@ class TopicSource:
         raise Retry(text, BrokerError(text))
 
     def settle(self) -> None:
-        """Whatever was read was read of the topics that are still there now."""
+        """Makes sure that the records were read from the topics that exist now."""
         for name in {name for name, _ in self._next}:
             self._same(name)
 
@@ -272,7 +277,7 @@ class TopicSource:
         return found
 
     def committed(self) -> None:
-        """Nothing in Kafka depends on it."""
+        """Does nothing: Kafka needs no commit."""
 
     def at_end(self) -> bool:
         return self._ends is not None and all(self._next.get(place, 0) >= end for place, end in self._ends.items())

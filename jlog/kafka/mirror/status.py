@@ -1,4 +1,4 @@
-"""What is mirrored between a journal and a topic, which way, and how far."""
+"""Finds the mirror or the capture between a journal and a topic, and its progress."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ TO_KAFKA, FROM_KAFKA = "to-kafka", "from-kafka"
 
 @dataclass(frozen=True)
 class Status:
-    """How far a mirror or a capture has come. `sequence`: of the next record that a mirror moves; `offsets`: of the next
-    message of each partition that a capture reads. `owner`: which process mirrored last."""
+    """The progress of a mirror or a capture. `sequence` is that of the next record that a mirror moves; `offsets` are those of
+    the next message of each partition that a capture reads. `owner` is the process that mirrored last."""
 
     direction: str
     journal: str
@@ -55,13 +55,13 @@ class Status:
 
 @dataclass(frozen=True)
 class Pair:
-    """A journal and a topic, and what is known of what moved between them."""
+    """A journal and a topic, with what is known of the flow between them."""
 
     journal: Journal
     url: TopicUrl
     settings: Settings
     direction: str
-    marks: Marks  # the source's, and the sink's own
+    marks: Marks  # the source position, and the sink's own rows
     owner: dict[str, Any]
 
     @property
@@ -76,7 +76,7 @@ def find_pair(
     config: Config = None,
     config_file: str | os.PathLike[str] | None = None,
 ) -> Pair:
-    """JournalError where nothing was ever moved between the two."""
+    """Finds the flow. Raises JournalError where nothing was ever moved between the two."""
     at = parse(url)
     settings = Settings(at, config, config_file)
     opened = Journal(journal)
@@ -106,7 +106,8 @@ def status(
     config: Config = None,
     config_file: str | os.PathLike[str] | None = None,
 ) -> Status:
-    """How far the mirror or capture between the two has come; it may be running. JournalError where there is none."""
+    """Returns the progress of the mirror or capture between the two, which may be running. Raises JournalError where there is
+    none."""
     pair = find_pair(journal, url, config, config_file)
     if pair.direction == TO_KAFKA:
         sequence = int(pair.marks[pair.journal.uuid]["sequence"])

@@ -1,4 +1,4 @@
-"""A journal and a topic compared record by record: value, key, headers and milliseconds."""
+"""Compares a journal and a topic record by record: value, key, headers and milliseconds."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ STABLE_TRIES = 10
 
 @dataclass
 class Comparison:
-    """What verify() found. `differences` counts records that differ or are on one side only; `examples` are the first of
-    them. `gone`: records that retention or compaction has removed on one side, so that nothing is left to compare."""
+    """The result of verify(). `differences` counts records that differ or are on one side only; `examples` are the first of
+    them. `gone` counts records that retention or compaction has removed on one side, so that they cannot be compared."""
 
     direction: str
     compared: int = 0
     differences: int = 0
     gone: int = 0
-    left_out: int = 0  # refused, when they were mirrored
+    left_out: int = 0  # records that were refused when they were mirrored
     examples: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -56,9 +56,10 @@ def verify(
     config: Config = None,
     config_file: str | os.PathLike[str] | None = None,
 ) -> Comparison:
-    """Compares what was mirrored between the two, whichever way. Headers that begin with jlog.kafka. do not count.
+    """Compares the records that were moved between the two, in either direction. Headers that begin with jlog.kafka. do not
+    count.
 
-    JournalError where nothing ever was, or where a transform lies between.
+    Raises JournalError where nothing was moved, or where a transform changes the records.
     """
     pair = find_pair(journal, url, config, config_file)
     if any(mark.get("transform") for mark in pair.marks.values()):
@@ -67,7 +68,7 @@ def verify(
 
 
 def difference(record: RecordLike, message: Any, key: bytes | None) -> str:
-    """Which field differs first; empty where none does."""
+    """Returns the first field that differs; an empty text where none does."""
     if record.value != message.value():
         return "value"
     if key != message.key():
@@ -120,7 +121,7 @@ def _compare_next(record: Any, key: bytes | None, partition: int, stream: Stream
 
 
 class _Mirrored:
-    """What a topic should hold of a journal, by the mirror's own marks."""
+    """The records of a journal that a topic should have, by the mirror's source position."""
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
@@ -139,7 +140,7 @@ class _Mirrored:
             self._align()
 
     def _read_ends(self) -> None:
-        """The mark and the ends of the partitions at one moment, while a mirror may be running."""
+        """Reads the source position and the ends of the partitions of the same moment, while a mirror may be running."""
         mark = self._pair.marks[self._pair.journal.uuid]
         for _ in range(STABLE_TRIES):
             self._ends = self._pair.cluster.end_offsets(self._topic)
@@ -165,7 +166,7 @@ class _Mirrored:
         return found
 
     def records(self) -> Iterator[tuple[Any, bytes | None, int]]:
-        """Each with its key, and the partition in which it should be."""
+        """Yields each record with its key, and the partition in which it should be."""
         with Reader(self._pair.journal.path, start=max(self._begin, self._pair.journal.first_sequence)) as reader:
             while reader.position < self._end and len(batch := reader.read(min(1000, self._end - reader.position))):
                 for record in batch:
@@ -194,8 +195,8 @@ class _Mirrored:
         return found
 
     def _align(self) -> None:
-        """Where the head of one side was removed, both are compared from the end backward as far as both go: it counts
-        how many records each partition has on either side."""
+        """Aligns the two sides where the head of one was removed: both are compared from the end backward as far as both go. It
+        counts how many records each partition has on either side."""
         head_of_topic = any(self._first[partition] > self._sink["begin"].get(str(partition), 0) for partition in self._first)
         head_of_journal = self._pair.journal.first_sequence > self._begin
         if not head_of_topic and not head_of_journal:
@@ -208,11 +209,11 @@ class _Mirrored:
 
     @property
     def extra(self) -> int:
-        """Records of the topic that retention has removed from the journal."""
+        """Returns the number of the topic's records that retention has removed from the journal."""
         return sum(self._extra.values())
 
     def is_gone(self, partition: int) -> bool:
-        """Whether the next record of this partition is one that retention has removed from the topic."""
+        """Says whether retention has removed the next record of this partition from the topic."""
         if self._gone[partition] <= 0:
             return False
         self._gone[partition] -= 1
@@ -240,7 +241,7 @@ def _verify_capture(pair: Pair) -> Comparison:
         begin = max(int(mark["begin"]), first[partition])
         streams[partition] = Stream(pair.settings, topic.name, partition, begin, int(mark["offset"]))
     with Reader(pair.journal.path) as reader:
-        begun = set(streams) if reader.position == 0 else set()  # where the journal has not lost its head
+        begun = set(streams) if reader.position == 0 else set()  # only where the journal still has its head
         for record, partition, offset in _captured(reader, topic.name, streams):
             message = _at(streams[partition], partition, offset, found if partition in begun else None)
             begun.add(partition)
@@ -261,9 +262,9 @@ def _verify_capture(pair: Pair) -> Comparison:
 
 
 def _captured(reader: Reader, topic: str, partitions: Iterable[int]) -> Iterator[tuple[Record, int, int]]:
-    """The records that were captured from this topic, and where they were there."""
+    """Yields the records that were captured from this topic, with partition and offset."""
     for record in reader:
-        origin = dict(record.headers)  # ours come last, whatever the message brought
+        origin = dict(record.headers)  # the added headers come last, whatever the message has
         partition, offset = origin.get(PARTITION), origin.get(OFFSET)
         if partition is None or offset is None or origin.get(TOPIC, topic.encode()) != topic.encode():
             continue
@@ -272,8 +273,8 @@ def _captured(reader: Reader, topic: str, partitions: Iterable[int]) -> Iterator
 
 
 def _at(stream: Stream, partition: int, offset: int, found: Comparison | None) -> Any:
-    """The message at this offset, or None. Those before it are only in the topic, which `found` is told: None where the
-    journal has lost its head."""
+    """Returns the message at this offset, or None. The messages before it are only in the topic, which is counted in `found`;
+    None: the journal has lost its head."""
     for message in stream:
         if message.offset() == offset:
             return message

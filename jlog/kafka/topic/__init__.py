@@ -1,1 +1,1 @@
-"""A topic read and written as a journal is."""
+"""Reads and writes a topic as a journal."""

@@ -1,4 +1,4 @@
-"""Named checkpoints of topics: rows of a compacted topic, jlog.checkpoints. They hold nothing back from retention."""
+"""Named checkpoints of topics, which are rows of a compacted topic, jlog.checkpoints. They hold nothing back from retention."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Checkpoint(NamedTuple):
 
 
 class Checkpoints:
-    """Those of one partition of a topic. Those of a topic of this name that was deleted are not."""
+    """The checkpoints of one partition. Those of an earlier topic of the same name, which was deleted, do not count."""
 
     def __init__(self, cluster: Cluster, topic: Topic, partition: int) -> None:
         self._cluster = cluster
@@ -40,7 +40,7 @@ class Checkpoints:
         return dict(sorted(found.items()))
 
     def put(self, name: str, offset: int) -> None:
-        """Returns when the brokers have it."""
+        """Makes the checkpoint or moves it. Returns when the brokers have it."""
         ensure_table(self._cluster, CHECKPOINTS, None)
         row = {"offset": offset, "topic_id": self._topic.id, "moved_us": int(time.time() * 1e6)}
         self._write(name, json.dumps(row).encode())
@@ -54,7 +54,7 @@ class Checkpoints:
         with told(f"writing to topic {CHECKPOINTS}", settings):
             conf = settings.for_producer(message_timeout_ms=int(ANSWER_SECONDS * 1000))
             producer = Producer({**conf, "on_delivery": lambda error, _: failed.append(error)})
-            # Or the client asks for the topic's leader by itself, half a second later.
+            # Otherwise the client asks for the topic's leader by itself, half a second later.
             producer.list_topics(CHECKPOINTS, ANSWER_SECONDS)
             producer.produce(CHECKPOINTS, value, json.dumps([self._topic.name, self._partition, name]).encode())
             left = producer.flush(2 * ANSWER_SECONDS)

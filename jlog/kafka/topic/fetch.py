@@ -1,4 +1,4 @@
-"""One partition, read by a client that says where its end is."""
+"""Fetches the messages of one partition, and finds its end."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ AT_ONCE = 1_000
 
 
 class Fetch:
-    """Hands out messages from the offset of the last seek() on. `eof`: the offset of the partition's end, which lies behind
-    what ends transactions, once all before it was handed out."""
+    """Hands out messages from the offset of the last seek() on. `eof` is the offset of the partition's end once all messages
+    before it were handed out; it lies behind the ends of transactions."""
 
     def __init__(self, partition: Partition, consumer: Consumer) -> None:
         self._partition = partition
@@ -24,7 +24,7 @@ class Fetch:
         self._broken: Exception | None = None
         self.eof: int | None = None
         with told("asking for the partition's leader", partition.settings):
-            consumer.list_topics(partition.name, ANSWER_SECONDS)  # or the client asks a second later
+            consumer.list_topics(partition.name, ANSWER_SECONDS)  # otherwise the client asks a second later
 
     def seek(self, offset: int) -> None:
         with told("beginning to read", self._partition.settings):
@@ -34,8 +34,8 @@ class Fetch:
         self.eof = None
 
     def get(self, timeout: float) -> list[Any]:
-        """Messages in order, none if none came in time. Raises PositionLost, TopicChanged or BrokerError, when what came
-        before was handed out."""
+        """Returns messages in order, none if none came in time. Raises PositionLost, TopicChanged or BrokerError, once all
+        messages before the error were handed out."""
         if self._broken is not None:
             raise self._broken
         found: list[Any] = []

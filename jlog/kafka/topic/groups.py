@@ -1,4 +1,4 @@
-"""Subscribers of a topic: consumer groups, whose committed offset is the position; and whose name each is."""
+"""Subscribers of a topic: consumer groups, whose committed offset is the position, and the registration of their names."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from jlog.kafka.client.cluster import ANSWER_SECONDS
 from jlog.kafka.client.errors import BrokerError, told
 from jlog.kafka.topic.partition import Partition
 
-SESSION_SECONDS = 10  # after which the broker gives the name of a process that died to another
+SESSION_SECONDS = 10  # seconds until the broker gives away the name of a process that died
 JOIN_SECONDS = 30.0
 POLL_SECONDS = 0.1
-# While the coordinator of a group is being found, or reads what it has to know.
+# Errors while the coordinator of a group is being found, or loads its state.
 NOT_YET = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -62,14 +62,15 @@ def busy(partition: Partition, name: str, why: str = "") -> SubscriberBusy:
 
 
 def consumer_of(partition: Partition, name: str | None) -> Consumer:
-    """Of the group, which it does not join."""
+    """Makes a consumer of the group, which does not join it."""
     with told("the settings", partition.settings):
         group = {} if name is None else {"group_id": name}
         return Consumer(partition.settings.for_consumer(**group))
 
 
 def committed(consumer: Consumer, partition: Partition) -> int | None:
-    """None where the group has none for this partition. TopicChanged where it is one in an earlier topic."""
+    """Returns the committed offset; None where the group has none for this partition. Raises TopicChanged where it belongs to
+    an earlier topic."""
 
     def ask() -> Any:
         with told("asking for a group's position", partition.settings):
@@ -87,7 +88,8 @@ def committed(consumer: Consumer, partition: Partition) -> int | None:
 
 
 def commit(consumer: Consumer, partition: Partition, name: str, offset: int) -> None:
-    """Returns when the brokers have it. With it goes the topic's id, since an offset means nothing in another topic."""
+    """Commits the offset, with the topic's id, since an offset means nothing in another topic. Returns when the brokers have
+    it."""
     at = TopicPartition(partition.name, partition.number, offset, partition.topic.id)
 
     def ask() -> None:
@@ -106,9 +108,9 @@ def commit(consumer: Consumer, partition: Partition, name: str, offset: int) -> 
 
 
 def subscribers_of(partition: Partition) -> dict[str, int]:
-    """The groups that have committed a position in this partition."""
+    """Returns the groups that have committed an offset in this partition."""
     names = [name for name in _group_names(partition) if not name.startswith(_registration(partition, ""))]
-    asked = {name: _ask_position(partition, name) for name in names}  # all at once: a cluster may have many
+    asked = {name: _ask_position(partition, name) for name in names}  # all in parallel, since a cluster may have many
     found = {name: _position_of(partition, name, asked[name]) for name in sorted(names)}
     return {name: offset for name, offset in found.items() if offset is not None}
 
@@ -137,7 +139,7 @@ def _group_names(partition: Partition) -> list[str]:
 
 
 def remove(partition: Partition, name: str) -> None:
-    """The whole group, with its positions in other topics too."""
+    """Removes the whole group, with its offsets in other topics too."""
 
     def ask() -> None:
         answers = partition.cluster.admin.delete_consumer_groups([name], request_timeout=ANSWER_SECONDS)
@@ -150,8 +152,8 @@ def remove(partition: Partition, name: str) -> None:
 
 
 def _registration(partition: Partition, name: str) -> str:
-    """The group whose only member is the reader that has the name. Not the subscriber's own: that has positions of all
-    partitions, and its members would be given them by its coordinator."""
+    """Names the group whose only member is the reader that holds the subscriber's name. It is not the subscriber's own group:
+    that one has offsets of all partitions, which its coordinator would assign to its members."""
     return f"jlog.reader.{partition.name}.{partition.number}.{name}"
 
 
@@ -173,8 +175,8 @@ def _members(partition: Partition, group: str) -> list[Any]:
 
 
 class Registration:
-    """Holds a subscriber's name until close(), or until this process dies or stops answering for SESSION_SECONDS. Of two
-    that ask at once both may be refused. A thread answers the brokers meanwhile."""
+    """Holds a subscriber's name until close(), or until this process dies or does not answer for SESSION_SECONDS. If two ask at
+    the same time, both may be refused. A thread answers the brokers meanwhile."""
 
     def __init__(self, partition: Partition, name: str) -> None:
         self._partition = partition
@@ -224,12 +226,12 @@ class Registration:
 
     def _answer(self) -> None:
         while not self._closing and not self._lost:
-            # The client tries again by itself; a lost session comes to _is_lost.
+            # The client tries again by itself; _is_lost hears of a lost session.
             with suppress(KafkaException):
                 self._consumer.poll(POLL_SECONDS)
 
     def check(self) -> None:
-        """SubscriberBusy where the name may have been given to another."""
+        """Raises SubscriberBusy where the name may have been given to another process."""
         if self._lost:
             raise busy(self._partition, self._name, " Reader, since this one did not answer for too long")
 

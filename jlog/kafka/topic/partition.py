@@ -1,4 +1,4 @@
-"""One partition of one topic, which is to kafka:// URLs what a directory is to paths."""
+"""One partition of one topic, the counterpart of a journal's directory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from jlog.positions.names import Start, check_name, timestamp_us_of
 
 
 class Partition:
-    """What `url` names: ValueError where the topic has several partitions and the URL names none, or one that is not there.
-    JournalNotFound where there is no such topic; with `making` (see Cluster.ensure) it is made."""
+    """The partition that `url` names. Raises ValueError where the topic has several partitions and the URL names none, or
+    one that does not exist, and JournalNotFound where there is no such topic. With `making` (see Cluster.ensure) the topic
+    is made."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Partition:
         return self.cluster.end_offsets(self.topic, [self.number])[self.number]
 
     def check_same(self) -> None:
-        """TopicChanged where it was deleted, or made again."""
+        """Raises TopicChanged where the topic was deleted, or made again."""
         found = self.cluster.find(self.name)
         if found is None:
             raise TopicChanged(f"{self.url} was deleted")
@@ -69,8 +70,8 @@ class Partition:
         return Checkpoints(self.cluster, self.topic, self.number)
 
     def find(self, start: Start, *, checkpoints: bool = True) -> int:
-        """An offset. ValueError for what is no position, or one behind the end; CheckpointNotFound for a name that is not
-        there."""
+        """Returns an offset. Raises ValueError for a start that is no position, or one behind the end, and CheckpointNotFound
+        for a name that no checkpoint has."""
         if isinstance(start, bool) or not isinstance(start, (str, int, datetime)):
             raise TypeError(f"a position is 'begin', 'end', an offset, an aware datetime or a checkpoint's name, not {start!r}")
         if start == "begin":
@@ -101,7 +102,7 @@ class Partition:
         return there[name].offset
 
     def kept(self, offset: int) -> int:
-        """The same. PositionLost where retention has removed what stood there."""
+        """Returns the offset. Raises PositionLost where retention has removed the record there."""
         first = self.first()
         if offset < first:
             raise self.lost(first)

@@ -1,4 +1,4 @@
-"""Reading one partition of a topic as a journal is read."""
+"""Reads one partition of a topic as a journal."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ from jlog.kafka.topic.partition import Partition
 from jlog.positions.names import Start, check_name
 from jlog.reading.pace import Pace
 
-SLICE_SECONDS = 0.2  # of a wait, so that Ctrl-C is heard
-SAME_SECONDS = 1.0  # between two looks at whether the topic is still the same
+SLICE_SECONDS = 0.2  # longest wait in one piece, so that Ctrl-C is heard
+SAME_SECONDS = 1.0  # seconds between two looks at whether the topic is still the same
 READ_BACK = 1_000
 
 
 class TopicReader:
     """Reads the committed messages of one partition in order, as jlog.Reader reads a journal; `sequence` is the offset.
 
-    With a `name` it is a subscriber, which is a consumer group of this name: commit() commits the group's offset, where
-    reading resumes. The name belongs to one TopicReader at a time (after a crash, for ten seconds more), other consumers of
-    the group are not kept away. Retention heeds no subscriber: PositionLost where it was faster.
+    With a `name` it is a subscriber, which is a consumer group of this name: commit() commits the group's offset, where reading
+        resumes. The name belongs to one TopicReader at a time (after a crash, for ten seconds more); other consumers of the
+        group are not kept away. Retention ignores subscribers: PositionLost where it was faster.
 
-    start, create: as of jlog.Reader. durable_only changes nothing: what can be read was acknowledged by the brokers that
-    must. lock_timeout means nothing. config, config_file: settings of librdkafka's.
+    start, create: as in jlog.Reader.
+    durable_only: changes nothing, since all readable messages are acknowledged by the replicas that must.
+    lock_timeout: has no effect.
+    config, config_file: settings of librdkafka.
 
     A TopicReader is used by one thread at a time. After a fork the child's raises JournalClosed. It cannot be pickled.
     """
@@ -89,13 +91,13 @@ class TopicReader:
     # --- Reading ----------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[KafkaRecord]:
-        """Records up to the end as it is now; iterate again to go on."""
+        """Iterates over the records up to the end as it is now; iterate again to go on."""
         self._check_open()
         with at_once():
             return self._up_to(self._partition.end())
 
     def values(self) -> Iterator[bytes | None]:
-        """Their values alone."""
+        """Iterates over the values alone."""
         return (record.value for record in self)
 
     def _up_to(self, end: int) -> Iterator[KafkaRecord]:
@@ -105,7 +107,8 @@ class TopicReader:
             yield KafkaRecord(message)
 
     def follow(self, timeout: float | None = None, *, pace: float | None = None) -> Iterator[KafkaRecord]:
-        """Records as they come. Ends after `timeout` seconds without one; None: never. pace: as of jlog.Reader.follow."""
+        """Iterates over records as they come. Ends after `timeout` seconds without one; None: never. pace: as in
+        jlog.Reader.follow."""
         self._check_open()
         paced = None if pace is None else Pace(pace)
         return self._following(timeout, paced)
@@ -122,7 +125,7 @@ class TopicReader:
                 yield record
 
     async def follow_async(self, timeout: float | None = None, *, pace: float | None = None) -> AsyncIterator[KafkaRecord]:
-        """The same for `async for`: a thread waits, the loop goes on. A step that is cancelled loses no record."""
+        """The same for `async for`: a thread waits, and the loop runs on. A step that is cancelled loses no record."""
         paced = None if pace is None else Pace(pace)
         while bool(self._buffer) or await self._wait_async(timeout):
             record = KafkaRecord(self._buffer[0])
@@ -133,8 +136,8 @@ class TopicReader:
             yield record
 
     def read(self, max_records: int = 10_000, max_bytes: int = 64 << 20, timeout: float | None = 0) -> KafkaBatch:
-        """At least one record, and no more than `max_records` or, beyond the first, `max_bytes`. Empty only if none came
-        within `timeout` seconds (None: waits for ever)."""
+        """Returns at least one record, and at most `max_records` or, beyond the first, `max_bytes`. The batch is empty only if
+        no record came within `timeout` seconds (None: waits for ever)."""
         if max_records < 1 or max_bytes < 1:
             raise ValueError(f"max_records and max_bytes are at least 1, not {max_records} and {max_bytes}")
         self._check_open()
@@ -155,7 +158,7 @@ class TopicReader:
         return KafkaBatch(found)
 
     def read_backward(self, max_records: int) -> list[KafkaRecord]:
-        """Up to so many records before the position, newest first; the position moves back behind them."""
+        """Returns at most so many records before the position, newest first. The position moves back before them."""
         if max_records < 1:
             raise ValueError(f"max_records is at least 1, not {max_records}")
         self._check_open()
@@ -178,7 +181,7 @@ class TopicReader:
         self._fetch.seek(offset)
 
     def _get(self, timeout: float) -> bool:
-        """Whether a record is there then."""
+        """Fetches, and returns whether there is a record then."""
         self._check_open()
         self._buffer.extend(self._fetch.get(timeout))
         if self._buffer and time.monotonic() > self._same_at + SAME_SECONDS:
@@ -189,7 +192,7 @@ class TopicReader:
         return bool(self._buffer)
 
     def _catch_up(self, end: int) -> bool:
-        """Whether there is a record before `end`, for which it waits until the brokers have sent it."""
+        """Waits until the brokers have sent the next record before `end`. Returns whether there is one."""
         until = time.monotonic() + ANSWER_SECONDS
         with at_once():
             while self._position < end:
@@ -201,7 +204,7 @@ class TopicReader:
         return False
 
     def _wait(self, timeout: float | None) -> bool:
-        """Whether a record came in time."""
+        """Returns whether a record came in time."""
         until = None if timeout is None else time.monotonic() + timeout
         with at_once():
             while not self._get(SLICE_SECONDS if until is None else max(0, min(SLICE_SECONDS, until - time.monotonic()))):
@@ -210,8 +213,8 @@ class TopicReader:
         return True
 
     async def _wait_async(self, timeout: float | None) -> bool:
-        """The same, in a thread a slice at a time: a wait that is cancelled leaves none that reads on, or that the loop would
-        wait for when it ends."""
+        """Waits in a thread, for a short time again and again: a wait that is cancelled leaves no thread behind that reads on,
+        or that the loop would wait for at its end."""
         until = float("inf") if timeout is None else time.monotonic() + timeout
         while True:
             left = max(0.0, min(SLICE_SECONDS, until - time.monotonic()))
@@ -232,14 +235,14 @@ class TopicReader:
 
     @property
     def position(self) -> int:
-        """The offset of the next record to read. It moves with every record handed out."""
+        """Offset of the next record to read. It moves with every record handed out."""
         self._check_open()
         return self._position
 
     @property
     @at_once()
     def committed(self) -> int:
-        """Where reading resumes after a crash."""
+        """Offset at which reading resumes after a crash."""
         self._named()
         found = groups.committed(self._consumer, self._partition)
         if found is None:
@@ -249,13 +252,13 @@ class TopicReader:
     @property
     @at_once()
     def lag(self) -> int:
-        """Offsets between the position and the end: what ends a transaction counts until it was passed."""
+        """Offsets between the position and the end. The end of a transaction counts until it was passed."""
         self._check_open()
         return max(0, self._partition.end() - max(self._position, self._partition.first()))
 
     @at_once()
     def seek(self, to: Start) -> None:
-        """Moves the position, not what is committed: "begin", "end", an offset, or an aware datetime."""
+        """Moves the position, not what is committed, to "begin", "end", an offset, or an aware datetime."""
         self._check_open()
         self._go(self._partition.kept(self._partition.find(to, checkpoints=False)))
 
@@ -263,9 +266,9 @@ class TopicReader:
 
     @at_once()
     def commit(self, sequence: int | None = None, *, durable: bool = False) -> None:  # noqa: ARG002
-        """Everything before the position, or before `sequence`, is done with: reading resumes there after a crash. The
-        brokers have it when this returns; `durable` adds nothing. SubscriberBusy where another reader may have the name,
-        since this process had stopped for too long."""
+        """Commits the position, or `sequence`: all records before it are done with, and reading resumes there after a crash.
+        The brokers have the commit when this returns; `durable` adds nothing. Raises SubscriberBusy where another reader may
+        have the name, since this process had stopped for too long."""
         registration, name = self._named()
         if sequence is None:
             sequence = self._position
@@ -290,7 +293,7 @@ class TopicReader:
 
     @at_once()
     def rewind(self, name: str) -> None:
-        """Position and committed go back to the checkpoint `name`."""
+        """Moves position and committed back to the checkpoint `name`."""
         registration, subscriber = self._named()
         offset = self._partition.kept(self._partition.checkpoint(name))
         registration.check()
@@ -298,17 +301,17 @@ class TopicReader:
         self._go(offset)
 
     def sync(self) -> None:
-        """What was read is as durable as it gets already."""
+        """Does nothing: records that can be read are durable already."""
         self._check_open()
 
     def close(self) -> None:
-        """Frees the name. Does not commit. A second close does nothing."""
+        """Frees the name, without a commit. A second close does nothing."""
         if self._closed:
             return
         self._closed = True
         self._buffer.clear()
         if self._pid != os.getpid():
-            return  # a client does not outlive a fork
+            return  # a client does not survive a fork
         if self._registration is not None:
             self._registration.close()
         self._consumer.close()
@@ -336,5 +339,5 @@ class TopicReader:
 
 
 def open_reader(url: str, subscriber: str | None = None, **options: Any) -> TopicReader:
-    """A TopicReader of the partition at `url`, with its options."""
+    """Opens a TopicReader of the partition at `url`, with its options."""
     return TopicReader(url, subscriber, **options)

@@ -1,4 +1,4 @@
-"""Topics in the place of journals: made, looked at, deleted, and their positions kept."""
+"""Topics as journals: makes, shows and deletes them, and keeps their positions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROLL_MS = {"minutely": 60_000, "hourly": 3_600_000, "daily": 86_400_000, "weekly
 
 
 class TopicJournal:
-    """What a kafka:// URL names, with the methods of jlog.Journal for looking at it and for its positions."""
+    """The partition that a kafka:// URL names, with the methods of jlog.Journal to look at it and to keep its positions."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class TopicJournal:
 
     @property
     def path(self) -> str:
-        """Its URL."""
+        """URL of the partition."""
         return self._partition.url
 
     @property
     def uuid(self) -> str:
-        """The topic's id: another one when it was deleted and made again."""
+        """Id of the topic, which changes when the topic is deleted and made again."""
         return self._partition.topic.id
 
     # --- Contents ---------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class TopicJournal:
         return self._partition.end()
 
     def __len__(self) -> int:
-        """Offsets: what ends transactions, and what was compacted away, is counted."""
+        """Returns the number of offsets, which also counts ends of transactions and compacted records."""
         return self.next_sequence - self.first_sequence
 
     def __bool__(self) -> bool:
@@ -76,26 +76,26 @@ class TopicJournal:
 
     @property
     def size_bytes(self) -> None:
-        """Not known to clients."""
+        """None: clients do not know it."""
 
     def holes(self) -> list[tuple[int, int]]:
-        """None that a topic could tell of."""
+        """Returns no gaps, for a topic does not tell them."""
         return []
 
     @at_once()
     def find(self, time: datetime) -> int:
-        """The offset of the first record at or after this time; the end where all are earlier."""
+        """Returns the offset of the first record at or after `time`, or the end where all records are earlier."""
         return self._partition.find(time)
 
     @property
     @at_once()
     def options(self) -> dict[str, str]:
-        """The topic's settings, the brokers' defaults included."""
+        """Settings of the topic, with the brokers' defaults."""
         return self._partition.cluster.config(self._partition.name)
 
     @at_once()
     def info(self) -> dict[str, Any]:
-        """What `jlogtool info --json` prints."""
+        """Returns what `jlogtool info --json` prints."""
         partition = self._partition
         config = partition.cluster.config(partition.name)
         subscribers = [
@@ -122,7 +122,7 @@ class TopicJournal:
 
     @at_once()
     def subscribers(self) -> dict[str, Position]:
-        """Every consumer group that has committed an offset in this partition."""
+        """Returns every consumer group that has committed an offset in this partition."""
         first, end = self._partition.first(), self._partition.end()
         return {
             name: Position(offset, max(0, end - max(first, offset)), groups.is_busy(self._partition, name))
@@ -139,7 +139,7 @@ class TopicJournal:
 
     @at_once()
     def add_subscriber(self, name: str, start: Start = "begin", *, copy_of: str | None = None) -> None:
-        """SubscriberExists where the group has a position already."""
+        """Makes a subscriber. Raises SubscriberExists where the group has an offset already."""
         check_name(name, "subscriber")
         there = groups.subscribers_of(self._partition)
         if name in there:
@@ -150,7 +150,7 @@ class TopicJournal:
 
     @at_once()
     def remove_subscriber(self, name: str) -> None:
-        """Removes the whole group, with its positions in other topics too. SubscriberBusy while it is read."""
+        """Removes the whole group, with its offsets in other topics too. Raises SubscriberBusy while it is read."""
         self._check_free(name)
         groups.remove(self._partition, name)
 
@@ -203,7 +203,8 @@ def topic_config(
     roll: str | None = None,
     retention: Retention | None = None,
 ) -> dict[str, str]:
-    """A journal's options as the settings of a topic that is made. ValueError for what a topic cannot have."""
+    """Turns options of a journal into settings of a topic that is made. Raises ValueError for options that a topic cannot
+    have."""
     found = {}
     if compression is not None and compression != "none":
         found["compression.type"] = compression
@@ -250,8 +251,8 @@ def create_journal(
     retention: Retention | None = None,
     **meaningless: Any,
 ) -> None:
-    """Makes a topic. JournalExists where one is there, unless `exist_ok`. Options of a journal become its settings; those
-    of its pre-commit buffer and of syncing mean nothing."""
+    """Makes a topic. Raises JournalExists where one is there, unless `exist_ok`. Options of a journal become its settings;
+    those of the pre-commit buffer and of syncing have no effect."""
     unknown = sorted(set(meaningless) - {"precommit", "sync", "sync_interval"})
     if unknown:
         raise TypeError(f"a topic has no option {', '.join(unknown)}")
@@ -265,7 +266,7 @@ def create_journal(
 
 @at_once()
 def delete_journal(url: str, *, config: Config = None, config_file: str | os.PathLike[str] | None = None) -> None:
-    """Deletes the topic, with all its partitions. SubscriberBusy while a reader of ours has a subscriber's name."""
+    """Deletes the topic, with all its partitions. Raises SubscriberBusy while a TopicReader has the name of a subscriber."""
     at = parse(url)
     cluster = Cluster(Settings(at, config, config_file))
     cluster.check()
@@ -280,8 +281,8 @@ def delete_journal(url: str, *, config: Config = None, config_file: str | os.Pat
 
 @at_once()
 def list_topics(url: str, *, config: Config = None, config_file: str | os.PathLike[str] | None = None) -> list[str]:
-    """The URLs of the topics at kafka://HOST:PORT, of each partition where there are several. Those that jlog and Kafka
-    keep for themselves are left out."""
+    """Returns the URLs of the topics at kafka://HOST:PORT, of each partition where there are several, without the topics that
+    jlog and Kafka keep for themselves."""
     at = parse_any(url)
     cluster = Cluster(Settings(at, config, config_file))
     cluster.check()

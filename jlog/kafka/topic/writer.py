@@ -1,4 +1,4 @@
-"""Writing to one partition of a topic as to a journal."""
+"""Writes to one partition of a topic as to a journal."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ from jlog.kafka.topic.topics import topic_config
 from jlog.options import Retention
 from jlog.positions.names import timestamp_us_of
 
-SLICE_SECONDS = 0.2  # of a wait, so that Ctrl-C is heard
+SLICE_SECONDS = 0.2  # longest wait in one piece, so that Ctrl-C is heard
 START_SECONDS, COMMIT_SECONDS, ABORT_SECONDS = 30.0, 60.0, 5.0
 
 
 class TopicWriter:
-    """Writes to one partition, as jlog.Writer writes to a journal. append() returns None, since the offset is known only
-    when the brokers have it: flush() returns when all replicas that must have acknowledged all, or raises.
+    """Writes to one partition, as jlog.Writer writes to a journal. append() returns None, since the offset is known only when
+    the brokers have the record: flush() returns when all required replicas have acknowledged all records, or raises.
 
-    A topic that is not there is made, with `partitions` (1) and `replication_factor` (the brokers' default), unless
-    create=False; compression, segment_bytes, roll and retention are then its settings, and mean nothing for one that is
-    there, but for the compression of what is written. precommit, sync, sync_interval and lock_timeout have no meaning here.
-    exclusive is a ValueError.
+    A missing topic is made, with `partitions` (1) and `replication_factor` (the brokers' default), unless create=False.
+    compression, segment_bytes, roll and retention are settings of a new topic; for an existing one only compression has an
+    effect, on what is written. precommit, sync, sync_interval and lock_timeout have no effect. exclusive is a ValueError.
 
-    transactional: every extend is a transaction, all of it or nothing for consumers that read committed; what was appended
-    becomes visible with the next flush.
-    config, config_file: settings of librdkafka's.
+    transactional: every extend is a transaction, which consumers that read committed see as a whole or not at all; appended
+        records become visible with the next flush.
+    config, config_file: settings of librdkafka.
 
     Threads may share one. After a fork the child's raises JournalClosed. It pickles as its URL and options.
     """
@@ -110,7 +109,7 @@ class TopicWriter:
             producer = Producer({**settings.for_producer(**more), "on_delivery": self._delivered})
             if self._transactional:
                 _until_done(producer.init_transactions, START_SECONDS)
-            # Or the first flush waits until the client asks for the partition's leader by itself, half a second later.
+            # Otherwise the first flush waits until the client asks for the partition's leader by itself, half a second later.
             producer.list_topics(self._partition.name, ANSWER_SECONDS)
         return producer
 
@@ -131,7 +130,7 @@ class TopicWriter:
         headers: Iterable[tuple[str, Any]] | None = None,
         timestamp_us: int | None = None,
     ) -> None:
-        """Hands a record to the client, which sends it on. RecordTooLarge if the topic has no room for it."""
+        """Hands a record to the client, which sends it on. Raises RecordTooLarge if the topic has no room for it."""
         message = self._message(value, key, headers, timestamp_us)
         with self._lock, at_once():
             self._raise_if_failed()
@@ -146,8 +145,8 @@ class TopicWriter:
         timestamps_us: Iterable[int | None] | None = None,
         state: Mapping[bytes, Any] | None = None,
     ) -> None:
-        """The same for many: all of them or none are handed to the client. With transactional=True they are one
-        transaction, which is committed when this returns. A topic has no state: ValueError."""
+        """Hands many records to the client, all of them or none. With transactional=True they are one transaction, which is
+        committed when this returns. A topic has no state: ValueError."""
         if state:
             raise ValueError("a topic keeps no state; write it to a journal, or to a compacted topic of your own")
         rows = list(values)
@@ -166,7 +165,7 @@ class TopicWriter:
                 self._commit()
 
     def extend_arrow(self, data: Any, /, *, state: Mapping[bytes, Any] | None = None) -> None:
-        """The same from pyarrow: an Array of values, or a RecordBatch with the columns of to_arrow()."""
+        """Hands over records from pyarrow: an Array of values, or a RecordBatch with the columns of to_arrow()."""
         if not hasattr(data, "schema"):
             self.extend(data.to_pylist(), state=state)
             return
@@ -218,7 +217,7 @@ class TopicWriter:
             producer.poll(0)
 
     def flush(self) -> None:
-        """Returns when the brokers have all that was appended, or raises the first that failed: BrokerError."""
+        """Returns when the brokers have all appended records, or raises the first failure: BrokerError."""
         with self._lock:
             producer = self._open_producer()
             with at_once():
@@ -231,15 +230,15 @@ class TopicWriter:
                 self._partition.check_same()
 
     def sync(self) -> None:
-        """The same: what the brokers have acknowledged is as durable as they are set to make it."""
+        """Flushes: acknowledged records are as durable as the brokers are set to make them."""
         self.flush()
 
     def roll(self) -> None:
-        """Does nothing: the segments are the brokers'."""
+        """Does nothing: the segments belong to the brokers."""
         self._check_open()
 
     def close(self) -> None:
-        """Flushes, and raises what failed; closed it is in either case. A second close does nothing."""
+        """Flushes, and raises the first failure; the writer is closed in either case. A second close does nothing."""
         if self._producer is None:
             return
         try:
@@ -252,19 +251,19 @@ class TopicWriter:
 
     @property
     def path(self) -> str:
-        """Its URL."""
+        """URL of the partition."""
         return self._partition.url
 
     @property
     @at_once()
     def next_sequence(self) -> int:
-        """The end of the partition now, as the brokers have it: what was not flushed is not counted."""
+        """End of the partition now, as the brokers have it, without records that were not flushed."""
         self._check_open()
         return self._partition.end()
 
     @property
     def precommit(self) -> int:
-        """0: what is buffered here is buffered by the client, and lost with its process."""
+        """0: the client buffers records, and they are lost with its process."""
         self._check_open()
         return 0
 
@@ -286,7 +285,7 @@ class TopicWriter:
             with told("committing a transaction", self._partition.settings):
                 _until_done(producer.commit_transaction, COMMIT_SECONDS)
         except BaseException as error:
-            with suppress(KafkaException):  # then the brokers give it up by themselves
+            with suppress(KafkaException):  # otherwise the brokers give the transaction up by themselves
                 _until_done(producer.abort_transaction, ABORT_SECONDS)
             if isinstance(error, JournalError):
                 self._raise_if_failed()
@@ -320,7 +319,7 @@ class TopicWriter:
 
 
 def _until_done(call: Callable[[float], Any], seconds: float) -> None:
-    """The client's calls may be repeated after a time-out and go on where they were."""
+    """Repeats a call of the client after a time-out, which makes it go on."""
     until = time.monotonic() + seconds
     while True:
         try:
@@ -354,5 +353,5 @@ def _reopened(url: str, arguments: dict[str, Any]) -> TopicWriter:
 
 
 def open_writer(url: str, **options: Any) -> TopicWriter:
-    """A TopicWriter to the partition at `url`, with its options."""
+    """Opens a TopicWriter to the partition at `url`, with its options."""
     return TopicWriter(url, **options)
