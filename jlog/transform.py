@@ -124,7 +124,7 @@ def _source(
     common: dict[str, Any],
     trial: bool,
 ) -> tuple[Source, str]:
-    """And what the sink calls it."""
+    """Opens the source, and returns it with its name in the sink."""
     path = path_of(url)
     if path is not None:
         from jlog.flow.journals import JournalSource
@@ -132,7 +132,7 @@ def _source(
 
         sink = path_of(sink_url)
         own = f"transform:{_short(sink_url if sink is None else os.path.abspath(sink))}" if subscriber == "" else subscriber
-        if trial:  # it begins where the subscriber stands, without being it
+        if trial:  # begins at the subscriber's position, without its name
             known = Journal(path).subscribers().get(own) if own is not None else None
             start = start if known is None else known.sequence
         journal = JournalSource(
@@ -162,7 +162,7 @@ def _source(
         on_event=common["on_event"],
     )
     with at_once():
-        topics.cluster.check()  # before a journal is made for what cannot be read
+        topics.cluster.check()  # no journal is made for a topic that cannot be read
     return topics, name or _short(",".join(at.topics))
 
 

@@ -1,4 +1,4 @@
-"""Spark reads and writes journals: spark.read.format("jlog"), readStream, and the same with write.
+"""Reads and writes journals with Spark: spark.read.format("jlog"), readStream, and the same with write.
 
 Needs PySpark 4.1 or newer and pyarrow: pip install 'pyjlog[spark]'. Nothing has to be registered; docs/spark.md is the guide.
 """

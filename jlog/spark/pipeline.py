@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from jlog.spark.parquet.lake import Output
 
 POLL_SECONDS = 0.25
-GRACE_SECONDS = 10.0  # what a batch at work is given to come to its end when the pipeline is asked to stop
-ROWS_SHOWN_MAX = 1_000  # of the query's result
+GRACE_SECONDS = 10.0  # seconds that a running batch has to end when the pipeline is asked to stop
+ROWS_SHOWN_MAX = 1_000  # rows of the query's result
 
 
 @dataclass
 class Summary:
-    """Of this run. query: the rows of the query's result."""
+    """The counts of this run. query: the rows of the query's result."""
 
     records_in: int = 0
     records_out: int = 0
@@ -50,7 +50,7 @@ class Summary:
 
 
 class PipelineStopped(Exception):
-    """No batch begins any more."""
+    """The pipeline was stopped, and begins no batch any more."""
 
 
 class Pipeline:
@@ -65,19 +65,19 @@ class Pipeline:
         self.summary = Summary(quarantine=plan.quarantine, dest=plan.dest, checkpoint=plan.checkpoint)
 
     def stop(self) -> None:
-        """run() returns soon: a batch at work is given ten seconds to come to its end. Nothing is lost where it does not."""
+        """Ends run() soon: a running batch has ten seconds to end. No record is lost where it does not."""
         self.summary.stopped = True
         self._stop.set()
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it was asked to stop. Then nothing that Spark says is an error any more: its virtual machine may have been
-        asked to end in the same moment."""
+        """Says whether stop() was called. From then on no error of Spark counts: its virtual machine may have been asked to end
+        too."""
         return self._stop.is_set()
 
     def run(self, spark: SparkSession) -> Summary:
-        """To the end of the sources as they are now, or with an interval until it is stopped. Raises ValueError for a plan that
-        does not fit its checkpoint or its columns, JournalError for what Spark or a source says."""
+        """Runs to the end of the sources as they are now, or with an interval until it is stopped. Raises ValueError for a plan
+        that does not fit its checkpoint or its columns, JournalError for an error of Spark or of a source."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
@@ -98,7 +98,7 @@ class Pipeline:
         return self.summary
 
     def _be_quiet_at_the_end(self, spark: SparkSession) -> None:
-        """The server that takes Spark's accumulators prints a traceback where its virtual machine has gone."""
+        """Silences the server that takes Spark's accumulators, which prints a traceback where its virtual machine has gone."""
         server = getattr(spark.sparkContext, "_accumulatorServer", None)
         if server is not None:
             tell = server.handle_error
@@ -110,7 +110,7 @@ class Pipeline:
         from jlog.spark.parquet.lake import Files
 
         plan = self._plan
-        if plan.query is not None:  # a slip in it should not show after hours
+        if plan.query is not None:  # a mistake in the query should not show after hours
             spark._jsparkSession.sessionState().sqlParser().parsePlan(plan.query)
         files = Files(spark)
         path = f"{plan.checkpoint}/pipeline.json"
@@ -219,7 +219,7 @@ class Pipeline:
 
 
 def reason_of(error: Exception) -> str:
-    """What is wrong, without the stack: what a Python worker said, if one did, else Spark's own first line."""
+    """Returns the message without the stack: that of a Python worker, if there is one, else the first line of Spark's own."""
     lines = str(error).splitlines()
     told = [line for line in lines if line.startswith(("jlog.errors.", "ValueError: ", "OSError: ", "ImportError: ", ": "))]
     if told:
@@ -232,6 +232,6 @@ if __name__ == "__main__":
     import sys
 
     here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]  # where Python puts a script's directory
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]  # where Python puts the directory of a script
     sys.argv[1:1] = ["pipeline"]
     runpy.run_module("jlog.cli", run_name="__main__")

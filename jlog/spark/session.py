@@ -1,4 +1,4 @@
-"""A Spark session for jlog's own programs: quiet, on this machine unless told otherwise, with workers that find jlog."""
+"""Starts a Spark session for jlog's own programs: quiet, on this machine unless told otherwise, with workers that find jlog."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 JAVA = "apt-get install --no-install-recommends default-jre-headless"
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # what everybody but old Hive reads
-    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # where a value names a field twice
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # all readers but old versions of Hive read it
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # for a value that has a field twice
     "spark.sql.streaming.stopTimeout": "30s",
 }
 UNLESS_SUBMITTED = {
@@ -35,7 +35,7 @@ LOCAL = {
 
 
 def missing() -> str:
-    """The one command that is missing for Spark; empty where nothing is."""
+    """Returns the command that installs what Spark needs; an empty text where nothing is missing."""
     if submitted():
         return ""
     try:
@@ -48,14 +48,14 @@ def missing() -> str:
 
 
 def check_installed() -> None:
-    """JournalError with the command."""
+    """Raises JournalError with that command."""
     command = missing()
     if command:
         raise JournalError(f"this needs Spark, and something is missing; install it: {command}")
 
 
 def submitted() -> bool:
-    """Whether spark-submit has started this program, and with it the virtual machine."""
+    """Says whether spark-submit has started this program, and with it the virtual machine."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -63,12 +63,12 @@ def submitted() -> bool:
 def session(
     name: str, master: str | None = None, conf: Mapping[str, str] = {}, log: str | None = None
 ) -> Iterator[SparkSession]:
-    """master: where spark-submit has not said it, all cores of this machine. log: a file that takes what the virtual machine
-    it starts has to say; None: stderr. JournalError, with the command, where Java is missing."""
+    """Starts the session. master: all cores of this machine, unless spark-submit names another. log: the file for the output of
+    a virtual machine that it starts; None: stderr. Raises JournalError, with the command, where Java is missing."""
     check_installed()
     _let_workers_find_us()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Spark's own, about pandas and the like
+        warnings.simplefilter("ignore")  # warnings of Spark itself, about pandas for example
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.appName(name)
@@ -77,7 +77,7 @@ def session(
         try:
             with _stderr_to(None if submitted() else log):
                 made = builder.getOrCreate()
-        except Exception as error:  # whatever Java, or what it was told to load, has against it
+        except Exception as error:  # any error of Java, or of a library that it was told to load
             raise JournalError(f"Spark does not start: {str(error).partition(chr(10))[0]}") from error
     try:
         yield made
@@ -97,7 +97,7 @@ def _settings(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def _let_workers_find_us() -> None:
-    """Spark starts its Python workers with whatever `python3` is, which may know nothing of jlog."""
+    """Tells Spark which Python its workers are. By itself it takes `python3`, which may not have jlog."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -107,7 +107,7 @@ def _let_workers_find_us() -> None:
 
 @contextmanager
 def _stderr_to(path: str | None) -> Iterator[None]:
-    """For what is started meanwhile."""
+    """Redirects stderr for the processes that are started meanwhile."""
     if path is None:
         yield
         return

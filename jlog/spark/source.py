@@ -1,4 +1,5 @@
-"""What Spark finds under the name "jlog". Each part is imported where Spark asks for it, in a process that does only that."""
+"""The data source that Spark finds under the name "jlog". Each part is imported where Spark asks for it, in a process that
+needs only that."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ class JournalDataSource(DataSource):
 
 
 def _check_python() -> None:
-    """Spark starts its Python workers with another interpreter than the program's, unless told."""
+    """Checks the Python of the workers, for Spark starts them with another interpreter than the program's, unless told."""
     if importlib.util.find_spec("pyarrow") is None:
         raise ImportError(
             f"{sys.executable}, which Spark has started for its Python workers, has no pyarrow. Set PYSPARK_PYTHON, or "

@@ -1,1 +1,1 @@
-"""The parts of the pipeline: what it reads, how records become columns, and the Parquet files that it writes."""
+"""The parts of the pipeline: its inputs, the columns of records, and the Parquet files that it writes."""

@@ -1,4 +1,4 @@
-"""What becomes of a batch of the pipeline: records with their fields, what is wrong, and counts of windows."""
+"""Handles each batch of the pipeline: loads records with their fields, quarantines bad ones, and counts windows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BAD = ("error", "sequence", "timestamp", "key", "value", "headers", "journal", "
 
 
 class Loading:
-    """Records to the destination; those that could not be parsed, as they are, to the quarantine."""
+    """Adds records to the destination, and the unchanged records that could not be parsed to the quarantine."""
 
     def __init__(self, spark: SparkSession, plan: PipelinePlan) -> None:
         self._spark = spark
@@ -44,7 +44,7 @@ class Loading:
         if not plan.parser.keep_value:
             good = good.drop("value")
         yield Output(good, plan.dest, self._partitions(good))
-        if seen.get["bad"]:  # mostly there are none, and what was read is not read again
+        if seen.get["bad"]:  # a batch without bad records, as most are, is not read again
             yield Output(parsed.where(f.col(ERROR).isNotNull()).select(*BAD), plan.quarantine, ["date"])
 
     def parsed(self, frame: DataFrame, fields: StructType) -> DataFrame:
@@ -63,7 +63,7 @@ class Loading:
     # --- Fields -------------------------------------------------------------------------------------------------------
 
     def _fields_of(self, frame: DataFrame) -> StructType:
-        """Those that are told; else as the first records had them, ever after."""
+        """Returns the fields that are given, or those of the first records, which hold from then on."""
         if self._fields is None:
             self._fields = self._known_fields()
         if self._fields is not None:
@@ -86,7 +86,8 @@ class Loading:
         return None if text is None else StructType.fromJson(json.loads(text))
 
     def fields_before(self, names: tuple[str, ...]) -> StructType:
-        """What is known before the first record comes. ValueError where one of these names may be a field, and is not."""
+        """Returns the fields that are known before the first record. Raises ValueError where one of these names may be a field
+        that is not known yet."""
         found = self._known_fields()
         if found is None and set(names) - {*RECORD, "date", "hour"}:
             raise ValueError(
@@ -96,7 +97,7 @@ class Loading:
 
 
 class Counting:
-    """Records by windows of time: a count is written once, when no more can come to it."""
+    """Counts records by windows of time. A count is written once, when no more records can come to its window."""
 
     def __init__(self, spark: SparkSession, plan: PipelinePlan, loading: Loading) -> None:
         assert plan.windows is not None

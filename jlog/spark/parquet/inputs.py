@@ -1,4 +1,4 @@
-"""What the pipeline reads: journals, and topics through Spark's own source for Kafka."""
+"""The inputs of the pipeline: journals, and topics through Spark's own source for Kafka."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_topic(source: str) -> bool:
 
 
 def check_source(source: str) -> str:
-    """The URL of a topic, or a journal's whole path; JournalNotFound where there is none."""
+    """Returns the URL of a topic, or the full path of a journal. Raises JournalNotFound where there is none."""
     if is_topic(source):
         _topic_of(source)
         return source
@@ -40,7 +40,7 @@ def _topic_of(url: str) -> tuple[str, str]:
 
 
 def stream_of(spark: SparkSession, plan: PipelinePlan) -> DataFrame:
-    """The columns of a record, from all sources."""
+    """Returns a frame with the columns of a record, from all sources."""
     topics = [source for source in plan.sources if is_topic(source)]
     journals = [source for source in plan.sources if not is_topic(source)]
     frames = [_topic(spark, topic, plan) for topic in topics]
@@ -57,7 +57,7 @@ def _journals(spark: SparkSession, paths: list[str], plan: PipelinePlan) -> Data
 
 
 def _topic(spark: SparkSession, url: str, plan: PipelinePlan) -> DataFrame:
-    """A message's offset is its sequence; `journal` names topic and partition."""
+    """Reads a topic. A message's offset is its sequence, and `journal` names topic and partition."""
     _check_kafka(spark)
     servers, topic = _topic_of(url)
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
@@ -70,7 +70,7 @@ def _topic(spark: SparkSession, url: str, plan: PipelinePlan) -> DataFrame:
 
 
 def explained(reason: str, sources: Sequence[str]) -> str:
-    """What Spark's source for Kafka has said, and what it leaves out: which topic it means."""
+    """Adds the topic's name, which errors of Spark's source for Kafka leave out."""
     if "UnknownTopicOrPartitionException" not in reason:
         return reason
     topics = ", ".join(source for source in sources if is_topic(source))

@@ -1,7 +1,7 @@
-"""Directories of Parquet files to which each batch of a query is added once, for every reader, not only for Spark's.
+"""Directories of Parquet files to which each batch of a query is added once, for every reader, and not only for Spark.
 
-A batch is staged, and what is to be moved where is written down before the first file is moved. Whoever is killed meanwhile
-leaves either nothing or a list that the next one goes through again; the query's replay of that batch then writes nothing.
+A batch is staged, and the list of its moves is written down before the first file is moved. A process that is killed meanwhile
+leaves either nothing, or a list that the next run goes through again; the query's replay of that batch then writes nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-STAGING = "_staging"  # every reader of Parquet passes over names that begin so
+STAGING = "_staging"  # every reader of Parquet skips names that begin so
 
 
 @dataclass
 class Output:
-    """What is to be added to a directory."""
+    """Rows to add to a directory."""
 
     frame: DataFrame
     directory: str
@@ -31,14 +31,14 @@ class Output:
 
 @dataclass
 class Added:
-    """What a batch added, by directory."""
+    """The rows that a batch added, by directory."""
 
     records: dict[str, int] = field(default_factory=dict)
     moves: list[tuple[str, str]] = field(default_factory=list)
 
 
 class Lake:
-    """checkpoint: the directory for its lists, the query's alone."""
+    """Adds batches to directories. checkpoint: the directory for its lists, which belongs to the query alone."""
 
     def __init__(self, spark: SparkSession, checkpoint: str) -> None:
         self.files = Files(spark)
@@ -46,7 +46,7 @@ class Lake:
         self._id = self._make_id()
 
     def _make_id(self) -> str:
-        """Names of files begin anew with every checkpoint; this makes them differ."""
+        """Makes the id that names of files contain, so that they differ after a checkpoint was begun anew."""
         path = f"{self._lists}/id"
         found = self.files.read(path)
         if found is None:
@@ -56,7 +56,8 @@ class Lake:
         return found
 
     def add(self, batch: int, outputs: Callable[[], Iterable[Output]]) -> Added:
-        """outputs is called if nothing of the batch has been added yet; each is written before the next is asked for."""
+        """Adds a batch. `outputs` is called if nothing of the batch has been added yet; each output is written before the next
+        one is asked for."""
         path = f"{self._lists}/{batch}.json"
         text = self.files.read(path)
         if text is None:
@@ -88,7 +89,7 @@ class Lake:
 
 
 class Files:
-    """Whatever Hadoop knows as a file system: this machine's, HDFS, object stores."""
+    """Files on any file system that Hadoop knows: this machine's, HDFS, object stores."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._jvm: Any = spark.sparkContext._jvm
@@ -113,7 +114,7 @@ class Files:
             stream.close()
 
     def write(self, path: str, text: str) -> None:
-        """All of it or nothing is there, whoever is killed."""
+        """Writes a file as a whole or not at all, even if the process is killed."""
         made = f"{os.path.dirname(path)}/_{os.path.basename(path)}"
         system, at = self._at(made)
         stream = system.create(at, True)
@@ -124,7 +125,7 @@ class Files:
         self.sync([os.path.dirname(path)])
 
     def move(self, source: str, target: str) -> None:
-        """To where nothing is; or it was done before."""
+        """Moves a file to where there is none; or finds that this was done before."""
         system, to = self._at(target)
         if system.exists(to):
             return
@@ -137,8 +138,8 @@ class Files:
         system.delete(at, True)
 
     def forget_first_batch(self, checkpoint: str) -> None:
-        """What a driver has left that was killed while it noted a query's first batch. Spark 4.3 does not go on beside it
-        (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY), though nothing was noted."""
+        """Removes the remains of a driver that was killed while it noted a query's first batch. Spark 4.3 does not go on beside
+        them (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY), though nothing was noted."""
         offsets = f"{checkpoint}/offsets"
         if self.exists(offsets):
             system, at = self._at(offsets)
@@ -148,11 +149,11 @@ class Files:
                     system.delete(path, False)
 
     def is_empty(self, path: str) -> bool:
-        """Whether it has no file that a reader would look at."""
+        """Says whether the directory has no file that a reader would look at."""
         return not self.exists(path) or next(self.parquet_below(path), None) is None
 
     def parquet_below(self, path: str) -> Iterator[tuple[str, str]]:
-        """Each with the directory below `path` that it is in."""
+        """Yields each file, with the directory below `path` that it is in."""
         system, at = self._at(path)
         root = system.makeQualified(at).toString() + "/"
         found = system.listFiles(at, True)
@@ -164,7 +165,7 @@ class Files:
                 yield root + name, os.path.dirname(name)
 
     def records(self, path: str) -> int:
-        """As the file's footer says."""
+        """Returns the number of records in the file's footer."""
         hadoop = self._jvm.org.apache.parquet.hadoop
         reader = hadoop.ParquetFileReader.open(hadoop.util.HadoopInputFile.fromPath(self._at(path)[1], self._conf))
         try:
@@ -173,7 +174,7 @@ class Files:
             reader.close()
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Files and directories on this machine's file systems; others see to it themselves."""
+        """Syncs files and directories on this machine's file systems; other file systems do so themselves."""
         for path in paths:
             url = urlsplit(path)
             if url.scheme in ("", "file"):

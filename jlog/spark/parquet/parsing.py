@@ -1,4 +1,4 @@
-"""Values of records as columns. A value that is not what it should be keeps all its record, with what is wrong in `error`."""
+"""Parses values of records into columns. A record whose value cannot be parsed stays whole, with the reason in `error`."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ RECORD = ("sequence", "timestamp", "key", "headers", "journal")
 ERROR, OTHER, TEXT, FOUND, MAP = "error", "other", "_text", "_found", "_map"
 TAKEN = {*RECORD, "value", "date", "hour", ERROR, OTHER}
 SAMPLE_RECORDS = 10_000
-WHOLE = "_whole"  # where Spark puts a text that is not what the schema says
+WHOLE = "_whole"  # the column where Spark puts a text that does not fit the schema
 
 GROUP = re.compile(r"\(\?P?<([A-Za-z_]\w*)>")
-# A key, and what may stand behind =; nothing here is tried twice, however long the line is.
+# A key, and the value behind =. The pattern never backtracks, however long the line is.
 PAIR = r"""([^\s="]++)=("(?:[^"\\]|\\.)*+"|[^\s"]*+)"""
 LINE = rf"""^\s*+(?:(?:{PAIR}|[^\s="]++)(?:\s++|$))*+$"""
 
 
 @dataclass(frozen=True)
 class Parser:
-    """kind: one of KINDS. pattern: of a regex, with named groups. keep_value: the value is a column beside what was found in
-    it."""
+    """Parses values. kind: one of KINDS. pattern: a regex with named groups. keep_value: keeps the value as a column beside its
+    fields."""
 
     kind: str
     pattern: str | None = None
@@ -45,15 +45,15 @@ class Parser:
 
     @property
     def needs_sample(self) -> bool:
-        """Whether what the columns are has to be told, or seen."""
+        """Says whether the columns have to be given, or found out from records."""
         return self.kind in (JSON, LOGFMT)
 
     def fields(self) -> StructType:
-        """What is known without a sample."""
+        """Returns the fields that are known without records."""
         return StructType([StructField(name, StringType()) for name, _ in self._groups()])
 
     def _groups(self) -> list[tuple[str, int]]:
-        """The named groups with their numbers, as Python counts them, and Java too."""
+        """Returns the named groups with their numbers, as Python counts them, and Java too."""
         if self.pattern is None:
             return []
         try:
@@ -65,7 +65,7 @@ class Parser:
     # --- Columns ------------------------------------------------------------------------------------------------------
 
     def infer(self, spark: SparkSession, frame: DataFrame) -> StructType:
-        """From the first records of the frame; without any field where they have none."""
+        """Finds the fields of the frame's first records; none where these have none."""
         texts = [row[0] for row in _texts(frame).limit(SAMPLE_RECORDS).collect()]
         if self.kind == LOGFMT:
             sample = spark.createDataFrame([(text,) for text in texts], f"{TEXT} string")
@@ -81,8 +81,8 @@ class Parser:
     # --- Parsing ------------------------------------------------------------------------------------------------------
 
     def parse(self, frame: DataFrame, fields: StructType) -> DataFrame:
-        """The records with a column for each field, `other` for what else was found, and `error` where a value is not what
-        it should be."""
+        """Returns the records with a column for each field, `other` for further fields, and `error` where a value cannot be
+        parsed."""
         if self.kind == NONE:
             return frame.withColumn(ERROR, f.lit(None).cast("string"))
         text = f.when(f.is_valid_utf8(f.col("value").cast("string")), f.col("value").cast("string"))
@@ -109,7 +109,7 @@ class Parser:
 
     def _regex(self, frame: DataFrame, fields: StructType) -> tuple[Column, list[Column], DataFrame]:
         assert self.pattern is not None
-        plain = GROUP.sub("(", self.pattern)  # Java's names may have no underscore; the numbers are the same
+        plain = GROUP.sub("(", self.pattern)  # names in Java have no underscore; the numbers are the same
         numbers = dict(self._groups())
         found = {name: f.regexp_extract(TEXT, plain, number) for name, number in numbers.items()}
         raw = {name: f.when(column != "", column) for name, column in found.items()}
@@ -130,7 +130,7 @@ def _texts(frame: DataFrame) -> DataFrame:
 
 
 def _pairs() -> Column:
-    """Of logfmt: a map of keys and values, without the quotes."""
+    """Parses logfmt into a map of keys and values, without the quotes."""
     keys = f.regexp_extract_all(TEXT, f.lit(PAIR), f.lit(1))
     values = f.regexp_extract_all(TEXT, f.lit(PAIR), f.lit(2))
     return f.map_from_arrays(keys, f.transform(values, _unquoted))
@@ -143,7 +143,7 @@ def _unquoted(value: Column) -> Column:
 
 
 def _other(fields: StructType) -> Column:
-    """What no column was made for, as text; null where there is nothing."""
+    """Returns the fields that have no column, as text; null where there are none."""
     known = [one.name for one in fields.fields]
     rest = f.map_filter(MAP, lambda name, _: ~name.isin(known)) if known else f.col(MAP)
     return f.when(f.size(rest) > 0, rest).alias(OTHER)
@@ -152,7 +152,7 @@ def _other(fields: StructType) -> Column:
 def _cast(
     wrong: Column, raw: dict[str, Column], fields: StructType, frame: DataFrame
 ) -> tuple[Column, list[Column], DataFrame]:
-    """Texts as what the fields are to be; one that cannot be is an error."""
+    """Casts texts to the types of the fields. A text that does not fit is an error."""
     columns = []
     for one, name in _named(fields):
         if one.name not in raw:
@@ -165,7 +165,7 @@ def _cast(
 
 
 def _named(fields: StructType) -> Iterable[tuple[StructField, str]]:
-    """Each with its column's name: a record's own columns keep theirs, whatever the case."""
+    """Yields each field with its column's name: the record's own columns keep theirs, whatever the case."""
     used = set(TAKEN)
     for one in fields.fields:
         name = one.name
@@ -176,7 +176,7 @@ def _named(fields: StructType) -> Iterable[tuple[StructField, str]]:
 
 
 def _writable(kind: DataType) -> DataType:
-    """Parquet has no structs without fields: those are kept as text."""
+    """Keeps structs without fields as text, since Parquet has none."""
     if isinstance(kind, StructType):
         found = _writable_fields(kind)
         return found if found.fields else StringType()
@@ -184,7 +184,7 @@ def _writable(kind: DataType) -> DataType:
 
 
 def _writable_fields(kind: StructType) -> StructType:
-    """Without those that have no name, or differ from another only in case, which Spark does not tell apart."""
+    """Drops fields without a name, and fields that differ from another only in case, which Spark does not tell apart."""
     found: dict[str, StructField] = {}
     for one in kind.fields:
         if one.name:

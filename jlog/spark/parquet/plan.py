@@ -1,4 +1,4 @@
-"""What a pipeline is to do."""
+"""The plan of a pipeline."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ BATCH_RECORDS = 5_000_000
 
 @dataclass(frozen=True)
 class Windows:
-    """Counts for each window of time, and each value of these columns: in a directory of their own, when the watermark, so
-    many seconds behind the newest record, has passed it."""
+    """Counts the records of each window of time, for each value of these columns. A count is written to its own directory when
+    the watermark, so many seconds behind the newest record, has passed the window."""
 
     directory: str
     seconds: float
@@ -24,9 +24,11 @@ class Windows:
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """sources: journals' paths and kafka:// URLs. dest, checkpoint, quarantine: directories of any file system that Spark
-    knows. interval: seconds from batch to batch; None: what is there now, and then the end. schema: of the fields, as DDL;
-    None: as the first records have them. subscriber: whose position in the journals follows."""
+    """sources: paths of journals and kafka:// URLs.
+    dest, checkpoint, quarantine: directories of any file system that Spark knows.
+    interval: seconds from batch to batch; None: reads up to the ends and stops.
+    schema: the fields, as DDL; None: those of the first records.
+    subscriber: a subscriber of the journals that follows."""
 
     sources: tuple[str, ...]
     dest: str
@@ -43,7 +45,7 @@ class PipelinePlan:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must be the same whenever the pipeline goes on."""
+        """Returns the parts that must not change from run to run."""
         return {
             "dest": self.dest,
             "quarantine": self.quarantine,

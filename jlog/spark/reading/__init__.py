@@ -1,1 +1,1 @@
-"""The source: journals as batches and as streams."""
+"""The source: reads journals as batches and as streams."""

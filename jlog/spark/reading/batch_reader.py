@@ -1,4 +1,4 @@
-"""Reading a journal as it is now."""
+"""Reads a journal as it is now."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 
 def batch_reader(schema: StructType, given: Mapping[str, str]) -> DataSourceReader:
-    """Spark refuses every query of a reader that knows filters while its setting for them is off, which is its default."""
+    """Makes the reader. Spark refuses every query of a reader that knows filters while its setting for them is off, which is
+    the default."""
     options = parse(given)
     return (FilteringReader if options.pushdown else BatchReader)(schema, options)
 
 
 class BatchReader(DataSourceReader):
-    """From the starting to the ending places, as they are when the query is planned."""
+    """Reads from the starting to the ending places, as they are when the query is planned."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self._options = options
@@ -57,10 +58,11 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """Leaves out what filters on `sequence`, `timestamp` and `journal` do not want. Spark looks at what comes once more.
+    """Leaves out records by filters on `sequence`, `timestamp` and `journal`. Spark filters the rest once more.
 
-    Spark (as of 4.3) keeps the plan of the frame's last query that had filters, and reads by it in the others of the same
-    frame too: hence this is for frames of which one query is made, and only for who asks for it."""
+    Spark (as of 4.3) keeps the plan of the frame's last query that had filters, and uses it for other queries of the same frame
+    too. So this is for frames of which one query is made, and is used only if it is asked for.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         for one in filters:

@@ -41,7 +41,7 @@ _ARROW = {
 
 
 class OutputColumns:
-    """Of a schema that the user gave, or of all. ValueError where it asks for what a journal does not have."""
+    """The columns of the user's schema, or all. Raises ValueError for a column that a journal does not have."""
 
     def __init__(self, schema: StructType) -> None:
         self._names = [_known(field) for field in schema.fields]
@@ -52,7 +52,7 @@ class OutputColumns:
 
     @property
     def of_records(self) -> list[str]:
-        """What is asked of the reader; one at least, to count by."""
+        """Returns the columns to ask the reader for; at least one, to count the records by."""
         found = [name for name in self._names if name != JOURNAL]
         return list(dict.fromkeys(found)) or ["sequence"]
 
@@ -63,7 +63,7 @@ class OutputColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _journal(self, name: str, rows: int) -> pa.Array:
-        """The same for every batch but the last: made once."""
+        """Makes the column `journal`, which is the same for every batch but the last, only once."""
         known = self._journals
         if len(known) < rows or known[0].as_py() != name:
             self._journals = known = pa.array([name], pa.string()).take(pa.array(bytes(rows), pa.int8()))

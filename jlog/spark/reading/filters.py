@@ -1,4 +1,4 @@
-"""What Spark's filters say of where to read. Whatever is not understood is left to Spark, which filters what comes anyway."""
+"""Narrows the reading by Spark's filters. A filter that is not understood is left to Spark, which filters all rows anyway."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 class FilterBounds:
-    """All filters hold at once: sequences and times lie between, and including, two numbers; journals are among these."""
+    """The bounds of all filters together: lowest and highest sequence, earliest and latest time, and names of journals."""
 
     def __init__(self) -> None:
         self._sequences = (_LEAST, _MOST)
@@ -50,8 +50,8 @@ class FilterBounds:
             self._times_us = _both(self._times_us, _between(given, [timestamp_us_of(one) for one in values]))
 
     def narrowed(self, wanted: Range) -> Range:
-        """An earlier record may have a later timestamp, where those are given: only what comes before the first one that is
-        late enough can be left out."""
+        """Narrows the range. An earlier record may have a later timestamp where writers give the timestamps: only the records
+        before the first one that is late enough can be left out."""
         if self._journals is not None and wanted.source.name not in self._journals:
             return replace(wanted, end=wanted.start)
         start = max(wanted.start, self._sequences[0])
@@ -62,7 +62,7 @@ class FilterBounds:
         return replace(wanted, start=start, end=max(start, end))
 
     def among(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
-        """Without the records that are too early or too late: they need not go to Java."""
+        """Drops the records that are too early or too late, which need not go to Java."""
         if self._time_column is None or not batch.num_rows:
             return batch
         import pyarrow

@@ -1,4 +1,4 @@
-"""Which journals are read, and where each begins and ends."""
+"""Finds the journals to read, and where each begins and ends."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from jlog.system.filesystem import is_url, path_of_file
 
 @dataclass(frozen=True)
 class SparkJournal:
-    """One journal, or an archive alone, under the name that its column `journal` and the offsets have: its path, or below a
-    root the path from there."""
+    """A journal, or an archive alone, under the name that the column `journal` and the offsets have: its path, or below a root
+    the path from there."""
 
     name: str
     path: str
-    archive: bool | str = False  # what a Reader is opened with
+    archive: bool | str = False  # the argument `archive` of a Reader
 
     @property
     def is_archive(self) -> bool:
         return is_url(self.path)
 
     def reader(self, sequence: int) -> jlog.Reader:
-        """Of what begins with this sequence."""
+        """Opens a reader at this sequence."""
         return jlog.Reader(self.path, start=sequence, archive=self.archive)
 
     def kept_from(self, sequence: int, *, fail_on_data_loss: bool) -> int:
-        """This sequence, or the first that is left where retention has removed it; PositionLost then, if that is to fail."""
+        """Returns this sequence, or the oldest retained one where retention has removed it; or raises PositionLost then, with
+        fail_on_data_loss."""
         if not self.is_archive and jlog.Journal(self.path).first_sequence <= sequence:
             return sequence  # without a look at the archive
         first = self.first_sequence()
@@ -46,16 +47,16 @@ class SparkJournal:
     def first_sequence(self) -> int:
         if self.is_archive:
             return Archive(self.path).first_sequence
-        # The living journal is asked first: what goes after this is archived before it goes.
+        # The living journal is asked first: a segment that is removed after this has been archived before.
         first = jlog.Journal(self.path).first_sequence
         archive = archive_of(self.path, self.archive) if self.archive else None
         try:
             return first if archive is None else archive.first_sequence
         except JournalNotFound:
-            return first  # it is empty yet
+            return first  # the archive is empty yet
 
     def next_sequence(self, *, durable: bool = False) -> int:
-        """durable: the end of what is synced, which is all of it where the journal may be written to."""
+        """Returns the end. With `durable` that of the synced records, which is the same where the journal may be written to."""
         if self.is_archive:
             return Archive(self.path).next_sequence
         if not durable:
@@ -68,8 +69,8 @@ class SparkJournal:
             return reader.position
 
     def find(self, place: Place, *, durable: bool = False) -> int:
-        """The sequence that is meant. PositionLost where retention has removed it, ValueError where it lies behind the
-        end."""
+        """Returns the sequence that a place means. Raises PositionLost where retention has removed it, ValueError where it lies
+        behind the end."""
         if place == EARLIEST:
             return self.first_sequence()
         end = self.next_sequence(durable=durable)
@@ -85,7 +86,7 @@ class SparkJournal:
         return place
 
     def segments_between(self, sequence: int, end: int) -> list[Segment | ArchivedSegment]:
-        """Those with this sequence and what follows up to `end`, oldest first."""
+        """Lists the segments from this sequence up to `end`, oldest first."""
         if self.is_archive:
             return [segment for segment in Archive(self.path).segments() if segment.end_sequence > sequence]
         live = segments_now(self.path, read_meta(self.path), sequence, end)
@@ -95,7 +96,7 @@ class SparkJournal:
 
 
 def sources_of(options: ReadOptions) -> dict[str, SparkJournal]:
-    """By name. JournalNotFound, with what there is, where nothing is meant."""
+    """Returns the journals by name. Raises JournalNotFound where there is none."""
     found: dict[str, SparkJournal] = {}
     for name, path in _named(options):
         if name in found:
@@ -126,7 +127,7 @@ def _named(options: ReadOptions) -> Iterator[tuple[str, str]]:
 
 
 def _local(path: str) -> str:
-    """A file: URL may name a journal as well as an archive."""
+    """Turns a file: URL into a path. It may name a journal as well as an archive."""
     if path.lower().startswith("file:"):
         found = os.path.abspath(path_of_file(path, path[len("file:") :]))
         return path if "://" in path and not _is_journal(found) else found
@@ -160,7 +161,7 @@ def _what_is_below(path: str) -> str:
 
 
 def journals_below(root: str) -> Iterator[str]:
-    """Their directories, in order."""
+    """Yields the directories of the journals below `root`, in order."""
     for folder, below, names in os.walk(root):
         if "journal.meta" in names:
             below.clear()
@@ -175,7 +176,7 @@ def place_of(places: Places | None, name: str, default: Place) -> Place:
 
 
 def check_names(places: Places | None, sources: Mapping[str, SparkJournal]) -> None:
-    """ValueError where the JSON of a starting or ending place names a journal that is not read."""
+    """Raises ValueError where the JSON of a starting or ending place names a journal that is not read."""
     unknown = sorted(set(places) - set(sources)) if isinstance(places, dict) else []
     if unknown:
         raise ValueError(

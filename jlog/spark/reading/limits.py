@@ -1,4 +1,4 @@
-"""How much of what is there one trigger takes."""
+"""Limits the records of one trigger."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from jlog.spark.reading.plan import RangePiece
 
 
 def shares(most: int, backlogs: dict[str, int]) -> dict[str, int]:
-    """`most`, or all if that is less, divided as the backlogs are; where there is too little for each, the largest first."""
+    """Shares `most` among the backlogs, in proportion to their sizes; all of them where there are fewer. Where there is too
+    little for each, the largest come first."""
     total = sum(backlogs.values())
     if total <= most:
         return dict(backlogs)
@@ -22,7 +23,7 @@ def shares(most: int, backlogs: dict[str, int]) -> dict[str, int]:
 
 
 def records_within(size_bytes: float, pieces: Iterable[RangePiece]) -> int:
-    """How many records from the first on have about so many bytes; at least one."""
+    """Returns how many records, from the first on, have about so many bytes; at least one."""
     records, left = 0, size_bytes
     for piece in pieces:
         count = piece.range.end - piece.range.start

@@ -1,4 +1,4 @@
-"""How far a streaming query is: what it keeps in its checkpoint of each journal, and whether that still holds."""
+"""The source position of a streaming query, which its checkpoint keeps for each journal, and the check that it still holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Marks = dict[str, dict[str, Any]]
 
 
 def marks_of(sources: dict[str, SparkJournal], sequences: dict[str, int]) -> Marks:
-    """Spark compares them as text: the same marks are always written alike."""
+    """Returns the source position. Spark compares these as text, so equal ones are written alike."""
     return {name: _mark(sources[name], sequences[name]) for name in sorted(sequences)}
 
 
@@ -23,7 +23,8 @@ def _mark(source: SparkJournal, sequence: int) -> dict[str, Any]:
 
 
 def resume(source: SparkJournal, mark: dict[str, Any], *, fail_on_data_loss: bool) -> int:
-    """The sequence to go on with. JournalError where the journal does not contain what the query has had of it."""
+    """Returns the sequence to go on with. Raises JournalError where the journal does not contain the records that the query has
+    had."""
     journal = jlog.Journal(source.path)
     sequence = int(mark["sequence"])
     known = [number for number, _ in journal.epochs]

@@ -1,4 +1,4 @@
-"""The options of the source, as Spark hands them over: strings under names in any case."""
+"""The options of the source, which Spark hands over as strings under names in any case."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ EARLIEST, LATEST = "earliest", "latest"
 FAILFAST, PERMISSIVE = "failfast", "permissive"
 PARTITION_BYTES = 64 << 20
 
-Place = int | str | datetime  # a sequence, "earliest" or "latest", a time
-Places = Place | dict[str, Place]  # for all journals, or for each by its name
+Place = int | str | datetime  # a sequence, "earliest", "latest", or a time
+Places = Place | dict[str, Place]  # a place for all journals, or one for each by its name
 
 Value = TypeVar("Value")
 
@@ -29,7 +29,7 @@ class ReadOptions:
     paths: tuple[str, ...]
     journals: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
-    start: Places | None = None  # None: earliest, or where the subscriber stands
+    start: Places | None = None  # None: earliest, or the position of the subscriber
     end: Places | None = None  # None: latest
     fail_on_data_loss: bool = True
     mode: str = FAILFAST
@@ -46,7 +46,7 @@ class ReadOptions:
 
 
 def parse(given: Mapping[str, str]) -> ReadOptions:
-    """ValueError names the option, what is wrong with its value, and what it may be."""
+    """Parses the options. A ValueError names the option, the error in its value, and the values that it takes."""
     names = {name.lower(): name for name in [*_PARSERS, *_OF_PLACES, "path", "paths"]}
     found: dict[str, Any] = {}
     for name, text in given.items():
@@ -90,7 +90,7 @@ def _places(texts: Mapping[str, str], by_sequence: str, by_time: str) -> Places 
 
 
 def _for_journals(text: str, parser: Callable[[str], Place]) -> Places:
-    """A place, or JSON with a place for each journal."""
+    """Parses a place, or JSON with a place for each journal."""
     if not text.lstrip().startswith("{"):
         return parser(text)
     try:

@@ -1,4 +1,4 @@
-"""Sequences cut into partitions, by what is known of the segments: no record is looked at."""
+"""Cuts ranges of sequences into partitions, by the sizes of segments and without reading a record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jlog.storage.segments import Segment
 
 @dataclass(frozen=True)
 class Range:
-    """The records of a journal from `start` up to, and without, `end`."""
+    """The records of a journal from `start` to before `end`."""
 
     source: SparkJournal
     start: int
@@ -24,7 +24,7 @@ class Range:
 
 
 class JournalPartition(InputPartition):
-    """What one task reads: ranges in order."""
+    """The ranges that one task reads, in order."""
 
     def __init__(self, ranges: list[Range]) -> None:
         super().__init__(None)
@@ -40,8 +40,8 @@ class RangePiece:
 
 
 def pieces_of(wanted: Range, segments: Iterable[Segment | ArchivedSegment]) -> Iterator[RangePiece]:
-    """All of the range, and nothing left out: what no segment holds goes with the piece behind it, so that reading finds
-    out whether it is missing or was never there."""
+    """Cuts the range at the segments, and leaves nothing out. Sequences that no segment holds go with the piece behind them, so
+    that reading finds out whether they are missing or a gap."""
     at = wanted.start
     for segment in segments:
         end = min(wanted.end, segment.end_sequence)
@@ -54,7 +54,8 @@ def pieces_of(wanted: Range, segments: Iterable[Segment | ArchivedSegment]) -> I
 
 
 def partitions_of(pieces: list[RangePiece], options: ReadOptions) -> list[JournalPartition]:
-    """Of about equal size, none larger than the options allow; many small segments in one, a large one in several."""
+    """Puts pieces into partitions of about equal size, none larger than the options allow: many small segments in one, or a
+    large one in several."""
     total = sum(piece.size_bytes for piece in pieces)
     count = max(1, options.min_partitions, math.ceil(total / options.partition_bytes))
     by_bytes = total > 0
@@ -82,7 +83,7 @@ def _records(piece: RangePiece) -> int:
 
 
 def _extend(ranges: list[Range], following: Range) -> None:
-    """With what comes behind the last range; one range where they are of the same journal."""
+    """Appends a range, or joins it with the last one where they are of the same journal."""
     if ranges and ranges[-1].source == following.source:
         following = Range(following.source, ranges.pop().start, following.end)
     ranges.append(following)

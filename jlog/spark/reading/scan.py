@@ -1,4 +1,4 @@
-"""What a task does: reads its ranges, wherever in the cluster it runs."""
+"""Reads the ranges of a task, wherever in the cluster it runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from jlog.spark.reading.columns import OutputColumns
 
-# As large as makes reading fast; what Java takes at once is bounded in bytes too.
+# Batches are large enough to read fast; their bytes are limited, for Java takes each at once.
 BATCH_RECORDS = 32_768
 BATCH_BYTES = 16 << 20
 
@@ -31,13 +31,13 @@ logger = logging.getLogger("jlog.spark")
 
 
 def read_partition(partition: InputPartition, columns: OutputColumns, options: ReadOptions) -> Iterator[pyarrow.RecordBatch]:
-    for wanted in getattr(partition, "ranges", []):  # Spark makes one without any of no partitions
+    for wanted in getattr(partition, "ranges", []):  # Spark makes a partition without ranges where there are none
         for batch in read_range(wanted, columns.of_records, options):
             yield columns.exactly(batch, wanted.source.name)
 
 
 def read_range(wanted: Range, names: list[str], options: ReadOptions) -> Iterator[pyarrow.RecordBatch]:
-    """All records of the range that there are, or an error that says where they stopped."""
+    """Yields all records of the range, or raises an error that says where reading stopped."""
     with _open(wanted, options) as reader:
         batches = _batches(reader, names, wanted.end)
         while True:
@@ -97,7 +97,7 @@ def _skip(reader: jlog.Reader, wanted: Range, options: ReadOptions) -> None:
             "`jlogtool repair` keeps what can still be read"
         )
     start, end = max(damage.first_sequence, wanted.start), min(last + 1, wanted.end)
-    here = replace(damage, first_sequence=start, records_lost=end - start)  # the rest is another task's
+    here = replace(damage, first_sequence=start, records_lost=end - start)  # the rest belongs to another task
     logger.warning(
         "%s: damaged at byte %d: %s; the %d records from %d on are left out",
         damage.path, damage.offset, damage.reason, here.records_lost, start,
@@ -107,7 +107,7 @@ def _skip(reader: jlog.Reader, wanted: Range, options: ReadOptions) -> None:
 
 
 def _note_damage(directory: str, journal: str, damage: jlog.Damage) -> None:
-    """A file for each place and partition: a task that is repeated, or runs twice, writes the same again."""
+    """Writes a file for each damaged place and partition: a task that is repeated, or runs twice, writes the same again."""
     os.makedirs(directory, exist_ok=True)
     place = f"{damage.path}:{damage.offset}:{damage.first_sequence}"
     name = sha256(os.fsencode(place)).hexdigest()[:32] + ".json"

@@ -1,4 +1,4 @@
-"""Following journals: Spark asks how far they reach, plans a batch up to there, and says when it is done with it."""
+"""Follows journals for a streaming query: Spark asks for the ends, plans a batch up to there, and says when it has it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ try:
         ReadMaxRows,
         SupportsTriggerAvailableNow,
     )
-except ImportError:  # before Spark 4.2, which has no limits: a trigger takes all that there is
+except ImportError:  # before Spark 4.2, which has no limits: a trigger takes all records
     ReadAllAvailable = ReadLimit = ReadMaxBytes = ReadMaxRows = SupportsTriggerAvailableNow = object  # type: ignore[assignment,misc]
 
-LOOK_SECONDS = 1.0  # for new journals below a root
+LOOK_SECONDS = 1.0  # between two looks for new journals below a root
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in one process while the query runs, but for read(), which runs in the tasks and needs the options alone."""
+    """Lives in one process while the query runs. Only read() runs in the tasks, and needs nothing but the options."""
 
     def __init__(self, schema: StructType, given: Mapping[str, str]) -> None:
         self._options = parse(given)
@@ -48,13 +48,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._sources: dict[str, SparkJournal] = {}
         self._looked = 0.0
         self._initial: Marks | None = None
-        self._ends: dict[str, int] = {}  # up to there each is synced
-        self._target: dict[str, int] | None = None  # of an AvailableNow run
+        self._ends: dict[str, int] = {}  # the synced end of each journal
+        self._target: dict[str, int] | None = None  # the ends of an AvailableNow run
 
     # --- Progress -----------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> Marks:  # noqa: N802
-        """Asked for twice; both answers are the same."""
+        """Is called twice; both answers are the same."""
         if self._initial is None:
             sources = self._look()
             check_names(self._options.start, sources)
@@ -63,7 +63,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def _begin(self, source: SparkJournal) -> int:
-        """Where a new query begins: where it is told to, else where its subscriber stands, else with the first record."""
+        """Returns where a new query begins: at the place that is given, else at the position of its subscriber, else at the
+        first record."""
         stands = self._subscription.position(source) if self._options.start is None else None
         place = place_of(self._options.start, source.name, EARLIEST) if stands is None else stands
         begin = source.kept_from(source.find(place, durable=True), fail_on_data_loss=self._options.fail_on_data_loss)
@@ -74,7 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {name: self._end(source) for name, source in self._look().items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Spark takes one; where both are given, latestOffset looks at the other itself."""
+        """Returns one limit, since Spark takes only one; where both are given, latestOffset applies the other itself."""
         if self._options.max_records_per_trigger is not None:
             return ReadMaxRows(self._options.max_records_per_trigger)
         if self._options.max_bytes_per_trigger is not None:
@@ -82,7 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Marks | None = None, limit: ReadLimit | None = None) -> Marks:  # noqa: N802
-        """Many times a second while nothing comes. What it tells is on the disk: a checkpoint must never know of more."""
+        """Is called many times a second while no record comes. Its answer is synced: a checkpoint must never know of more."""
         sources = self._look() if self._target is None else self._sources
         ends = {name: self._end(source) for name, source in sources.items()}
         if self._target is not None:
@@ -91,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return marks_of(sources, ends)
         gone = self._gone(start)
         begins = {name: self._start_of(source, start) for name, source in sources.items()}
-        for name, begin in begins.items():  # of an AvailableNow run's last batch Spark says nothing else
+        for name, begin in begins.items():  # Spark gives no limit for the last batch of an AvailableNow run
             self._subscription.move(sources[name], begin)
         ends = {name: max(end, begins[name]) for name, end in ends.items()}
         if limit is not None and type(limit) is not ReadAllAvailable:
@@ -99,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(sorted({**marks_of(sources, ends), **gone}.items()))
 
     def reportLatestOffset(self) -> Marks:  # noqa: N802
-        """For the progress that Spark reports: what a batch's end is behind this is the lag."""
+        """Returns the ends, for the progress that Spark reports: the distance of a batch's end from these is the lag."""
         sources = self._sources
         return marks_of(sources, {name: source.next_sequence() for name, source in sources.items()})
 
@@ -122,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return known
 
     def _gone(self, marks: Marks) -> Marks:
-        """Of journals that are not among those that are read any more."""
+        """Returns the journals that are not read any more."""
         gone = {name: mark for name, mark in marks.items() if name not in self._sources}
         if gone and self._options.fail_on_data_loss:
             raise JournalError(
@@ -132,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return gone
 
     def _start_of(self, source: SparkJournal, marks: Marks) -> int:
-        """A journal that has come since begins with its first record."""
+        """Returns where the journal begins: at the first record, if it is new."""
         mark = marks.get(source.name)
         if mark is None:
             begin = source.first_sequence()
@@ -180,10 +181,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(partition, self._columns, self._options)
 
     def commit(self, end: Marks) -> None:
-        """Spark never asks again for what lies before."""
+        """Is called when Spark needs no record before `end` any more."""
         for name, mark in end.items():
             if name in self._sources:
                 self._subscription.move(self._sources[name], int(mark["sequence"]))
 
     def stop(self) -> None:
-        """Nothing is held."""
+        """Does nothing, for nothing is held."""

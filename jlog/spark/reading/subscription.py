@@ -1,4 +1,5 @@
-"""The subscriber that stands for a streaming query in each of its journals: it keeps what the query has not committed."""
+"""The subscriber of a streaming query in each of its journals, which holds back the records that the query has not
+committed."""
 
 from __future__ import annotations
 
@@ -13,28 +14,29 @@ logger = logging.getLogger("jlog.spark")
 
 
 class Subscription:
-    """The name is held only while it is moved, so that a query that is started anew never finds it busy."""
+    """Holds the name only while it moves the subscriber, so that a query that is started anew never finds it busy."""
 
     def __init__(self, name: str | None) -> None:
         self._name = name
         self._moved: dict[str, int] = {}
 
     def position(self, source: SparkJournal) -> int | None:
-        """Where it stands; None where it does not exist."""
+        """Returns its position; None where it does not exist."""
         if self._name is None:
             return None
         found = jlog.Journal(source.path).subscribers().get(self._name)
         return None if found is None else found.sequence
 
     def make(self, source: SparkJournal, sequence: int) -> None:
-        """Where there is none: it stands at this sequence then."""
+        """Makes the subscriber at this sequence, where there is none."""
         if self._name is None or self.position(source) is not None:
             return
-        with suppress(SubscriberExists):  # made in this moment
+        with suppress(SubscriberExists):  # another process has made it in the meantime
             jlog.Journal(source.path).add_subscriber(self._name, sequence)
 
     def move(self, source: SparkJournal, sequence: int) -> None:
-        """Forward only. Who holds the name just now keeps it: a later commit moves it as far."""
+        """Moves the subscriber, only forward. A process that holds the name just now keeps it: a later commit moves it as
+        far."""
         if self._name is None or self._moved.get(source.name, -1) >= sequence:
             return
         try:

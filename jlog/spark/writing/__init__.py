@@ -1,1 +1,1 @@
-"""The sink: rows become records of a journal."""
+"""The sink: turns rows into records of a journal."""

@@ -1,6 +1,6 @@
-"""What of each query is in a journal: an entry of the journal's state for each, changed in one append with the records.
+"""The progress of each query in a journal: an entry of the journal's state, changed in one append with the records.
 
-A streaming query has the id that Spark keeps in its checkpoint, a batch write its `transaction` or a random one.
+A streaming query has the id that Spark keeps in its checkpoint; a batch write has its `transaction`, or a random id.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ STREAM, BATCH = "stream", "batch"
 KEPT = {
     STREAM: 100,
     BATCH: 100,
-}  # entries have about 200 bytes, and a journal's state has room for 64 KiB in all
+}  # an entry has about 200 bytes, and the state of a journal at most 64 KiB
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The last batch of which something is in the journal. manifest: the file that lists what was staged for it, while only
-    the first `records` of it are in; None once all are."""
+    """The last batch of a query that has begun. manifest: the file that lists the staged rows, while only the first `records`
+    of them are in the journal; None once all are."""
 
     kind: str
     batch: int
@@ -34,7 +34,7 @@ class Entry:
 
 
 def queries(path: str | os.PathLike[str]) -> dict[str, Entry]:
-    """The queries and batch writes of Spark's that the journal knows, by their ids."""
+    """Returns the queries and batch writes of Spark that the journal knows, by their ids."""
     return {
         key[len(STATE_PREFIX) :].decode(): Entry(**json.loads(value))
         for key, value in jlog.Journal(path).state().items()
@@ -43,8 +43,8 @@ def queries(path: str | os.PathLike[str]) -> dict[str, Entry]:
 
 
 def forget(path: str | os.PathLike[str], query: str) -> None:
-    """Drops what the journal knows of a query that will not come back: if it did, its last batch might be appended a second
-    time. LookupError where it knows nothing of it."""
+    """Drops a query that will not come back from the journal's state. If it did come back, its last batch might be appended a
+    second time. Raises LookupError where the journal does not know it."""
     if query not in queries(path):
         raise LookupError(f"{os.fspath(path)} knows of no query {query!r}; jlog.spark.queries(path) lists them")
     with jlog.Writer(path, create=False) as writer:
@@ -52,7 +52,7 @@ def forget(path: str | os.PathLike[str], query: str) -> None:
 
 
 class Ledger:
-    """The entries of the journal at `path`, from the point of view of one query. Whoever uses it holds the query's lock."""
+    """The entries of the journal at `path`, for one query. The caller holds the query's lock."""
 
     def __init__(self, path: str, query: str, kind: str) -> None:
         self._path = path
@@ -65,12 +65,12 @@ class Ledger:
             raise JournalError(f"{path}: {query!r} is the id of a {self.entry.kind} write here; choose another transaction")
 
     def has(self, batch: int) -> bool:
-        """Whether all of this batch is in."""
+        """Says whether all of this batch is in the journal."""
         return self.entry is not None and self.entry.manifest is None and batch <= self.entry.batch
 
     def note(self, batch: int, records: int, manifest: str | None) -> dict[bytes, bytes | None]:
-        """The change of the journal's state that says it, for the append that brings the last of these records. The oldest
-        entries give way; stored() says that it was done."""
+        """Returns the change of the journal's state, for the append that brings the last of these records. The oldest entries
+        are dropped; stored() says that this was done."""
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         self.entry = Entry(self._kind, batch, records, now, manifest)
         told = {name: value for name, value in asdict(self.entry).items() if value is not None}
@@ -80,7 +80,7 @@ class Ledger:
         return {**state, _key(self._query): json.dumps(told).encode()}
 
     def stored(self) -> None:
-        """What has given way may come back meanwhile, and is not dropped again."""
+        """Notes that the dropped entries are gone: a query that comes back meanwhile is not dropped again."""
         for query in self._dropped:
             self._others.pop(query, None)
 

@@ -1,7 +1,8 @@
-"""The sink: rows become records, each exactly once.
+"""The sink: turns rows into records, each exactly once.
 
-Tasks stage their rows as files; the driver's commit appends them in the order of the partitions. With the records goes what
-of the query's batch is in, so that a commit that is repeated, or was cut short and is resumed, appends nothing twice.
+Tasks stage their rows as files; the driver's commit appends them in the order of the partitions. The same append stores how
+much of the query's batch is in the journal. So a commit that is repeated, or was cut short and is resumed, appends nothing
+twice.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql.types import StructType as Schema
 
-QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # how Spark calls them
+QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # Spark's names
 TRANSACTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 OPTIONS = (
     "compression",
@@ -41,13 +42,14 @@ OPTIONS = (
     "transaction",
     "stagingDirectory",
 )
-KNOWN = {name.lower() for name in (*OPTIONS, "path", "checkpointLocation", "queryName")}  # some are Spark's own
+KNOWN = {name.lower() for name in (*OPTIONS, "path", "checkpointLocation", "queryName")}  # some belong to Spark
 TAKEN = ("key", "value", "headers", "timestamp")
-LEFT_OUT = ("sequence", "journal")  # of a journal that was read: here the records get numbers of their own
+LEFT_OUT = ("sequence", "journal")  # columns of a journal that was read: the records get new sequences here
 
 
 class StagingSink:
-    """What both have in common; it is pickled, and goes to the tasks. comes_back: under the same name, after a power loss."""
+    """The parts that both sinks share. It is pickled, and goes to the tasks. comes_back: whether the same write can come back
+    after a power loss, under the same name."""
 
     def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool, *, comes_back: bool) -> None:
         given = {name.lower(): value for name, value in options.items()}
@@ -86,18 +88,18 @@ class StagingSink:
             ledger = Ledger(self.path, query, kind)
             entry = ledger.entry
             if entry is not None and entry.manifest is not None:
-                # What was begun is ended with the same rows: staged anew they may come in another order.
+                # A commit that has begun is completed with the same rows: staged anew they may come in another order.
                 begun = staging.kept(entry.manifest, entry.records)
                 _append(writer, ledger, staging, begun, entry.batch, entry.records, entry.manifest)
             if not ledger.has(batch):
                 _begin(writer, ledger, staging, staged, batch)
-            writer.sync()  # Spark forgets the batch now
+            writer.sync()  # Spark forgets the batch when this returns
             staging.remove()
             unfinished = {name for name, known in queries(self.path).items() if known.manifest is not None}
             staging.remove_left_over(unfinished)
 
     def abort(self, query: str) -> None:
-        """What is in the journal stays, and what a commit needs that can be resumed."""
+        """Removes the staged rows. Records in the journal stay, and files that a commit needs to be resumed."""
         staging = self.staging(query)
         with staging.held():
             entry = queries(self.path).get(query)
@@ -106,7 +108,7 @@ class StagingSink:
 
 
 class BatchSink(DataSourceArrowWriter):
-    """frame.write.format("jlog").mode("append").save(path)"""
+    """The sink of frame.write.format("jlog").mode("append").save(path)."""
 
     def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool) -> None:
         name = options.get("transaction")
@@ -129,7 +131,7 @@ class BatchSink(DataSourceArrowWriter):
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """frame.writeStream.format("jlog").option("checkpointLocation", ...).start(path)"""
+    """The sink of frame.writeStream.format("jlog").option("checkpointLocation", ...).start(path)."""
 
     def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool) -> None:
         if options.get("transaction") is not None:
@@ -158,7 +160,8 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def columns_of(schema: Schema) -> list[str]:
-    """Those of the frame that become part of a record. ValueError, with what to do, for a frame that cannot be records."""
+    """Returns the frame's columns that become part of a record. Raises ValueError, with what to do, for a frame that cannot be
+    records."""
     found: list[str] = []
     for field in schema.fields:
         if field.name in LEFT_OUT:
@@ -218,7 +221,7 @@ def _absolute(path: str | None) -> str | None:
 
 
 def _writer_options(given: Mapping[str, str]) -> dict[str, Any]:
-    """Of jlog.Writer: for a journal that is made here, and changed where there is one, as everywhere."""
+    """Returns the options of jlog.Writer, which hold for a new journal, and change an existing one."""
     found: dict[str, Any] = {name: given[name] for name in ("compression", "roll", "sync") if name in given}
     for name, option in (("segmentbytes", "segment_bytes"), ("precommit", "precommit")):
         if name in given:
@@ -230,7 +233,7 @@ def _writer_options(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _open(path: str, options: dict[str, Any], create: str) -> jlog.Journal:
-    """Makes the journal where there is none."""
+    """Opens the journal, and makes it where there is none."""
     if create.lower() not in ("true", "false"):
         raise ValueError(f"the option create is true or false, not {create!r}")
     if create.lower() == "true":
@@ -279,9 +282,9 @@ def _append(
     done: int,
     manifest: str,
 ) -> None:
-    """The records behind the first `done`: large files become segments as they are, of others each piece is appended. With
-    each goes how far it has come, with the last that all are in. They are synced meanwhile: the disk need not wait for the
-    last."""
+    """Appends the records behind the first `done`: a large file becomes a segment, and others are appended piece by piece. Each
+    append stores the progress; the last one says that all are in. They are synced meanwhile, so that the end need not wait for
+    the whole."""
     records = sum(part.records for part in staged)
 
     def note(end: int) -> dict[bytes, bytes | None]:

@@ -1,4 +1,4 @@
-"""Rows on their way into a journal: files that can become segments, some for each task, in a directory of the query's.
+"""Staged rows on their way into a journal: files that can become segments, some for each task, in a directory of the query.
 
 By default it lies in the journal's own directory, where no reader of the journal looks: <journal>/spark/<query>/<batch>/.
 """
@@ -27,12 +27,12 @@ from jlog.system.files import Directory
 
 DIRECTORY = "spark"
 STALE_SECONDS = 24 * 3600
-NAMELESS = "_"  # begins the id of a write that nobody can name again; no transaction and no query begins so
-BEGUN = "begun"  # file in a nameless write's directory: its commit has begun, and holds the lock as long as it lives
-AT_ONCE_BYTES = 8 << 20  # a batch up to this size is appended at once: readers see all of it or nothing
-PIECE_BYTES = 2 << 20  # what a larger one is appended in: more at once falls out of the processor's cache
-FIRST_FILE_BYTES = 8 << 20  # of a task's first file, which is copied: small batches have no other
-SEGMENT_BYTES_MIN = 16 << 20  # of the others: what is smaller, or than a quarter of a segment, is copied too
+NAMELESS = "_"  # begins the id of a write that cannot come back; no transaction and no query begins so
+BEGUN = "begun"  # file of a nameless write whose commit has begun; the commit holds its lock as long as it lives
+AT_ONCE_BYTES = 8 << 20  # a batch up to this size is appended in one piece: readers see all of it or nothing
+PIECE_BYTES = 2 << 20  # pieces of a larger batch; larger ones do not fit into the processor's cache
+FIRST_FILE_BYTES = 8 << 20  # a task's first file, which is copied: small batches have no other
+SEGMENT_BYTES_MIN = 16 << 20  # the other files; one that is smaller, or than a quarter of a segment, is copied too
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class StagedFile:
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task has staged, as the driver is told."""
+    """The files that a task has staged, for the driver."""
 
     query: str
     batch: int
@@ -69,9 +69,8 @@ class Staged(WriterCommitMessage):
 
 
 class Staging:
-    """Where the query's files are. directory: another place than the journal's own, which driver and executors see; uuid: the
-    journal's, for it may not be the only one that stages there; durable: what a commit has begun with can be ended after a
-    power loss."""
+    """The files of a query. directory: a place that driver and executors see, instead of the journal's own. uuid: the
+    journal's, for several may stage there. durable: whether a commit that has begun can be completed after a power loss."""
 
     def __init__(
         self,
@@ -98,7 +97,7 @@ class Staging:
     # --- The task's part --------------------------------------------------------------------------------------------
 
     def write(self, batches: Iterator[pyarrow.RecordBatch], columns: list[str], batch: int, partition: int) -> Staged:
-        """A task that fails leaves no file, one that is killed leaves some that nobody asks for."""
+        """Stages the rows of a task. A task that fails leaves no file; one that is killed leaves files that nobody asks for."""
         pieces = _in_pieces(rows.select(columns) for rows in batches if rows.num_rows)
         files: list[SegmentBuilder] = []
         attempt = secrets.token_hex(8)
@@ -108,7 +107,7 @@ class Staging:
                 path, is_first = os.path.join(self._make(batch), name), not files
                 files.append(SegmentBuilder(path, "none" if is_first else self._compression))
                 self._fill(files[-1], chain([first], pieces), is_first=is_first)
-                if len(files) > 2:  # the disk has had the time of another file to write the one before
+                if len(files) > 2:  # the disk had the time of another file to write the one before
                     files[-2].sync()
                     files[-2].close()
             if len(files) > 1:
@@ -125,8 +124,8 @@ class Staging:
         return Staged(self.query, batch, partition, staged)
 
     def _fill(self, file: SegmentBuilder, pieces: Iterator[pyarrow.Table], *, is_first: bool) -> None:
-        """With as many as fit, one at least. A task's first file, which is copied unless it is one large row, is synced when a
-        commit begins that can be resumed."""
+        """Fills the file with as many rows as fit, at least one. A task's first file, which is copied unless it is one large
+        row, is synced when a commit begins that can be resumed."""
         room = FIRST_FILE_BYTES if is_first else max(self._segment_bytes, SEGMENT_BYTES_MIN)
         for piece in pieces:
             file.add(piece)
@@ -152,12 +151,13 @@ class Staging:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """One commit of the query at a time, even where an older driver has come back to life. The kernel lets go of it when
-        the process dies."""
+        """Holds the lock that allows one commit of the query at a time, even where an older driver has come back to life. The
+        kernel releases it when the process dies."""
         while True:
             with Directory(self.journal, DIRECTORY, self.query, make=True) as home:
-                # A forked child shares the lock, and cannot lose it for its parent: nothing unlocks, it is closed only. No
-                # commit forks one that outlives it, and in a program that is started instead the descriptor is closed.
+                # A forked child shares the lock. It cannot release it for its parent, since nothing unlocks it: it is only
+                # closed. No commit forks a child that outlives it, and a program that is started instead has the descriptor
+                # closed.
                 portalocker.lock(home.fd, portalocker.LOCK_EX)
                 if _is_at(home.fd, self._home):
                     if self.is_nameless:
@@ -167,7 +167,7 @@ class Staging:
                     return
 
     def keep(self, staged: list[Staged]) -> str:
-        """Lists them; returns the list's name. From then on a commit can be resumed."""
+        """Lists the staged files, and returns the list's name. From then on a commit can be resumed."""
         name = f"commit-{secrets.token_hex(8)}.json"
         path = os.path.join(self._home, name)
         with open(path, "x", encoding="utf-8") as file:
@@ -193,7 +193,7 @@ class Staging:
         return path
 
     def is_segment(self, file: StagedFile) -> bool:
-        """Whether it is worth one of its own."""
+        """Says whether the file is large enough to become a segment."""
         return file.bytes >= max(SEGMENT_BYTES_MIN, self._segment_bytes // 4)
 
     def _gone(self, path: str, appended: int) -> JournalError:
@@ -204,22 +204,22 @@ class Staging:
         )
 
     def remove(self) -> None:
-        """All that is staged for the query."""
+        """Removes everything that is staged for the query."""
         for path in {self._files, self._home}:
-            shutil.rmtree(path, ignore_errors=True)  # a task that nobody waits for any more may write there
+            shutil.rmtree(path, ignore_errors=True)  # a task that has been given up may still write there
             _remove_if_empty(os.path.dirname(path))
 
     @property
     def is_nameless(self) -> bool:
-        """Whether nobody can come back for what a commit has begun."""
+        """Says whether no later run can complete a commit that has begun."""
         return self.query.startswith(NAMELESS)
 
     def remove_left_over(self, unfinished: set[str]) -> None:
-        """Removes what other queries have left: nameless writes that died in their commit, and queries that have done nothing
-        for a day. Commits that can still be resumed stay, and so does what a commit at work has staged."""
+        """Removes the remains of other queries: of nameless writes that died in their commit, and of queries that have done
+        nothing for a day. Files of commits that can still be resumed stay, and files of a running commit."""
         homes, files = os.path.dirname(self._home), os.path.dirname(self._files)
         entries = [entry for root in (homes, files) for entry in _entries(root)]
-        strays = {entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)}  # no query made them
+        strays = {entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)}  # no query has made them
         for name in {entry.name for entry in entries} - strays:
             if name == self.query or (name in unfinished and not name.startswith(NAMELESS)):
                 continue
@@ -231,7 +231,7 @@ class Staging:
             _remove_if_empty(root)
 
     def _remove_unless_held(self, name: str, home: str, files: str) -> None:
-        """home: the directory that a commit of that query locks."""
+        """Removes the files, unless a commit of that query runs. home: the directory that such a commit locks."""
         with suppress(FileNotFoundError), Directory(self.journal, DIRECTORY, name) as held:
             try:
                 portalocker.lock(held.fd, portalocker.LOCK_EX | portalocker.LOCK_NB)
@@ -244,7 +244,7 @@ class Staging:
 
 
 def _in_pieces(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
-    """Tables of about PIECE_BYTES."""
+    """Yields tables of about PIECE_BYTES."""
     found: list[pyarrow.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -288,7 +288,7 @@ def _sync(path: str) -> None:
 
 
 def _up(folder: str, levels: int) -> list[str]:
-    """It, and so many directories above, each of which may be new."""
+    """Returns the directory, and so many above it, each of which may be new."""
     found = [folder]
     while len(found) <= levels:
         found.append(os.path.dirname(found[-1]))
@@ -311,7 +311,7 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
 
 
 def _newest(path: str) -> float:
-    """When something was last done below it; 0 where there is nothing."""
+    """Returns the time of the last change below the directory; 0 where there is nothing."""
     newest = 0.0
     for folder, _, names in os.walk(path):
         for name in ("", *names):
