@@ -1,6 +1,6 @@
 """A journal's records in Arrow: for Parquet, for pyarrow.dataset, and for every engine that takes Arrow.
 
-What goes the other way is Writer.extend_arrow. Needs pyarrow: pip install 'pyjlog[arrow]'.
+Writer.extend_arrow appends records from Arrow. Needs pyarrow: pip install 'pyjlog[arrow]'.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ SCHEMA: pyarrow.Schema = schema()
 
 
 def table(reader: Reader, *, columns: Sequence[str] | None = None, end: int | None = None) -> pyarrow.Table:
-    """All records up to the end as it is now, or to the record before `end`, in memory. The position moves behind them."""
+    """Returns all records up to the end as it is now, or up to the record before `end`, in memory. The position moves behind
+    them."""
     batches = reader.record_batches(columns=columns, end=end)
     return pyarrow.Table.from_batches(batches, schema=_schema_of(columns))
 
@@ -34,9 +35,9 @@ def reader_of(
     columns: Sequence[str] | None = None,
     end: int | None = None,
 ) -> pyarrow.RecordBatchReader:
-    """The same one batch after the other, as pyarrow.dataset.write_dataset and many engines take them: what does not fit
-    into memory can be written or asked. The position moves with every batch that is taken; commit when what takes them
-    has returned. The arguments are those of Reader.record_batches."""
+    """Returns the same records batch by batch, as pyarrow.dataset.write_dataset and many engines take them: more records than
+    fit into memory can be written or queried. The position moves with every batch that is taken; commit when the consumer has
+    returned. The arguments are those of Reader.record_batches."""
     batches = reader.record_batches(max_records=max_records, max_bytes=max_bytes, columns=columns, end=end)
     return pyarrow.RecordBatchReader.from_batches(_schema_of(columns), batches)
 

@@ -1,4 +1,4 @@
-"""Every error of its own that jlog raises. What the operating system refuses passes through as OSError.
+"""The errors of jlog itself. Errors of the operating system pass through as OSError.
 
 Each message says what happened, where, and what to do next.
 """
@@ -46,13 +46,13 @@ class _AtPath(JournalError, OSError):
 
 
 class JournalNotFound(_AtPath, FileNotFoundError):
-    """No journal is at this path, `filename`."""
+    """There is no journal at this path, `filename`."""
 
     _errno = errno.ENOENT
 
 
 class JournalExists(_AtPath, FileExistsError):
-    """A journal, or something else, is at this path already, `filename`."""
+    """There is a journal, or something else, at this path already, `filename`."""
 
     _errno = errno.EEXIST
 
@@ -62,17 +62,17 @@ class JournalClosed(JournalError, ValueError):
 
 
 class JournalLocked(JournalError):
-    """Another process holds what this call needs, and went on holding it for the whole timeout."""
+    """Another process holds what this call needs, and held it for the whole timeout."""
 
 
 class JournalFull(JournalError):
-    """The journal has reached its retention's limit_bytes, and nothing could be cleaned."""
+    """The journal has reached its retention's limit_bytes, and no segment could be removed."""
 
 
 class CorruptJournal(JournalError):
-    """Bytes that are not what was written: nothing of them is returned.
+    """Bytes differ from those that were written: none of them are returned.
 
-    `path` is the file, `offset` the byte in it at which what should be there begins, `reason` what is wrong with it.
+    `path` is the file, `offset` the byte at which the damage begins, and `reason` says what is wrong.
     """
 
     def __init__(self, path: str, offset: int, reason: str) -> None:
@@ -113,7 +113,7 @@ class CheckpointNotFound(JournalError, LookupError):
 
 
 class PositionLost(JournalError, LookupError):
-    """Retention has removed the next record. `first_sequence` is the first one that is still there."""
+    """Retention has removed the next record. `first_sequence` is that of the oldest retained record."""
 
     def __init__(self, message: str, first_sequence: int) -> None:
         super().__init__(message, first_sequence)

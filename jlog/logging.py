@@ -1,4 +1,4 @@
-"""A handler for the standard library's `logging`: log records become records of a journal."""
+"""A handler for the standard library's `logging`, which appends log records to a journal."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from jlog.system.filesystem import journal_path
 __all__ = ["DEFAULT_FIELDS", "FIELDS", "JournalHandler"]
 
 RETRY_SECONDS = 1.0
-WAITING_MAX = 100  # log records that wait for the one that set them off
-WAITS_FOR_NOTHING = ("jlog", "py.warnings")  # loggers of what jlog logs itself, in threads of its own too
+WAITING_MAX = 100  # log records that wait behind the one during which they were logged
+WAITS_FOR_NOTHING = ("jlog", "py.warnings")  # loggers of messages that jlog itself logs, also in threads of its own
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
-# What a header may be made of. A header is left out where the log record has nothing of it.
+# The fields that headers may have. A header is left out where the log record does not have its field.
 FIELDS: Mapping[str, Callable[[logging.LogRecord], Any]] = {
     "level": lambda record: record.levelname,
     "logger": lambda record: record.name,
@@ -43,21 +43,22 @@ _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 
 
 class JournalHandler(logging.Handler):
-    """Appends each log record to a journal: the formatted message is the value, with an exception's traceback below it;
-    the logger's name is the key; `record.created` is the timestamp. Readers see it at once, and it survives the death of
+    """Appends each log record to a journal. The formatted message is the value, with an exception's traceback below it; the
+    logger's name is the key; `record.created` is the timestamp. Readers see the record at once, and it survives the death of
     the process.
 
-    journal: a journal's path, made if there is none; or an open Writer, which stays the caller's to close.
-    fields: which of FIELDS become headers, under these names.
-    extra: what the application passes as `extra=` becomes headers too: True for all of it, or the names of what does.
+    journal: a journal's path, made if there is none; or an open Writer, which the caller closes.
+    fields: those of FIELDS that become headers, under these names.
+    extra: turns the application's `extra=` into headers too: True for all of it, or the names of some.
     key: one of FIELDS, the name of an extra, a function of the log record, or None for no key.
-    lock_timeout: seconds that logging may wait for another process's append; options: others of a Writer. Both are the
-        handler's where it opens the journal itself.
+    lock_timeout: seconds that logging may wait for another process's append.
+    options: other options of a Writer. Like lock_timeout they are for a journal that the handler itself opens.
 
-    It never raises into the application, nor blocks it for long. What cannot be appended (a full disk, a journal that
-    another process has locked) is dropped, told to Handler.handleError once, and tried again a second later; the first
-    record that is appended after that is a warning that says how many were dropped and why. Any number of processes may
-    log to one journal; after a fork the child opens it for itself. A path that cannot be a journal raises here.
+    The handler never raises into the application, nor blocks it for long. A log record that cannot be appended (on a full disk,
+    or while another process has locked the journal) is dropped. Handler.handleError is told once, and appending is tried again
+    a second later. The first record that is appended after that is a warning that says how many were dropped and why. Any
+    number of processes may log to one journal; after a fork the child opens it for itself. A path that cannot be a journal
+    raises here.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class JournalHandler(logging.Handler):
         unknown = sorted(set(fields) - set(FIELDS))
         if unknown:
             raise ValueError(f"a log record has no field {', '.join(unknown)}; it has {', '.join(FIELDS)}")
-        self.dropped = 0  # log records since the handler was made
+        self.dropped = 0  # log records that were dropped since the handler was made
         self._fields = tuple(fields)
         self._extra = extra
         self._key = key
@@ -96,7 +97,7 @@ class JournalHandler(logging.Handler):
             if options:
                 raise TypeError(f"the writer is open already; give it {', '.join(options)} where it is made")
             self.path = journal.path
-            self._open = lambda: copy.copy(journal)  # as pickling does: path and options
+            self._open = lambda: copy.copy(journal)  # copies as pickling does, by path and options
             self._ours = False
             self._writer = journal
 
@@ -104,7 +105,7 @@ class JournalHandler(logging.Handler):
         return f"<{type(self).__name__} {self.path} ({logging.getLevelName(self.level)})>"
 
     def _try_to_open(self) -> None:
-        """What may pass is left for the first log record."""
+        """Tries to open the writer. An error that may pass is left for the first log record."""
         try:
             self._writer = self._open()
         except (JournalLocked, OSError) as error:
@@ -114,11 +115,11 @@ class JournalHandler(logging.Handler):
     # --- One log record ---------------------------------------------------------------------------------------------
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """As every handler's. But what jlog itself logs waits for no lock: the thread that holds it may be closing the
-        writer, which waits for jlog's threads."""
+        """Handles a log record. For records of jlog itself it waits for no lock: the thread that holds the lock may be closing
+        the writer, which waits for jlog's threads."""
         if record.name not in WAITS_FOR_NOTHING:
             return bool(super().handle(record))
-        passed: Any = self.filter(record)  # since Python 3.12 it may be another record
+        passed: Any = self.filter(record)  # since Python 3.12 this may be another record
         if not passed:
             return False
         self._forget_parent()
@@ -136,8 +137,8 @@ class JournalHandler(logging.Handler):
         self._with_guard(record)
 
     def _with_guard(self, record: logging.LogRecord | None) -> None:
-        """The record, and then those that wait. What is logged while this thread appends waits too: it comes behind what set
-        it off, and sets off nothing itself."""
+        """Appends the record, and then those that wait. Records that are logged while this thread appends wait too: they come
+        behind the one that caused them, and cause no others."""
         self._forget_parent()
         if self._within == threading.get_ident():
             if record is not None:
@@ -167,11 +168,11 @@ class JournalHandler(logging.Handler):
                 self._report(self._writer)
             self._writer.append(value, key=key, headers=headers, timestamp_us=round(record.created * 1e6))
         except RecursionError:
-            raise  # as logging's own handlers do
+            raise  # as the handlers of logging do
         except Exception as error:  # noqa: BLE001  # nothing that can go wrong here may reach the application
             self._drop(str(error) or type(error).__name__)
             if isinstance(error, (JournalError, OSError)) and not isinstance(error, RecordTooLarge):
-                self._retry_at = time.monotonic() + RETRY_SECONDS  # each try may wait for lock_timeout
+                self._retry_at = time.monotonic() + RETRY_SECONDS  # each attempt may wait for lock_timeout
             if self._ours and isinstance(error, (CorruptJournal, OSError)) and record.name not in WAITS_FOR_NOTHING:
                 self._close_writer()  # a failed sync ends only when every writer has closed
             self.handleError(record)
@@ -202,7 +203,7 @@ class JournalHandler(logging.Handler):
         return _to_bytes(getattr(record, self._key, None))
 
     def _headers(self, record: logging.LogRecord) -> list[tuple[str, bytes | None]]:
-        """The extras first: in a dict of the headers a field counts."""
+        """Puts the extras first: in a dict of the headers a field then counts."""
         found = [(str(name), _to_bytes(vars(record)[name])) for name in self._extras(record)]
         for name in self._fields:
             value = FIELDS[name](record)
@@ -218,7 +219,7 @@ class JournalHandler(logging.Handler):
     # --- Closing ----------------------------------------------------------------------------------------------------
 
     def _forget_parent(self) -> None:
-        """In the child of a fork: the writer is the parent's, and the thread that was appending is not here."""
+        """Forgets the parent's writer, in the child of a fork. The thread that was appending does not exist here."""
         if self._process == os.getpid():
             return
         self._process = os.getpid()
@@ -234,10 +235,10 @@ class JournalHandler(logging.Handler):
         try:
             writer.close()
         except (JournalError, OSError):
-            return  # its records are in the journal all the same
+            return  # the records are in the journal all the same
 
     def close(self) -> None:
-        """Closes the writer, if it is the handler's own. What is logged from then on is dropped."""
+        """Closes the writer, if the handler has opened it. Later log records are dropped."""
         self.acquire()
         try:
             self._with_guard(None)

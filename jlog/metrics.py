@@ -28,7 +28,7 @@ Family = CounterMetricFamily | GaugeMetricFamily
 LISTEN = "127.0.0.1:9464"
 _LISTEN = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<address>[^:\[\]]*)):(?P<port>[0-9]{1,5})")
 
-# Of the counters in Stats.counters. One that is not listed is jlog_NAME_total.
+# Counters of Stats.counters. One that is not listed is exported as jlog_NAME_total.
 COUNTERS: dict[str, tuple[str, str]] = {
     "records": ("jlog_records_appended", "Records appended, by all processes."),
     "raw_bytes": ("jlog_appended_bytes", "Bytes of records appended, before compression."),
@@ -72,10 +72,10 @@ SUBSCRIBER_GAUGES: dict[str, tuple[str, Callable[[SubscriberStats], float | None
 
 
 class Collector(_Collector):
-    """Looks at journals when Prometheus asks, and keeps nothing open between. One that cannot be read has jlog_up 0, and
-    the reason is logged to `jlog.metrics` when it changes; the others go on.
+    """Looks at journals when Prometheus asks, and keeps nothing open in between. A journal that cannot be read has jlog_up 0,
+    and the reason is logged to `jlog.metrics` when it changes; the others go on.
 
-    journals: paths, which are the label `journal` as they are given here.
+    journals: paths, which become the label `journal` unchanged.
     registry: where it registers itself; None: nowhere.
     """
 
@@ -85,12 +85,12 @@ class Collector(_Collector):
             raise ValueError(EMPTY)
         self._journals: dict[str, Journal] = {}
         self._reasons: dict[str, str] = {}
-        self._lock = threading.Lock()  # scrapes may come at once
+        self._lock = threading.Lock()  # several scrapes may come at the same time
         if registry is not None:
             registry.register(self)
 
     def describe(self) -> list[Family]:
-        """Nothing: a registry then does not look at the journals to learn the names."""
+        """Returns nothing, so that a registry does not look at the journals to learn the names."""
         return []
 
     def collect(self) -> Iterator[Family]:
@@ -126,7 +126,7 @@ class Collector(_Collector):
 
 
 def _add_journal(families: dict[str, Family], journal: str, found: Stats) -> None:
-    counters = {**found.counters, "records": found.appends, "raw_bytes": found.bytes}  # the open block's too
+    counters = {**found.counters, "records": found.appends, "raw_bytes": found.bytes}  # with those of the open block
     for counter, value in counters.items():
         name, text = COUNTERS.get(counter, (f"jlog_{counter}", f"Counter {counter} of the control page."))
         _add(families, CounterMetricFamily, name, text, value, journal=journal)
@@ -145,7 +145,7 @@ def _add(families: dict[str, Family], kind: type[Family], name: str, text: str, 
 
 
 def exposition(journals: Iterable[str | os.PathLike[str]]) -> str:
-    """The metrics as they are now, in Prometheus' text format."""
+    """Returns the metrics as they are now, in Prometheus' text format."""
     registry = CollectorRegistry()
     Collector(journals, registry=registry)
     return generate_latest(registry).decode()
@@ -183,10 +183,10 @@ def serve(
     *,
     registry: CollectorRegistry | None = None,
 ) -> Server:
-    """Serves the journals' metrics, and what else is in `registry`, at http://ADDRESS:PORT/metrics.
+    """Serves the journals' metrics, and those of others in `registry`, at http://ADDRESS:PORT/metrics.
 
     listen: "ADDRESS:PORT"; port 0: any free one, see Server.port; ":9464": every IPv4 address; "[::1]:9464" for IPv6.
-    ValueError for what is no address, OSError where it cannot be had.
+    Raises ValueError for a text that is no address, OSError where the address is not free.
     """
     address, port = parse_listen(listen)
     registry = CollectorRegistry() if registry is None else registry

@@ -1,4 +1,4 @@
-"""A journal's options: their names, defaults and what values they may have."""
+"""The options of a journal: names, defaults and allowed values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PRECOMMIT_MAX = 1 << 30
 SEGMENT_BYTES_MIN = 4 << 10
 SEGMENT_BYTES_MAX = 1 << 40
 SYNC_INTERVAL_MAX = 86400 * 366
-BYTES_MAX = (1 << 63) - 1  # more than any disk has
+BYTES_MAX = (1 << 63) - 1  # larger than any disk
 COMPRESSIONS = ("none", "lz4")  # the index is the codec in a block's header
 ROLL_PERIODS_US = {
     "never": 0,
@@ -31,21 +31,21 @@ _URL = re.compile(r"([a-z][a-z0-9+.-]*)://(.+)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Retention:
-    """Which sealed segments are removed, oldest first. The open segment never is.
+    """Rules that remove sealed segments, oldest first. The open segment is never removed.
 
-    delete_read: those that every subscriber and every checkpoint has passed, on commit and on roll. A journal without
-        subscribers keeps everything. False: what is read is kept too.
-    max_bytes, max_age: also the oldest while the content of the segment files is more than so many bytes; and those whose
-        newest record was written longer ago than this timedelta, by the clock of the writing machine.
-    keep_for_subscribers: max_bytes and max_age spare what a subscriber or a checkpoint has not passed. False: unread
-        records go too, and who comes too late gets PositionLost.
-    subscriber_max_age: a timedelta. A subscriber that has not committed for so long, and whose next record was written as
-        long ago, holds nothing back any more.
+    delete_read: removes the segments that every subscriber and every checkpoint has passed, on commit and on roll. A journal
+        without subscribers keeps everything. False: read segments are kept too.
+    max_bytes, max_age: removes the oldest segments while the content of the segment files is more than so many bytes, and those
+        whose newest record was written longer ago than this timedelta, by the clock of the writing machine.
+    keep_for_subscribers: max_bytes and max_age spare segments that a subscriber or a checkpoint has not passed. False: unread
+        records are removed too, and a reader that comes too late gets PositionLost.
+    subscriber_max_age: a timedelta. A subscriber that has not committed for so long, and whose next record was written as long
+        ago, holds nothing back any more.
     limit_bytes: above this content of the segment files append raises JournalFull, until something could be removed.
     archive: a URL, file:///… or s3://…: Journal.clean() copies each segment there, reads it back and only then removes it.
         Commits and rolls then remove nothing.
 
-    Raises TypeError or ValueError for what cannot be.
+    Raises TypeError or ValueError for values that are not allowed.
     """
 
     delete_read: bool = True
@@ -108,7 +108,7 @@ def _check_archive(url: Any) -> None:
     found = _URL.match(url)
     if found is None or (found[1] == "file" and not found[2].startswith("/")):
         raise ValueError(f"archive is a URL such as file:///var/archive or s3://bucket/prefix, not {url!r}")
-    from urllib.parse import urlsplit  # few need it
+    from urllib.parse import urlsplit  # few programs need it
 
     if urlsplit(url).password:
         raise ValueError(
@@ -118,7 +118,8 @@ def _check_archive(url: Any) -> None:
 
 
 def _check_protocol(url: str) -> None:
-    """Once, when it is set: who only reads the option need not have fsspec."""
+    """Checks once, when the option is set, that fsspec knows the protocol: a process that only reads the option need not have
+    fsspec."""
     try:
         import fsspec
     except ImportError:
@@ -130,7 +131,7 @@ def _check_protocol(url: str) -> None:
 
 
 def check_precommit(precommit: int) -> int:
-    """The capacity of the buffer that a writer asks for; 0: none of its own."""
+    """Returns the capacity of the buffer that a writer asks for; 0: the writer bypasses the buffer."""
     if isinstance(precommit, bool) or not isinstance(precommit, int):
         raise TypeError(f"precommit is a number of bytes, not {precommit!r}")
     if precommit != 0 and not PRECOMMIT_MIN <= precommit <= PRECOMMIT_MAX:
@@ -157,7 +158,7 @@ def _check_interval(seconds: Any) -> None:
 
 
 def check_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Those that were given (are not None), as journal.meta holds them."""
+    """Returns the options that were given (are not None), as journal.meta holds them."""
     found: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     for name, choices in (("compression", COMPRESSIONS), ("roll", ROLLS), ("sync", SYNCS)):
         if name in found:
@@ -184,7 +185,8 @@ def retention_fields(retention: Retention) -> dict[str, Any]:
 
 
 def retention_of(options: dict[str, Any]) -> Retention:
-    """From journal.meta's options. UnsupportedFormat for a field that a newer jlog has written: it may keep something."""
+    """Makes a Retention of journal.meta's options. Raises UnsupportedFormat for a field that a newer jlog has written: it may
+    keep something."""
     stored = options["retention"]
     unknown = sorted(set(stored) - {field.name for field in fields(Retention)})
     if unknown:
@@ -215,10 +217,11 @@ DEFAULTS: dict[str, Any] = {
 
 
 def stored_options(stored: dict[str, Any]) -> dict[str, Any]:
-    """All options of a journal, from what its journal.meta says: checked as if a caller had given them, for anybody may have
-    written the file. TypeError or ValueError for what cannot be, UnsupportedFormat for an option of a newer jlog.
+    """Returns all options of a journal, from the content of its journal.meta. They are checked as if a caller had given them,
+    for anybody may have written the file. Raises TypeError or ValueError for values that are not allowed, UnsupportedFormat for
+    an option of a newer jlog.
 
-    What is missing there has its default; but then nothing is removed for having been read, as nobody has asked for it.
+    A missing option has its default; but then nothing is removed for having been read, as nobody has asked for it.
     """
     unknown = sorted(set(stored) - set(DEFAULTS) - {"precommit"})
     if unknown:
@@ -235,7 +238,7 @@ def stored_options(stored: dict[str, Any]) -> dict[str, Any]:
     stored_retention = found["retention"]
     if not isinstance(stored_retention, dict):
         raise TypeError(f"retention is an object, not {stored_retention!r}")
-    # Fields of a newer jlog are for those to refuse that remove something.
+    # Fields of a newer jlog are refused by the calls that remove something.
     known = {field.name for field in fields(Retention)} & stored_retention.keys()
     retention_of({"retention": {name: stored_retention[name] for name in known}})
     return found

@@ -1,4 +1,4 @@
-"""Measuring jlog beside a plain file: what `jlogtool bench` and the repository's own benchmarks share.
+"""Measures jlog beside a plain file, for `jlogtool bench` and the repository's own benchmarks.
 
-The package imports nothing of it by itself.
+The package itself imports nothing of this.
 """

@@ -1,4 +1,4 @@
-"""Two ways to do the same, measured in turns in one run, so that what the machine does beside hits both."""
+"""Measures two ways to do the same work in turns, in one run, so that other work of the machine slows both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jlog.bench.load import Load
 
-# Given an empty directory, does the work and returns (records done, seconds it took).
+# Does the work in an empty directory. Returns the number of records, and the seconds that they took.
 Run = Callable[[Path], tuple[int, float]]
 
 
@@ -31,7 +31,7 @@ class Way:
     run: Run
 
 
-# Makes what both need, and yields (ours, the rival; None where nothing compares).
+# Prepares both ways, and yields jlog's way and its rival; None where nothing compares.
 Prepare = Callable[[ContestSettings], AbstractContextManager["tuple[Way, Way | None]"]]
 
 
@@ -39,7 +39,7 @@ Prepare = Callable[[ContestSettings], AbstractContextManager["tuple[Way, Way | N
 class Contest:
     name: str
     prepare: Prepare
-    target: str = ""  # of the ratio
+    target: str = ""  # the ratio to reach
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Result:
 
 
 def hold(contest: Contest, settings: ContestSettings) -> Result:
-    """A round that does not count warms up; then who begins takes turns too."""
+    """Holds the contest. The first round only warms up, and the way that begins changes with each round."""
     with contest.prepare(settings) as (ours, rival):
         result = Result(contest, ours.name, rival.name if rival else "")
         ways = [(ours, result.ours)] + ([(rival, result.rival)] if rival else [])

@@ -1,4 +1,4 @@
-"""Processes that stand ready, begin at one word, and say when they began and ended."""
+"""Processes that stand ready, begin at one word, and report when they began and ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPAWN = multiprocessing.get_context("spawn")
 
 @contextmanager
 def process(work: Callable[..., None], *arguments: Any) -> Iterator[tuple[Connection, Callable[[], None]]]:
-    """(line to a process that runs work(line, *arguments), what kills it with SIGKILL)."""
+    """Yields a connection to a process that runs work(line, *arguments), and a function that kills it with SIGKILL."""
     ours, theirs = SPAWN.Pipe()
     child = SPAWN.Process(target=work, args=(theirs, *arguments), daemon=True)
     with _interrupts_ignored():
@@ -40,7 +40,7 @@ def process(work: Callable[..., None], *arguments: Any) -> Iterator[tuple[Connec
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """A child that begins in here ignores Ctrl-C for ever: this process ends it."""
+    """Makes child processes that begin in here ignore Ctrl-C for ever: this process ends them."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -49,22 +49,22 @@ def _interrupts_ignored() -> Iterator[None]:
 
 
 def serve(line: Connection, opens: Callable[..., Any], works: Callable[..., None], *arguments: Any) -> None:
-    """For each path told: opens, says so, and at the next word works; says from when to when."""
+    """Serves runs: for each path it receives, it opens, says so, works at the next word, and reports begin and end."""
     try:
         while True:
             with opens(line.recv(), *arguments) as opened:
                 line.send("ready")
                 line.recv()
-                begin = perf_counter()  # one clock for all processes
+                begin = perf_counter()  # the same clock for all processes
                 works(opened, *arguments)
                 end = perf_counter()
             line.send((begin, end))
-    except (EOFError, BrokenPipeError):  # who asked has gone
+    except (EOFError, BrokenPipeError):  # the other process has gone
         return
 
 
 def run_together(lines: list[Connection], path: Path) -> float:
-    """Seconds from the first's begin to the last's end."""
+    """Returns the seconds from the first begin to the last end."""
     for line in lines:
         line.send(str(path))
     for line in lines:

@@ -1,4 +1,4 @@
-"""What is appended and read back."""
+"""The records that are appended and read back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CHUNK_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Load:
-    """What one run does: so many records of so many bytes. They are appended in chunks, the same one again and again."""
+    """The records of one run: their number and their size. They are appended in chunks, the same chunk again and again."""
 
     records: int
     value_bytes: int = 100
@@ -28,17 +28,17 @@ class Load:
         return [value_of(number, self.value_bytes) for number in range(self.chunk_records)]
 
     def whole(self, processes: int = 1) -> Load:
-        """So many records that each process has whole chunks."""
+        """Rounds the number of records, so that each process has whole chunks."""
         step = self.chunk_records * processes
         return replace(self, records=max(self.records // step, 1) * step)
 
     def share(self, part: float, least: int = 1) -> Load:
-        """A part of the records, at least so many."""
+        """Takes a part of the records, but at least so many."""
         return replace(self, records=max(int(self.records * part), least)).whole()
 
 
 def value_of(number: int, size: int) -> bytes:
-    """A line of JSON as services log it, cut or repeated to the size: what LZ4 compresses to about a half."""
+    """Makes a line of JSON as services log it, cut or repeated to the size. LZ4 compresses it to about a half."""
     line = b'{"id":"%s","sequence":%d,"level":"info","path":"/orders/%d","ms":%d},' % (
         os.urandom(8).hex().encode(),
         number,

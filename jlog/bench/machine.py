@@ -1,4 +1,4 @@
-"""What the numbers were measured on."""
+"""The machine on which the numbers were measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def machine(directory: Path) -> dict[str, str]:
 
 
 def has_failpoints() -> bool:
-    """A build for the tests, which is slower: only in it stands the name of the variable that arms them."""
+    """Says whether this is a build for the tests, which is slower: only such a build contains the name of the variable that
+    arms fail points."""
     found = importlib.util.find_spec("jlog._core.recover.recovery")
     return found is not None and b"JLOG_FAILPOINTS" in Path(str(found.origin)).read_bytes()
 

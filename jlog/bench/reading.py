@@ -1,4 +1,4 @@
-"""Reading a journal in the page cache, and a plain file of the same values."""
+"""Reads a journal in the page cache, and a plain file of the same values."""
 
 from __future__ import annotations
 

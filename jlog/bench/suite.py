@@ -1,4 +1,4 @@
-"""What `jlogtool bench` measures: the contests by name."""
+"""The contests of `jlogtool bench`, by name."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def read_arrow(reader: jlog.Reader) -> int:
 
 
 def contests() -> list[Contest]:
-    """Those that can be held with what is installed."""
+    """Returns the contests that can be held with the libraries that are installed."""
     found: list[tuple[str, Prepare]] = [
         ("append", append),
         ("extend", extend),

@@ -1,4 +1,4 @@
-"""Appending to a journal and to a plain file of length-prefixed values."""
+"""Appends to a journal, and to a plain file of length-prefixed values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def plain_joined(load: Load) -> Run:
 
 
 def plain_durable(load: Load) -> Run:
-    """Each value is on the disk before the next one is written."""
+    """Writes to a plain file, and syncs each value before the next one is written."""
     values = load.chunk()
 
     def run(directory: Path) -> tuple[int, float]:
@@ -78,7 +78,7 @@ def open_writer(path: str, _load: Load, _many: int, options: dict[str, Any]) -> 
 
 
 def append_records(writer: jlog.Writer, load: Load, many: int, _options: dict[str, Any]) -> None:
-    """Ends with a flush, as the plain file does with the buffer of its own."""
+    """Appends, and ends with a flush, as the plain file flushes its own buffer."""
     values = load.chunk()
     chunks = [values[at : at + many] for at in range(0, len(values), many)]
     for _ in range(load.chunks):
@@ -94,7 +94,7 @@ def append_records(writer: jlog.Writer, load: Load, many: int, _options: dict[st
 
 
 def ours(load: Load, many: int = 1, **options: Any) -> Run:
-    """`many` at a time: 1 is append, more is extend."""
+    """Appends `many` records in one call: 1 uses append, more use extend."""
 
     def run(directory: Path) -> tuple[int, float]:
         with open_writer(str(directory / "journal"), load, many, options) as writer:
@@ -107,7 +107,7 @@ def ours(load: Load, many: int = 1, **options: Any) -> Run:
 
 
 def ours_together(stack: ExitStack, processes: int, load: Load, many: int = 1, **options: Any) -> Run:
-    """So many processes that share the journal, and the records."""
+    """Appends with so many processes, which share the journal and the records."""
     share = load.share(1 / processes)
     arguments = open_writer, append_records, share, many, options
     lines = [stack.enter_context(process(serve, *arguments))[0] for _ in range(processes)]

@@ -1,4 +1,4 @@
-"""`jlogtool demo`: what jlog does, shown in a minute on real input with real processes, and proved at the end."""
+"""`jlogtool demo`: shows in a minute how jlog works, on real input with real processes, and proves the result."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ KEEP = "JLOG_DEMO_DIR"
 
 
 def run(inputs: list[str], kafka: str | None = None, spark: bool = False) -> int:
-    """Shows jlog on the lines of the files named, or below the directories named; without any on the sources of
-    Python's standard library. Returns the exit code: 0 only if all that was acknowledged is proved to be delivered.
+    """Shows jlog on the lines of the files named, or below the directories named; without any, on the sources of Python's
+    standard library. Returns the exit code: 0 only if every acknowledged record is proved to be delivered.
 
     Works in a temporary directory, which is removed, or in a new one below $JLOG_DEMO_DIR, which is kept. With `kafka`, the
-    address of a broker, the same lines go through a topic and back too; with `spark` to Parquet, if Spark is there.
+    address of a broker, the same lines go through a topic and back too; with `spark` to Parquet, if Spark is installed.
     """
     console = Console(highlight=False, markup=False, emoji=False)
     errors = Console(highlight=False, markup=False, emoji=False, stderr=True, soft_wrap=True)
@@ -72,7 +72,7 @@ def _directory() -> Iterator[str]:
 
 @contextmanager
 def _ended_tidily() -> Iterator[None]:
-    """SIGTERM unwinds as Ctrl-C does, so that no process and no file stays behind."""
+    """Lets SIGTERM unwind as Ctrl-C does, so that no process and no file stays behind."""
     if threading.current_thread() is not threading.main_thread():
         yield  # where no handler can be set
         return

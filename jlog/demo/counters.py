@@ -1,4 +1,4 @@
-"""Numbers in a file that processes share: what one has put there survives its SIGKILL."""
+"""Numbers in a file that processes share; a stored number survives SIGKILL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def make(path: str, count: int) -> None:
 
 
 def open_counters(path: str) -> memoryview:
-    """One number a place. Storing one is one store of eight bytes, which no kill can cut in two."""
+    """Opens the file, with one number in each place. A number is stored by one store of eight bytes, which no kill can cut in
+    two."""
     file = os.open(path, os.O_RDWR)
     try:
         return memoryview(mmap.mmap(file, 0)).cast("Q")

@@ -1,4 +1,4 @@
-"""The demo's processes: started, listened to, killed, and ended with the demo whatever happens."""
+"""The processes of the demo: starts them, listens to them, kills them, and ends them with the demo whatever happens."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 class Broken(Exception):
-    """A promise of jlog's was broken, or a process of the demo ended as it should not."""
+    """A promise of jlog was broken, or a process of the demo ended as it should not."""
 
 
 class Link:
-    """A process's line to the demo. Without the demo there is no process: when the line breaks, it ends."""
+    """The connection of a process to the demo. When it breaks, the process ends."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -70,7 +70,7 @@ class FleetProcess:
 
 @final
 class Fleet:
-    """Processes by name. `tick` is called about every second that passes in waiting for them."""
+    """The processes by name. `tick` is called about once a second while the fleet waits for them."""
 
     def __init__(self, tick: Callable[[], None] = lambda: None) -> None:
         self.tick = tick
@@ -86,10 +86,10 @@ class Fleet:
             member.process.join()
 
     def start(self, name: str, work: Callable[..., None], *arguments: Any) -> None:
-        """A process of this name that runs work(link, *arguments); in the place of the one that was killed."""
+        """Starts a process that runs work(link, *arguments), under a new name or that of a killed process."""
         ours, theirs = SPAWN.Pipe()
         process = SPAWN.Process(target=_live, args=(theirs, work, arguments), name=name, daemon=True)
-        # It inherits the mask: Ctrl-C, which a terminal sends to all, reaches the demo alone, which ends the others.
+        # The process inherits the mask: Ctrl-C, which a terminal sends to all, reaches only the demo, which ends the others.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
@@ -102,7 +102,7 @@ class Fleet:
         self._members[name].connection.send(order)
 
     def wait_for(self, name: str, what: str) -> Any:
-        """What the process tells with it."""
+        """Waits for this message of the process, and returns what comes with it."""
         member = self._members[name]
         while what not in member.said:
             if not member.open:
@@ -114,7 +114,7 @@ class Fleet:
         self._check_exit(name, self._members[name])
 
     def kill(self, name: str) -> None:
-        """SIGKILL, to a process that is at work."""
+        """Sends SIGKILL to a process that is at work."""
         member = self._members[name]
         member.process.kill()
         code = self._exit_code(member)
@@ -133,7 +133,7 @@ class Fleet:
         return member.process.exitcode
 
     def _listen(self) -> None:
-        """Until somebody says something, or a second has passed."""
+        """Waits until a process sends something, or a second has passed."""
         by_connection = {member.connection: (name, member) for name, member in self._members.items() if member.open}
         ready = wait(list(by_connection), timeout=1)
         if not ready:

@@ -1,4 +1,4 @@
-"""The same lines once more: from a journal to Kafka and back into another, with kills on both ways, compared at the end."""
+"""Moves the same lines from a journal to Kafka and back into another journal, with kills on both ways, and compares them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from jlog.demo.steps import Demo
 
 TOPIC = "jlog-demo"
 SUBSCRIBER = f"kafka:{TOPIC}"
-SECONDS = 4  # that each way takes at least, so that there is something to kill
+SECONDS = 4  # least seconds of each way, so that there is time to kill
 HUNG_SECONDS = 60.0
 BATCH = 1_000
 
 
 def through_kafka(demo: Demo, address: str) -> None:
-    """Journal to topic to journal, by way of the broker at `address`; the topic is deleted afterwards."""
+    """Moves a journal to a topic and that to a journal, through the broker at `address`. The topic is deleted afterwards."""
     from jlog.kafka import BrokerError, delete_journal
 
     url = f"kafka://{address}/{TOPIC}-{os.getpid()}"
@@ -45,7 +45,7 @@ def through_kafka(demo: Demo, address: str) -> None:
 
 
 def fill(demo: Demo, path: str) -> None:
-    """A journal with the lines of the input, in few calls."""
+    """Makes a journal with the lines of the input, in few calls."""
     with jlog.Writer(path, compression="lz4", retention=jlog.Retention(delete_read=False)) as writer:
         for piece in demo.source.pieces:
             lines = lines_of(demo.source.path, piece)
@@ -56,7 +56,7 @@ def fill(demo: Demo, path: str) -> None:
 
 
 def _move(demo: Demo, arguments: list[str], moved: Callable[[], int]) -> None:
-    """Killed with SIGKILL when a part has been moved; then started again, to the end."""
+    """Runs the command, kills it with SIGKILL when a part has been moved, and runs it again to the end."""
     rate = max(BATCH, demo.source.lines // SECONDS)
     command = [sys.executable, "-m", "jlog.cli", "mirror", *arguments]
     with subprocess.Popen([*command, "--rate", str(rate)], stdin=subprocess.DEVNULL) as running:

@@ -1,4 +1,4 @@
-"""A process that journals lines, one append each."""
+"""A process that appends lines to the journal, one by one."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LINE = "line"  # header with the line's number in its piece, 1 for the first
 
 @dataclass(frozen=True)
 class Share:
-    """What one producer is to journal."""
+    """The lines that one producer appends."""
 
     name: str
     journal: str
     counters: str
-    slot: int  # of the counter of its acknowledged lines
+    slot: int  # the counter of its acknowledged lines
     source: str
     pieces: list[InputPiece]
     is_to_be_killed: bool
@@ -65,7 +65,7 @@ def produce(link: Link, share: Share) -> None:
 
 
 def _rest(share: Share, done: int) -> Iterator[tuple[bytes, int, bytes]]:
-    """(key, line number, line) of all lines but the first `done`."""
+    """Yields key, line number and line of all lines but the first `done`."""
     for piece in share.pieces:
         if done < piece.lines:
             for number, line in enumerate(lines_of(share.source, piece)[done:], done + 1):
@@ -74,11 +74,11 @@ def _rest(share: Share, done: int) -> Iterator[tuple[bytes, int, bytes]]:
 
 
 def _marks(link: Link, lines: int) -> Iterator[int]:
-    """Numbers of lines done at which the producer that is to be killed goes on in here.
+    """Yields the numbers of lines at which the producer that is to be killed continues in here.
 
-    It is killed in full run, somewhere between the second mark and the third. At the first it waits for a checkpoint to
-    be set behind all that it has appended: whatever it appends from then on is not cleaned before its restart has
-    looked for it.
+    It is killed at full speed, somewhere between the second mark and the third. At the first it waits for a checkpoint behind
+    everything that it has appended: the records that it appends from then on are not removed before its restart has looked for
+    them.
     """
     yield lines // 2
     link.say("half way")
@@ -90,7 +90,7 @@ def _marks(link: Link, lines: int) -> Iterator[int]:
 
 
 def _resume(link: Link, share: Share, acknowledged: int) -> int:
-    """How many lines the journal has of this producer: those acknowledged, and one more where it was killed between the
+    """Returns how many lines of this producer the journal has: those acknowledged, and one more where it was killed between the
     append and the note of it."""
     done = _lines_in_journal(share)
     if not acknowledged <= done <= acknowledged + 1:

@@ -1,4 +1,4 @@
-"""What must have been delivered, computed from the input alone, against what was."""
+"""Compares the lines that must have been delivered, which the input alone says, with those that were."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def expected_chains(source: Input) -> Chains:
 
 
 def differences(expected: Chains, delivered: Chains) -> Iterator[str]:
-    """A line for every key whose lines were not delivered as they are, each once and in order."""
+    """Yields a line for every key whose lines were not delivered unchanged, each once and in order."""
     for key in sorted(expected.keys() | delivered.keys()):
         if key not in delivered:
             yield f"nothing of {key!r} was delivered"

@@ -1,4 +1,4 @@
-"""The table at the end."""
+"""The table at the end of the demo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines that the demo journals: taken from files once, and cut into pieces that producers share out."""
+"""The lines that the demo appends: read from files once, and cut into pieces that producers share."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# So that a slow machine with two cores is done within a minute.
+# Limits, so that a slow machine with two cores ends within a minute.
 BYTES_MAX = 64 << 20
 LINES_MAX = 1_000_000
-PIECES = 16  # at least, where there are as many lines: enough for every producer
+PIECES = 16  # least number of pieces, if there are as many lines: enough for every producer
 
 
 class NoInput(Exception):
-    """Nothing to journal, or nothing that can be read."""
+    """There is no input, or none that can be read."""
 
 
 @dataclass(frozen=True)
 class InputPiece:
-    """Lines that one producer journals under one key: a file, or a part of one that is large beside the others."""
+    """Lines that one producer appends under one key: a file, or a part of a file that is larger than others."""
 
     key: bytes
     offset: int
@@ -34,19 +34,19 @@ class InputPiece:
 
 @dataclass(frozen=True)
 class Input:
-    """All the input, in one file, so that what changes meanwhile, or can be read only once, is good input too."""
+    """The whole input in one file, so that files which change meanwhile, or can be read only once, are good input too."""
 
     path: str
     pieces: list[InputPiece]
     files: int
     lines: int
     size_bytes: int
-    unreadable: int  # files
-    is_cut: bool  # there was more of it than the demo takes
+    unreadable: int  # number of files
+    is_cut: bool  # whether the input is larger than the demo takes
 
 
 def take(inputs: list[str], path: str) -> Input:
-    """Copies the input to `path`: no more than BYTES_MAX and LINES_MAX of it."""
+    """Copies the input to `path`: at most BYTES_MAX and LINES_MAX of it."""
     contents: dict[str, bytes] = {}
     size_bytes = lines = unreadable = 0
     is_cut = False
@@ -74,7 +74,7 @@ def take(inputs: list[str], path: str) -> Input:
 
 
 def _files(inputs: list[str]) -> Iterator[tuple[str, Path]]:
-    """(name, file) of all that the input consists of."""
+    """Yields name and path of every file of the input."""
     if not inputs:
         library = Path(sysconfig.get_path("stdlib"))
         for file in sorted(library.rglob("*.py")):
@@ -96,7 +96,7 @@ def _files(inputs: list[str]) -> Iterator[tuple[str, Path]]:
 
 
 def _beginning(path: Path, bytes_max: int, lines_max: int) -> tuple[bytes, bool]:
-    """(whole lines from the beginning of a file, whether that is all of it)."""
+    """Returns whole lines from the beginning of a file, and whether these are all."""
     with path.open("rb") as file:
         content = file.read(bytes_max + 1)
     is_whole = len(content) <= bytes_max
@@ -111,8 +111,8 @@ def _beginning(path: Path, bytes_max: int, lines_max: int) -> tuple[bytes, bool]
 
 
 def _cut(key: bytes, content: bytes, offset: int, piece_bytes: int) -> Iterator[InputPiece]:
-    """Where lines end, into pieces of at least `piece_bytes`; the key of the second is key/part-2,
-    which no file has beside a file `key`."""
+    """Cuts the content at ends of lines into pieces of at least `piece_bytes`. The key of the second is key/part-2, a name that
+    no file beside a file `key` can have."""
     begin, number = 0, 1
     while begin < len(content):
         end = content.find(b"\n", min(begin + piece_bytes, len(content)) - 1) + 1
@@ -126,7 +126,7 @@ def _cut(key: bytes, content: bytes, offset: int, piece_bytes: int) -> Iterator[
 
 
 def share_out(pieces: Iterable[InputPiece], shares: int) -> list[list[InputPiece]]:
-    """About as many lines for each; the first has the most."""
+    """Shares the pieces out, with about as many lines in each share; the first has the most."""
     found: list[list[InputPiece]] = [[] for _ in range(shares)]
     lines = [0] * shares
     for piece in sorted(pieces, key=lambda piece: (-piece.lines, piece.offset)):
@@ -144,8 +144,8 @@ def lines_of(path: str, piece: InputPiece) -> list[bytes]:
 
 
 def chain(digest: bytes, line: bytes) -> bytes:
-    """The digest of all lines up to this one, from that of those before it: equal only for the same lines in the same
-    order. Unlike a running sha256 it can be written to a file, and taken up by another process."""
+    """Returns the digest of all lines up to this one, from that of the lines before it. It is equal only for the same lines in
+    the same order. Unlike a running sha256 it can be written to a file, and continued by another process."""
     return hashlib.sha256(digest + line).digest()
 
 

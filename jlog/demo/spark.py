@@ -1,4 +1,4 @@
-"""The same lines once more: from a journal through Spark to Parquet, and what SQL says of them there."""
+"""Moves the same lines from a journal through Spark to Parquet, and queries them there with SQL."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUERY = f"""
 
 
 def through_spark(demo: Demo) -> None:
-    """Where Spark is there; else it says the one command that brings it."""
+    """Runs where Spark is installed; elsewhere it prints the command that installs it."""
     try:
         from jlog.spark.session import missing
 
@@ -54,7 +54,7 @@ def _pipeline(journal: str, lake: str) -> dict[str, Any]:
 
 
 def _check(demo: Demo, journal: str, found: dict[str, Any]) -> None:
-    """Each number that is shown, against the journal."""
+    """Checks each number that is shown against the journal."""
     lines: Counter[bytes | None] = Counter()
     size: Counter[bytes | None] = Counter()
     with jlog.Reader(journal) as reader:

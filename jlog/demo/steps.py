@@ -1,4 +1,4 @@
-"""The demo, step by step. Each takes what those before it have left in the Demo, and says in a line what it did."""
+"""The steps of the demo. Each takes from the Demo what the steps before have left, and prints in a line what it did."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 PRODUCERS = ("producer-1", "producer-2", "producer-3", "producer-4")
 SUBSCRIBERS = ("audit", "index")
-KILLED_PRODUCER = PRODUCERS[0]  # it has the most lines
+KILLED_PRODUCER = PRODUCERS[0]  # the one with the most lines
 KILLED_SUBSCRIBER, REWOUND_SUBSCRIBER = SUBSCRIBERS
 PRECOMMIT_BYTES = 128 << 10
 SEGMENT_BYTES = 4 << 20
 
 
 class Demo:
-    """What the steps share."""
+    """The state that the steps share."""
 
     source: Input
     shares: dict[str, Share]
     tasks: dict[str, Task]
     progress: memoryview  # acknowledged lines of each producer, then the end of each subscriber's deliveries
     accounts: dict[str, Account]
-    moment: datetime  # while lines were appended
+    moment: datetime  # a time at which lines were appended
 
     def __init__(self, inputs: list[str], directory: str, fleet: Fleet, console: Console) -> None:
         self.inputs = inputs
@@ -141,7 +141,7 @@ def take_checkpoint(demo: Demo) -> None:
 
 
 def show_top(demo: Demo) -> None:
-    """As it is seen in another terminal meanwhile."""
+    """Shows `jlogtool top`, as another terminal shows it meanwhile."""
     command = [sys.executable, "-m", "jlog.cli", "top", "--interval", "0.5", demo.journal]
     seen = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if seen.returncode != 0:
@@ -175,7 +175,7 @@ def finish(demo: Demo) -> None:
 
 
 def seek_time(demo: Demo, moment: datetime) -> None:
-    """The record found is the first at or after the moment: the one before it is earlier."""
+    """Checks that the record found is the first at or after the moment: the one before it is earlier."""
     with jlog.Reader(demo.journal, start="end") as reader:
         reader.seek(moment)
         found = reader.position
@@ -196,7 +196,8 @@ def rewind(demo: Demo) -> None:
 
 
 def verify_and_clean(demo: Demo) -> None:
-    """What was made is what the subscriber that was not killed saw before its commits, and what is there now."""
+    """Checks that the segments which the unkilled subscriber saw before its commits, and those that exist now, are all that
+    were made."""
     journal = jlog.Journal(demo.journal)
     report = journal.verify()
     if not report.ok:

@@ -1,4 +1,4 @@
-"""A process that reads the journal, commits as it goes, and keeps account of what it was given."""
+"""A process that reads the journal, commits as it goes, and keeps account of the deliveries."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Task:
     name: str
     journal: str
     counters: str
-    slot: int  # of the counter that says where its deliveries end
-    ledger: str  # file
+    slot: int  # the counter of the end of its deliveries
+    ledger: str  # path of a file
     lines: int
     is_to_be_killed: bool
     takes_checkpoint: bool
@@ -41,18 +41,18 @@ class Task:
 
 @dataclass
 class Account:
-    """What this life of a subscriber was given."""
+    """The deliveries of this life of a subscriber."""
 
     records: int = 0
-    redelivered: int = 0  # had been delivered to an earlier life, which was killed before it had committed them
+    redelivered: int = 0  # records that had been delivered to an earlier life, which was killed before it had committed them
     lag_max: int = 0
-    segments: set[int] = field(default_factory=set)  # first sequences of all that it has seen
+    segments: set[int] = field(default_factory=set)  # first sequences of all segments that it has seen
     chains: Chains = field(default_factory=dict)
 
 
 class Deliveries:
-    """What has been delivered, all lives together. In a file, written before each commit, so that records which come
-    once more after a kill are known by their sequence, and counted once."""
+    """The deliveries of all lives together. They are in a file that is written before each commit. So records which are
+    delivered again after a kill are recognised by their sequence, and counted once."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -69,7 +69,7 @@ class Deliveries:
         os.replace(self._path + ".new", self._path)
 
     def add(self, record: jlog.Record) -> None:
-        """Raises Broken for anything but the next line of its key."""
+        """Adds a record. Raises Broken for anything but the next line of its key."""
         number = line_number(record)
         if record.key is None or record.value is None:
             raise Broken(f"record {record.sequence:,} came without its key or its value")
@@ -98,7 +98,7 @@ class Subscriber:
         self.mark = next(self.marks, None)
 
     def _marks(self) -> Iterator[int]:
-        """Numbers of records at which the subscriber that is to be killed goes on in here; it is killed in full run,
+        """Yields numbers of records at which the subscriber that is to be killed continues in here. It is killed at full speed,
         somewhere between the first and the second."""
         half = self.task.lines // 2
         yield half
@@ -107,7 +107,7 @@ class Subscriber:
         self.link.wait_for_the_kill()
 
     def read_to_the_end(self, reader: jlog.Reader) -> None:
-        """Until the record that says so, whether it is there yet or not."""
+        """Reads up to the record that marks the end, whether it exists yet or not."""
         self._pass_marks()
         uncommitted, ended = 0, False
         expected = reader.committed
@@ -140,7 +140,7 @@ class Subscriber:
             self.mark = next(self.marks, None)
 
     def _commit(self, reader: jlog.Reader) -> None:
-        # Before the commit, which lets them go: so that none is missed that was made.
+        # The segments are noted before the commit, which lets retention remove them: so none is missed.
         self.account.segments |= {segment.first_sequence for segment in self.journal.segments()}
         self.account.lag_max = max(self.account.lag_max, reader.lag)
         self.ledger.save()
@@ -155,7 +155,7 @@ class Subscriber:
             self.link.say("checkpoint", reader.position)
 
     def replay(self, reader: jlog.Reader) -> None:
-        """From the checkpoint to the end once more: the same lines in the same order as the first time."""
+        """Reads from the checkpoint to the end again, and checks that the same lines come in the same order."""
         assert self.chains_at_checkpoint is not None
         reader.rewind(CHECKPOINT)
         first_time, self.ledger.chains = self.ledger.chains, self.chains_at_checkpoint

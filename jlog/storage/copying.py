@@ -1,4 +1,4 @@
-"""Bytes from one file to another: shared by the file system where it can, and not through this process where the kernel can."""
+"""Copies bytes from one file to another: the file system shares them where it can, or the kernel copies them, if possible."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
 from jlog.errors import JournalLocked
 from jlog.system.files import write_whole
 
-PIECE_BYTES = 16 << 20  # between two calls of the progress
+PIECE_BYTES = 16 << 20  # bytes between two calls of the progress
 BUFFER_BYTES = 1 << 20
-# The kernel or the file systems cannot do it between these two: then it is done here.
+# The kernel or the file systems cannot copy between these two files: this process does it.
 _CANNOT = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
 
 
@@ -25,8 +25,8 @@ def copy_range(
     at: int,
     progress: Callable[[int], object] = lambda _: None,
 ) -> None:
-    """The bytes of the descriptor `source` from `start` to `end`, to offset `at` of `target`. Less where the file ends
-    before."""
+    """Copies the bytes of the descriptor `source` from `start` to `end`, to offset `at` of `target`. Copies less where the file
+    ends before."""
     while start < end:
         size = min(end - start, PIECE_BYTES)
         try:
@@ -54,9 +54,9 @@ def _copy_here(source: int, start: int, size: int, target: int, at: int) -> int:
 
 @contextmanager
 def being_copied(path: str, deadline: Deadline = NEVER) -> Iterator[None]:
-    """While the files of the journal at `path` are copied none of them is removed. Waits for a removal or a repair that is at
-    work; JournalLocked where that is so until the deadline. Needs no write access; the kernel lets go of it when this
-    process dies."""
+    """Holds the lock that keeps the files of the journal at `path` from being removed while they are copied. Waits for a
+    running removal or repair; raises JournalLocked where that runs until the deadline. Needs no write access. The kernel
+    releases the lock when this process dies."""
     lock_file = LockFile(os.path.join(path, "lock"), writable=False)
     try:
         if not lock_file.acquire(RANGES["copy"], shared=True, timeout=deadline.left()):
@@ -71,7 +71,7 @@ def being_copied(path: str, deadline: Deadline = NEVER) -> Iterator[None]:
 
 @contextmanager
 def nobody_copies(path: str) -> Iterator[None]:
-    """While files are removed or made anew. JournalLocked where a backup is at work."""
+    """Holds the lock that keeps backups out while files are removed or made anew. Raises JournalLocked while a backup runs."""
     lock_file = LockFile(os.path.join(path, "lock"))
     try:
         if not lock_file.acquire(RANGES["copy"], timeout=0):

@@ -1,1 +1,1 @@
-"""What jlog asks of the operating system: files that are written whole, and file systems that can hold a journal."""
+"""Files and file systems: files that are written as a whole, and file systems that can hold a journal."""

@@ -1,8 +1,8 @@
 """Files of a journal: made exclusively, never through a link, and written as a whole or not at all.
 
-Several users may share a journal, so that any of them can put a symbolic link into its directory, under a name that another
-one is about to use. No file of a journal is a link: none is followed, and what is made is made anew, relative to the
-descriptor of its directory. pyx/system/file.h does the same for the core.
+Several users may share a journal, so that any of them can put a symbolic link into its directory, under a name that another one
+is about to use. No file of a journal is a link: the code follows none, and makes each file anew, relative to the descriptor of
+its directory. pyx/system/file.h does the same for the core.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from typing import Concatenate, ParamSpec, TypeVar
 from jlog.errors import CorruptJournal, JournalError
 
 NO_FILE = "it is no regular file"
-_NO_FILE_ERRORS = (errno.EISDIR, errno.ENXIO, errno.ENODEV)  # with which open() says so
+_NO_FILE_ERRORS = (errno.EISDIR, errno.ENXIO, errno.ENODEV)  # errors of open() for such a file
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LOWEST_DESCRIPTOR = 3  # what others print goes to those below, even where they were closed at the start
+LOWEST_DESCRIPTOR = 3  # lower numbers get the output of other code, even where these were closed at the start
 
 
 def open_file(path: str, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of a file that is there, also as the opener of open(). JournalError where it is a symbolic link, and
-    CorruptJournal where it is no regular file."""
+    """Opens an existing file and returns its descriptor; also used as the opener of open(). Raises JournalError where it is a
+    symbolic link, and CorruptJournal where it is no regular file."""
     return _open(path, flags, None, path)
 
 
 def read_small(path: str, most: int) -> bytes:
-    """The content of a file, which is held in memory: CorruptJournal where it has more than `most` bytes."""
+    """Returns the content of a file, in memory. Raises CorruptJournal where it has more than `most` bytes."""
     with naming(path), open(path, "rb", opener=open_file) as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -42,8 +42,8 @@ def read_small(path: str, most: int) -> bytes:
 
 
 def open_segment(path: str) -> int:
-    """As open_file() does; but where nobody else can write to the directory a link in it is this user's own, as in the window
-    that an archive is read through, and is followed."""
+    """Opens a segment as open_file() does. Where nobody else can write to the directory, a link in it is this user's own, as in
+    the local copy of an archived segment, and is followed."""
     try:
         return open_file(path)
     except CorruptJournal:
@@ -56,7 +56,7 @@ def open_segment(path: str) -> int:
 
 
 def open_or_create(path: str) -> int:
-    """For reading and writing. Several processes may call this at the same time: one of them makes the file."""
+    """Opens a file for reading and writing. Several processes may call this at the same time: one of them makes the file."""
     while True:
         with suppress(FileNotFoundError):
             return open_file(path, os.O_RDWR)
@@ -65,16 +65,16 @@ def open_or_create(path: str) -> int:
 
 
 def open_directory(path: str) -> int:
-    """A descriptor of the directory; the path may lead through links."""
+    """Opens a directory and returns its descriptor. The path may lead through links."""
     return _above_standard(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
 def share(fd: int, directory: int) -> None:
-    """Gives a file of the journal the directory's group and who may read and write it, so that several users can share
-    a journal; as far as this user may. Both are descriptors: a path might lead to another file by now."""
+    """Gives a file of the journal the group and the permissions of the directory, as far as this user may, so that several
+    users can share a journal. Both arguments are descriptors: a path might lead to another file by now."""
     wanted, found = os.fstat(directory), os.fstat(fd)
     if stat.S_ISREG(found.st_mode) and found.st_nlink != 1:
-        return  # a file that has another name besides may be no journal's
+        return  # a file with a second name may belong to no journal
     mode = wanted.st_mode & (0o7777 if stat.S_ISDIR(found.st_mode) else 0o666)
     try:
         if found.st_gid != wanted.st_gid:
@@ -86,7 +86,7 @@ def share(fd: int, directory: int) -> None:
 
 
 def read_whole(fd: int, size: int, at: int) -> bytes:
-    """So many bytes, fewer only where the file ends."""
+    """Reads so many bytes, fewer only where the file ends."""
     content = os.pread(fd, size, at)
     while content and len(content) < size:
         more = os.pread(fd, size - len(content), at + len(content))
@@ -97,7 +97,7 @@ def read_whole(fd: int, size: int, at: int) -> bytes:
 
 
 def write_whole(fd: int, content: bytes, at: int) -> None:
-    """All of it, or OSError: then any part of it may be in the file."""
+    """Writes all of the content, or raises OSError: then any part of it may be in the file."""
     left = memoryview(content)
     while left:
         written = os.pwrite(fd, left, at)
@@ -108,7 +108,7 @@ def write_whole(fd: int, content: bytes, at: int) -> None:
 
 @contextmanager
 def naming(path: str) -> Iterator[None]:
-    """An error of a call that knows a descriptor alone says which file that is."""
+    """Names the file in an error of a call that knows only a descriptor."""
     try:
         yield
     except OSError as error:
@@ -118,7 +118,7 @@ def naming(path: str) -> Iterator[None]:
 
 
 def naming_its_path(call: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
-    """Decorates a function whose first argument is a path: where an error of it names no file, it names that path."""
+    """Decorates a function whose first argument is a path: an error that names no file gets that path."""
 
     @functools.wraps(call)
     def named(path: str, /, *arguments: P.args, **options: P.kwargs) -> T:
@@ -129,8 +129,8 @@ def naming_its_path(call: Callable[Concatenate[str, P], T]) -> Callable[Concaten
 
 
 class Directory:
-    """The directory at `path`, or one below it, by its descriptor. Those below are never links; make=True makes what is
-    missing of them, shared as the one at `path` is. `fd` is its descriptor, until it is closed."""
+    """The directory at `path`, or one below it, with its descriptor. The ones below are never links. make=True makes those that
+    are missing, shared as the one at `path` is. `fd` is the descriptor, until it is closed."""
 
     def __init__(self, path: str, *names: str, make: bool = False) -> None:
         self.path = path
@@ -166,12 +166,12 @@ class Directory:
         self.close()
 
     def names(self) -> list[str]:
-        """Of all that is in it."""
+        """Lists the names of all entries."""
         with naming(self.path):
             return os.listdir(self.fd)
 
     def free_name(self, name: str) -> str:
-        """The name, or one with a number behind it, that nothing has."""
+        """Returns this name if it is free, else a free one with a number behind it."""
         there, free, number = set(self.names()), name, 1
         while free in there:
             number += 1
@@ -182,23 +182,23 @@ class Directory:
         return _open(name, flags, self.fd, os.path.join(self.path, name))
 
     def create(self, name: str) -> int:
-        """A descriptor of a new file. FileExistsError where anything has the name."""
+        """Makes a new file and returns its descriptor. Raises FileExistsError where the name is taken."""
         fd = self.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         share(fd, self._top)
         return fd
 
     def remove(self, name: str) -> None:
-        """A link goes itself, not the file that it names."""
+        """Removes the file; of a link the link itself, and not the file that it names."""
         with suppress(FileNotFoundError), naming(os.path.join(self.path, name)):
             os.unlink(name, dir_fd=self.fd)
 
     @contextmanager
     def made(self, name: str, temporary: str | None = None, *, sync: bool = True) -> Iterator[int]:
-        """A descriptor of a new file, to be written. Behind the context it is synced, and has its name; the directory's entry
-        is not synced yet. Where the context raises nothing is left of it.
+        """Yields the descriptor of a new file, to be written. After the context the file is synced, and has its name; the entry
+        of the directory is not synced yet. Nothing is left of it where the context raises.
 
-        Whatever has the name already is removed first: under a `temporary` name it was left by a process that died. With
-        one, the new file takes its own name once it is whole, and replaces whatever has that.
+        A file that has the name already is removed first: under a `temporary` name it was left by a process that died. With a
+            `temporary` name, the new file takes its own name once it is whole, and replaces the file that has it.
         """
         begun = name if temporary is None else temporary
         self.remove(begun)
@@ -214,14 +214,14 @@ class Directory:
                 if begun != name:
                     os.rename(begun, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         except BaseException:
-            # What stopped the write may stop this; the next file of this name removes it.
+            # The same error may prevent this; the next file of this name removes it.
             with suppress(OSError):
                 self.remove(begun)
             raise
 
 
 def _open(name: str, flags: int, directory: int | None, path: str) -> int:
-    # Opening a pipe, or a device, must not wait for anything.
+    # Opening a pipe, or a device, must not wait.
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
     try:
         fd = _above_standard(os.open(name, flags, 0o666, dir_fd=directory))
@@ -241,7 +241,7 @@ def _regular(fd: int, path: str) -> int:
 
 
 def open_error(number: int, path: str) -> Exception:
-    """What a failed opening raises, whose errno is `number`."""
+    """Returns the exception for a failed open() with the errno `number`."""
     if number in (errno.ELOOP, errno.ENOTDIR) and os.path.islink(path):
         return JournalError(
             f"{path} is a symbolic link, and no file of a journal is one: nothing is read or written through it; remove the "

@@ -1,5 +1,5 @@
-"""Where a journal may lie: at a path, and to be written on local file systems, where a mapped file and its locks are one for
-all processes."""
+"""The places where a journal may lie: a path, and for writers a local file system, where all processes share a mapped file and
+its locks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EMPTY = "an empty path names no journal; write the path of its directory, or . f
 OVERRIDE = "JLOG_ALLOW_ANY_FILE_SYSTEM"
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
-_ESCAPED = re.compile(rb"\\([0-7]{3})")  # how mountinfo writes blanks and the like
+_ESCAPED = re.compile(rb"\\([0-7]{3})")  # the form of blanks and the like in mountinfo
 LOCAL = frozenset(
     {
         "bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "overlay", "ramfs", "reiserfs", "tmpfs",
@@ -27,10 +27,11 @@ def is_url(path: object) -> bool:
 
 
 def path_of_file(url: str, rest: str) -> str:
-    """The path that a file: URL names, whose `rest` stands behind the scheme. ValueError for one that names none."""
+    """Returns the path that a file: URL names; `rest` is the part behind the scheme. Raises ValueError for a URL that names
+    none."""
     from urllib.parse import unquote_to_bytes  # slow to import, and most programs name a path
 
-    # Not urllib.parse.urlsplit: that drops tabs and newlines, which a path may have.
+    # urllib.parse.urlsplit would drop tabs and newlines, which a path may have.
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")
         if host.lower() not in ("", "localhost"):
@@ -52,8 +53,8 @@ def path_of_file(url: str, rest: str) -> str:
 
 
 def journal_path(path: str | os.PathLike[str]) -> str:
-    """Absolute. JournalError for a URL, which would become the name of a directory; ValueError for an empty path, which would
-    become the working directory."""
+    """Returns the absolute path. Raises JournalError for a URL, which would become the name of a directory, and ValueError for
+    an empty path, which would become the working directory."""
     if is_url(path) or (isinstance(path, str) and path.lower().startswith("file:/")):
         raise JournalError(
             f"{path} is a URL, and this takes the path of a directory; jlog.open_writer, jlog.open_reader and "
@@ -66,7 +67,7 @@ def journal_path(path: str | os.PathLike[str]) -> str:
 
 
 def type_of(path: str) -> str:
-    """The type of the file system that `path` lies on, as the kernel names it; "" where that cannot be told."""
+    """Returns the type of the file system that `path` lies on, as the kernel names it; "" where that is not known."""
     device = os.stat(path).st_dev
     wanted = b"%d:%d" % (os.major(device), os.minor(device))
     real = os.fsencode(os.path.realpath(path))
