@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from jlog._core.format.constants import FORMAT_VERSION
 from jlog._core.read.cursor import Cursor
 from jlog._core.segments.segment import Block, SegmentFile
 from jlog._core.system.lock import OWNERS, RANGES, Deadline, LockFile
@@ -33,7 +34,7 @@ from jlog.positions.start import find_start, find_time
 from jlog.repair.repair import RepairReport, repair
 from jlog.storage.damage import Damage, walk_segment
 from jlog.storage.gaps import Gaps
-from jlog.storage.meta import FORMAT_VERSION, create_journal, read_meta
+from jlog.storage.meta import create_journal, read_meta
 from jlog.storage.segments import Segment, segments_now
 from jlog.system.filesystem import journal_path
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from jlog._core.format.checksum import crc32c
+from jlog._core.format.constants import NONE, NUMBER_MAX
 from jlog._core.segments.segment import (
     SEGMENT_HEADER_BYTES,
     Block,
@@ -17,13 +18,12 @@ from jlog._core.segments.segment import (
     segment_name,
 )
 from jlog.errors import CorruptJournal, UnsupportedFormat
-from jlog.storage.meta import NUMBER_MAX, Meta, check_uuid, parse_json, whole_number
+from jlog.storage.meta import Meta, check_uuid, parse_json, whole_number
 from jlog.storage.segments import Segment, first_time_of, last_time_of, time_of
 
 FORMAT = 1
 MANIFEST_BYTES_MAX = 64 << 10
 PIECE_BYTES = 4 << 20
-NONE = (1 << 64) - 1
 
 
 def manifest_name(first_sequence: int) -> str:

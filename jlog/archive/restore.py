@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from itertools import pairwise
 
+from jlog._core.format.constants import LEASE_STRIDE
 from jlog._core.format.dual_slot import BoundsFile
 from jlog._core.recover.recovery import create_segment, segment_start, sync_directory
 from jlog._core.segments.index import write_index
@@ -15,7 +16,7 @@ from jlog.archive.archive import Archive
 from jlog.archive.manifest import ArchivedSegment, file_size_and_crc, is_whole
 from jlog.errors import CorruptJournal, JournalExists
 from jlog.options import Retention, retention_fields
-from jlog.storage.meta import DIRECTORIES, LEASE_STRIDE, Meta, write_meta
+from jlog.storage.meta import DIRECTORIES, Meta, write_meta
 from jlog.system.files import Directory, naming, share
 from jlog.system.filesystem import journal_path
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import BinaryIO
 
+from jlog._core.format.constants import LEASE_STRIDE
 from jlog._core.format.dual_slot import BoundsFile, both_copies
 from jlog._core.read.rebuild import COPIES_AT, Body, read_buffer
 from jlog._core.recover.recovery import encode_block, sync_directory
@@ -18,7 +19,7 @@ from jlog.errors import JournalExists
 from jlog.positions import position_files
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER
 from jlog.storage.copying import being_copied, copy_range
-from jlog.storage.meta import BYTES_MAX, DIRECTORIES, LEASE_STRIDE, Meta, read_meta
+from jlog.storage.meta import BYTES_MAX, DIRECTORIES, Meta, read_meta
 from jlog.storage.meta import NAME as META
 from jlog.system.files import (
     Directory,

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from jlog._core.format.constants import NONE
 from jlog._core.format.dual_slot import BoundsFile
 from jlog._core.read.cursor import Cursor
 from jlog._core.segments.segment import list_segments, segment_name
@@ -17,7 +18,6 @@ from jlog.storage.gaps import Gaps
 from jlog.storage.meta import Meta, read_meta
 
 Progress = Callable[[int], object]  # called with each number of bytes that were checked
-NONE = 2**64 - 1
 
 
 @dataclass

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from jlog._core.buffer.precommit import Precommit
+from jlog._core.format.constants import LEASE_STRIDE
 from jlog._core.format.dual_slot import Bounds, BoundsFile
 from jlog._core.read.rebuild import Page, invalidate_page, look_at_page
 from jlog._core.recover.abandoned_buffer import only_processes_died
@@ -43,8 +44,8 @@ from jlog.repair.small_files import (
 from jlog.repair.target import Target
 from jlog.storage.copying import nobody_copies
 from jlog.storage.damage import Damage, bad_sectors_are_damage
-from jlog.storage.meta import LEASE_STRIDE, Meta, read_meta, write_meta
 from jlog.storage.meta import NAME as META
+from jlog.storage.meta import Meta, read_meta, write_meta
 from jlog.system.files import naming, naming_its_path, open_file, read_whole, write_whole
 
 PIECE_BYTES = 1 << 20

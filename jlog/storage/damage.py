@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from jlog._core.format.constants import KIND_STATE
 from jlog._core.read.cursor import Cursor
 from jlog._core.segments.segment import (
     SEGMENT_HEADER_BYTES,
@@ -18,7 +19,6 @@ from jlog._core.segments.segment import (
 )
 from jlog.errors import CorruptJournal, JournalError
 
-STATE = 2  # the kind of a segment's first block
 SECTOR_BYTES = 4096  # step by which the rest is searched around a sector that the disk cannot read
 
 
@@ -121,7 +121,7 @@ def _block_at(file: SegmentFile, offset: int, sequence: int) -> tuple[Block | No
         return None, reason
     if block.first_sequence < sequence:
         return None, f"the block begins with sequence {block.first_sequence} instead of {sequence}"
-    if (block.kind == STATE) != (offset == SEGMENT_HEADER_BYTES):
+    if (block.kind == KIND_STATE) != (offset == SEGMENT_HEADER_BYTES):
         return None, "the first block of a segment holds the state, and no other"
     return block, None
 
@@ -143,7 +143,7 @@ def next_whole_block(file: SegmentFile, offset: int, limit: int, sequence: int) 
     """Returns the first block that begins at or behind `offset`, with this sequence or a later one."""
     while True:
         block = _search(file, offset, limit)
-        if block is None or (block.first_sequence >= sequence and block.kind != STATE):
+        if block is None or (block.first_sequence >= sequence and block.kind != KIND_STATE):
             return block
         offset = block.offset + 1
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
+from jlog._core.format.constants import NONE
 from jlog._core.segments.segment import SegmentFile, list_segments
 from jlog.errors import CorruptJournal
 
@@ -43,7 +44,7 @@ class Gaps:
                 file = SegmentFile(self._path, segment, self._uuid)
             except (CorruptJournal, FileNotFoundError):
                 return segment  # damaged or just removed, which others report
-            first = file.previous_segment == (1 << 64) - 1 and segment == 0
+            first = file.previous_segment == NONE and segment == 0
             self._known[segment] = segment if first else file.previous_end_sequence
             file.close()
         return self._known[segment]

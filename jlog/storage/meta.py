@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jlog._core.format.checksum import crc32c
+from jlog._core.format.constants import FORMAT_VERSION, LEASE_STRIDE, NUMBER_MAX
 from jlog._core.format.dual_slot import BoundsFile, birth_us
 from jlog._core.recover.recovery import create_segment, segment_start, sync_directory
 from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
@@ -16,13 +17,10 @@ from jlog.errors import CorruptJournal, JournalExists, JournalNotFound, Unsuppor
 from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, check_options, check_precommit, stored_options
 from jlog.system.files import Directory, open_file, read_small, share, write_whole
 
-FORMAT_VERSION = 1
 NAME = "journal.meta"
-LEASE_STRIDE = 1 << 24
 NEW_SEGMENT_BYTES_MAX = 512  # a header, and a block without state
 DIRECTORIES = ("subscribers", "checkpoints")
 BYTES_MAX = 4 << 20  # a larger file is no journal.meta, and is not read
-NUMBER_MAX = 1 << 62  # the greatest sequence
 _UUID = re.compile(r"[0-9a-f]{32}")
 _FIRST_LINE = re.compile(rb"jlog (\d{1,9}) crc32c=([0-9a-f]{8})\n")
 

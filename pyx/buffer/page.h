@@ -16,6 +16,7 @@
 #define JLOG_PAGE_MAGIC "JLOGPAGE"
 #define JLOG_PAGE_LAYOUT 2u
 #define JLOG_PAGE_BYTES 4096u                            /* the bodies begin here */
+#define JLOG_PAGE_STATE_OFFSET 128u                      /* what a recovery clears begins here: identity and options stand before */
 #define JLOG_BASE_BYTES 8u                               /* a body begins with its base time */
 #define JLOG_CAPACITY_MIN 4096u
 #define JLOG_CAPACITY_MAX (1u << 30)
@@ -126,7 +127,7 @@ struct jlog_page {
 
 _Static_assert(sizeof(struct jlog_slot) == 64, "a slot is one cache line");
 _Static_assert(offsetof(struct jlog_page, segment_bytes) == 80, "the options begin here");
-_Static_assert(offsetof(struct jlog_page, append_lock) == 128, "what recovery clears begins here");
+_Static_assert(offsetof(struct jlog_page, append_lock) == JLOG_PAGE_STATE_OFFSET, "the state begins here");
 _Static_assert(sizeof(struct jlog_page) <= JLOG_PAGE_BYTES, "the control page");
 
 #define JLOG_SNAPSHOT_BYTES offsetof(struct jlog_page, explicit_max_us) /* a reader needs this much of the page */

@@ -10,6 +10,7 @@ cdef extern from "buffer/page.h" nogil:
     enum:
         JLOG_PAGE_LAYOUT
         JLOG_PAGE_BYTES
+        JLOG_PAGE_STATE_OFFSET
         JLOG_BASE_BYTES
         JLOG_CAPACITY_MIN
         JLOG_CAPACITY_MAX

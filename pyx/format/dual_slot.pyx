@@ -42,7 +42,6 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     CLOCK_REALTIME = 0
 
-NONE = JLOG_NONE  # no sequence, no segment
 Bounds = namedtuple("Bounds", "first_sequence mark_segment mark_offset mark_sequence lease_limit closed")
 Position = namedtuple("Position", "sequence epoch moved_us")
 
@@ -57,7 +56,7 @@ cdef struct Head:
 
 cdef bint is_structure(const uint8_t *copy, size_t size, const char *magic) noexcept nogil:
     cdef Head *head = <Head *> copy
-    return memcmp(head.magic, magic, 8) == 0 and head.crc == jlog_structure_crc(copy, size, 12)
+    return memcmp(head.magic, magic, 8) == 0 and head.crc == jlog_structure_crc(copy, size)
 
 
 cdef bint makes_sense(const uint8_t *copy, size_t size) noexcept nogil:
@@ -124,7 +123,7 @@ cdef int put_copies(int fd, void *source, size_t size, const char *magic, const 
     memcpy(head.uuid, uuid, 16)
     head.version = JLOG_FORMAT_VERSION
     head.generation += 1
-    head.crc = jlog_structure_crc(source, size, 12)
+    head.crc = jlog_structure_crc(source, size)
     for turn in range(2):
         if error == 0:
             error = jlog_write_at(fd, source, size, ((found + turn) & 1) * JLOG_COPY_BYTES)

@@ -126,6 +126,13 @@ _Static_assert(sizeof(struct jlog_index_entry) == 24, "index entry");
 
 #define JLOG_FIRST_BLOCK sizeof(struct jlog_segment_header) /* offset of the block with the state */
 
+#define JLOG_CRC_OFFSET 12u                              /* of `crc` in every structure that has magic, version and crc */
+
+_Static_assert(offsetof(struct jlog_segment_header, crc) == JLOG_CRC_OFFSET, "segment header");
+_Static_assert(offsetof(struct jlog_bounds, crc) == JLOG_CRC_OFFSET, "bounds");
+_Static_assert(offsetof(struct jlog_position, crc) == JLOG_CRC_OFFSET, "position");
+_Static_assert(offsetof(struct jlog_index_header, crc) == JLOG_CRC_OFFSET, "index header");
+
 #define JLOG_NAME_BYTES 32u
 
 /* A segment is named by its first sequence, so that the names in order are the records in order. */
@@ -140,15 +147,15 @@ static inline void jlog_segment_name(char name[JLOG_NAME_BYTES], uint64_t first_
 
 /* --- Structures under a CRC of their own ---------------------------------------------------------------------- */
 
-/* The CRC of a structure whose own field of 4 bytes lies at crc_offset. */
-static inline uint32_t jlog_structure_crc(const void *structure, size_t bytes, size_t crc_offset)
+/* The CRC of a structure, with 0 in its own field of 4 bytes. */
+static inline uint32_t jlog_structure_crc(const void *structure, size_t bytes)
 {
     const uint8_t *at = (const uint8_t *)structure;
     const uint32_t zero = 0;
-    uint32_t crc = jlog_crc32c(0, at, crc_offset);
+    uint32_t crc = jlog_crc32c(0, at, JLOG_CRC_OFFSET);
 
     crc = jlog_crc32c(crc, &zero, sizeof zero);
-    return jlog_crc32c(crc, at + crc_offset + sizeof zero, bytes - crc_offset - sizeof zero);
+    return jlog_crc32c(crc, at + JLOG_CRC_OFFSET + sizeof zero, bytes - JLOG_CRC_OFFSET - sizeof zero);
 }
 
 /* --- Numbers that a file may state. A right CRC says who wrote them, not that they make sense --------------------- */

@@ -14,6 +14,7 @@ cdef extern from "format/format.h" nogil:
         JLOG_STATE_BYTES_MAX
         JLOG_HEADERS_MAX
         JLOG_COPY_BYTES
+        JLOG_CRC_OFFSET
         JLOG_PACKED_BYTES_MIN
         JLOG_KIND_RECORDS
         JLOG_KIND_STATE
@@ -131,7 +132,7 @@ cdef extern from "format/format.h" nogil:
         uint32_t has_state
 
     void jlog_segment_name(char *name, uint64_t first_sequence)
-    uint32_t jlog_structure_crc(const void *structure, size_t bytes, size_t crc_offset)
+    uint32_t jlog_structure_crc(const void *structure, size_t bytes)
     bint jlog_segment_header_valid(const jlog_segment_header *header)
     bint jlog_bounds_valid(const jlog_bounds *bounds)
     bint jlog_position_valid(const jlog_position *position)

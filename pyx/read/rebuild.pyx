@@ -13,6 +13,7 @@ from jlog._core.system.file cimport jlog_write_at
 from jlog._core.format.format cimport (
     JLOG_BOUNDS_MAGIC,
     JLOG_COPY_BYTES,
+    JLOG_CRC_OFFSET,
     JLOG_POSITION_MAGIC,
     JLOG_SEGMENT_MAGIC,
     jlog_block_header,
@@ -43,7 +44,7 @@ from jlog._core.read.open_block cimport OpenBlock
 from jlog._core.buffer.precommit cimport PAGE_VALID, Precommit
 from jlog._core.segments.segment cimport fill_segment_header
 
-from jlog._core.format.dual_slot import NONE
+from jlog._core.format.constants import NONE
 from jlog.errors import CorruptJournal
 
 SIGNATURE_BYTES = max(sizeof(jlog_segment_header), sizeof(jlog_position), sizeof(jlog_bounds))
@@ -60,7 +61,7 @@ def segment_header(bytes uuid not None, uint64_t epoch, uint64_t first_sequence,
     segment, offset, sequence = previous if previous is not None else (NONE, 0, 0)
     fill_segment_header(&header, uuid, epoch, first_sequence, segment, offset, sequence, replacements)
     header.created_us = created_us
-    header.crc = jlog_structure_crc(&header, sizeof(header), 12)
+    header.crc = jlog_structure_crc(&header, sizeof(header))
     return (<uint8_t *> &header)[:sizeof(header)]
 
 
@@ -192,4 +193,4 @@ def whose(bytes image not None):
 cdef bint is_whole(bytes image, const char *magic, size_t size) except -1:
     cdef const uint8_t *at = image
     return (<size_t> len(image) >= size and memcmp(at, magic, 8) == 0
-            and jlog_load32(at + 12) == jlog_structure_crc(at, size, 12))
+            and jlog_load32(at + JLOG_CRC_OFFSET) == jlog_structure_crc(at, size))

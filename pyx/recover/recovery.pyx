@@ -31,7 +31,7 @@ from jlog._core.format.format cimport (
 )
 from jlog._core.system.file cimport jlog_sync_data, jlog_sync_directory, jlog_write_at
 from jlog._core.system.lock cimport Deadline
-from jlog._core.buffer.page cimport JLOG_BASE_BYTES, JLOG_PAGE_READY, JLOG_PAGE_RECOVERING, jlog_page
+from jlog._core.buffer.page cimport JLOG_BASE_BYTES, JLOG_PAGE_READY, JLOG_PAGE_RECOVERING, JLOG_PAGE_STATE_OFFSET, jlog_page
 from jlog._core.buffer.publish cimport jlog_rotate
 from jlog._core.buffer.room cimport jlog_block_capacity
 from jlog._core.system.atomic cimport jlog_full_fence
@@ -42,10 +42,9 @@ from jlog._core.segments.segment cimport SegmentFile, block_problem, fill_segmen
 from jlog._core.segments.walk cimport JLOG_BLOCK_VALID
 
 from jlog._core.recover.abandoned_buffer import stored_bodies
-from jlog._core.format.dual_slot import NONE
+from jlog._core.format.constants import NONE, SEGMENT_HEADER_BYTES
 from jlog._core.system.lock import NEVER
 from jlog._core.segments.segment import (
-    SEGMENT_HEADER_BYTES,
     end_of_content,
     index_name,
     list_segments,
@@ -287,7 +286,7 @@ def make_page(Precommit precommit not None, uint64_t generation, uint64_t segmen
     cdef jlog_page *page = precommit.page
     page.status = JLOG_PAGE_RECOVERING
     jlog_full_fence()
-    memset(<uint8_t *> page + 128, 0, sizeof(jlog_page) - 128)
+    memset(<uint8_t *> page + JLOG_PAGE_STATE_OFFSET, 0, sizeof(jlog_page) - JLOG_PAGE_STATE_OFFSET)
     precommit.imprint()
     page.segment_bytes = segment_bytes
     page.clamp_us = clamp_us if clamp_us > INT64_MIN else 0

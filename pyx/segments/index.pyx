@@ -124,7 +124,7 @@ def write_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_o
     header.segment = segment
     header.entry_count = len(index.entries)
     content = (<uint8_t *> &header)[:sizeof(header)] + b"".join(entries)
-    header.crc = jlog_structure_crc(<const uint8_t *> content, len(content), 12)
+    header.crc = jlog_structure_crc(<const uint8_t *> content, len(content))
     content = (<uint8_t *> &header)[:sizeof(header)] + content[sizeof(header):]
     with Directory(directory) as beside, beside.made(index_name(segment), temporary_name, sync=False) as fd:
         write_whole(fd, content, 0)
@@ -149,7 +149,7 @@ def read_index(directory, uint64_t segment, bytes uuid not None):
     header = <jlog_index_header *> <const uint8_t *> content
     if memcmp(header.magic, JLOG_INDEX_MAGIC, 8) != 0:
         return None
-    if header.crc != jlog_structure_crc(header, len(content), 12):
+    if header.crc != jlog_structure_crc(header, len(content)):
         return None
     if header.version > JLOG_FORMAT_VERSION:
         raise UnsupportedFormat(f"{index_name(segment)} has format version {header.version}, this jlog reads up to "

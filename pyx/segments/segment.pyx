@@ -138,7 +138,7 @@ cdef int fill_segment_header(jlog_segment_header *header, const uint8_t *uuid, u
     header.previous_end_sequence = previous_end_sequence
     header.created_us = jlog_clock_us(0)
     header.replacements = replacements
-    header.crc = jlog_structure_crc(header, sizeof(header[0]), 12)
+    header.crc = jlog_structure_crc(header, sizeof(header[0]))
     return 0
 
 
@@ -177,7 +177,7 @@ cdef class SegmentFile:
             raise OSError(-got, os.strerror(-got), self.path)
         if got != sizeof(header) or memcmp(header.magic, JLOG_SEGMENT_MAGIC, 8) != 0:
             raise CorruptJournal(self.path, 0, "the segment's header is missing")
-        if header.crc != jlog_structure_crc(&header, sizeof(header), 12):
+        if header.crc != jlog_structure_crc(&header, sizeof(header)):
             raise CorruptJournal(self.path, 0, "the segment's header fails its checksum")
         if header.version > JLOG_FORMAT_VERSION:
             raise UnsupportedFormat(f"{self.path} has format version {header.version}, this jlog reads up to "

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import jlog
-from jlog.storage.meta import FORMAT_VERSION
+from jlog._core.format.constants import FORMAT_VERSION
 
 HERE = Path(__file__).parent
 SMALL: dict[str, Any] = {"precommit": 4 << 10, "segment_bytes": 4 << 10}

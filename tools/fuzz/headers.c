@@ -187,7 +187,7 @@ static void fuzz_index(const uint8_t *data, size_t size)
         memcpy(&header, exact, sizeof header);
         memcpy(header.uuid, uuid, sizeof uuid);
         memcpy(exact, &header, sizeof header);
-        sink += jlog_structure_crc(exact, size, 12);
+        sink += jlog_structure_crc(exact, size);
         count = jlog_index_entries(exact, size, uuid, header.segment);
         for (uint64_t i = 0; i < count; i++) {
             memcpy(&entry, exact + sizeof header + i * sizeof entry, sizeof entry);

@@ -5,8 +5,6 @@ from typing_extensions import disjoint_base
 
 from jlog._core.system.lock import Deadline, LockFile
 
-NONE: int
-
 class Bounds(NamedTuple):
     first_sequence: int
     mark_segment: int

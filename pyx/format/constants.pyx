@@ -1,0 +1,21 @@
+"""The constants of the format that Python code needs. format.h says what they mean."""
+
+from jlog._core.format.format cimport (
+    JLOG_FORMAT_VERSION,
+    JLOG_KIND_STATE,
+    JLOG_LEASE_STRIDE,
+    JLOG_NONE,
+    JLOG_NUMBER_MAX,
+    JLOG_VALUE_BYTES_MAX,
+    jlog_block_header,
+    jlog_segment_header,
+)
+
+FORMAT_VERSION = JLOG_FORMAT_VERSION
+NONE = JLOG_NONE
+NUMBER_MAX = JLOG_NUMBER_MAX
+LEASE_STRIDE = JLOG_LEASE_STRIDE
+VALUE_BYTES_MAX = JLOG_VALUE_BYTES_MAX
+KIND_STATE = JLOG_KIND_STATE
+SEGMENT_HEADER_BYTES = sizeof(jlog_segment_header)
+BLOCK_HEADER_BYTES = sizeof(jlog_block_header)
