@@ -1,4 +1,5 @@
-"""Arrow in and out, and records with keys, beside a stream of pyarrow's IPC format that holds the same columns."""
+"""Measures Arrow in and out, and records with keys, compared with a stream of pyarrow's IPC format that holds the same
+columns."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ KEY_PREFIX = len(KEYS[0]).to_bytes(4, "little")
 
 
 def write_journal(load: Load, write: Callable[[jlog.Writer], None]) -> Run:
-    """`write` appends a chunk."""
+    """Writes all chunks; `write` appends one chunk."""
 
     def run(directory: Path) -> tuple[int, float]:
         with jlog.Writer(directory / "journal") as writer:

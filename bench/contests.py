@@ -1,4 +1,4 @@
-"""What is held: the contests of `jlogtool bench` with what they are to reach, and some more."""
+"""The contests of `jlogtool bench` with their targets, and some more."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def processes_extend_100(settings: Settings) -> Iterator[tuple[Way, Way]]:
 
 
 def bare_lz4(load: Load) -> Run:
-    """The same bytes in pieces of a block, which go nowhere."""
+    """Compresses the same bytes in pieces of a block, and drops the result."""
     content = b"".join(load.chunk() * load.chunks)
     pieces = [content[at : at + BLOCK_BYTES] for at in range(0, len(content), BLOCK_BYTES)]
 

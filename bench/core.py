@@ -69,7 +69,7 @@ def main() -> None:
     console = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.dir) as directory:
         settings = settings_of(options, Path(directory))
-        # The largest journal, and as much again for what the kernel has not given back yet.
+        # The largest journal, and the same size again for space that the kernel has not given back yet.
         if shutil.disk_usage(directory).free < 2 * max(settings.memory_bytes, settings.reopen_bytes):
             console.print("less free space than the largest journal needs twice; take another --dir", style="red")
         about = machine(settings.directory)
@@ -106,7 +106,7 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
             elif contest.name in wanted:
                 status.update(contest.name)
                 results.append(hold(contest, settings))
-                console.print(rate_line(results[-1]))  # what is measured is seen even where a later one fails
+                console.print(rate_line(results[-1]))  # results are printed even if a later contest fails
         if LATENCY in wanted:
             status.update(LATENCY)
             latencies = latency(settings)

@@ -1,4 +1,4 @@
-"""How long a record is on its way: from append() in one process to the follow() of another, which sleeps in between."""
+"""Measures the latency of a record: from append() in one process to follow() in another one that sleeps in between."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from sizes import Sizes
 
 RECORDS = 1000
-PAUSE_SECONDS = 0.001  # by then the reader is asleep again
+PAUSE_SECONDS = 0.001  # after this time the reader sleeps again
 PADDING = bytes(Load.value_bytes - 8)
 
 
 @dataclass
 class Latency:
-    """Microseconds, of each round: half of the records took no longer, and 99 of 100."""
+    """Returns microseconds for each round: the time that half of the records did not exceed, and 99 of 100."""
 
     half: Spread = field(default_factory=Spread)
     most: Spread = field(default_factory=Spread)

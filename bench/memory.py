@@ -1,4 +1,4 @@
-"""Whether memory stays flat while much is written and read."""
+"""Measures whether memory stays flat while much is written and read."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SAMPLES = 20
 
 @dataclass(frozen=True)
 class Memory:
-    """Resident bytes of the process after a twentieth of the work, at most from then on, and at the end; and of what is
-    its own, not a file's."""
+    """Returns the resident bytes of the process after a twentieth of the work, at most from then on, and at the end; and
+    those of its own memory, without files."""
 
     early: int
     most: int
@@ -32,7 +32,7 @@ class Memory:
 
 
 def resident() -> tuple[int, int]:
-    """(all, what is not a file's), in bytes."""
+    """Returns (all resident memory, the part without files), in bytes."""
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(fields["VmRSS"].split()[0]) << 10, int(fields["RssAnon"].split()[0]) << 10
 

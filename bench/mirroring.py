@@ -1,4 +1,4 @@
-"""Mirroring to a Kafka broker on this machine, and capturing from it, beside the bare client."""
+"""Measures mirroring to a Kafka broker on this machine, and capturing from it, compared with the bare client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 HUNG_SECONDS = 60
 AT_ONCE = 1_000
-# Both sides have these: what is compared is what jlog adds.
+# Both sides have these settings, so that the comparison shows what jlog adds.
 PRODUCER = {
     "enable.idempotence": True,
     "linger.ms": 20,
@@ -49,7 +49,7 @@ topics = (f"bench-{number}" for number in itertools.count())
 
 
 def missing() -> str:
-    """Why there is no broker to measure with; empty where nothing is missing."""
+    """Returns the reason why there is no broker; empty if there is one."""
     if importlib.util.find_spec("confluent_kafka") is None:
         return "pip install 'pyjlog[kafka]'"
     try:
@@ -77,7 +77,7 @@ def make_topic(address: str) -> str:
 
 
 def mirror(address: str, load: Load) -> Run:
-    """From the first record on: beginning transactions takes a second, once."""
+    """Measures from the first record on: the first transaction takes a second to begin, once."""
     from jlog.kafka import Mirror
 
     chunk = load.chunk()
@@ -101,7 +101,7 @@ def mirror(address: str, load: Load) -> Run:
 
 
 def hand_over(producer: Any, *message: Any, **fields: Any) -> None:
-    """Waits where the client's queue is full: the broker may still be loading what it needs to take anything."""
+    """Waits if the client's queue is full: the broker may not be ready yet."""
     until = monotonic() + HUNG_SECONDS
     while True:
         try:
@@ -113,7 +113,7 @@ def hand_over(producer: Any, *message: Any, **fields: Any) -> None:
 
 
 def produce(address: str, load: Load) -> Run:
-    """The same values, each handed to the client, and nothing else."""
+    """Hands the same values to the client, and does nothing else."""
     chunk = load.chunk()
 
     def run(_directory: Path) -> tuple[int, float]:
@@ -171,7 +171,7 @@ def capture(address: str, topic: str) -> Run:
 
 
 def consume(address: str, topic: str) -> Run:
-    """Takes value, key, headers, time and offset out of each message, and drops them."""
+    """Takes value, key, headers, time and offset from each message, and drops them."""
 
     def run(_directory: Path) -> tuple[int, float]:
         from confluent_kafka import Consumer, TopicPartition

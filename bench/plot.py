@@ -1,4 +1,4 @@
-"""Draws what `make bench ARGS='--json results.json'` has measured: python bench/plot.py results.json docs/benchmarks.svg"""
+"""Draws the results of `make bench ARGS='--json results.json'`: python bench/plot.py results.json docs/benchmarks.svg"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def target_of(contest: dict[str, Any]) -> float | None:
 
 
 def draw(contests: list[dict[str, Any]], target: Path) -> None:
-    """A bar for each contest: how many times as fast as its rival, from the least to the most of the rounds."""
+    """Draws a bar for each contest: how many times as fast as its rival, from the least to the most of the rounds."""
     figure, axes = pyplot.subplots(figsize=(9, 0.34 * len(contests) + 1.2), layout="constrained")
     for at, contest in enumerate(reversed(contests)):
         ratio = contest["ratio"]
@@ -40,7 +40,7 @@ def draw(contests: list[dict[str, Any]], target: Path) -> None:
 
 
 def main() -> None:
-    matplotlib.rcParams["svg.hashsalt"] = "jlog"  # the same picture of the same numbers
+    matplotlib.rcParams["svg.hashsalt"] = "jlog"  # the same numbers make the same picture
     results, target = (Path(argument) for argument in sys.argv[1:])
     contests = json.loads(results.read_text())["contests"]
     draw([contest for contest in contests if contest["ratio"]], target)

@@ -1,4 +1,4 @@
-"""How long the first append waits in a journal whose writer was killed."""
+"""Measures how long the first append takes in a journal whose writer was killed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHUNKS_MORE = 3  # so that the buffer is neither empty nor new when the writer i
 
 
 def write(line: Connection, path: str, size_bytes: int, segment_bytes: int) -> None:
-    """So many bytes of values, and then waits to be killed."""
+    """Writes this many bytes of values, and then waits to be killed."""
     values = Load(CHUNK_RECORDS).chunk()
     writer = jlog.Writer(path, segment_bytes=segment_bytes)
     for _ in range(size_bytes // (CHUNK_RECORDS * Load.value_bytes)):
@@ -33,7 +33,7 @@ def write(line: Connection, path: str, size_bytes: int, segment_bytes: int) -> N
 
 
 def reopening(settings: Sizes, segment_bytes: int) -> Spread:
-    """Milliseconds from jlog.Writer() to the return of its first append, of each round."""
+    """Returns, for each round, the milliseconds from jlog.Writer() to the return of its first append."""
     found = Spread()
     with empty_directory(settings.directory) as directory:
         path = str(directory / "journal")

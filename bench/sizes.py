@@ -1,4 +1,4 @@
-"""How much of everything."""
+"""The sizes and numbers of all measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark writing rows of Parquet into a journal, beside Spark writing them as Parquet again."""
+"""Measures Spark writing rows of Parquet into a journal, compared with Spark writing them as Parquet again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def to_journal(frame: DataFrame, records: int) -> Run:
     def run(directory: Path) -> tuple[int, float]:
-        os.sync()  # Parquet leaves to the disk what a commit into a journal would wait for
+        os.sync()  # the disk then writes the data that Parquet has not synced, for which a commit into a journal would wait
         begin = perf_counter()
         frame.write.format("jlog").mode("append").save(str(directory / "journal"))
         seconds = perf_counter() - begin

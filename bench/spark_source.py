@@ -1,4 +1,5 @@
-"""Spark reads a journal, beside Spark's own reading of Parquet with the same rows: local[2], in one session."""
+"""Measures Spark reading a journal, compared with Spark's own reading of Parquet with the same rows: local[2], in one
+session."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 CHUNK_RECORDS = 10_000
 PLANNING_TARGET = "< 2000 ms"
-# What Spark has by default, but for what docs/spark.md tells to set.
+# Spark's defaults, except for the settings that docs/spark.md recommends.
 SPARK = {
     "spark.driver.memory": "4g",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -38,7 +39,7 @@ SPARK = {
 
 
 def missing() -> str:
-    """Why Spark cannot be measured; empty where nothing is missing."""
+    """Returns the reason why Spark cannot be measured; empty if it can."""
     if importlib.util.find_spec("pyspark") is None:
         return "pip install 'pyjlog[spark]'"
     if shutil.which("java") is None:
@@ -60,12 +61,12 @@ def session() -> SparkSession:
 
 
 def load_of(settings: Settings) -> Load:
-    """Five times as much as others do: planning a query alone takes some 0.1 s."""
+    """Returns five times the records of other measurements: planning a query alone takes some 0.1 s."""
     return settings.load.share(5)
 
 
 def fill(path: Path, load: Load) -> None:
-    """All values are different, or a dictionary would be all that Parquet reads."""
+    """Makes values that all differ: otherwise Parquet would read only a dictionary."""
     with jlog.Writer(path) as writer:
         for first in range(0, load.records, CHUNK_RECORDS):
             last = min(first + CHUNK_RECORDS, load.records)
@@ -74,7 +75,7 @@ def fill(path: Path, load: Load) -> None:
 
 @contextmanager
 def both(settings: Settings) -> Iterator[tuple[Path, Path]]:
-    """A journal, and its rows in Parquet."""
+    """Makes a journal, and its rows in Parquet."""
     with empty_directory(settings.directory) as directory:
         journal, parquet = directory / "journal", directory / "parquet"
         fill(journal, load_of(settings))
@@ -138,7 +139,8 @@ def segments_of(settings: Settings) -> int:
 
 
 def planning(settings: Settings) -> Spread:
-    """Milliseconds for the reader to list the segments and cut them, as Spark's planner has it do."""
+    """Measures the milliseconds in which the reader lists the segments and cuts them into partitions, as Spark's planner
+    asks it to."""
     from pyspark.sql.types import LongType, StructField, StructType
 
     from jlog.spark.reading.batch_reader import batch_reader

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# The topmost room first; rooms of one line do not know each other. A room is a folder or a module of `jlog`; the rooms of
+# The topmost room comes first. Rooms on one line do not know each other. A room is a folder or a module of `jlog`; the rooms of
 # the core are the folders of `pyx`.
 ROOMS = """
 jlog.cli
@@ -51,7 +51,7 @@ jlog.system
 jlog.errors
 """.strip().splitlines()
 
-# What is built on the public API stays out of the core.
+# Rooms that are built on the public API, and stay out of the core.
 ON_THE_PUBLIC_API = (
     "jlog.cli",
     "jlog.demo",
@@ -68,7 +68,7 @@ INCLUDE = re.compile(r'^\s*(?:#include|cdef extern from) "([\w/]+)\.h"', re.MULT
 
 
 def sources() -> dict[str, Path]:
-    """Every module by its name; a `.pyx`, its `.pxd` and a `.h` of the same name are one."""
+    """Returns every module by its name. A `.pyx`, its `.pxd` and a `.h` of the same name are one module."""
     found = {}
     for folder in ("jlog", "tools/torture", "tools/model"):
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -81,7 +81,7 @@ def sources() -> dict[str, Path]:
 
 
 def imports(path: Path) -> list[tuple[str, str]]:
-    """What a source imports: pairs of a module and a name in it, or "" where the module itself is imported."""
+    """Returns the imports of a source: pairs of a module and a name in it, or "" for the module itself."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         return _python_imports(ast.parse(text))
@@ -103,7 +103,7 @@ def _python_imports(tree: ast.Module) -> list[tuple[str, str]]:
 
 
 def graph(modules: dict[str, Path]) -> dict[str, set[str]]:
-    """Which modules each module imports."""
+    """Returns the modules that each module imports."""
     found: dict[str, set[str]] = defaultdict(set)
     for name, path in modules.items():
         for ext in (".h", ".pxd", ".pyx", ".py"):
@@ -145,7 +145,7 @@ def problems() -> list[str]:
 
 
 def circles(uses: dict[str, set[str]]) -> list[list[str]]:
-    """One circle of each group of modules that import each other (Tarjan's strongly connected components)."""
+    """Returns one circle of each group of modules that import each other (Tarjan's strongly connected components)."""
     order: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []

@@ -1,7 +1,5 @@
-"""Writes the part of docs/command-line.md that describes each command, from the commands themselves.
-
-`--check` only says whether it is up to date.
-"""
+"""Writes the part of docs/command-line.md that describes each command, from the commands themselves. With `--check` it only
+reports whether the page is up to date."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ MARK = "<!-- From here on tools/command_line.py writes this page. -->\n"
 
 
 def page() -> str:
-    """The page as it should be."""
+    """Returns the page as it should be."""
     before, mark, _ = PAGE.read_text(encoding="utf-8").partition(MARK)
     assert mark, f"{PAGE} has lost the line {MARK!r}"
     sections = [f"## {title}\n\n" + "\n".join(map(described, names)) for title, names in SECTIONS.items()]
@@ -78,7 +76,7 @@ def metavar(option: click.Option) -> str:
 
 
 def meaning(option: click.Option) -> str:
-    """The help, its stated default as a sentence, and with it that which click would add."""
+    """Returns the help of an option, with its default as a sentence: the stated one, or the one that click would add."""
     text, default = re.fullmatch(r"(.*?)(?:  \[(.*)\])?", option.help or "").groups()
     if option.show_default:
         default = f"default: {option.default}"

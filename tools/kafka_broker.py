@@ -29,7 +29,7 @@ BUILD = ROOT / "build"
 INSTALL = "apt-get install --no-install-recommends maven default-jre-headless"
 JAVA_MIN = 17
 START_SECONDS = 90.0  # guards against a broker that never comes up; it takes three or four
-PORTS = range(11_000, 28_000)  # below the range that the system takes clients' ports from
+PORTS = range(11_000, 28_000)  # below the range from which the system takes clients' ports
 PR_SET_PDEATHSIG = 1
 
 # A broker for a laptop: little memory, quick to start and to come back, nothing replicated.
@@ -45,7 +45,7 @@ SETTINGS = {
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-    "auto.create.topics.enable": "true",  # as most brokers have it: what must not happen by itself would
+    "auto.create.topics.enable": "true",  # like most brokers: a test fails if it makes a topic by itself
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
@@ -66,15 +66,15 @@ SETTINGS = {
 
 
 class Missing(Exception):
-    """This machine lacks what a broker needs; the message has the command that installs it."""
+    """This machine lacks something that a broker needs. The message has the command that installs it."""
 
 
 class Broken(Exception):
-    """The broker did not come up; the message has the end of what it wrote."""
+    """The broker did not come up. The message has the end of its output."""
 
 
 def check_machine(pom: Path = POM) -> None:
-    """Raises Missing without what fetches these jars, or Java in a version that runs the broker."""
+    """Raises Missing if the program is not there that fetches the jars, or Java in a version that runs the broker."""
     java = shutil.which("java")
     if java is None:
         raise Missing(f"no java: {INSTALL}")
@@ -87,8 +87,8 @@ def check_machine(pom: Path = POM) -> None:
 
 
 def fetch(pom: Path = POM) -> Path:
-    """The directory of the jars that it names: the broker's, 45 MB. The first call fetches them; others at the same time
-    wait for it."""
+    """Returns the directory of the broker's jars, 45 MB. The first call fetches them. Other calls at the same time wait for
+    it."""
     jars = _jars_of(pom)
     if _complete(pom):
         return jars
@@ -119,7 +119,7 @@ def _complete(pom: Path) -> bool:
 
 
 def free_port() -> int:
-    """One that nothing listens on, below the ephemeral range: there a client may connect to itself."""
+    """Returns a free port below the ephemeral range; within that range a client may connect to itself."""
     for port in random.sample(PORTS, 100):
         with socket.socket() as tried:
             try:
@@ -135,15 +135,18 @@ def _die_with_parent() -> None:
 
 
 class Broker:
-    """One node on the loopback interface, with its data below `directory`. Start it from a thread that outlives it.
-    joins: the node whose cluster it becomes part of, to keep replicas; of a cluster of its own otherwise."""
+    """Runs one node on the loopback interface, with its data below `directory`. Start it from a thread that outlives it.
+
+    joins: the node whose cluster it joins, to keep replicas; otherwise it makes a cluster of its own.
+    """
 
     def __init__(self, directory: str | os.PathLike[str], port: int = 0, *, joins: Broker | None = None) -> None:
         self.directory = Path(directory)
         self.port = port or free_port()
         self.node = 1 if joins is None else joins.node + 1
         self._controller_port: int = free_port() if joins is None else joins._controller_port
-        # A version 4 UUID with its first bits cleared: in base64 it begins with a letter, and not as an option does.
+        # A version 4 UUID with its first bits cleared. In base64 it then begins with a letter, and does not look like an
+        # option.
         identity = base64.urlsafe_b64encode(b"j" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         self._cluster: str = identity if joins is None else joins._cluster
         self._process: subprocess.Popen[bytes] | None = None
@@ -166,7 +169,7 @@ class Broker:
         return self.directory / "broker.log"
 
     def start(self, *, wait: bool = True) -> Broker:
-        """A new broker, or the same again where it was killed or stopped."""
+        """Starts a new broker, or the same one again after it was killed or stopped."""
         classpath = f"{fetch()}/*"
         properties = self._write_properties()
         if not (self.directory / "data").exists():
@@ -228,11 +231,11 @@ class Broker:
             return text.encode() in log.read()
 
     def kill(self) -> None:
-        """SIGKILL: what it had not written to the page cache is gone."""
+        """Sends SIGKILL: data that the broker had not written to the page cache is lost."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """In order, which takes a second; what does not end is killed."""
+        """Stops the broker in order, which takes a second. A broker that does not end is killed."""
         self._end(signal.SIGTERM)
 
     def _end(self, number: signal.Signals) -> None:
@@ -247,7 +250,7 @@ class Broker:
             process.wait()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nobody answers."""
+        """Sends SIGSTOP: connections stay open, and the broker does not answer."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Tortures jlog: writers, readers, retention, archive, kills, stops and faults at once, checked against what was acknowledged.
+"""Tortures jlog: writers, readers, retention, archive, kills, stops and faults at once, checked against the acknowledged
+records.
 
-`tools/torture.py --minutes 60` runs for an hour, and ends with status 1 at the first thing that is wrong. Needs a build
-with failpoints: `make build`, and then `.venv-test/bin/python tools/torture.py`.
+`tools/torture.py --minutes 60` runs for an hour, and ends with status 1 at the first error. It needs a build with fail points:
+`make build`, and then `.venv-test/bin/python tools/torture.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Changes to the files of a whole journal, with checksums that are right again: the structures are those of tests/oracle.py."""
+"""Changes the files of a whole journal, and corrects the checksums. The structures are those of tests/oracle.py."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPTIONS = {
 
 
 class Changes:
-    """A few of them to the journal at `path`, as the dice fall."""
+    """Makes a few random changes to the journal at `path`."""
 
     def __init__(self, dice: random.Random, path: Path, others: list[Path]) -> None:
         self.dice, self.path, self.others = dice, path, others

@@ -1,9 +1,9 @@
-"""Whole journals whose files somebody has changed, with checksums that are right again, in every public way.
+"""Uses whole journals with changed files, and with corrected checksums, in every public way.
 
-A case takes a small journal and makes a few changes: fields of structures, the options, files that are cut, swapped, renamed or
-longer. Then a process with little memory and time does all that the library and the command offer. Each call has to return, or
-to raise an error of the journal or of the operating system; and where no block of records got a new checksum, no record may be
-returned that nobody has written. A case that fails is kept, with the command that runs it again, in the same boot.
+A case takes a small journal and makes a few changes: to fields of structures and to the options. It also cuts, swaps, renames
+and extends files. Then a process with little memory and time makes all calls of the library and all commands. Each call must
+return, or raise an error of the journal or of the operating system. If no block of records got a new checksum, no call may
+return a record that was never written. A case that fails is kept, with the command that repeats it in the same boot.
 
     .venv-test/bin/python tools/fuzz/journals.py --seconds 3600 --seed 7
 """
@@ -26,7 +26,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
-os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # the others begin with a gigabyte of addresses
+os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # the other sanitizers reserve a gigabyte of addresses at their start
 
 import pyarrow  # noqa: E402, F401 - here, and not in each child
 from changes import Changes  # noqa: E402
@@ -45,15 +45,15 @@ FAILING = ROOT / "build" / "fuzz-failing-journals"
 FILE_BYTES = 256 << 20  # no call of a small journal writes more, so that no number in it fills the disk
 CALL_SECONDS = 60.0  # guards against hanging only
 FAILURES_MAX = 10
-SOME = 10  # of the ways, in any order, in most cases
-# A file that was renamed, and what would be larger than FILE_BYTES.
+SOME = 10  # number of ways that most cases try, in any order
+# A renamed file, and content that would be larger than FILE_BYTES.
 OF_THE_SYSTEM = ("[Errno 2]", "[Errno 27]")
 APPENDED = {b"more", b"much"}  # by hostile.every_way_in
 Said = tuple[str, ...]
 
 
 class Journal:
-    """One that the fuzzer begins with: where its files are, and how they are copied."""
+    """A journal with which the fuzzer begins: where its files are, and how they are copied."""
 
     def __init__(self, name: str, folder: Path) -> None:
         make, self._copy = JOURNALS[name]
@@ -71,7 +71,7 @@ class Journal:
 
 
 def content(record: Any) -> Said:
-    """What a record says, for a set of them."""
+    """Returns the content of a record, for a set."""
     return repr(record.value), repr(record.key), repr([tuple(header) for header in record.headers])
 
 
@@ -120,7 +120,7 @@ def every_way(path: Path, scratch: Path) -> dict[str, Callable[[], Any]]:
 
 
 def without_inventions(way: Callable[[], Any], written: set[Said]) -> Callable[[], Any]:
-    """The same call; Harm where a record that it returns is none of these."""
+    """Wraps a call; raises Harm if it returns a record that is none of these."""
     values = {said[0] for said in written}
 
     def checked() -> Any:
@@ -136,7 +136,7 @@ def without_inventions(way: Callable[[], Any], written: set[Said]) -> Callable[[
 
 
 def run(path: Path, order: list[str], written: set[Said] | None) -> None:
-    """Every way into the journal at `path`, in this order. Harm where one does any; the files are others then."""
+    """Tries every way into the journal at `path`, in this order. Raises Harm if one does harm; the files have changed then."""
     scratch = Path(tempfile.mkdtemp(dir=path.parent))
     ways = every_way(path, scratch)
     if written is not None:
@@ -175,7 +175,7 @@ class Fuzzer:
         self.written = {said for journal in self.journals for said in journal.written}
 
     def changed(self, number: int, path: Path) -> tuple[Changes, list[str]]:
-        """The case's journal at `path`, and the order in which it is used."""
+        """Makes the case's journal at `path`, and returns the order in which it is used."""
         dice = random.Random(f"{self.seed}:{number}")
         others = [journal.path for journal in self.journals]
         changes = Changes(dice, dice.choice(self.journals).copy(path), others)

@@ -1,6 +1,6 @@
-"""Everything at once against journals of its own, and checked against what was acknowledged: `tools/torture.py`.
+"""Runs everything at once on journals of its own, and checks the result against the acknowledgements: `tools/torture.py`.
 
-The parent plans faults, starts children and judges; each child does one role and writes down, in files that know nothing
-of jlog, what it was told. A *life* is a set of fresh journals and some *rounds* on them; after each round all stand still,
-and the judge reads the journals with jlog and with tests/oracle.py.
+The parent plans faults, starts children and judges. Each child plays one role, and writes its acknowledgements and observations
+into files, without jlog. A *life* is a set of fresh journals with some *rounds* on them. After each round all children stand
+still, and the judge reads the journals with jlog and with tests/oracle.py.
 """

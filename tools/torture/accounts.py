@@ -1,4 +1,4 @@
-"""What of one journal is known from outside of it: what writers were acknowledged and what readers saw."""
+"""Everything that is known of one journal from outside: acknowledgements to writers, and records that readers saw."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEEN, ACKNOWLEDGED = 1 << 32, 1 << 33
 
 
 class Sequences:
-    """What is known of each sequence: a digest, and whether it was acknowledged or only seen. Sparse."""
+    """Holds what is known of each sequence: a digest, and whether the record was acknowledged or only seen. It is sparse."""
 
     def __init__(self) -> None:
         self._chunks: dict[int, array[int]] = {}
@@ -40,13 +40,13 @@ class Sequences:
         chunk[at] = known | digest | mark
 
     def at(self, sequence: int) -> int:
-        """0: nothing is known."""
+        """Returns the digest of a sequence; 0 if nothing is known of it."""
         number, at = divmod(sequence, CHUNK)
         chunk = self._chunks.get(number)
         return 0 if chunk is None else chunk[at]
 
     def known_from(self, first: int, behind: int | None = None) -> Iterator[int]:
-        """Every sequence in this range that something is known of."""
+        """Yields every known sequence in this range."""
         behind = self.end if behind is None else behind
         for number in sorted(self._chunks):
             base = number * CHUNK
@@ -56,20 +56,20 @@ class Sequences:
                 if known and first <= base + at < behind:
                     yield base + at
 
-    def is_hole(self, first: int, behind: int) -> bool:
-        """Nothing that lies between has ever been seen."""
+    def is_gap(self, first: int, behind: int) -> bool:
+        """Returns whether no record was ever seen in this range."""
         return first <= behind and next(self.known_from(first, behind), None) is None
 
 
 @dataclass
 class WriterAccount:
-    last: int = -1  # unit that a line was written about
+    last: int = -1  # unit about which a line was written
     failed: set[int] = field(default_factory=set)
 
 
 @dataclass
 class Seat:
-    """A subscriber, or the reader in one child without a name, as its lines tell."""
+    """A subscriber, or the reader without a name in one child, as its lines describe it."""
 
     name: str
     named: bool
@@ -81,7 +81,7 @@ class Seat:
 
 
 class Accounts:
-    """Of one journal. Wrong as soon as two of them cannot both be true."""
+    """The accounts of one journal. Raises Wrong as soon as two of them contradict each other."""
 
     def __init__(self) -> None:
         self.sequences = Sequences()
@@ -89,7 +89,7 @@ class Accounts:
         self.stored: dict[bytes, tuple[int, bytes]] = {}  # state: key -> (sequence of its unit, value)
         self.seats: dict[str, Seat] = {}
         self.errors: dict[int, int] = {}  # errno -> how often
-        self.holes: set[tuple[int, int]] = set()  # every one that the journal has ever stated
+        self.gaps: set[tuple[int, int]] = set()  # every gap that the journal has ever stated
 
     # --- Writers -------------------------------------------------------------------------------------------------
 
@@ -118,7 +118,8 @@ class Accounts:
             self.stored[key] = sequence, f"{writer} {unit}".encode()
 
     def may_exist(self, writer: str, unit: int) -> bool:
-        """Whether a record that was never acknowledged may be this: of the call that its writer was killed in."""
+        """Returns whether a record that was never acknowledged may have this content: it belongs to the call in which its
+        writer was killed."""
         return unit == self.writers.get(writer, WriterAccount()).last + 1
 
     def _error(self, words: list[str]) -> None:
@@ -162,19 +163,19 @@ class Accounts:
         seat.position = first + len(digests)
 
     def _leads_to(self, position: int, following: int) -> bool:
-        """Whether nothing but stated holes lies between."""
+        """Returns whether only stated gaps lie between."""
         if position == following:
             return True
         at = position
-        for first, end in sorted(self.holes):
+        for first, end in sorted(self.gaps):
             if first <= at < end:
                 at = end
-        at = self.behind_holes(at)
-        return at >= following > position and self.sequences.is_hole(position, following)
+        at = self.behind_gaps(at)
+        return at >= following > position and self.sequences.is_gap(position, following)
 
-    def behind_holes(self, position: int) -> int:
-        """Where it goes on, if a stated hole begins there."""
-        ends = dict(self.holes)
+    def behind_gaps(self, position: int) -> int:
+        """Returns where the sequences continue, if a stated gap begins here."""
+        ends = dict(self.gaps)
         while position in ends:
             position = ends[position]
         return position
@@ -200,7 +201,8 @@ class Accounts:
             raise AssertionError(f"a line {kind!r} of {seat.name}")
 
     def held(self) -> int | None:
-        """No record from here on may be removed. Of a move that nobody has seen the end of, the further place counts."""
+        """Returns the sequence from which on no record may be removed. If a move was not confirmed, the further place
+        counts."""
         found = [max(seat.committed) for seat in self.seats.values() if seat.named and seat.committed]
         found += [max(seat.checkpoint) for seat in self.seats.values() if seat.has_checkpoint]
         return min(found, default=None)

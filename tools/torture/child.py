@@ -1,6 +1,6 @@
 """A child: plays the role that its specification describes, until it is told to end or dies.
 
-Its standard input takes `pause`, `go`, `arm FAILPOINTS` and `end`, a line each; each is answered by a line.
+Its standard input takes the lines `pause`, `go`, `arm FAILPOINTS` and `end`. The child answers each with a line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def figures() -> dict[str, int]:
-    """What must not grow."""
+    """Returns the figures that must not grow."""
     with open("/proc/self/maps") as file:
         mappings = sum(1 for line in file if "precommit" in line)
     return {"descriptors": len(os.listdir("/proc/self/fd")), "mappings": mappings}
@@ -48,8 +48,8 @@ def threads_of(spec: dict[str, Any], gate: Gate) -> list[Callable[[], None]]:
 
 
 def guarded(run: Callable[[], None], gate: Gate) -> None:
-    """What a thread does not expect ends the child. So does SystemExit, which would end the thread without a report, and the
-    gate would wait for it."""
+    """Ends the child at an error that a thread does not expect. SystemExit is one too: it would end the thread without a
+    report, and the gate would wait for that thread."""
     try:
         run()
     except BaseException:  # noqa: BLE001
@@ -60,7 +60,7 @@ def guarded(run: Callable[[], None], gate: Gate) -> None:
 
 
 def play(spec: dict[str, Any]) -> None:
-    """Until it is told to end. The first answer says that it has begun."""
+    """Obeys commands until the child is told to end. The first answer says that it has begun."""
     sys.setswitchinterval(spec["switch_seconds"])
     gate = Gate(spec["threads"])
     threads = [threading.Thread(target=guarded, args=(run, gate), daemon=True) for run in threads_of(spec, gate)]
@@ -88,9 +88,12 @@ def play(spec: dict[str, Any]) -> None:
 
 
 def begin(spec: dict[str, Any], standard: tuple[int, int, int], parents: set[int]) -> NoReturn:
-    """In a process that was just forked. parents: the parent's ends of pipes. Other descriptors may belong to objects that
-    are not collected yet, which will close them. Whatever is raised here, also KeyboardInterrupt and SystemExit,
-    is reported and ends the process: it must not reach the parent's code that called this."""
+    """Runs in a process that was just forked.
+
+    parents: the parent's ends of pipes. Other descriptors may belong to objects that are not collected yet, and the objects
+    will close them. Every exception here, also KeyboardInterrupt and SystemExit, is reported and ends the process: it must not
+    reach the parent's code that called this.
+    """
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         for number, fd in enumerate(standard):

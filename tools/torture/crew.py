@@ -1,4 +1,4 @@
-"""The parent's side of its children: one in each place of the crew, and another one as soon as it is dead."""
+"""The parent's side of its children: each place of the crew has one, and gets another one as soon as it is dead."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from torture.plan import Place, Plan
 
 HUNG_SECONDS = 600.0  # guards against hanging only: an fdatasync may take seconds on a busy disk, and a cleaning makes many
-# More than so much above what a child had when it first stood still. A journal keeps up to 32 descriptors of segments
-# that nobody has synced yet.
+# Allowed growth over the figures of a child when it first stood still. A journal keeps up to 32 descriptors of unsynced
+# segments.
 GROWN = {"descriptors": 80, "mappings": 12}
 
 
 class Process:
-    """A fork of this one, which has the library loaded already: a child costs a few milliseconds. This process has no thread
-    and nothing open of the library's when it forks."""
+    """Forks this process, which has loaded the library already: a child costs a few milliseconds. This process has no
+    thread, and has opened nothing of the library, when it forks."""
 
-    _ours: ClassVar[set[int]] = set()  # this side's ends of all pipes
+    _ours: ClassVar[set[int]] = set()  # the parent's ends of all pipes
 
     def __init__(self, spec: dict[str, Any], errors: Path) -> None:
         theirs_in, self.stdin = os.pipe2(os.O_CLOEXEC)
@@ -67,7 +67,7 @@ class Process:
 
 
 class Child:
-    """One process, and what has been read of its files so far."""
+    """One child process, and the lines that were read from its files so far."""
 
     def __init__(self, place: Place, spec: dict[str, Any], directory: Path) -> None:
         self.place, self.spec = place, spec
@@ -86,7 +86,7 @@ class Child:
     # --- Its files -----------------------------------------------------------------------------------------------
 
     def lines(self, name: str) -> list[str]:
-        """Of acknowledgements or of what was seen: those that came since."""
+        """Returns the new lines, of acknowledgements or of records seen."""
         path = self._logs / name
         try:
             with open(path, "rb") as file:
@@ -112,7 +112,7 @@ class Child:
             return
 
     def answer(self) -> Any:
-        """To what it was told last. Wrong where none comes; None where it has died."""
+        """Returns the answer to the last command. Raises Wrong if none comes; returns None if the child has died."""
         found: Any = None
         while self._unanswered:
             line = self._line()
@@ -132,7 +132,7 @@ class Child:
                     return None
                 self._rest += found
                 continue
-            self.send(signal.SIGCONT)  # it may have stopped at a failpoint
+            self.send(signal.SIGCONT)  # it may have stopped at a fail point
             if time.monotonic() > guard:
                 self.send(signal.SIGUSR1)
                 time.sleep(2)
@@ -152,7 +152,7 @@ class Child:
         self.process.wait(HUNG_SECONDS)
 
     def check_death(self) -> None:
-        """Wrong where it died of itself."""
+        """Raises Wrong if the child died by itself."""
         status = self.process.returncode
         may_die = self.killed or "=kill@" in self.spec["failpoints"]
         if not (status == -signal.SIGKILL and may_die):
@@ -173,7 +173,7 @@ class Child:
 
 @dataclass
 class Counts:
-    """What a run has done so far."""
+    """The counts of a run so far."""
 
     rounds: int = 0
     lives: int = 0
@@ -196,10 +196,10 @@ class Crew:
         self._plan, self._directory, self._logs, self._counts, self._url = plan, directory, logs, counts, url
         self._incarnations: dict[str, int] = {}
         self.alive: dict[str, Child] = {}
-        self.dead: list[Child] = []  # whose files have not been read to their end
+        self.dead: list[Child] = []  # children whose files have not been read to their end
 
     def fill(self) -> None:
-        """Somebody is in each place."""
+        """Fills each place that has no child."""
         for place in self._plan.places:
             if place.name not in self.alive:
                 self._start(place)
@@ -223,7 +223,7 @@ class Crew:
         self._counts.children += 1
 
     def look(self) -> None:
-        """Those that have died get a successor; those whose time has come are woken, or disarmed."""
+        """Replaces children that have died. Wakes or disarms those whose time has come."""
         now = time.monotonic()
         for child in list(self.alive.values()):
             if child.process.poll() is not None:
@@ -266,7 +266,7 @@ class Crew:
     # --- The end of a round --------------------------------------------------------------------------------------
 
     def stand(self) -> None:
-        """All stand still between two calls, and then are stopped: threads of the library's own too."""
+        """Makes all children stand still between two calls, and then stops them: threads of the library too."""
         self._all("pause", disarm=True)
         for child in self.alive.values():
             child.send(signal.SIGSTOP)
@@ -277,7 +277,7 @@ class Crew:
             child.tell("go")
 
     def end(self) -> None:
-        """All end in order."""
+        """Ends all children in order."""
         self._all("end", disarm=True)
         for child in list(self.alive.values()):
             if child.process.wait(HUNG_SECONDS) != 0:
@@ -314,7 +314,7 @@ class Crew:
             child.discard()
 
     def forget_the_dead(self) -> None:
-        """All that they had written down has been read."""
+        """Removes the files of dead children, of which every line has been read."""
         for child in self.dead:
             child.remove_files()
         self.dead.clear()

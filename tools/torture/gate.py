@@ -1,4 +1,4 @@
-"""Where a child's threads wait while the parent judges."""
+"""The gate at which a child's threads wait while the parent judges."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 
 class Gate:
-    """Each thread passes it between two calls, with nothing under way."""
+    """A gate that each thread passes between two calls, with no call under way."""
 
     def __init__(self, threads: int) -> None:
         self._changed = threading.Condition()
@@ -16,7 +16,7 @@ class Gate:
         self.ending = False
 
     def is_open(self) -> bool:
-        """Waits while it is shut. False: the child is to end."""
+        """Waits while the gate is shut. Returns False if the child should end."""
         if self._shut:
             with self._changed:
                 self._parked += 1
@@ -26,7 +26,7 @@ class Gate:
         return not self.ending
 
     def shut(self) -> None:
-        """Returns when every thread waits."""
+        """Shuts the gate, and waits until every thread waits there."""
         with self._changed:
             self._shut = True
             self._changed.wait_for(lambda: self._parked == self._threads)
@@ -41,7 +41,7 @@ class Gate:
         self.open()
 
     def left(self) -> None:
-        """A thread has ended."""
+        """Counts a thread that has ended."""
         with self._changed:
             self._threads -= 1
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""Judges a journal on which all stand still, or are dead: with jlog, with the oracle, and on copies."""
+"""Judges a journal whose users stand still or are dead: with jlog, with the oracle, and on copies."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 class Judge:
-    """Of one journal."""
+    """The judge of one journal."""
 
     def __init__(self, path: Path, archive: Path | None, accounts: Accounts, *, may_lose: bool) -> None:
         self.path, self._archive, self.accounts, self._may_lose = path, archive, accounts, may_lose
-        self._checked_from = 0  # where the journal began when it was last judged: all before is in the archive
+        self._checked_from = 0  # first sequence of the journal at the last judgement: all records before it are in the archive
 
     def judge(self) -> None:
-        """Nothing of what is known contradicts what the journal says."""
+        """Checks that the journal contradicts no known fact."""
         journal = jlog.Journal(self.path)
-        self.accounts.holes |= set(journal.holes())
+        self.accounts.gaps |= set(journal.holes())
         with jlog.Reader(self.path) as reader:
             first = reader.position
             records = list(reader)
@@ -50,9 +50,10 @@ class Judge:
         self._checked_from = first
 
     def _check_records(self, first: int, records: Iterable[jlog.Record], where: str) -> int:
-        """Each is what was acknowledged or read there, without a gap, and none is missing. Returns the end."""
+        """Checks that each record is the one that was acknowledged or read there, without a gap, and that none is missing.
+        Returns the end."""
         sequences, expected = self.accounts.sequences, first
-        behind = dict(self.accounts.holes)
+        behind = dict(self.accounts.gaps)
         for record in records:
             digest = check_record(record)
             while expected in behind and record.sequence != expected:
@@ -68,7 +69,7 @@ class Judge:
         return expected
 
     def _check_identities(self, records: list[jlog.Record], whole: dict[tuple[str, int], tuple[int, int]]) -> None:
-        """None is there that nobody appended, or that was refused."""
+        """Checks that every record was appended, and that none was refused."""
         for record in records:
             writer, unit = identity_of(record.value or b"")
             account = self.accounts.writers.get(writer)
@@ -108,12 +109,12 @@ class Judge:
     def _check_hold(self, first: int) -> None:
         held = self.accounts.held()
         if held is not None and first > held and not self._may_lose:
-            held = self.accounts.behind_holes(held)
+            held = self.accounts.behind_gaps(held)
             if first > held:
                 raise Wrong(f"the journal begins at {first}, and a subscriber has not committed {held}")
 
     def _check_archive(self, records: list[jlog.Record]) -> None:
-        """What the journal has no more is archived."""
+        """Checks that every record that left the journal is archived."""
         with jlog.Reader(self.path, start="begin", archive=True) as reader:
             if self._checked_from > reader.position:
                 reader.seek(self._checked_from)
@@ -133,7 +134,7 @@ class Judge:
     # --- Of the dead ---------------------------------------------------------------------------------------------
 
     def judge_copies(self, scratch: Path, counts: Counts) -> None:
-        """Whoever opens a copy, under whichever boot, finds all of it; and so does a repair."""
+        """Checks that a process that opens a copy, under any boot id, finds every record. The same holds for a repair."""
         with jlog.Reader(self.path) as reader:
             wanted = [(record.sequence, record.value) for record in reader]
         for name, make in (
@@ -163,7 +164,7 @@ class Judge:
             shutil.rmtree(target)
 
     def judge_leftovers(self) -> None:
-        """Nobody lives: whoever opens and cleans leaves nothing behind but the journal."""
+        """Checks, with all processes dead, that a process that opens and cleans leaves only the journal behind."""
         with jlog.Writer(self.path):
             pass
         jlog.Journal(self.path).clean()
@@ -172,10 +173,10 @@ class Judge:
             raise Wrong(f"left over: {left}")
 
     def reboot(self) -> None:
-        """All that was written has been written back, and the machine is another: numbering goes on at the lease."""
+        """Checks a journal of which everything is written back, on another machine: numbering continues at the lease."""
         contents = oracle.read_journal(self.path)
         with jlog.Reader(self.path, start="end") as reader:
-            self.accounts.holes.add((reader.position, contents.bounds.lease_limit))
+            self.accounts.gaps.add((reader.position, contents.bounds.lease_limit))
         if os.path.exists(self.path / "precommit"):
             another_boot(self.path)
 

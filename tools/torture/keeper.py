@@ -1,7 +1,5 @@
-"""A keeper: cleans, verifies, backs up, restores and repairs copies, beside it all.
-
-What it reads of copies it writes down as a subscriber without a name does.
-"""
+"""A keeper: cleans, verifies, backs up, restores and repairs copies, beside all other processes. It writes down the records
+that it reads in copies, like a subscriber without a name."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Errand(NamedTuple):
-    """work: a place for a copy."""
+    """work: a directory for a copy."""
 
     spec: dict[str, Any]
     log: Log
@@ -72,7 +70,8 @@ def _look(errand: Errand) -> None:
 
 
 def _back_up(errand: Errand) -> None:
-    """All that was there before is in the copy. A repair of it finds nothing to do, and it goes on by itself."""
+    """Checks that the copy has every record that was there before. A repair of it finds nothing to do, and the copy goes on
+    by itself."""
     before = jlog.Journal(errand.path).next_sequence
     copy = jlog.Journal(errand.path).backup(errand.work)
     if copy.next_sequence < before:

@@ -1,4 +1,4 @@
-"""The log in which a child process notes what it was acknowledged, or has read."""
+"""The log in which a child process notes its acknowledgements and the records that it has read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 class Log:
-    """A file that each line reaches with a write of its own: a killed process has written it or not."""
+    """A file into which each line goes with one write: a killed process has written the line, or it has not."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -109,7 +109,7 @@ def _run(options: argparse.Namespace, path: Path, stack: ExitStack) -> bool:
 
 
 def _broker(path: Path, stack: ExitStack) -> str | None:
-    """The address of one that ends with the run; None, and a line that says why, where this machine has none."""
+    """Returns the address of a broker that ends with the run. Returns None, and prints the reason, if this machine has none."""
     try:
         fetch()
         broker = Broker(path / "broker")

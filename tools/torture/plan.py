@@ -1,4 +1,4 @@
-"""What happens in a life, decided from its seed before it begins: crews, faults and how each round ends."""
+"""The events of a life, decided from its seed before it begins: crews, faults, and how each round ends."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ ERRORS = (
     ("file.rename", errno.ENOSPC),
 )
 REFUSED = f"file.fallocate={errno.EOPNOTSUPP}@0"  # a file system that has no fallocate
-TIMES_US = (-(1 << 40), 1 << 51)  # of records with times of their own
-TOPIC_TIMES_US = (0, 1 << 50)  # a topic refuses what lies before 1970, and after now
+TIMES_US = (-(1 << 40), 1 << 51)  # of records with explicit times
+TOPIC_TIMES_US = (0, 1 << 50)  # a topic refuses times before 1970 and after now
 LIMIT_BYTES = 3 << 20
 KINDS = ("named", "named", "durable", "tail", "named", "archive", "durable-tail")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """kind: kill, stop, errors or full; of the child in this place of the crew."""
+    """A fault of the child in this place of the crew. kind: kill, stop, errors or full."""
 
     at_seconds: float
     kind: str
@@ -86,18 +86,18 @@ class Round:
 
 @dataclass(frozen=True)
 class Place:
-    """Of a crew: children of the same role come one after another."""
+    """A place in a crew: children of the same role come one after another."""
 
     name: str
     role: str
     journal: str
-    steady: bool  # nobody kills it, so that what it holds can be watched
+    steady: bool  # it is never killed, so that its figures can be watched
     spec: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Size:
-    """What one run has of everything."""
+    """The sizes and numbers of one run."""
 
     journals: int = 2
     producers: int = 3
@@ -107,11 +107,11 @@ class Size:
     faults_a_second: float = 3.0
     mirrored: bool = False  # the first journal to a topic
     may_fill: bool = False  # the journals have a small file system of their own
-    without: frozenset[str] = frozenset()  # names of what is left out: actions, faults and errors
+    without: frozenset[str] = frozenset()  # names of actions, faults and errors that are left out
 
 
 class Plan:
-    """Of one life. Whatever a child decides comes from a generator of its own, of this seed and its name."""
+    """The plan of one life. A child takes its decisions from a generator of its own, made from this seed and its name."""
 
     def __init__(self, seed: int, life: int, size: Size) -> None:
         self.seed = f"{seed}/{life}"
@@ -147,7 +147,7 @@ class Plan:
         return places
 
     def retentions(self, journal: str) -> list[dict[str, Any]]:
-        """As fields of jlog.Retention: the first is the journal's when it is made, all may come."""
+        """Returns retentions as fields of jlog.Retention. The journal is made with the first one, and may get any other."""
         if journal == "lossy":
             lossy = {"keep_for_subscribers": False, "limit_bytes": LIMIT_BYTES}
             return [
@@ -158,7 +158,7 @@ class Plan:
         return [kept, {**kept, "max_bytes": LIMIT_BYTES // 2}, {**kept, "max_age": 1}]
 
     def child(self, place: Place, incarnation: int) -> dict[str, Any]:
-        """What the next child in this place does, and `failpoints` to be born with."""
+        """Returns the specification of the next child in this place, with the `failpoints` that it has from its start."""
         name = f"{place.name}.{incarnation}"
         chance = Random(f"child {self.seed} {name}")
         spec = {

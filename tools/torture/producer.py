@@ -1,7 +1,7 @@
-"""A producer: threads that append in all ways there are, and write down what was acknowledged.
+"""A producer: threads that append in all ways, and write down the acknowledgements.
 
 A thread's lines: `+ unit parts sequence has_state digests…` was acknowledged; `~ …` is in the journal and perhaps not durable;
-`- unit` has raised, and nothing of it may ever be read; `! errno` is what was raised.
+`- unit` has raised, and none of it may ever be read; `! errno` is the error that was raised.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NOT_DURABLE = re.compile(r"from sequence (\d+) on can be read")
 AGAIN_SECONDS = 0.02
-ALL_CLOSED_SECONDS = 1.0  # at most, a writer stays closed behind a failed sync: some time all are
+ALL_CLOSED_SECONDS = 1.0  # seconds that a writer stays closed after a failed sync, at most: at some time all are closed
 FORK_SECONDS = 30.0  # guards against a child that hangs
 
 
@@ -39,13 +39,13 @@ def retention_of(fields: dict[str, Any]) -> jlog.Retention:
 
 
 class Producer:
-    """One process. Its threads share writers, or have their own."""
+    """The producer of one process. Its threads share writers, or have their own."""
 
     def __init__(self, spec: dict[str, Any], gate: Gate) -> None:
         self._spec = spec
         self._gate = gate
         self._shared: list[jlog.Writer | None] = [None] * spec["objects"]
-        self._opening = threading.Lock()  # so that nobody's writer is replaced unseen
+        self._opening = threading.Lock()  # so that no thread's writer is replaced unseen
 
     def run(self, name: str, log: Log) -> None:
         thread = Thread(self._spec, name, log, self._shared, self._opening)
@@ -70,7 +70,7 @@ class Thread:
         self._actions = {name: found for name, found in self._all_actions().items() if name not in spec["without"]}
 
     def _all_actions(self) -> dict[str, tuple[int, Callable[[jlog.Writer], None]]]:
-        """How often, and what."""
+        """Returns all kinds of calls, and how often each is made."""
         return {
             "append": (40, self._append),
             "extend": (30, self._extend),
@@ -115,7 +115,7 @@ class Thread:
                 raise error
             self._log("!", number)
         if number == errno.EIO:
-            # Until all have closed and one opens anew, everybody raises.
+            # Until all have closed and one opens anew, every writer raises.
             writer, self._shared[self._mine] = self._shared[self._mine], None
             if writer is not None:
                 try:
@@ -154,7 +154,7 @@ class Thread:
         writer.close()
 
     def _drop(self) -> None:
-        """Nobody closes it."""
+        """Opens a writer that no other thread closes."""
         self._shared[self._mine] = None
 
     def _pickle(self, writer: jlog.Writer) -> None:
@@ -165,7 +165,7 @@ class Thread:
                 self._shared[self._mine] = pickle.loads(pickled)
 
     def _fork(self, writer: jlog.Writer) -> None:
-        """The child's writer is closed. It may outlive us."""
+        """Closes the child's writer. The child may outlive this process."""
         lives_seconds = self._chance.choice((0, 0, 0.3))
         child = os.fork()
         if child == 0:
@@ -195,7 +195,7 @@ class Thread:
         return contents_of(self._chance, self._name, self._unit, parts, size=size, has_state=has_state, times_us=times_us)
 
     def _acknowledged(self, contents: list[Content], has_state: bool, call: Callable[[], int | None]) -> None:
-        """One call, and a line on what came of it."""
+        """Makes one call, and writes a line about its result."""
         unit, told = self._unit, [int(has_state), *(f"{content.digest:08x}" for content in contents)]
         self._unit += 1
         try:
@@ -238,7 +238,7 @@ class Thread:
         self._acknowledged(contents, has_state, lambda: writer.extend(values, **more))
 
     def _state(self) -> dict[bytes, bytes]:
-        """A key for each place in the crew, so that all of it has room."""
+        """Returns a key for each place in the crew, so that the live state has room for all of them."""
         return {self._name.partition(".")[0].encode(): f"{self._name} {self._unit}".encode()}
 
     def _extend_arrow(self, writer: jlog.Writer) -> None:
@@ -249,7 +249,7 @@ class Thread:
         self._acknowledged(contents, False, lambda: writer.extend_arrow(array))
 
     def _adopt(self, writer: jlog.Writer) -> None:
-        """A file of records becomes a segment."""
+        """Makes a file of records a segment."""
         import pyarrow
 
         from jlog.ingest import SegmentBuilder

@@ -1,4 +1,4 @@
-"""What the records say, so that each can be checked on its own: tests/processes/units.py, and behind it a checksum.
+"""The content of the records, so that each can be checked on its own: tests/processes/units.py, followed by a checksum.
 
 A value is `writer unit part parts flag timestamp filler` and the CRC-32 of that, of the key and of the headers.
 """
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     import jlog
 
 CRC_BYTES = 8  # in hexadecimal digits
-# What a full disk, a process without descriptors and a broken disk give.
+# Errors of a full disk, a process without descriptors, and a broken disk.
 EXPECTED = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM}
 
 
 class Wrong(Exception):
-    """What was found is not what was promised."""
+    """A promise does not hold."""
 
 
 class Content(NamedTuple):
-    """What one record is appended with."""
+    """The arguments with which one record is appended."""
 
     value: bytes
     key: bytes | None
@@ -45,7 +45,8 @@ def contents_of(
     has_state: bool,
     times_us: tuple[int, int] | None,
 ) -> list[Content]:
-    """The records of a unit. times_us: the range of times of their own; None: values alone, with no key, headers or time."""
+    """Returns the records of a unit. times_us: the range of their explicit times; None: values alone, without key, headers
+    or time."""
     heads = values_of(writer, unit, parts, has_state=has_state)
     return [_content_of(chance, writer, part, head, size, times_us) for part, head in enumerate(heads)]
 
@@ -70,7 +71,7 @@ def digest_of(body: bytes, key: bytes | None, headers: object) -> int:
 
 
 def check_record(record: jlog.Record) -> int:
-    """The record's digest. Wrong where it is not what its writer appended."""
+    """Returns the record's digest. Raises Wrong if its writer did not append it like this."""
     value = record.value
     if value is None or len(value) <= CRC_BYTES:
         raise Wrong(f"record {record.sequence} is {value!r}, which nobody wrote")
@@ -85,6 +86,6 @@ def check_record(record: jlog.Record) -> int:
 
 
 def identity_of(value: bytes) -> tuple[str, int]:
-    """(writer, unit)"""
+    """Returns (writer, unit)."""
     part = part_of(value)
     return part.writer, part.unit

@@ -1,4 +1,4 @@
-"""One run: lives until the time is over, or something is wrong."""
+"""One run: lives, one after the other, until the time is over or a promise is broken."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SMALL_BYTES = 1 << 30  # a file system above this is never filled
 
 
 class Life:
-    """Fresh journals, and the rounds on them. logs: where what children write down lies, and the archive: never full."""
+    """Fresh journals, and the rounds on them. logs: directory of the archive and of the children's lines; it is never full."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Life:
         for journal in plan.journals:
             self._make(journal)
         self._topic = topic
-        if topic is not None:  # nothing goes before the first mirror comes
+        if topic is not None:  # nothing is removed before the first mirror comes
             jlog.Journal(self._judges[0].path).add_subscriber(topic.subscriber)
         self.crew = Crew(plan, directory, logs, counts, topic.url if topic is not None else "")
 
@@ -121,7 +121,7 @@ class Life:
 
     def _judge(self, round_: Round) -> None:
         for judge in self._judges:
-            judge.accounts.holes |= set(jlog.Journal(judge.path).holes())
+            judge.accounts.gaps |= set(jlog.Journal(judge.path).holes())
         self._listen()
         for judge in self._judges:
             judge.judge()
@@ -140,7 +140,7 @@ class Life:
                 self._counts.reboots += 1
 
     def _listen(self) -> None:
-        """Reads what all have written down, the writers first: what they were told is the truth."""
+        """Reads all lines, those of the writers first: their acknowledgements are the truth."""
         children = [*self.crew.dead, *self.crew.alive.values()]
         for child in children:
             if child.place.role == "producer":
@@ -182,7 +182,7 @@ class Life:
         return "\n".join(lines[-12:])
 
     def raised(self) -> dict[int, int]:
-        """errno -> how often."""
+        """Returns errno -> number of times."""
         found: dict[int, int] = {}
         for accounts in self._accounts.values():
             for number, times in accounts.errors.items():
@@ -191,7 +191,7 @@ class Life:
 
 
 class Ballast:
-    """Fills the file system, for so long."""
+    """Fills the file system for some seconds."""
 
     def __init__(self, path: Path, seconds: float) -> None:
         self._path, self._until = path, time.monotonic() + seconds
@@ -212,7 +212,7 @@ class Ballast:
 
 
 class Run:
-    """Lives, one after the other. root: where the journals lie; what is wrong is kept in `kept`."""
+    """Runs lives, one after the other. root: directory of the journals; journals with an error are kept in `kept`."""
 
     def __init__(self, root: Path, kept: Path, seed: int, size: Size, broker: str | None) -> None:
         self._root, self._kept, self._seed, self._size, self._broker = root, kept, seed, size, broker
@@ -220,7 +220,7 @@ class Run:
         self.counts = Counts()
 
     def run(self, first_life: int, lives: int | None, minutes: float | None) -> bool:
-        """Whether all was right. What is wrong is told."""
+        """Returns whether every promise held, and prints an error."""
         faulthandler.enable()
         number = first_life
         while self._life(number):
@@ -240,7 +240,7 @@ class Run:
         try:
             life.run()
         except (Wrong, AssertionError, jlog.JournalError, oracle.OracleError, OSError) as error:
-            if directory != logs:  # it goes with the run
+            if directory != logs:  # it is removed with the run
                 shutil.copytree(directory, logs, symlinks=True, dirs_exist_ok=True)
             _report(error, life, self._seed, number)
             return False

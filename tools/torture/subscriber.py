@@ -1,8 +1,8 @@
-"""A subscriber, or a reader without a name: reads in all ways there are, checks each record, and writes down what it saw.
+"""A subscriber, or a reader without a name: reads in all ways, checks each record, and writes down what it saw.
 
-Its lines: `o position` was opened there; `r first digests…` records one behind the other; `C n` is about to commit, `c n` has;
-`k n`, `K n` the same for its checkpoint; `w` is about to rewind, `W n` has, to there; `l n` the position was lost, and it
-goes on at n; `! errno` is what was raised.
+Its lines: `o position` was opened there; `r first digests…` records one behind the other; `C n` is about to commit, `c n` has
+committed; `k n` and `K n` the same for its checkpoint; `w` is about to rewind, `W n` has rewound, to there; `l n` the position
+was lost, and it goes on at n; `! errno` is the error that was raised.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BUSY_SECONDS = 20.0  # guards against a name that its dead owner keeps
 
 
 def saw(log: Log, records: Iterable[jlog.Record]) -> None:
-    """Checks them, and writes down each run without a jump in the numbers."""
+    """Checks records, and writes down each run without a jump in the numbers."""
     first, behind, digests = 0, -1, list[str]()
     try:
         for record in records:
@@ -81,7 +81,7 @@ def expected(error: Exception, log: Log) -> None:
 
 
 def _read(reader: jlog.Reader, spec: dict[str, Any], gate: Gate, log: Log, chance: Random) -> None:
-    """With one Reader, until it is time for another."""
+    """Reads with one Reader, until it is time for another."""
     log("o", reader.position)
     turns = chance.randrange(20, 400)
     while gate.is_open() and turns:

@@ -1,6 +1,5 @@
-"""The topic that a journal is mirrored to. What is in it is told by a program of its own: a client of Kafka's has threads,
-and the parent of a crew forks.
-"""
+"""The topic to which a journal is mirrored. Its content is read by a program of its own, since a Kafka client has threads,
+and the parent of a crew forks."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ HUNG_SECONDS = 300.0  # guards against hanging only
 
 
 class Topic:
-    """One, without retention, at the broker with this address."""
+    """Makes a topic without retention, at the broker with this address."""
 
     def __init__(self, address: str, name: str) -> None:
         self._address, self._name = address, name
@@ -33,7 +32,7 @@ class Topic:
         return _run("-c", code).split()
 
     def check(self, journal: Path, accounts: Accounts) -> None:
-        """Once all is mirrored: every record that the journal has ever had is there once, in order."""
+        """Checks, once all is mirrored, that every record that was ever in the journal is in the topic once, in order."""
         _run("-m", "jlog.cli", "mirror", "to-kafka", str(journal), self.url, "--until-end")
         found = [int(digest, 16) for digest in self._ask("digests")]
         wanted = [accounts.sequences.at(sequence) & 0xFFFFFFFF for sequence in accounts.sequences.known_from(0)]
@@ -61,7 +60,7 @@ def make(address: str, name: str) -> None:
 
 
 def digests(address: str, name: str) -> None:
-    """The checksum that each value ends with."""
+    """Prints the checksum at the end of each value."""
     from kafka.witness import Witness
 
     for value in Witness(address).values(name):
