@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 
 from jlog._core.buffer.precommit import read_counters
 from jlog._core.read.cursor import Cursor
-from jlog._core.read.end import JournalEnd
+from jlog._core.read.journal_end import JournalEnd
 from jlog._core.segments.index import segment_end
 from jlog._core.segments.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES, list_segments
 from jlog._core.system.lock import OWNERS, LockFile

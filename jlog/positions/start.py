@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from jlog._core.read.cursor import Cursor
-from jlog._core.read.end import JournalEnd
+from jlog._core.read.journal_end import JournalEnd
 from jlog._core.segments.index import build_index, load_index, points_at_block
 from jlog._core.segments.segment import list_segments
 from jlog.errors import JournalError, PositionLost

@@ -35,7 +35,7 @@ cdef class ArrowIterator:
         cdef uint64_t began
         take(self.cursor)
         try:
-            began = self.cursor.sequence
+            began = self.cursor.blocks.sequence
             self.cursor.read_into(columns, self.max_records, self.max_bytes, self.end)
             if columns.count == 0:
                 raise StopIteration

@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from jlog._core.read.end cimport JournalEnd
+from jlog._core.read.journal_end cimport JournalEnd
 from jlog._core.format.format cimport jlog_block_header, jlog_record
 from jlog._core.read.open_block cimport OpenBlock
 from jlog._core.buffer.page cimport jlog_slot
@@ -12,12 +12,11 @@ cdef enum BlockSource:  # where the loaded block came from
     FROM_BUFFER  # a copy of the open or the closing block, with the records that were published then
     FROM_SEGMENT  # a stored block, with all of its records
 
-cdef class Blocks:
-    cdef readonly str path
-    cdef readonly bytes uuid
+cdef class BlockReader:
+    cdef str path
+    cdef bytes uuid
     cdef JournalEnd stop  # the end as begin() noted it last
-    cdef const uint64_t *process
-    cdef uint64_t token  # 0: closed
+    cdef bint closed  # loads nothing more
     # The place of the block, and the next record's sequence.
     cdef SegmentFile file
     cdef uint64_t offset
@@ -56,4 +55,8 @@ cdef class Blocks:
     cdef int decompress_body(self, const uint8_t *stored, const jlog_block_header *header) except -1
     cdef bint ends_here(self) except -1
     cdef bint next_segment(self) except -1
+    cdef damage(self, reason)
+    cdef int raise_if_lost(self) except -1
     cdef size_t decode(self, jlog_record *record) except 0
+
+cdef closed_error(str path)

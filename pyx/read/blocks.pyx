@@ -9,7 +9,7 @@ import os
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint64_t
 
-from jlog._core.read.end cimport JournalEnd
+from jlog._core.read.journal_end cimport JournalEnd
 from jlog._core.format.format cimport (
     JLOG_CODEC_LZ4,
     JLOG_NONE,
@@ -20,7 +20,6 @@ from jlog._core.format.format cimport (
     jlog_load64,
     jlog_record,
 )
-from jlog._core.system.lock cimport process_token
 from jlog._core.read.open_block cimport OpenBlock
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, jlog_slot, jlog_word_raw, jlog_word_used
 from jlog._core.segments.segment cimport SegmentFile
@@ -42,29 +41,16 @@ cdef enum State:
     BETWEEN_BLOCKS  # no block is loaded, and the next one is in a segment
 
 
-cdef class Blocks:
+cdef class BlockReader:
     """A place in the journal's blocks. The records from `at` to `end` of the loaded block have not been handed out yet; behind
     them advance() loads what comes next."""
 
     def __init__(self, JournalEnd stop not None):
         self.path = stop.path
         self.uuid = stop.uuid
-        self.process = process_token()
-        self.token = self.process[0]
         self.stop = stop
         self.window = Window()
         self.open_block = OpenBlock()
-
-    @property
-    def first_sequence(self) -> int:
-        """Sequence of the oldest retained record."""
-        return self.stop.first_kept()
-
-    def check_open(self) -> None:
-        """Raises JournalClosed if the reader is closed, or was opened before this process was forked."""
-        if self.token == 0 or self.process[0] != self.token:
-            raise JournalClosed(f"{self.path}: this reader is closed, or belongs to the process that this one was forked "
-                                "from; open a new one")
 
     cdef int begin(self) except -1:
         """Notes the journal's end. Reading goes up to it until the next begin()."""
@@ -116,8 +102,8 @@ cdef class Blocks:
         """Makes at < end by loading what comes next, without handing it out. False at the noted end."""
         cdef int state
         while self.at == self.end:
-            if self.token == 0:
-                self.check_open()
+            if self.closed:
+                raise closed_error(self.path)
             state = self.state()
             if state == AT_END:
                 return False
@@ -278,7 +264,7 @@ cdef class Blocks:
         self.raw = raw
         return 0
 
-    def damage(self, reason):
+    cdef damage(self, reason):
         return CorruptJournal(self.file.path, self.offset, reason)
 
     cdef bint ends_here(self) except -1:
@@ -318,12 +304,13 @@ cdef class Blocks:
         self.move_to(found, SEGMENT_HEADER_BYTES, found.segment)
         return True
 
-    def raise_if_lost(self):
+    cdef int raise_if_lost(self) except -1:
         """Raises PositionLost if retention has removed the next record."""
-        first = self.first_sequence
+        cdef uint64_t first = self.stop.first_kept()
         if first > self.sequence:
             raise PositionLost(f"{self.path}: retention has removed the records from {self.sequence} to {first - 1}; seek to "
                                f"{first} to go on", first)
+        return 0
 
     cdef void move_to(self, SegmentFile file, uint64_t offset, uint64_t sequence) noexcept:
         self.file = file
@@ -339,3 +326,8 @@ cdef class Blocks:
         if record.headers_bytes != 0 and not jlog_headers_valid(record.headers, record.headers_bytes):
             raise self.damage("the headers of a record do not fill their bytes")
         return size
+
+
+cdef closed_error(str path):
+    return JournalClosed(f"{path}: this reader is closed, or belongs to the process that this one was forked from; open a new "
+                         "one")

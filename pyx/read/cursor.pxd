@@ -1,13 +1,20 @@
 from libc.stdint cimport uint64_t
 
-from jlog._core.read.blocks cimport Blocks
+from jlog._core.read.blocks cimport BlockReader
 from jlog._core.records.columns cimport Batch
+from jlog._core.read.journal_end cimport JournalEnd
 from jlog._core.buffer.wake cimport WakeWord
 
-cdef class Cursor(Blocks):
+cdef class Cursor:
+    cdef readonly str path
+    cdef readonly bytes uuid
+    cdef BlockReader blocks
+    cdef const uint64_t *process
+    cdef uint64_t token  # of the process that made the cursor; 0: closed
     cdef bint in_use  # a call has taken the cursor
     cdef WakeWord wake  # the word on which that call sleeps
 
+    cdef int start(self, JournalEnd stop) except -1
     cdef int refuse(self) except -1
     cdef void release(self) noexcept
     cdef int go_to(self, uint64_t sequence) except -1

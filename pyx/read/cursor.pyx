@@ -5,13 +5,14 @@ import os
 from libc.errno cimport ENOENT
 from libc.stdint cimport INT32_MAX, uint8_t, uint64_t
 
-from jlog._core.read.blocks cimport Blocks
+from jlog._core.read.blocks cimport BlockReader, closed_error
 from jlog._core.records.columns cimport Batch
-from jlog._core.read.end cimport JournalEnd
+from jlog._core.read.journal_end cimport JournalEnd
 from jlog._core.format.format cimport JLOG_NONE, JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_record
 from jlog._core.buffer.page cimport jlog_word_used
 from jlog._core.records.record cimport RecordBatch
 from jlog._core.segments.segment cimport SegmentFile
+from jlog._core.system.lock cimport process_token
 from jlog._core.buffer.wake cimport jlog_wake_all
 
 from jlog._core.segments.index import build_index, locate, segment_end
@@ -19,14 +20,27 @@ from jlog._core.segments.segment import SEGMENT_HEADER_BYTES, list_segments, seg
 from jlog.errors import CorruptJournal, JournalError, PositionLost
 
 
-cdef class Cursor(Blocks):
+cdef class Cursor:
     """A position in a journal. Every call takes the cursor and gives it back. A second thread that calls meanwhile, because the
     first one waits or reads without the GIL, is refused."""
 
     def __init__(self, str path not None, bytes uuid not None, *, bint durable_only=False):
-        Blocks.__init__(self, JournalEnd(path, uuid, durable_only=durable_only))
+        self.start(JournalEnd(path, uuid, durable_only=durable_only))
+
+    cdef int start(self, JournalEnd stop) except -1:
+        self.path = stop.path
+        self.uuid = stop.uuid
+        self.process = process_token()
+        self.token = self.process[0]
+        self.blocks = BlockReader(stop)
+        return 0
 
     # --- One call at a time -----------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raises JournalClosed if the cursor is closed, or was made before this process was forked."""
+        if self.token == 0 or self.process[0] != self.token:
+            raise closed_error(self.path)
 
     cdef int refuse(self) except -1:
         self.check_open()
@@ -36,26 +50,32 @@ cdef class Cursor(Blocks):
     def close(self) -> None:
         """Closes the cursor, in any thread. A call that is under way ends with JournalClosed; one that waits ends at once."""
         self.token = 0
+        self.blocks.closed = True
         if not self.in_use:
             self.release()
         elif self.wake is not None:
             jlog_wake_all(self.wake.word)
 
     cdef void release(self) noexcept:
-        self.forget_block()
-        self.file = None
+        self.blocks.forget_block()
+        self.blocks.file = None
         self.wake = None
-        self.stop.precommit = None
+        self.blocks.stop.precommit = None
 
     # --- Where it stands ------------------------------------------------------------------------------------------
 
     @property
     def position(self) -> int:
-        return self.sequence
+        return self.blocks.sequence
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence of the oldest retained record."""
+        return self.blocks.stop.first_kept()
 
     @property
     def durable_only(self) -> bool:
-        return self.stop.durable_only
+        return self.blocks.stop.durable_only
 
     @property
     def next_sequence(self) -> int:
@@ -63,32 +83,32 @@ cdef class Cursor(Blocks):
         cdef Cursor other
         self.check_open()
         other = Cursor.__new__(Cursor)
-        Blocks.__init__(other, self.stop.another())
+        other.start(self.blocks.stop.another())
         other.seek_end()
-        return other.sequence
+        return other.blocks.sequence
 
     @property
     def place(self) -> tuple:
         """Segment and offset of the block in which the position lies."""
         self.check_open()
-        return self.file.segment, self.offset
+        return self.blocks.file.segment, self.blocks.offset
 
     @property
     def end_place(self) -> tuple:
         """Segment, offset and first sequence of the first block that is not in its segment now."""
         self.refresh()
-        return self.stop.written_place
+        return self.blocks.stop.written_place
 
     @property
     def buffered_bytes(self) -> int:
         """Bytes that the blocks behind the end place will take in their segment, as the end was noted last."""
-        return self.stop.buffered_bytes
+        return self.blocks.stop.buffered_bytes
 
     def refresh(self) -> None:
         """Notes the journal's end as it is now."""
         take(self)
         try:
-            self.begin()
+            self.blocks.begin()
         finally:
             give(self)
 
@@ -96,8 +116,8 @@ cdef class Cursor(Blocks):
         """Notes the journal's end as it is now, and says whether there is a record to read before it."""
         take(self)
         try:
-            self.begin()
-            return self.advance()
+            self.blocks.begin()
+            return self.blocks.advance()
         finally:
             give(self)
 
@@ -105,7 +125,7 @@ cdef class Cursor(Blocks):
         """Whether there is a next record before the noted end. Raises CorruptJournal if it is damaged."""
         take(self)
         try:
-            return self.advance()
+            return self.blocks.advance()
         finally:
             give(self)
 
@@ -116,7 +136,7 @@ cdef class Cursor(Blocks):
         ValueError if it lies behind the journal's end."""
         take(self)
         try:
-            self.begin()
+            self.blocks.begin()
             self.go_to(sequence)
         finally:
             give(self)
@@ -132,32 +152,32 @@ cdef class Cursor(Blocks):
     def enter(self, SegmentFile file not None, uint64_t offset, uint64_t sequence) -> None:
         """Moves to a block that is known to stand there and to begin with this sequence."""
         take(self)
-        self.move_to(file, offset, sequence)
+        self.blocks.move_to(file, offset, sequence)
         give(self)
 
     cdef int go_to_end(self) except -1:
         while True:
-            self.begin()
+            self.blocks.begin()
             try:
-                file = self.segment_file(self.stop.now.slot.segment)
+                file = self.segment_file(self.blocks.stop.now.slot.segment)
             except FileNotFoundError:
-                if self.stop.now.slot.segment < self.first_sequence:
+                if self.blocks.stop.now.slot.segment < self.first_sequence:
                     continue  # sealed and removed since the end was noted
                 raise
-            self.move_to(file, self.stop.now.slot.offset, self.stop.now.slot.first_sequence)
-            if self.stop.limit != JLOG_NONE:
-                self.begin()
-                return self.go_to(max(min(self.stop.limit, self.sequence), self.first_sequence))
-            if jlog_word_used(self.stop.now.slot.word) == 0 or self.load_from_buffer(&self.stop.now.slot):
+            self.blocks.move_to(file, self.blocks.stop.now.slot.offset, self.blocks.stop.now.slot.first_sequence)
+            if self.blocks.stop.limit != JLOG_NONE:
+                self.blocks.begin()
+                return self.go_to(max(min(self.blocks.stop.limit, self.blocks.sequence), self.first_sequence))
+            if jlog_word_used(self.blocks.stop.now.slot.word) == 0 or self.blocks.load_from_buffer(&self.blocks.stop.now.slot):
                 break
-        self.clip()
+        self.blocks.clip()
         return self.skip_to(JLOG_NONE)
 
     def segment_file(self, segment):
         """Returns the segment's file, to begin reading in. Its header is not checked: each block has checksums of its own, and
         a damaged header must not hide them."""
-        if self.file is not None and self.file.segment == segment:
-            return self.file
+        if self.blocks.file is not None and self.blocks.file.segment == segment:
+            return self.blocks.file
         return SegmentFile(self.path, segment, self.uuid, check_header=False)
 
     cdef int go_to(self, uint64_t sequence) except -1:
@@ -175,10 +195,10 @@ cdef class Cursor(Blocks):
                 gone = error.filename
         if not inside:
             return 0
-        while self.sequence < sequence:
+        while self.blocks.sequence < sequence:
             try:
-                if not self.advance():
-                    end = self.sequence
+                if not self.blocks.advance():
+                    end = self.blocks.sequence
                     raise ValueError(f"{self.path} ends at sequence {end}; {sequence} lies behind it")
             except CorruptJournal:
                 if not self.step_over_damage(sequence):
@@ -205,7 +225,7 @@ cdef class Cursor(Blocks):
     cdef bint enter_segment_of(self, uint64_t sequence) except -1:
         """Moves to a block at or before this sequence. False if the sequence lies in a gap, or in damaged or missing blocks:
         then reading goes on behind it, or raises."""
-        cdef uint64_t open_segment = self.stop.now.slot.segment
+        cdef uint64_t open_segment = self.blocks.stop.now.slot.segment
         segments = list_segments(self.path)
         if open_segment in segments:  # a roll that died has left a file behind it
             segments = segments[:segments.index(open_segment) + 1]
@@ -215,16 +235,16 @@ cdef class Cursor(Blocks):
         file = self.segment_file(at)
         if at > sequence:
             # Checked again: its segment may have been removed before the listing.
-            self.move_to(file, SEGMENT_HEADER_BYTES, self.kept(sequence))
+            self.blocks.move_to(file, SEGMENT_HEADER_BYTES, self.kept(sequence))
             return False
-        if at == open_segment and sequence >= self.stop.now.slot.first_sequence:
-            self.move_to(file, self.stop.now.slot.offset, self.stop.now.slot.first_sequence)
+        if at == open_segment and sequence >= self.blocks.stop.now.slot.first_sequence:
+            self.blocks.move_to(file, self.blocks.stop.now.slot.offset, self.blocks.stop.now.slot.first_sequence)
             return True
-        if at == open_segment and sequence >= self.stop.written().first_sequence:
-            self.move_to(file, self.stop.written().offset, self.stop.written().first_sequence)
+        if at == open_segment and sequence >= self.blocks.stop.written().first_sequence:
+            self.blocks.move_to(file, self.blocks.stop.written().offset, self.blocks.stop.written().first_sequence)
             return True
         if at == open_segment:
-            first, offset, _ = build_index(self.path, at, self.uuid, self.stop.written().offset).locate(sequence)
+            first, offset, _ = build_index(self.path, at, self.uuid, self.blocks.stop.written().offset).locate(sequence)
         elif at == segments[-1]:
             if self.first_sequence > open_segment:
                 raise FileNotFoundError(ENOENT, "removed during this call", file.path)
@@ -234,35 +254,36 @@ cdef class Cursor(Blocks):
             end_offset, end_sequence, stated = segment_end(self.path, at, following, self.uuid)
             if sequence >= end_sequence:
                 if stated:
-                    self.move_to(self.segment_file(following), SEGMENT_HEADER_BYTES, following)
+                    self.blocks.move_to(self.segment_file(following), SEGMENT_HEADER_BYTES, following)
                 else:
-                    self.move_to(file, end_offset, end_sequence)
+                    self.blocks.move_to(file, end_offset, end_sequence)
                 return False
             first, offset = locate(self.path, at, self.uuid, end_offset, sequence)
-        self.move_to(file, offset, first)
+        self.blocks.move_to(file, offset, first)
         return True
 
     cdef int skip_to(self, uint64_t sequence) except -1:
         """Moves within the loaded block, to this sequence or to the block's end."""
+        cdef BlockReader blocks = self.blocks
         cdef jlog_record record
         cdef size_t size
-        while self.at < self.end and self.sequence < sequence:
-            size = self.decode(&record)
+        while blocks.at < blocks.end and blocks.sequence < sequence:
+            size = blocks.decode(&record)
             if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
-                self.sequence += 1
-            self.at += size
+                blocks.sequence += 1
+            blocks.at += size
         return 0
 
     cdef bint step_over_damage(self, uint64_t sequence) except -1:
         """Moves to the next whole block of the segment. False if there is none, or if it begins behind this sequence."""
-        cdef bint is_open = self.file.segment == self.stop.now.slot.segment
-        cdef uint64_t end = self.stop.written().offset if is_open else self.file.file_bytes
-        block = self.file.next_block(self.offset + 1, end)
-        while block is not None and block.first_sequence < self.sequence:
-            block = self.file.next_block(block.offset + 1, end)
+        cdef bint is_open = self.blocks.file.segment == self.blocks.stop.now.slot.segment
+        cdef uint64_t end = self.blocks.stop.written().offset if is_open else self.blocks.file.file_bytes
+        block = self.blocks.file.next_block(self.blocks.offset + 1, end)
+        while block is not None and block.first_sequence < self.blocks.sequence:
+            block = self.blocks.file.next_block(block.offset + 1, end)
         if block is None or block.first_sequence > sequence:
             return False
-        self.move_to(self.file, block.offset, block.first_sequence)
+        self.blocks.move_to(self.blocks.file, block.offset, block.first_sequence)
         return True
 
     # --- Handing out --------------------------------------------------------------------------------------------
@@ -272,7 +293,7 @@ cdef class Cursor(Blocks):
         cdef RecordBatch batch = RecordBatch()
         take(self)
         try:
-            self.begin()
+            self.blocks.begin()
             self.read_into(batch, max_records, max_bytes, JLOG_NONE)
         finally:
             give(self)
@@ -280,15 +301,16 @@ cdef class Cursor(Blocks):
 
     cdef int read_into(self, Batch batch, Py_ssize_t max_records, Py_ssize_t max_bytes, uint64_t end) except -1:
         """Adds records to the batch, up to the noted end and to the sequence `end`. The cursor is taken."""
+        cdef BlockReader blocks = self.blocks
         cdef jlog_record record
         cdef const uint8_t *start
         cdef uint64_t first
         cdef Py_ssize_t left = min(max_bytes, INT32_MAX), most, count  # a column of Arrow's holds no more
         cdef size_t size
-        cdef uint64_t began = self.sequence
+        cdef uint64_t began = blocks.sequence
         while batch.count < max_records and (left > 0 or batch.count == 0):
             try:
-                if not self.advance():
+                if not blocks.advance():
                     break
             except Exception:
                 if batch.count == 0:
@@ -298,36 +320,36 @@ cdef class Cursor(Blocks):
                 if batch.count:
                     self.go_back_to(began)
                 raise
-            if self.sequence >= end:
+            if blocks.sequence >= end:
                 break
-            most = min(<uint64_t> (max_records - batch.count), end - self.sequence)
-            start, first, count = self.at, self.sequence, 0
+            most = min(<uint64_t> (max_records - batch.count), end - blocks.sequence)
+            start, first, count = blocks.at, blocks.sequence, 0
             try:
-                while self.at < self.end and count < most:
-                    size = self.decode(&record)
+                while blocks.at < blocks.end and count < most:
+                    size = blocks.decode(&record)
                     if batch.count + count and <Py_ssize_t> size > left:
                         left = 0
                         break
                     left -= size
                     if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
                         count += 1
-                    self.at += size
-                if self.at != start:
-                    batch.add(start, self.at - start, self.base_time_us, first, count)
+                    blocks.at += size
+                if blocks.at != start:
+                    batch.add(start, blocks.at - start, blocks.base_time_us, first, count)
             except Exception:
-                self.at = start  # place and sequence move together or not at all
+                blocks.at = start  # place and sequence move together or not at all
                 if batch.count == 0:
                     raise
                 break
             except BaseException:
-                self.at = start
+                blocks.at = start
                 if batch.count:
                     self.go_back_to(began)
                 raise
-            self.sequence = first + count
+            blocks.sequence = first + count
         return 0
 
     cdef int go_back_to(self, uint64_t sequence) except -1:
         """Moves back to a sequence that was read before, because its records were not handed out after all."""
-        self.begin()
+        self.blocks.begin()
         return self.go_to(sequence)

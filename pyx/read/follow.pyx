@@ -36,12 +36,12 @@ cdef bint wait_taken(Cursor cursor, Deadline deadline) except -1:
     while True:
         told = False
         wake = None
-        if turn >= SPIN_TURNS and cursor.stop.can_be_woken():
+        if turn >= SPIN_TURNS and cursor.blocks.stop.can_be_woken():
             wake = wake_word(cursor)
             counter = wake.counter()
             told = wake.ask()
-        cursor.begin()
-        if cursor.advance():
+        cursor.blocks.begin()
+        if cursor.blocks.advance():
             return True
         turn += 1
         slice_us = deadline.left_us(SLICE_US if told else poll_us)
@@ -57,8 +57,8 @@ cdef bint wait_taken(Cursor cursor, Deadline deadline) except -1:
 
 cdef WakeWord wake_word(Cursor cursor):
     """Returns the wake word of the cursor's page. The cursor keeps it, so that close() can wake a thread that sleeps on it."""
-    if cursor.wake is None or cursor.wake.precommit is not cursor.stop.precommit:
-        cursor.wake = WakeWord(cursor.stop.precommit)
+    if cursor.wake is None or cursor.wake.precommit is not cursor.blocks.stop.precommit:
+        cursor.wake = WakeWord(cursor.blocks.stop.precommit)
     return cursor.wake
 
 
@@ -86,7 +86,7 @@ cdef class Following:
             raise StopIteration
         take(cursor)
         try:
-            found = next_record(cursor) if self.pace is None else None
+            found = next_record(cursor.blocks) if self.pace is None else None
             if found is None:
                 found = self.wait_for_next()
         finally:
@@ -121,11 +121,11 @@ cdef class Following:
     cdef tuple find(self):
         cdef jlog_record record
         cdef size_t size
-        if self.pace is not None and to_next_record(self.cursor, &record, &size):
+        if self.pace is not None and to_next_record(self.cursor.blocks, &record, &size):
             seconds = self.pace.delay(record.timestamp_us)
             if seconds > 0:
                 return None, seconds
-        return next_record(self.cursor), 0
+        return next_record(self.cursor.blocks), 0
 
     cdef int sleep(self, double seconds) except -1:
         cdef int64_t duration_us = <int64_t> (seconds * 1e6)

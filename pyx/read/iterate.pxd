@@ -1,4 +1,4 @@
-from jlog._core.read.cursor cimport Cursor
+from jlog._core.read.blocks cimport BlockReader
 from jlog._core.format.format cimport JLOG_TAG_LONG, JLOG_TAG_STATE, jlog_record
 from jlog._core.records.record cimport Record, make_record
 
@@ -9,27 +9,27 @@ cdef enum:
     PREFETCH_BYTES = 1024  # walking records with a cold cache is bound by memory latency
 
 
-cdef inline bint to_next_record(Cursor cursor, jlog_record *record, size_t *size) except -1:
+cdef inline bint to_next_record(BlockReader blocks, jlog_record *record, size_t *size) except -1:
     """Decodes the next record, without going behind it. False at the noted end."""
     while True:
-        if cursor.at == cursor.end and not cursor.advance():
+        if blocks.at == blocks.end and not blocks.advance():
             return False
-        __builtin_prefetch(cursor.at + PREFETCH_BYTES)
-        size[0] = cursor.decode(record)
+        __builtin_prefetch(blocks.at + PREFETCH_BYTES)
+        size[0] = blocks.decode(record)
         if not (record.tag & JLOG_TAG_LONG and record.tag & JLOG_TAG_STATE):
             return True
-        cursor.at += size[0]
+        blocks.at += size[0]
 
 
-cdef inline Record next_record(Cursor cursor):
+cdef inline Record next_record(BlockReader blocks):
     """Returns the next record and goes behind it; None at the noted end. The cursor is taken, because making an object may run
     the garbage collector, and that lets other threads run."""
     cdef jlog_record record
     cdef size_t size
     cdef Record made
-    if not to_next_record(cursor, &record, &size):
+    if not to_next_record(blocks, &record, &size):
         return None
-    made = make_record(&record, cursor.sequence)
-    cursor.at += size  # only once the object is made: without memory no record is skipped
-    cursor.sequence += 1
+    made = make_record(&record, blocks.sequence)
+    blocks.at += size  # only once the object is made: without memory no record is skipped
+    blocks.sequence += 1
     return made

@@ -3,6 +3,7 @@
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t
 
+from jlog._core.read.blocks cimport BlockReader
 from jlog._core.read.cursor cimport Cursor, give, take
 from jlog._core.format.format cimport (
     JLOG_SHORT_BYTES,
@@ -24,11 +25,12 @@ cdef class ValueIterator:
     """Iterates over values, up to the journal's end as it was when iteration began."""
 
     cdef Cursor cursor
+    cdef BlockReader blocks
     cdef jlog_recent recent
 
     def __init__(self, Cursor cursor not None):
         cursor.refresh()
-        self.cursor = cursor
+        self.cursor, self.blocks = cursor, cursor.blocks
 
     def __dealloc__(self):
         jlog_recent_clear(&self.recent)
@@ -37,20 +39,21 @@ cdef class ValueIterator:
         return self
 
     def __next__(self):
-        cdef Cursor cursor = self.cursor
-        cdef const uint8_t *at = cursor.at
+        # No local variable for self.blocks and self.cursor: each would cost a count of references up and down.
+        cdef const uint8_t *at = self.blocks.at
         cdef size_t size
         cdef uint32_t tag
         # The cursor is not taken, because nothing here lets another thread run. But another thread may have taken it, and be
         # loading the next block.
-        if <size_t> (cursor.end - at) >= JLOG_SHORT_BYTES and not cursor.in_use and cursor.process[0] == cursor.token:
+        if (<size_t> (self.blocks.end - at) >= JLOG_SHORT_BYTES and not self.cursor.in_use
+                and self.cursor.process[0] == self.cursor.token):
             __builtin_prefetch(at + PREFETCH_BYTES)
             tag = jlog_load32(at)
             size = tag & JLOG_SHORT_VALUE_MAX
-            if not tag & JLOG_TAG_LONG and JLOG_SHORT_BYTES + size <= <size_t> (cursor.end - at):
+            if not tag & JLOG_TAG_LONG and JLOG_SHORT_BYTES + size <= <size_t> (self.blocks.end - at):
                 value = jlog_recent_bytes(&self.recent, <const char *> at + JLOG_SHORT_BYTES, size)
-                cursor.at = at + JLOG_SHORT_BYTES + size  # only once the object is made: without memory no record is skipped
-                cursor.sequence += 1
+                self.blocks.at = at + JLOG_SHORT_BYTES + size  # the object is made: without memory no record is skipped
+                self.blocks.sequence += 1
                 return value
         return self.next_of_any_form()
 
@@ -61,13 +64,13 @@ cdef class ValueIterator:
         cdef size_t size
         take(cursor)
         try:
-            if not to_next_record(cursor, &record, &size):
+            if not to_next_record(self.blocks, &record, &size):
                 raise StopIteration
             value = None
             if record.value != NULL:
                 value = PyBytes_FromStringAndSize(<const char *> record.value, record.value_bytes)
-            cursor.at += size
-            cursor.sequence += 1
+            self.blocks.at += size
+            self.blocks.sequence += 1
             return value
         finally:
             give(cursor)
@@ -77,10 +80,11 @@ cdef class RecordIterator:
     """Iterates over records, up to the journal's end as it was when iteration began."""
 
     cdef Cursor cursor
+    cdef BlockReader blocks
 
     def __init__(self, Cursor cursor not None):
         cursor.refresh()
-        self.cursor = cursor
+        self.cursor, self.blocks = cursor, cursor.blocks
 
     def __iter__(self):
         return self
@@ -89,7 +93,7 @@ cdef class RecordIterator:
         cdef Cursor cursor = self.cursor
         take(cursor)
         try:
-            record = next_record(cursor)
+            record = next_record(self.blocks)
         finally:
             give(cursor)
         if record is None:

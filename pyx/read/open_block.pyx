@@ -9,7 +9,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from jlog._core.read.end cimport JournalEnd
+from jlog._core.read.journal_end cimport JournalEnd
 from jlog._core.format.format cimport jlog_crc32c
 from jlog._core.buffer.page cimport jlog_slot, jlog_word_crc, jlog_word_used
 from jlog._core.buffer.precommit cimport Precommit

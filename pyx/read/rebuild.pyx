@@ -8,7 +8,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from jlog._core.recover.abandoned_buffer cimport stored_body
-from jlog._core.read.end cimport JournalEnd
+from jlog._core.read.journal_end cimport JournalEnd
 from jlog._core.system.file cimport jlog_write_at
 from jlog._core.format.format cimport (
     JLOG_BOUNDS_MAGIC,

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from jlog._core.read.cursor cimport Cursor
-from jlog._core.read.end cimport JournalEnd
+from jlog._core.read.journal_end cimport JournalEnd
 from jlog._core.buffer.wake cimport (
     JLOG_WORDS_MAX,
     WakeWord,
@@ -54,7 +54,7 @@ cdef class WatchedJournal:
 
     def __init__(self, Cursor cursor not None):
         self.waiters = set()
-        self.end = cursor.stop.another()
+        self.end = cursor.blocks.stop.another()
         if self.end.precommit is not None:
             self.wake = WakeWord(self.end.precommit)
             self.counter = self.wake.counter()
@@ -64,13 +64,13 @@ cdef class WatchedJournal:
     def key(Cursor cursor not None) -> tuple:
         """Returns a key that is the same for all readers of a journal."""
         cursor.check_open()
-        if cursor.stop.precommit is None:
+        if cursor.blocks.stop.precommit is None:
             return cursor.path, 0, 0
-        return cursor.path, cursor.stop.precommit.device, cursor.stop.precommit.inode
+        return cursor.path, cursor.blocks.stop.precommit.device, cursor.blocks.stop.precommit.inode
 
     def ask(self, Cursor cursor not None) -> None:
         """Asks the writers to wake us for everything they publish from now on. Comes before the cursor's last look."""
-        self.asked = self.wake is not None and cursor.stop.can_be_woken() and self.wake.ask()
+        self.asked = self.wake is not None and cursor.blocks.stop.can_be_woken() and self.wake.ask()
 
     def has_changed(self) -> bool:
         """Whether the journal's end has changed since the last call."""

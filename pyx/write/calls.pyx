@@ -12,7 +12,7 @@ from libc.string cimport memcpy, memset
 from jlog._core.write.append cimport attempt, step
 from jlog._core.write.closing cimport write_out, write_out_for
 from jlog._core.write.encode cimport Body, pack
-from jlog._core.read.end cimport block_bytes
+from jlog._core.read.journal_end cimport block_bytes
 from jlog._core.system.file cimport jlog_allocate, jlog_create_at, jlog_start_writeback, jlog_sync_data, jlog_write_at
 from jlog._core.format.format cimport JLOG_LEASE_STRIDE, JLOG_NONE, JLOG_STATE_BYTES_MAX, jlog_block_header, jlog_crc32c
 from jlog._core.system.lock cimport Deadline

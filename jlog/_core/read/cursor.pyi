@@ -1,12 +1,18 @@
 from typing_extensions import disjoint_base
 
-from jlog._core.read.blocks import Blocks
 from jlog._core.records.record import RecordBatch
 from jlog._core.segments.segment import SegmentFile
 
 @disjoint_base
-class Cursor(Blocks):
+class Cursor:
     def __init__(self, path: str, uuid: bytes, *, durable_only: bool = False) -> None: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def uuid(self) -> bytes: ...
+    @property
+    def first_sequence(self) -> int: ...
+    def check_open(self) -> None: ...
     @property
     def durable_only(self) -> bool: ...
     @property
