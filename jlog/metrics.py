@@ -64,7 +64,7 @@ SUBSCRIBER_GAUGES: dict[str, tuple[str, Callable[[SubscriberStats], float | None
     ),
     "jlog_subscriber_idle_seconds": ("Since it last committed.", lambda at: at.idle_seconds),
     "jlog_subscriber_held_bytes": ("Sealed segments that it keeps from going.", lambda at: at.held_bytes),
-    "jlog_subscriber_busy": ("1 while somebody reads it.", lambda at: at.busy),
+    "jlog_subscriber_busy": ("1 while a reader has its name.", lambda at: at.busy),
     "jlog_subscriber_dead": ("1 with a lag and nobody there for a day.", lambda at: at.dead),
     "jlog_subscriber_expired": ("1 when it holds nothing back any more.", lambda at: at.expired),
     "jlog_subscriber_damaged": ("1 when its position cannot be read.", lambda at: at.damaged),

@@ -77,7 +77,7 @@ class Retention:
         removes = self.delete_read or self.max_bytes is not None or self.max_age is not None
         if self.archive is not None and not removes:
             raise ValueError(
-                "an archive takes what is removed, and delete_read=False without max_bytes and max_age removes nothing; "
+                "an archive takes removed segments, and delete_read=False without max_bytes and max_age removes nothing; "
                 "give one of them"
             )
 

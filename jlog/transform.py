@@ -111,7 +111,7 @@ def _check_apart(source_url: Url, sink_url: Url) -> None:
     else:
         return
     if same:
-        raise ValueError(f"{os.fspath(sink_url)} is the source too: what is made of a record would be changed again")
+        raise ValueError(f"{os.fspath(sink_url)} is the source too: a changed record would be changed again")
 
 
 def _source(

@@ -39,39 +39,33 @@ class Archive:
     """The archived segments of one journal.
 
     url: the one that `Retention(archive=)` names; or, where several journals are archived there, that and the journal's uuid.
+    journal: the path of the journal that archives below `url`. The archive may be empty yet, and store() adds segments to it.
 
     Raises JournalNotFound where no journal is archived there, and JournalError where several are, or where the place cannot be
     reached.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, journal: str | None = None) -> None:
+        self._names: dict[str, int | None] = {}
+        self._known: dict[int, ArchivedSegment] = {}
+        self._path = journal or ""  # store() is called only where a journal is given
+        self._claimed = False
+        if journal is not None:
+            uuid = read_meta(journal).uuid
+            self._folder = _folder_of(url, journal, uuid)
+            self._uuid = uuid
+            return
         if url.lower().startswith("kafka:"):
             raise JournalError(f"{url} is a Kafka topic, and no archive; jlog.open_reader reads topics")
         if not is_url(url):
             raise ValueError(f"an archive is named by a URL such as file:///var/archive or s3://bucket, not {url!r}")
-        self._use(_find(ArchiveFolder(url)))
+        self._folder = _find(ArchiveFolder(url))
         self._uuid = bytes.fromhex(self._described(self._some()[:1])[0].uuid)
 
     @classmethod
     def of_journal(cls, url: str, path: str) -> Archive:
         """The archive of the journal at `path`, below `url`. It may be empty yet."""
-        uuid = read_meta(path).uuid
-        folder = ArchiveFolder(url).below(uuid.hex())
-        local = folder.local_path()
-        if local is not None and os.path.realpath(local).startswith(os.path.realpath(path) + os.sep):
-            raise JournalError(f"{url} lies inside the journal {path}; archive it somewhere else")
-        archive = cls.__new__(cls)
-        archive._use(folder)
-        archive._uuid = uuid
-        archive._path = path
-        return archive
-
-    def _use(self, folder: ArchiveFolder) -> None:
-        self._folder = folder
-        self._names: dict[str, int | None] = {}
-        self._known: dict[int, ArchivedSegment] = {}
-        self._path = ""
-        self._claimed = False
+        return cls(url, journal=path)
 
     def __repr__(self) -> str:
         return f"<jlog.archive.Archive {self.url!r}>"
@@ -305,6 +299,15 @@ class Archive:
             "archives there, or the segment was damaged since; nothing was removed: give this journal an archive of its own, "
             "or see what `jlogtool verify` says"
         )
+
+
+def _folder_of(url: str, journal: str, uuid: bytes) -> ArchiveFolder:
+    """Returns the folder of this journal below `url`. Raises JournalError where that lies inside the journal."""
+    folder = ArchiveFolder(url).below(uuid.hex())
+    local = folder.local_path()
+    if local is not None and os.path.realpath(local).startswith(os.path.realpath(journal) + os.sep):
+        raise JournalError(f"{url} lies inside the journal {journal}; archive it somewhere else")
+    return folder
 
 
 def _find(folder: ArchiveFolder) -> ArchiveFolder:

@@ -80,7 +80,7 @@ class _Layout:
     names: list[int]
     ends: list[int]  # end of each sealed segment
     sizes: list[int]  # bytes of the sealed segments before each one, and at last of all
-    holes: list[tuple[int, int]]
+    gaps: list[tuple[int, int]]
 
     def held_bytes(self, sequence: int) -> int:
         """Returns the bytes of the sealed segments that have a record at or behind `sequence`."""
@@ -149,7 +149,7 @@ class StatsSource:
             first_sequence=first,
             next_sequence=end,
             durable_end=min(durable_end, end),
-            records=given_out(layout.holes, first, end),
+            records=given_out(layout.gaps, first, end),
             size_bytes=layout.sizes[-1] + max(offset, SEGMENT_HEADER_BYTES) + stop.buffered_bytes,
             open_bytes=closing_bytes + open_bytes,
             segments=len(layout.names),
@@ -179,7 +179,7 @@ class StatsSource:
             names=[*(name for name, _ in pairs), open_segment],
             ends=[end for _, end, _ in found],
             sizes=[0, *accumulate(max(size, SEGMENT_HEADER_BYTES) for size, _, _ in found)],
-            holes=[(end, following) for (_, following), (_, end, stated) in self._ends.items() if stated and end < following],
+            gaps=[(end, following) for (_, following), (_, end, stated) in self._ends.items() if stated and end < following],
         )
         self._key = (first, open_segment)
         return self._layout
@@ -214,7 +214,7 @@ class StatsSource:
             timestamp_us = self._times.get(unread)
             found[name] = SubscriberStats(
                 sequence=sequence,
-                lag=given_out(layout.holes, unread, end),
+                lag=given_out(layout.gaps, unread, end),
                 busy=busy,
                 idle_seconds=idle,
                 held_bytes=0 if expired else layout.held_bytes(sequence),

@@ -80,7 +80,7 @@ class Deliveries:
         self.next_sequence = record.sequence + 1
 
 
-class Subscriber:
+class SubscriberProcess:
     def __init__(self, link: Link, task: Task) -> None:
         self.link = link
         self.task = task
@@ -168,7 +168,7 @@ class Subscriber:
 
 
 def subscribe(link: Link, task: Task) -> None:
-    subscriber = Subscriber(link, task)
+    subscriber = SubscriberProcess(link, task)
     with jlog.Reader(task.journal, task.name, create=False) as reader:
         link.say("reading", reader.committed)
         subscriber.read_to_the_end(reader)

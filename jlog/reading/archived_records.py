@@ -34,9 +34,7 @@ class ArchivedRecords:
     """The source of `jlog.Reader(url)`, which reads an archive, and of `jlog.Reader(path, archive=True)`, which goes on in
     the journal at `path`."""
 
-    no_position = (
-        "a reader of what is archived commits nothing and sets no checkpoint; keep its position, and start there again"
-    )
+    no_position = "a reader of an archive commits nothing and sets no checkpoint; keep its position, and start there again"
 
     def __init__(self, path: str | os.PathLike[str], archive: bool | str, *, durable_only: bool) -> None:
         self._live: Cursor | None = None

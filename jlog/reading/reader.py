@@ -298,7 +298,7 @@ def _archived_records(
 
     if name is not None:
         raise JournalError(
-            f"{os.fspath(path)}: what is archived has no subscribers; read it without a name, and keep reader.position"
+            f"{os.fspath(path)}: an archive has no subscribers; read it without a name, and keep reader.position"
         )
     return ArchivedRecords(path, archive, durable_only=durable_only)
 

@@ -11,11 +11,11 @@ from jlog._core.segments.segment import SegmentFile, list_segments
 from jlog.errors import CorruptJournal
 
 
-def given_out(holes: Iterable[tuple[int, int]], start: int, end: int) -> int:
+def given_out(gaps: Iterable[tuple[int, int]], start: int, end: int) -> int:
     """Returns how many sequences from `start` to before `end` lie in no gap."""
     if end <= start:
         return 0
-    return end - start - sum(max(0, min(last, end) - max(first, start)) for first, last in holes)
+    return end - start - sum(max(0, min(last, end) - max(first, start)) for first, last in gaps)
 
 
 class Gaps:

@@ -23,7 +23,7 @@ from jlog.cli.arguments.parameters import (
 from jlog.cli.records.blocks import dump_blocks
 from jlog.cli.records.formats import Format, format_options
 from jlog.cli.records.matching import Match, grep_options
-from jlog.cli.records.past_damage import Reading, holes_of, open_reader
+from jlog.cli.records.past_damage import Reading, gaps_of, open_reader
 from jlog.cli.records.replay import pace_option, write_records
 from jlog.cli.terminal.output import binary_stdout
 from jlog.cli.terminal.progress import progress_bar
@@ -138,7 +138,7 @@ def _backward(journal: str, reading: Reading, start: int, stop: int) -> Iterator
     except CorruptJournal:  # only reading on finds the end
         while len(reading.batch()):
             continue
-    return reading.backward(start, min(stop, reading.reader.position), holes_of(journal))
+    return reading.backward(start, min(stop, reading.reader.position), gaps_of(journal))
 
 
 def _progress(reader: jlog.ReaderProtocol, end: int) -> AbstractContextManager[Callable[[int], None]]:

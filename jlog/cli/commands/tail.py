@@ -13,7 +13,7 @@ from jlog.cli.records.matching import Match, grep_options
 from jlog.cli.records.past_damage import (
     LOOK_EVERY,
     Reading,
-    holes_of,
+    gaps_of,
     open_reader,
     seek_kept,
     sequence_before,
@@ -88,15 +88,15 @@ def _last(journal: str, reading: Reading, end: int, records: int, match: Match |
     """Yields the last so many records before `end` in pieces, oldest first."""
     if not records:
         return
-    reader, holes = reading.reader, holes_of(journal)
+    reader, gaps = reading.reader, gaps_of(journal)
     if match is None:
-        seek_kept(reader, sequence_before(end, records, holes))
+        seek_kept(reader, sequence_before(end, records, gaps))
         while reader.position < end and len(batch := reading.batch(end - reader.position)):
             yield batch
         return
     seek_kept(reader, 0)
     found: list[jlog.RecordProtocol] = []
-    for piece in reading.backward(reader.position, end, holes):
+    for piece in reading.backward(reader.position, end, gaps):
         found += [record for record in piece if match(record)][: records - len(found)]
         if len(found) == records:
             break

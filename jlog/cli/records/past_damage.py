@@ -49,11 +49,11 @@ class Reading:
                 report_damage(found)
             return None
 
-    def backward(self, start: int, end: int, holes: Sequence[tuple[int, int]]) -> Iterator[list[jlog.RecordProtocol]]:
-        """Yields the records from `start` to before `end` in pieces, newest first. `holes` are the gaps between them."""
+    def backward(self, start: int, end: int, gaps: Sequence[tuple[int, int]]) -> Iterator[list[jlog.RecordProtocol]]:
+        """Yields the records from `start` to before `end` in pieces, newest first. `gaps` are the gaps between them."""
         wanted = 16
         while start < end:
-            begin = max(start, sequence_before(end, wanted, holes))
+            begin = max(start, sequence_before(end, wanted, gaps))
             try:
                 found = self._between(begin, end)
             except PositionLost:
@@ -90,7 +90,7 @@ def open_reader(journal: str, start: Position) -> jlog.ReaderProtocol:
     return jlog.open_reader(journal, start=start)
 
 
-def holes_of(journal: str) -> list[tuple[int, int]]:
+def gaps_of(journal: str) -> list[tuple[int, int]]:
     """Lists the gaps of a journal or an archive, which may be large after a power loss. The small ones of a topic do not matter
     when records are searched."""
     if is_archive(journal):
@@ -109,10 +109,10 @@ def seek_kept(reader: jlog.ReaderProtocol, sequence: int) -> None:
         return
 
 
-def sequence_before(end: int, records: int, holes: Sequence[tuple[int, int]]) -> int:
+def sequence_before(end: int, records: int, gaps: Sequence[tuple[int, int]]) -> int:
     """Returns the sequence so many records before `end`, which is negative where there are fewer."""
     start = end - records
-    for first, following in reversed(holes):
+    for first, following in reversed(gaps):
         if start < following <= end:
             start -= following - first
     return start

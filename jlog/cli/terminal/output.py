@@ -163,7 +163,7 @@ def in_words(name: str, value: Any) -> str:
 
 
 def describe_retention(fields: dict[str, Any]) -> str:
-    said = ["what is read is removed" if fields["delete_read"] else "what is read is kept"]
+    said = ["read records are removed" if fields["delete_read"] else "read records are kept"]
     unread = "" if fields["keep_for_subscribers"] else ", unread too"
     if fields["max_bytes"] is not None:
         said.append(f"at most {human_bytes(fields['max_bytes'])}{unread}")

@@ -133,7 +133,7 @@ class TopicSink:
         if known != topic.id:
             raise TopicChanged(
                 f"kafka://{self.settings.servers}/{self.name} was deleted and made again since the last transaction: what was "
-                f"moved is not in it. Move everything again with --resume-at begin, or only what is new with --resume-at end"
+                f"moved is not in it. Move everything again with --resume-at begin, or only new records with --resume-at end"
             )
 
     def _claim(self, marks: Marks, topic: Topic) -> None:
@@ -279,7 +279,7 @@ class TopicSink:
     def _deleted(self) -> TopicChanged:
         return TopicChanged(
             f"kafka://{self.settings.servers}/{self.name} was deleted, with all that was moved to it. Move everything again "
-            f"with --resume-at begin, or only what is new with --resume-at end"
+            f"with --resume-at begin, or only new records with --resume-at end"
         )
 
     def abort(self) -> bool:

@@ -141,7 +141,7 @@ class TopicSource:
         if offset > end:
             raise TopicChanged(
                 f"kafka://{self.settings.servers}/{topic.name}: partition {place[1]} was read up to offset {offset} and ends "
-                f"at {end}: the brokers have lost its tail. Go on with what is new: --resume-at end"
+                f"at {end}: the brokers have lost its tail. Go on with new records: --resume-at end"
             )
         return self._pass_over(place, offset, first) if offset < first else offset
 

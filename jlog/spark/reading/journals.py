@@ -180,7 +180,7 @@ def check_names(places: Places | None, sources: Mapping[str, SparkJournal]) -> N
     unknown = sorted(set(places) - set(sources)) if isinstance(places, dict) else []
     if unknown:
         raise ValueError(
-            f"a place is given for {', '.join(unknown)}, which is not read; what is read: {', '.join(sorted(sources))}"
+            f"a place is given for {', '.join(unknown)}, which is not read; these are read: {', '.join(sorted(sources))}"
         )
 
 

@@ -58,7 +58,7 @@ def read_range(wanted: Range, names: list[str], options: ReadOptions) -> Iterato
             raise JournalError(
                 f"{wanted.source.path} ends at sequence {reader.position} on {socket.gethostname()}, where this task runs, "
                 f"and at {wanted.end} or later where the query was planned: all nodes must see the same files. Where they do, "
-                "what was appended has not left the writers' machine yet: the option durable=true reads what is on the disk"
+                "appended records have not left the writers' machine yet: the option durable=true reads synced records"
             )
 
 
