@@ -12,14 +12,14 @@ from jlog._core.segments.segment import (
     index_name,
     segment_name,
 )
-from jlog.repair.scan import Run
+from jlog.repair.planned import NewBlock, PlannedSegment
+from jlog.repair.scan import BlockRun
 from jlog.repair.small_files import TEMPORARY
-from jlog.repair.target import Made, Target
 from jlog.storage.copying import copy_range
 from jlog.system.files import Directory, read_whole, write_whole
 
 
-def write_segment(path: str, uuid: bytes, target: Target, clock_us: int) -> None:
+def write_segment(path: str, uuid: bytes, target: PlannedSegment, clock_us: int) -> None:
     """Under its own name once it is there as a whole and synced; a file of this name is replaced. `clock_us`: no block of
     the journal was written later."""
     head = target.source.head if target.source is not None else None
@@ -30,7 +30,7 @@ def write_segment(path: str, uuid: bytes, target: Target, clock_us: int) -> None
         write_whole(fd, header, 0)
         offset = SEGMENT_HEADER_BYTES
         for part, sequence in target.parts():
-            if isinstance(part, Run):
+            if isinstance(part, BlockRun):
                 _copy_run(path, uuid, target, part, fd, offset)
                 offset += part.end - part.start
             else:
@@ -41,7 +41,7 @@ def write_segment(path: str, uuid: bytes, target: Target, clock_us: int) -> None
     sync_directory(path)
 
 
-def _copy_run(path: str, uuid: bytes, target: Target, run: Run, fd: int, offset: int) -> None:
+def _copy_run(path: str, uuid: bytes, target: PlannedSegment, run: BlockRun, fd: int, offset: int) -> None:
     assert target.source is not None
     file = SegmentFile(path, target.source.segment, uuid, check_header=False)
     try:
@@ -58,7 +58,7 @@ def _copy_run(path: str, uuid: bytes, target: Target, run: Run, fd: int, offset:
         file.close()
 
 
-def _made(uuid: bytes, target: Target, part: Made, offset: int, sequence: int, clock_us: int) -> bytes:
+def _made(uuid: bytes, target: PlannedSegment, part: NewBlock, offset: int, sequence: int, clock_us: int) -> bytes:
     return encode_block(
         uuid,
         target.first_sequence,

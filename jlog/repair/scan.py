@@ -1,32 +1,31 @@
-"""What can still be read of a journal's segment files, whatever has become of them. Nothing is changed here."""
+"""Scans a damaged journal: everything that can still be known of it. Nothing is changed here."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from dataclasses import dataclass, field
+import secrets
+from dataclasses import dataclass, replace
 
-from jlog._core.format.dual_slot import Bounds
-from jlog._core.read.rebuild import COPIES_AT, SIGNATURE_BYTES, Page, Signature, whose
-from jlog._core.segments.segment import (
-    SEGMENT_HEADER_BYTES,
-    Block,
-    SegmentFile,
-    list_segments,
-    segment_name,
-)
-from jlog.care.verify import Progress
-from jlog.errors import CorruptJournal, JournalError
-from jlog.storage.damage import Gap, open_segment, walk_segment
-from jlog.system.files import open_file
+from jlog._core.format.constants import NONE, SEGMENT_HEADER_BYTES
+from jlog._core.format.dual_slot import Bounds, BoundsFile
+from jlog._core.read.rebuild import Page, look_at_page
+from jlog._core.segments.segment import Block, SegmentFile, list_segments
+from jlog.care.verify import Progress, damage_of_small_files
+from jlog.errors import CorruptJournal, JournalNotFound
+from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, Retention, retention_fields
+from jlog.positions import position_files
+from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, PositionFile
+from jlog.repair.identity import find_identity
+from jlog.storage.damage import Damage, Gap, bad_sectors_are_damage, open_segment, walk_segment
+from jlog.storage.meta import NAME as META
+from jlog.storage.meta import Meta, read_meta
 
-NONE = 2**64 - 1
 Place = tuple[int, int, int]  # segment, offset, sequence
 
 
 @dataclass(frozen=True)
-class Head:
-    """What a segment's header says."""
+class SegmentHead:
+    """The fields of a segment's header."""
 
     epoch: int
     previous: Place | None
@@ -35,37 +34,119 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Run:
-    """Whole blocks of a segment that stand one behind the other."""
+class BlockRun:
+    """Intact blocks of a segment, one right behind the other."""
 
     start: int
     end: int
     first_sequence: int
     end_sequence: int
     blocks: int
-    has_state_block: bool  # it begins with the one that every segment begins with
+    has_state_block: bool  # the first block is the state block with which every segment begins
 
 
-@dataclass
-class Source:
+@dataclass(frozen=True)
+class SegmentRemains:
     """What is left of a segment file."""
 
     segment: int
     path: str
-    head: Head | None
-    runs: list[Run] = field(default_factory=list)
-    gaps: list[Gap] = field(default_factory=list)
-    clock_us: int = 0
-    durable_end: int = 0
+    head: SegmentHead | None  # None: it is damaged
+    runs: tuple[BlockRun, ...]
+    gaps: tuple[Gap, ...]
+    clock_us: int  # no block of it was written later
+    durable_end: int  # a block of it says that everything before this sequence was synced
 
     @property
     def looked_at(self) -> int:
-        """The offset behind all that is known of it."""
+        """The offset behind everything that is known of it."""
         return max([*(run.end for run in self.runs), *(gap.end for gap in self.gaps)], default=0)
 
 
-def survey(path: str, uuid: bytes, bounds: Bounds | None, page: Page | None, progress: Progress) -> list[Source]:
-    """Of every segment file that is part of the journal, oldest first."""
+@dataclass(frozen=True)
+class Findings:
+    """Everything that a scan has found."""
+
+    path: str
+    meta: Meta  # read, or derived from the other files
+    has_meta: bool
+    bounds: Bounds | None
+    page: Page | None
+    positions: tuple[int, ...]  # of the subscribers and checkpoints that can be read
+    segments: tuple[SegmentRemains, ...]  # oldest first
+    damage: tuple[Damage, ...]  # of the small files
+
+    @property
+    def page_is_behind(self) -> bool:
+        """Whether a repair that was killed has begun a segment behind the one that the page speaks of."""
+        return self.page is not None and self.bounds is not None and self.bounds.mark_segment > self.page.segment
+
+    @property
+    def believed_page(self) -> Page | None:
+        """The page, as far as it tells where the segments end."""
+        return _believed(self.page, self.bounds)
+
+
+def scan(path: str, progress: Progress) -> Findings:
+    """Scans the journal at `path`. CorruptJournal where nothing tells whose files they are."""
+    damage: list[Damage] = []
+    meta, has_meta = _read_meta(path, damage)
+    bounds, page = _read_bounds(path, meta), look_at_page(path, meta.uuid)
+    damage += damage_of_small_files(path, meta)
+    segments = scan_segments(path, meta.uuid, bounds, _believed(page, bounds), progress)
+    positions = _read_positions(path, meta)
+    return Findings(path, meta, has_meta, bounds, page, tuple(positions), tuple(segments), tuple(damage))
+
+
+def _believed(page: Page | None, bounds: Bounds | None) -> Page | None:
+    if page is not None and bounds is not None and bounds.mark_segment > page.segment:
+        return page._replace(current=False, whole=False, direct=False)
+    return page
+
+
+def _read_meta(path: str, damage: list[Damage]) -> tuple[Meta, bool]:
+    """Reads `journal.meta`, or derives it from the other files; and says whether it is there."""
+    try:
+        return read_meta(path), True
+    except JournalNotFound:
+        reason = "it is missing"
+    except CorruptJournal as error:
+        reason = error.reason
+    damage.append(Damage(os.path.join(path, META), 0, reason, 0, 0))
+    uuid, epochs = find_identity(path)
+    retained = retention_fields(Retention(delete_read=False))
+    options = {**DEFAULTS, "precommit": PRECOMMIT_DEFAULT, "retention": retained}
+    return Meta(uuid, epochs or [(secrets.randbits(63), 0)], options), False
+
+
+def _read_bounds(path: str, meta: Meta) -> Bounds | None:
+    try:
+        with bad_sectors_are_damage():
+            return BoundsFile(os.path.join(path, "bounds"), meta.uuid, None, writable=False).read()
+    except (CorruptJournal, FileNotFoundError):
+        return None
+
+
+def _read_positions(path: str, meta: Meta) -> list[int]:
+    found = []
+    for kind in (SUBSCRIBER, CHECKPOINT):
+        for name in position_files.names(path, kind):
+            file = PositionFile(path, meta, kind, name)
+            try:
+                with bad_sectors_are_damage():
+                    found.append(file.read())
+            except CorruptJournal:
+                continue
+            finally:
+                file.close()
+    return found
+
+
+# --- Segments ----------------------------------------------------------------------------------------------------
+
+
+def scan_segments(path: str, uuid: bytes, bounds: Bounds | None, page: Page | None, progress: Progress) -> list[SegmentRemains]:
+    """Scans every segment file that is part of the journal, oldest first."""
     names = list_segments(path)
     if page is not None and page.current:  # a later one was left by a roll that was killed
         names = [name for name in names if name <= page.segment]
@@ -89,10 +170,10 @@ def survey(path: str, uuid: bytes, bounds: Bounds | None, page: Page | None, pro
     return found
 
 
-def read_head(path: str, uuid: bytes, name: int) -> Head | None:
+def read_head(path: str, uuid: bytes, name: int) -> SegmentHead | None:
     file, error = open_segment(path, name, uuid)
     previous = file.previous_segment, file.previous_end_offset, file.previous_end_sequence
-    head = Head(file.epoch, None if previous[0] == NONE else previous, file.created_us, file.replacements)
+    head = SegmentHead(file.epoch, None if previous[0] == NONE else previous, file.created_us, file.replacements)
     file.close()
     return head if error is None else None
 
@@ -117,77 +198,30 @@ def open_end(file: SegmentFile, page: Page) -> tuple[int, int]:
 
 def _look(
     file: SegmentFile,
-    head: Head | None,
+    head: SegmentHead | None,
     end: tuple[int, int] | None,
     limit: int,
     progress: Progress,
-) -> Source:
+) -> SegmentRemains:
     """`limit`: the next segment's first sequence, which no record here can have."""
-    source = Source(file.segment, file.path, head)
-    run: Run | None = None
+    runs: list[BlockRun] = []
+    gaps: list[Gap] = []
+    clock_us = durable_end = 0
+    after_gap = True
     for piece in walk_segment(file, end):
         if isinstance(piece, Gap):
-            source.gaps.append(piece)
-            run = None
+            gaps.append(piece)
+            after_gap = True
             progress(piece.end - piece.offset)
             continue
-        behind = piece.first_sequence + piece.records
-        if behind > limit:
+        if piece.end_sequence > limit:
             break
-        after = piece.end
-        progress(after - piece.offset)
-        if run is None:
-            run = Run(piece.offset, after, piece.first_sequence, behind, 1, piece.offset == SEGMENT_HEADER_BYTES)
-            source.runs.append(run)
+        progress(piece.end - piece.offset)
+        if after_gap:
+            is_state_block = piece.offset == SEGMENT_HEADER_BYTES
+            runs.append(BlockRun(piece.offset, piece.end, piece.first_sequence, piece.end_sequence, 1, is_state_block))
         else:
-            run = Run(run.start, after, run.first_sequence, behind, run.blocks + 1, run.has_state_block)
-            source.runs[-1] = run
-        source.clock_us = max(source.clock_us, piece.clock_us)
-        source.durable_end = max(source.durable_end, piece.durable_end)
-    return source
-
-
-# --- Whose files they are ----------------------------------------------------------------------------------------
-
-
-def find_identity(path: str) -> tuple[bytes, list[tuple[int, int]]]:
-    """(uuid, epochs with the first sequence of each) as the other files tell them, where `journal.meta` does not.
-    CorruptJournal where none does."""
-    found = _signatures(path)
-    if not found:
-        raise CorruptJournal(
-            os.path.join(path, "journal.meta"),
-            0,
-            "it is missing or damaged, and no other file tells whose they are; restore the journal from a backup",
-        )
-    ((uuid, _),) = Counter(signature.uuid for signature in found).most_common(1)
-    epochs: dict[int, int] = {}
-    begun = 0
-    for signature in found:
-        if signature.uuid == uuid and signature.epoch is not None and signature.epoch not in epochs:
-            begun = max(begun, signature.first_sequence or 0) if epochs else 0
-            epochs[signature.epoch] = begun
-    return uuid, list(epochs.items())
-
-
-def _signatures(path: str) -> list[Signature]:
-    """Of every file that has one, segments first and oldest first."""
-    places = [(segment_name(name), 0) for name in list_segments(path)]
-    others = ["bounds"]
-    for folder in ("subscribers", "checkpoints"):
-        if os.path.isdir(os.path.join(path, folder)):
-            others += [os.path.join(folder, name) for name in sorted(os.listdir(os.path.join(path, folder)))]
-    places += [(name, at) for name in others for at in COPIES_AT]
-    found = []
-    for name, at in places:
-        try:
-            fd = open_file(os.path.join(path, name))
-        except (FileNotFoundError, JournalError):
-            continue
-        try:
-            signature = whose(os.pread(fd, SIGNATURE_BYTES, at))
-        finally:
-            os.close(fd)
-        if signature is not None:
-            found.append(signature)
-    return found
+            runs[-1] = replace(runs[-1], end=piece.end, end_sequence=piece.end_sequence, blocks=runs[-1].blocks + 1)
+        after_gap = False
+        clock_us, durable_end = max(clock_us, piece.clock_us), max(durable_end, piece.durable_end)
+    return SegmentRemains(file.segment, file.path, head, tuple(runs), tuple(gaps), clock_us, durable_end)

@@ -1,4 +1,4 @@
-"""A segment as it is to be, once a repair has made it."""
+"""A segment as a repair plans it."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from dataclasses import dataclass, field
 from jlog._core.read.rebuild import Body
 from jlog._core.recover.recovery import encode_state
 from jlog._core.segments.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
-from jlog.repair.scan import Place, Run, Source
+from jlog.repair.scan import BlockRun, Place, SegmentRemains
 
 State = dict[bytes, bytes]
 
 
 @dataclass(frozen=True)
-class Made:
-    """Records of a block that is to be made. `base_time_us`: None where they are state."""
+class NewBlock:
+    """The records of a block that is to be made. `base_time_us` is None where they are state."""
 
     raw: bytes
     base_time_us: int | None = None
-    is_state_block: bool = False  # the one that every segment begins with
+    is_state_block: bool = False  # it is the state block with which every segment begins
 
 
 @dataclass(eq=False)
-class Target:
+class PlannedSegment:
     """A segment as it is to be: a header, a state block unless the first run has it, runs, and perhaps the block that was
-    open."""
+    open. It changes while the plan is made, and never afterwards."""
 
     first_sequence: int
-    source: Source | None = None
-    runs: list[Run] = field(default_factory=list)
-    state: State | None = None  # of the state block that is to be made; None: it stands in the first run
-    behind: Target | None = None  # whose last state it begins with
-    changes: dict[int, dict[bytes, bytes | None]] = field(default_factory=dict)  # by the run before which they go
+    source: SegmentRemains | None = None
+    runs: list[BlockRun] = field(default_factory=list)
+    state: State | None = None  # for the state block that is to be made; None: the first run begins with one
+    behind: PlannedSegment | None = None  # the segment whose last state this one begins with
+    changes: dict[int, dict[bytes, bytes | None]] = field(default_factory=dict)  # of the state, by the run that they precede
     body: Body | None = None
     previous: Place | None = None
     epoch: int = 0
-    doubtful: bool = False  # what is read of it may not be on the disk, and never come there
+    doubtful: bool = False  # a sync has failed: what can be read of it may never reach the disk
 
     @property
     def end_sequence(self) -> int:
@@ -46,25 +46,25 @@ class Target:
 
     @property
     def end(self) -> Place:
-        """Where its blocks end."""
-        size = sum(
-            part.end - part.start if isinstance(part, Run) else BLOCK_HEADER_BYTES + len(part.raw) for part, _ in self.parts()
-        )
+        """The place where its blocks end."""
+        size = 0
+        for part, _ in self.parts():
+            size += part.end - part.start if isinstance(part, BlockRun) else BLOCK_HEADER_BYTES + len(part.raw)
         return self.first_sequence, SEGMENT_HEADER_BYTES + size, self.end_sequence
 
-    def parts(self) -> Iterator[tuple[Run | Made, int]]:
-        """What follows the header, in order, and the sequence that each begins with."""
+    def parts(self) -> Iterator[tuple[BlockRun | NewBlock, int]]:
+        """Yields what follows the header, in order, with the sequence that each part begins with."""
         sequence = self.first_sequence
         if self.state is not None:
-            yield Made(encode_state(self.state), is_state_block=True), sequence
+            yield NewBlock(encode_state(self.state), is_state_block=True), sequence
         for i in range(len(self.runs) + 1):
             if i in self.changes:
-                yield Made(encode_state(self.changes[i])), sequence
+                yield NewBlock(encode_state(self.changes[i])), sequence
             if i < len(self.runs):
                 yield self.runs[i], sequence
                 sequence = self.runs[i].end_sequence
         if self.body is not None:
-            yield Made(self.body.raw, self.body.base_time_us), sequence
+            yield NewBlock(self.body.raw, self.body.base_time_us), sequence
 
     @property
     def is_verbatim(self) -> bool:

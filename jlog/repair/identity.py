@@ -1,0 +1,54 @@
+"""Whose files they are, where `journal.meta` does not tell it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+from jlog._core.read.rebuild import COPIES_AT, SIGNATURE_BYTES, Signature, whose
+from jlog._core.segments.segment import list_segments, segment_name
+from jlog.errors import CorruptJournal, JournalError
+from jlog.system.files import open_file
+
+
+def find_identity(path: str) -> tuple[bytes, list[tuple[int, int]]]:
+    """(uuid, epochs with the first sequence of each) as the other files tell them, where `journal.meta` does not.
+    CorruptJournal where none does."""
+    found = _signatures(path)
+    if not found:
+        raise CorruptJournal(
+            os.path.join(path, "journal.meta"),
+            0,
+            "it is missing or damaged, and no other file tells whose they are; restore the journal from a backup",
+        )
+    ((uuid, _),) = Counter(signature.uuid for signature in found).most_common(1)
+    epochs: dict[int, int] = {}
+    begun = 0
+    for signature in found:
+        if signature.uuid == uuid and signature.epoch is not None and signature.epoch not in epochs:
+            begun = max(begun, signature.first_sequence or 0) if epochs else 0
+            epochs[signature.epoch] = begun
+    return uuid, list(epochs.items())
+
+
+def _signatures(path: str) -> list[Signature]:
+    """Of every file that has one, segments first and oldest first."""
+    places = [(segment_name(name), 0) for name in list_segments(path)]
+    others = ["bounds"]
+    for folder in ("subscribers", "checkpoints"):
+        if os.path.isdir(os.path.join(path, folder)):
+            others += [os.path.join(folder, name) for name in sorted(os.listdir(os.path.join(path, folder)))]
+    places += [(name, at) for name in others for at in COPIES_AT]
+    found = []
+    for name, at in places:
+        try:
+            fd = open_file(os.path.join(path, name))
+        except (FileNotFoundError, JournalError):
+            continue
+        try:
+            signature = whose(os.pread(fd, SIGNATURE_BYTES, at))
+        finally:
+            os.close(fd)
+        if signature is not None:
+            found.append(signature)
+    return found
