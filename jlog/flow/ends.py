@@ -10,7 +10,7 @@ from jlog.flow.records import BatchLike, RecordLike
 
 # The source position, part by part: {"orders/0": {"offset": 17, ...}}. A sink stores it together with the records: both are
 # there, or neither.
-Marks = dict[str, dict[str, Any]]
+SourcePosition = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,17 @@ class Source(Protocol):
 
     missing: int  # records that retention removed before they were read, and that were passed over
 
-    def resume(self, marks: Marks, start: Any = None) -> None:
+    def resume(self, marks: SourcePosition, start: Any = None) -> None:
         """Goes to the source position `marks`, or to `start` if that is given. Raises JournalError where the next record is
         missing."""
 
     def read(self, max_records: int, timeout: float) -> BatchLike:
         """Returns records; an empty batch only if none came within `timeout` seconds."""
 
-    def marks(self) -> Marks:
+    def marks(self) -> SourcePosition:
         """Returns the source position behind the records that were read."""
 
-    def settle(self) -> None:
+    def secure(self) -> None:
         """Makes sure that the source position will hold: the records before it survive a power loss, and are still the same."""
 
     def committed(self) -> None:
@@ -47,7 +47,7 @@ class Source(Protocol):
     def at_end(self) -> bool:
         """Says whether all records are read that were there when the source was first opened."""
 
-    def lag(self, marks: Marks) -> Lag:
+    def lag(self, marks: SourcePosition) -> Lag:
         """Returns the lag of this source position; without one, that of the current position. May be called in another
         thread."""
 
@@ -64,7 +64,7 @@ class Sink(Protocol):
     left_out: int  # records that the open transaction leaves out
     beside_bytes: int  # bytes of keys and headers in the open transaction, where they count towards its size
 
-    def open(self, *, forget: bool = False) -> Marks:
+    def open(self, *, forget: bool = False) -> SourcePosition:
         """Makes sure that no other process writes for this source any more, and returns the source position of the last
         transaction. `forget` makes it invalid, and returns none."""
 
@@ -75,7 +75,7 @@ class Sink(Protocol):
     def leave_out(self, record: RecordLike, where: str, reason: str) -> None:
         """Handles a refused record, in the open transaction."""
 
-    def prepare(self, marks: Marks) -> None:
+    def prepare(self, marks: SourcePosition) -> None:
         """Puts the source position into the open transaction. Only commit() follows."""
 
     def commit(self) -> None:

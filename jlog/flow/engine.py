@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from jlog.flow.ends import Lag, Marks, Sink, Source
+from jlog.flow.ends import Lag, Sink, Source, SourcePosition
 from jlog.flow.errors import RecordRefused, Refused, Retry
 from jlog.flow.records import Function, RecordLike, apply
 from jlog.flow.stop import Stop, Stopped
@@ -85,7 +85,7 @@ class Flow:
         self._on_commit = on_commit
         self._open = False
         self._ever_open = False
-        self._committed: Marks = {}
+        self._committed: SourcePosition = {}
         self._limit = sink.transaction_records
         # Number of records in the open transaction before the refused one; None: not known.
         self._before_refused: int | None = None
@@ -166,7 +166,7 @@ class Flow:
         self._committed = marks
         self._open = self._ever_open = True
 
-    def _have_moved(self, marks: Marks) -> bool:
+    def _have_moved(self, marks: SourcePosition) -> bool:
         return any(self._committed.get(name) != mark for name, mark in marks.items())
 
     def _is_idle(self) -> bool:
@@ -244,9 +244,9 @@ class Flow:
                 raise Refused(f"the transform raised {type(error).__name__}: {error}") from error
         return made
 
-    def _commit(self, marks: Marks) -> None:
+    def _commit(self, marks: SourcePosition) -> None:
         self.sink.prepare(marks)
-        self.source.settle()
+        self.source.secure()
         left_out = self.sink.left_out
         self.sink.commit()
         self._committed = {**self._committed, **marks}

@@ -11,7 +11,7 @@ from typing import Any
 import portalocker
 
 from jlog.errors import JournalError, JournalLocked, PositionLost
-from jlog.flow.ends import Lag, Marks
+from jlog.flow.ends import Lag, SourcePosition
 from jlog.flow.engine import nothing
 from jlog.flow.records import RecordLike, columns_of
 from jlog.journal import Journal
@@ -61,7 +61,7 @@ class JournalSource:
     def position(self) -> int:
         return self._reader.position
 
-    def resume(self, marks: Marks, start: Any = None) -> None:
+    def resume(self, marks: SourcePosition, start: Any = None) -> None:
         mark = marks.get(self._journal.uuid)
         if mark is not None and start is None:
             check_mark(self._journal, mark)
@@ -111,11 +111,11 @@ class JournalSource:
             except PositionLost as lost:
                 self._pass_over(self._reader.position, lost)
 
-    def marks(self) -> Marks:
+    def marks(self) -> SourcePosition:
         epoch = self._journal.epochs[-1][0]
         return {self._journal.uuid: {"epoch": epoch, "sequence": self._reader.position, "begin": self._begin}}
 
-    def settle(self) -> None:
+    def secure(self) -> None:
         if self._subscriber is not None:
             self._reader.sync()
 
@@ -126,7 +126,7 @@ class JournalSource:
     def at_end(self) -> bool:
         return self._end is not None and self._reader.position >= self._end
 
-    def lag(self, marks: Marks) -> Lag:
+    def lag(self, marks: SourcePosition) -> Lag:
         mark = marks.get(self._journal.uuid)
         return journal_lag(self._journal, self._begin if mark is None else int(mark["sequence"]))
 
@@ -194,8 +194,8 @@ class JournalSink:
         self._writer = Writer(path, **options)
         self._path = self._writer.path
         self._body = self._writer.body()
-        self._marks: Marks = {}
-        self._prepared: Marks = {}
+        self._marks: SourcePosition = {}
+        self._prepared: SourcePosition = {}
         try:
             self._lock = _hold(self._path)
         except BaseException:
@@ -206,7 +206,7 @@ class JournalSink:
     def path(self) -> str:
         return str(self._path)
 
-    def open(self, *, forget: bool = False) -> Marks:
+    def open(self, *, forget: bool = False) -> SourcePosition:
         self.drop()
         self._marks = {} if forget else read_marks(self._path)
         return dict(self._marks)
@@ -221,7 +221,7 @@ class JournalSink:
     def leave_out(self, record: RecordLike, where: str, reason: str) -> None:  # noqa: ARG002
         self.left_out += 1
 
-    def prepare(self, marks: Marks) -> None:
+    def prepare(self, marks: SourcePosition) -> None:
         self._prepared = marks  # goes with the records, in one append
 
     def commit(self) -> None:
@@ -250,7 +250,7 @@ class JournalSink:
                 self._lock = None
 
 
-def read_marks(path: str | os.PathLike[str]) -> Marks:
+def read_marks(path: str | os.PathLike[str]) -> SourcePosition:
     """Returns the source positions that this journal has stored."""
     return {
         key[len(STATE_PREFIX) :].decode(): json.loads(value)

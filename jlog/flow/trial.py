@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from jlog.flow.ends import Marks
+from jlog.flow.ends import SourcePosition
 from jlog.flow.errors import Refused
 from jlog.flow.records import RecordLike
 
@@ -18,14 +18,14 @@ class TrialSink:
     transaction_records = 20_000
     beside_bytes = 0
 
-    def __init__(self, marks: Marks, refusal: Refusal = lambda _: "") -> None:
+    def __init__(self, marks: SourcePosition, refusal: Refusal = lambda _: "") -> None:
         self.left_out = 0
         self.made = 0  # records that it was given, in committed transactions
         self._pending = 0
         self._marks = marks
         self._refusal = refusal
 
-    def open(self, *, forget: bool = False) -> Marks:
+    def open(self, *, forget: bool = False) -> SourcePosition:
         self.drop()
         return {} if forget else dict(self._marks)
 
@@ -42,7 +42,7 @@ class TrialSink:
     def leave_out(self, record: RecordLike, where: str, reason: str) -> None:  # noqa: ARG002
         self.left_out += 1
 
-    def prepare(self, marks: Marks) -> None:
+    def prepare(self, marks: SourcePosition) -> None:
         """Keeps nothing."""
 
     def commit(self) -> None:

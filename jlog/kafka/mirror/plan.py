@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from jlog.flow.ends import Marks
+from jlog.flow.ends import SourcePosition
 from jlog.flow.journals import check_mark, journal_lag, read_marks
 from jlog.flow.stop import Stop
 from jlog.journal import Journal
@@ -73,7 +73,7 @@ def plan_mirror(
     }
 
 
-def marks_and_rules(settings: Settings, topic: str, identity: str) -> tuple[Marks, Rules]:
+def marks_and_rules(settings: Settings, topic: str, identity: str) -> tuple[SourcePosition, Rules]:
     """Returns the source position that a sink of this identity has stored in the topic, and the rules of the topic, which need
     not exist yet."""
     cluster = Cluster(settings)

@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from jlog.flow.ends import Marks
+from jlog.flow.ends import SourcePosition
 from jlog.flow.engine import Policy, nothing
 from jlog.flow.errors import Refused
 from jlog.flow.records import Headers, RecordLike
@@ -89,15 +89,15 @@ class TopicSink:
         self._transactions = Transactions(
             settings, self.cluster, stop, topic=topic, table=self.marks_topic, instance=self._instance
         )
-        self._marks: Marks = {}
-        self._prepared: Marks = {}
+        self._marks: SourcePosition = {}
+        self._prepared: SourcePosition = {}
         self._topic: Topic | None = None
         self._rules: Rules | None = None
         self._dead_letter_bytes = 0
 
     # --- Beginning --------------------------------------------------------------------------------------------------
 
-    def open(self, *, forget: bool = False) -> Marks:
+    def open(self, *, forget: bool = False) -> SourcePosition:
         self.drop()
         self.cluster.check()
         topic = self._ensure_topics(forget)
@@ -128,7 +128,7 @@ class TopicSink:
             self._dead_letter_bytes = Rules(self.cluster.config(self._dead_letter)).limit_bytes
         return topic
 
-    def _check_same(self, marks: Marks, topic: Topic) -> None:
+    def _check_same(self, marks: SourcePosition, topic: Topic) -> None:
         known = marks.get(SINK, {}).get("topic_id", topic.id)
         if known != topic.id:
             raise TopicChanged(
@@ -136,7 +136,7 @@ class TopicSink:
                 f"moved is not in it. Move everything again with --resume-at begin, or only new records with --resume-at end"
             )
 
-    def _claim(self, marks: Marks, topic: Topic) -> None:
+    def _claim(self, marks: SourcePosition, topic: Topic) -> None:
         """Commits a first transaction, which says who writes now, and shows that transactions work."""
         sink = marks.get(SINK) or {
             "topic_id": topic.id,
@@ -250,7 +250,7 @@ class TopicSink:
         except KafkaException as error:
             raise self._transactions.what_failed(error, "producing a dead letter") from None
 
-    def prepare(self, marks: Marks) -> None:
+    def prepare(self, marks: SourcePosition) -> None:
         self._begun()
         if self.left_out:
             sink = self._marks[SINK]
@@ -306,6 +306,6 @@ def without_ours(headers: Headers) -> Sequence[tuple[str, bytes | None]]:
     return [header for header in headers if not header[0].startswith(OURS_PREFIX)]
 
 
-def read_marks(settings: Settings, table: str, stop: Stop) -> Marks:
+def read_marks(settings: Settings, table: str, stop: Stop) -> SourcePosition:
     rows = read_table(settings, table, stop)
     return {key.decode(): json.loads(value) for key, value in rows.items() if key != OWNER}

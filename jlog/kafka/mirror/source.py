@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from jlog.errors import JournalError, JournalNotFound, PositionLost
-from jlog.flow.ends import Lag, Marks
+from jlog.flow.ends import Lag, SourcePosition
 from jlog.flow.engine import nothing
 from jlog.flow.errors import Retry
 from jlog.flow.stop import Stop
@@ -71,7 +71,7 @@ class TopicSource:
 
     # --- Beginning --------------------------------------------------------------------------------------------------
 
-    def resume(self, marks: Marks, start: Any = None) -> None:
+    def resume(self, marks: SourcePosition, start: Any = None) -> None:
         self._let_go()
         self._broken = None
         self.cluster.check()
@@ -246,7 +246,7 @@ class TopicSource:
         text = f"kafka://{self.settings.servers}/{place[0]}: offset {self._next[place]} of partition {place[1]} is gone"
         raise Retry(text, BrokerError(text))
 
-    def settle(self) -> None:
+    def secure(self) -> None:
         """Makes sure that the records were read from the topics that exist now."""
         for name in {name for name, _ in self._next}:
             self._same(name)
@@ -262,8 +262,8 @@ class TopicSource:
 
     # --- Position ---------------------------------------------------------------------------------------------------
 
-    def marks(self) -> Marks:
-        found: Marks = {}
+    def marks(self) -> SourcePosition:
+        found: SourcePosition = {}
         for place, offset in self._next.items():
             name, partition = place
             mark = {
@@ -282,7 +282,7 @@ class TopicSource:
     def at_end(self) -> bool:
         return self._ends is not None and all(self._next.get(place, 0) >= end for place, end in self._ends.items())
 
-    def lag(self, marks: Marks) -> Lag:
+    def lag(self, marks: SourcePosition) -> Lag:
         offsets = dict(self._next)
         for name, partition in offsets:
             mark = marks.get(f"{name}/{partition}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jlog.errors import JournalError
-from jlog.flow.ends import Lag, Marks
+from jlog.flow.ends import Lag, SourcePosition
 from jlog.flow.journals import journal_lag
 from jlog.flow.journals import read_marks as marks_in_journal
 from jlog.flow.stop import Stop
@@ -61,7 +61,7 @@ class Pair:
     url: TopicUrl
     settings: Settings
     direction: str
-    marks: Marks  # the source position, and the sink's own rows
+    marks: SourcePosition  # the source position, and the sink's own rows
     owner: dict[str, Any]
 
     @property

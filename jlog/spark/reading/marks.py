@@ -8,10 +8,10 @@ import jlog
 from jlog.errors import JournalError
 from jlog.spark.reading.journals import SparkJournal
 
-Marks = dict[str, dict[str, Any]]
+SourcePosition = dict[str, dict[str, Any]]
 
 
-def marks_of(sources: dict[str, SparkJournal], sequences: dict[str, int]) -> Marks:
+def marks_of(sources: dict[str, SparkJournal], sequences: dict[str, int]) -> SourcePosition:
     """Returns the source position. Spark compares these as text, so equal ones are written alike."""
     return {name: _mark(sources[name], sequences[name]) for name in sorted(sequences)}
 

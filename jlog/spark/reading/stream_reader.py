@@ -12,7 +12,7 @@ from jlog.errors import JournalError
 from jlog.spark.reading.columns import OutputColumns
 from jlog.spark.reading.journals import SparkJournal, check_names, place_of, sources_of
 from jlog.spark.reading.limits import records_within, shares
-from jlog.spark.reading.marks import Marks, marks_of, resume
+from jlog.spark.reading.marks import SourcePosition, marks_of, resume
 from jlog.spark.reading.options import EARLIEST, parse
 from jlog.spark.reading.plan import Range, RangePiece, partitions_of, pieces_of
 from jlog.spark.reading.scan import read_partition
@@ -47,13 +47,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._subscription = Subscription(self._options.subscriber)
         self._sources: dict[str, SparkJournal] = {}
         self._looked = 0.0
-        self._initial: Marks | None = None
+        self._initial: SourcePosition | None = None
         self._ends: dict[str, int] = {}  # the synced end of each journal
         self._target: dict[str, int] | None = None  # the ends of an AvailableNow run
 
     # --- Progress -----------------------------------------------------------------------------------------------------
 
-    def initialOffset(self) -> Marks:  # noqa: N802
+    def initialOffset(self) -> SourcePosition:  # noqa: N802
         """Is called twice; both answers are the same."""
         if self._initial is None:
             sources = self._look()
@@ -82,7 +82,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options.max_bytes_per_trigger)
         return ReadAllAvailable()
 
-    def latestOffset(self, start: Marks | None = None, limit: ReadLimit | None = None) -> Marks:  # noqa: N802
+    def latestOffset(self, start: SourcePosition | None = None, limit: ReadLimit | None = None) -> SourcePosition:  # noqa: N802
         """Is called many times a second while no record comes. Its answer is synced: a checkpoint must never know of more."""
         sources = self._look() if self._target is None else self._sources
         ends = {name: self._end(source) for name, source in sources.items()}
@@ -99,7 +99,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = self._limited(begins, ends)
         return dict(sorted({**marks_of(sources, ends), **gone}.items()))
 
-    def reportLatestOffset(self) -> Marks:  # noqa: N802
+    def reportLatestOffset(self) -> SourcePosition:  # noqa: N802
         """Returns the ends, for the progress that Spark reports: the distance of a batch's end from these is the lag."""
         sources = self._sources
         return marks_of(sources, {name: source.next_sequence() for name, source in sources.items()})
@@ -122,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._ends[source.name] = known = source.next_sequence(durable=True)
         return known
 
-    def _gone(self, marks: Marks) -> Marks:
+    def _gone(self, marks: SourcePosition) -> SourcePosition:
         """Returns the journals that are not read any more."""
         gone = {name: mark for name, mark in marks.items() if name not in self._sources}
         if gone and self._options.fail_on_data_loss:
@@ -132,7 +132,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return gone
 
-    def _start_of(self, source: SparkJournal, marks: Marks) -> int:
+    def _start_of(self, source: SparkJournal, marks: SourcePosition) -> int:
         """Returns where the journal begins: at the first record, if it is new."""
         mark = marks.get(source.name)
         if mark is None:
@@ -160,7 +160,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- A batch ------------------------------------------------------------------------------------------------------
 
-    def partitions(self, start: Marks, end: Marks) -> list[InputPartition]:
+    def partitions(self, start: SourcePosition, end: SourcePosition) -> list[InputPartition]:
         sources = self._look()
         gone = self._gone(end)
         pieces: list[RangePiece] = []
@@ -180,7 +180,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         return read_partition(partition, self._columns, self._options)
 
-    def commit(self, end: Marks) -> None:
+    def commit(self, end: SourcePosition) -> None:
         """Is called when Spark needs no record before `end` any more."""
         for name, mark in end.items():
             if name in self._sources:
