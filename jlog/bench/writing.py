@@ -32,7 +32,7 @@ def plain_loop(load: Load, buffering: int = -1) -> Run:
         begin = perf_counter()
         with open(directory / "plain", "ab", buffering=buffering) as file:
             for _ in range(load.chunks):
-                for value in values:  # noqa: FURB122 - the loop is what is measured
+                for value in values:  # noqa: FURB122 - the loop is measured
                     file.write(prefix + value)
         return load.chunks * len(values), perf_counter() - begin
 

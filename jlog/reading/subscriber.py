@@ -16,7 +16,7 @@ from jlog.reading.sources import seek_before_the_end
 class Subscriber:
     """Holds the subscriber `name` for one Reader, and moves the position of `journal` to where it resumes.
 
-    lost: the error that the next read raises, since retention has removed what comes next; None: there is none.
+    lost: the error that the next read raises, since retention has removed the next record; None: there is none.
     """
 
     def __init__(self, journal: JournalRecords, name: str, start: Start, create: bool, deadline: Deadline) -> None:

@@ -192,7 +192,7 @@ class Pipeline:
         running = list(queries)
         while running and not self.is_stopped:
             for query in list(running):
-                if query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]  # raises what it ends with
+                if query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]  # raises the error that ends the query
                     running.remove(query)
         if self.is_stopped:
             self._end(queries)

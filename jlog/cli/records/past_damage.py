@@ -57,7 +57,7 @@ class Reading:
             try:
                 found = self._between(begin, end)
             except PositionLost:
-                return  # retention has removed what is older
+                return  # retention has removed the older records
             if found is None:
                 wanted = max((end - begin) // 2, 1)
                 continue

@@ -64,7 +64,7 @@ class Fetch:
             try:
                 partition.check_same()
                 first = partition.first()
-            except Exception as other:  # noqa: BLE001 - it is what is raised then
+            except Exception as other:  # noqa: BLE001 - raised once the messages before it are handed out
                 return other
             return partition.lost(first) if self._at < first else partition.changed()
         found = as_ours(KafkaException(error), "reading", partition.settings)
