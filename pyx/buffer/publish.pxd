@@ -14,6 +14,4 @@ cdef extern from "buffer/publish.h" nogil:
     int64_t jlog_put_record(jlog_buffer *buffer, uint8_t *record, size_t bytes, int64_t now_us)
     void jlog_rotate(jlog_page *page, uint64_t segment, uint64_t offset, uint64_t first_sequence, uint64_t previous_offset,
                      uint32_t capacity)
-    void jlog_switch "jlog_rotate"(jlog_page *page, uint64_t segment, uint64_t offset, uint64_t first_sequence,
-                                   uint64_t previous_offset, uint32_t capacity)
     void jlog_wake(jlog_page *page)

@@ -1,15 +1,15 @@
-"""What is done under the append lock: the call's records go into the open block, or into one of their own; options,
-counts and rolls. Without the interpreter throughout; an error unlocks and is raised by the caller.
+"""One attempt at an operation under the append lock: its records go into the open block, or into one of their own; options,
+counts and rolls.
 
-Each step is the one of the same name in tools/model.
+Without the interpreter throughout; an error unlocks and is raised by the caller. The steps are those of tools/model.
 """
 
 from cpython.ref cimport PyObject
 from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from jlog._core.write.closing cimport close_block, defer_block, is_plain, settle, write_out
-from jlog._core.write.direct cimport reserve, write_direct
+from jlog._core.write.write_back cimport close_block, defer_block, drain, is_plain, write_back
+from jlog._core.write.direct_block cimport reserve, write_direct
 from jlog._core.format.format cimport (
     JLOG_SHORT_BYTES,
     JLOG_TAG_EXPLICIT,
@@ -21,7 +21,8 @@ from jlog._core.format.format cimport (
     jlog_short_head,
     jlog_store32,
 )
-from jlog._core.write.member cimport (
+from jlog._core.write.encode cimport Records
+from jlog._core.write.operation cimport (
     ADOPT,
     APPEND,
     COUNT,
@@ -35,10 +36,18 @@ from jlog._core.write.member cimport (
     OPTIONS,
     SYNC_FAILED,
     TURN,
-    Call,
-    Member,
+    Adopt,
+    Append,
+    ChangeOptions,
+    Count,
+    Flush,
+    NewRecords,
+    Operation,
     Options,
+    Rolling,
 )
+from jlog._core.write.process cimport WritingProcess
+from jlog._core.write.takeover cimport repair, take_append_lock
 from jlog._core.buffer.page cimport (
     JLOG_BASE_BYTES,
     jlog_body,
@@ -65,56 +74,63 @@ cdef enum:
     STATE_SEGMENT_BYTES_MIN = 4 << 20  # several times what the largest live state takes, however small its keys are
 
 
-cdef int attempt(Member member, Call *call) noexcept nogil:
-    """Takes the lock, does what the call wants or as much as can be done, lets it go."""
-    cdef jlog_page *page = member.buffer.page
-    cdef int status = member.acquire(&page.append_lock, call)
+cdef int attempt(WritingProcess process, Operation *operation) noexcept nogil:
+    """Takes the append lock, does as much of the operation as can be done, and lets the lock go."""
+    cdef jlog_page *page = process.buffer.page
+    cdef int status = take_append_lock(process, operation)
     if status != DONE:
         return status
-    status = step(member, call)
-    member.release(&page.append_lock)
-    if call.writes_out:
-        write_out(member, call)
+    status = step(process, operation)
+    process.locks.release(&page.append_lock)
+    if operation.closing.writes_back:
+        write_back(process, operation)
     return status
 
 
-cdef int step(Member member, Call *call) noexcept nogil:
-    """The lock is held."""
+cdef int step(WritingProcess process, Operation *operation) noexcept nogil:
+    """Does as much of the operation as can be done. The append lock is held."""
+    cdef Append *append
     cdef int status
-    if member.buffer.page.sync_error != 0:
-        call.error = member.buffer.page.sync_error
+    if process.buffer.page.sync_error != 0:
+        operation.error = process.buffer.page.sync_error
         return SYNC_FAILED
-    if member.buffer.page.unrepaired != 0:
-        status = member.repair(call)
+    if process.buffer.page.unrepaired != 0:
+        status = repair(process, operation)
         if status != DONE:
             return status
-    if call.operation == APPEND:
-        return put_direct(member, call) if call.direct else put(member, call)
-    if call.operation == OPTIONS:
-        apply_options(member.buffer.page, call.options)
+    if operation.kind == APPEND:
+        append = <Append *> operation
+        return put_direct(process, append) if append.direct else put(process, append)
+    if operation.kind == OPTIONS:
+        apply_options(process.buffer.page, (<ChangeOptions *> operation).options)
         return DONE
-    if call.operation == COUNT:
-        return count_sealed(member.buffer.page, call)
-    if call.operation == TURN:
-        return turn_period(member, call)
-    if call.operation == ADOPT:
-        return adopt(member, call)
-    if call.operation == FLUSH:
-        # The block that was open when the call began: other writers could go on filling the next one for ever.
-        if call.flushed_generation == 0:
-            call.flushed_generation = member.buffer.page.generation
-            member.buffer.page.counters.flushes += 1
-        if member.buffer.page.generation == call.flushed_generation:
-            return close_block(member, call)
-        return settle(member, call) if jlog_is_unwritten(member.buffer.page, call.flushed_generation) else DONE
-    status = close_block(member, call)
+    if operation.kind == COUNT:
+        return count_sealed(process.buffer.page, <Count *> operation)
+    if operation.kind == TURN:
+        return turn_period(process, operation)
+    if operation.kind == ADOPT:
+        return adopt(process, <Adopt *> operation)
+    if operation.kind == FLUSH:
+        return flush(process, <Flush *> operation)
+    status = close_block(process, operation)
     if status != DONE:
         return status
-    return roll(member, call) if has_records(member.buffer.page) else DONE
+    return roll(process, operation) if has_records(process.buffer.page) else DONE
+
+
+cdef int flush(WritingProcess process, Flush *flush) noexcept nogil:
+    """Writes back the block that was open when the call began: other writers could go on filling the next one for ever."""
+    cdef jlog_page *page = process.buffer.page
+    if flush.generation == 0:
+        flush.generation = page.generation
+        page.counters.flushes += 1
+    if page.generation == flush.generation:
+        return close_block(process, &flush.head)
+    return drain(process, &flush.head) if jlog_is_unwritten(page, flush.generation) else DONE
 
 
 cdef void apply_options(jlog_page *page, const Options *options) noexcept nogil:
-    """Also without the lock, where nobody else is there."""
+    """Stores the options in the page: under the append lock, or if no other process is there."""
     page.segment_bytes = options.segment_bytes
     page.limit_bytes = options.limit_bytes
     page.sync_interval_us = options.sync_interval_us
@@ -132,97 +148,99 @@ cdef bint has_options(const jlog_page *page, const Options *options) noexcept no
             and page.codec == options.codec and page.sync_mode == options.sync_mode)
 
 
-cdef int count_sealed(jlog_page *page, Call *call) noexcept nogil:
-    """What was counted outside the lock holds unless a segment was sealed meanwhile."""
-    call.count = jlog_open_slot(page).segment == call.segment
-    if call.count:
+cdef int count_sealed(jlog_page *page, Count *count) noexcept nogil:
+    """Takes the size that was counted outside the lock, unless a segment was sealed meanwhile."""
+    count.taken = jlog_open_slot(page).segment == count.segment
+    if count.taken:
         jlog_store_release(&page.rolling, 0)  # first: a takeover would count as the last roll did
-        page.sealed_bytes = call.sealed_bytes
+        page.sealed_bytes = count.sealed_bytes
     return DONE
 
 
 # --- Into the open block --------------------------------------------------------------------------------------
 
 
-cdef int put(Member member, Call *call) noexcept nogil:
-    cdef jlog_page *page = member.buffer.page
+cdef int put(WritingProcess process, Append *append) noexcept nogil:
+    cdef jlog_page *page = process.buffer.page
+    cdef Operation *operation = &append.new.head
     cdef jlog_slot *slot
     cdef uint32_t start
     cdef int status
     while True:
-        status = turn_period(member, call)
+        status = turn_period(process, operation)
         if status != DONE:
             return status
         slot = jlog_open_slot(page)
-        start = jlog_block_room(page, slot, call.record_bytes)
+        start = jlog_block_room(page, slot, append.new.records.bytes)
         if start != 0:
-            if not jlog_may_append(page, call.count):
+            if not jlog_may_append(page, append.new.records.count):
                 return NEEDS_LEASE
-            if encode(member, call, slot, start):
+            if encode(process, append, slot, start):
                 return DONE
         if jlog_word_used(slot.word) != 0:
-            status = defer_block(member, call) if is_plain(page, slot, call) else close_block(member, call)
-        elif slot.capacity < JLOG_BASE_BYTES + call.record_bytes:
+            status = defer_block(process, operation) if is_plain(page, slot, operation) else close_block(process, operation)
+        elif slot.capacity < JLOG_BASE_BYTES + append.new.records.bytes:
             if slot.capacity == page.capacity or not has_records(page):
-                return put_direct(member, call)
-            status = roll(member, call)
+                return put_direct(process, append)
+            status = roll(process, operation)
         elif jlog_is_full(page, slot.offset):
             return NEEDS_ROOM
         else:
-            status = reserve(member, call, slot.offset + sizeof(jlog_block_header) + slot.capacity)
+            status = reserve(process, operation, slot.offset + sizeof(jlog_block_header) + slot.capacity)
         if status != DONE:
             return status
 
 
-cdef int turn_period(Member member, Call *call) noexcept nogil:
-    """Rolls where the clock has left the period that the open segment's records come from."""
-    cdef jlog_page *page = member.buffer.page
-    cdef int64_t now_us = jlog_now_us(&member.buffer.clock)
+cdef int turn_period(WritingProcess process, Operation *operation) noexcept nogil:
+    """Rolls if the clock has left the period that the open segment's records come from."""
+    cdef jlog_page *page = process.buffer.page
+    cdef int64_t now_us = jlog_now_us(&process.buffer.clock)
     cdef int status
     if not jlog_period_is_over(page, now_us):
         return DONE
     if page.period_us != 0:
-        status = close_block(member, call)
+        status = close_block(process, operation)
         if status != DONE:
             return status
         if has_records(page):
-            status = roll(member, call)
+            status = roll(process, operation)
             if status != DONE:
                 return status
     jlog_begin_period(page, now_us)
     return DONE
 
 
-cdef bint encode(Member member, Call *call, jlog_slot *slot, uint32_t start) noexcept nogil:
-    """The call's records behind the published end, and publishes them. False where their time is too far from the base
+cdef bint encode(WritingProcess process, Append *append, jlog_slot *slot, uint32_t start) noexcept nogil:
+    """Encodes the records behind the published end, and publishes them. Returns False if their time is too far from the base
     of a block that has records already."""
-    cdef jlog_page *page = member.buffer.page
-    cdef uint8_t *records = jlog_body(&member.buffer, slot.generation) + start
+    cdef jlog_page *page = process.buffer.page
+    cdef Records *new = &append.new.records
+    cdef uint8_t *records = jlog_body(&process.buffer, slot.generation) + start
     cdef uint8_t *at = records
-    cdef int64_t now_us = jlog_clamped_now_us(&member.buffer)
+    cdef int64_t now_us = jlog_clamped_now_us(&process.buffer)
     # Unsigned, for any base may stand in the body.
-    cdef uint64_t delta_us = <uint64_t> now_us - <uint64_t> jlog_block_base(&member.buffer, slot, now_us)
+    cdef uint64_t delta_us = <uint64_t> now_us - <uint64_t> jlog_block_base(&process.buffer, slot, now_us)
     cdef PyObject *value
     cdef size_t size
     cdef uint64_t i
     cdef uint32_t crc
     if delta_us > UINT32_MAX:
         return False
-    if call.items != NULL:
-        for i in range(call.count):
-            value = tuple_item(<PyObject *> call.items, i)
+    if append.items != NULL:
+        for i in range(new.count):
+            value = tuple_item(<PyObject *> append.items, i)
             size = bytes_size(value)
             jlog_encode_short(at, jlog_short_head(<uint32_t> delta_us, size), <const uint8_t *> bytes_data(value), size)
             at += JLOG_SHORT_BYTES + size
     else:
-        memcpy(at, call.records, call.record_bytes)
-        set_clock_times(at, call.record_bytes, <uint32_t> delta_us)
-    crc = jlog_crc32c(jlog_block_crc(&member.buffer, slot), records, call.record_bytes)
-    if call.explicit_count < call.count:
+        memcpy(at, new.data, new.bytes)
+        set_clock_times(at, new.bytes, <uint32_t> delta_us)
+    crc = jlog_crc32c(jlog_block_crc(&process.buffer, slot), records, new.bytes)
+    if new.explicit_count < new.count:
         page.clamp_us = now_us
-    page.explicit_count += call.explicit_count
-    page.explicit_max_us = max(page.explicit_max_us, call.explicit_max_us)
-    call.sequence = jlog_publish(&member.buffer, slot, start + <uint32_t> call.record_bytes, crc, call.count)
+    page.explicit_count += new.explicit_count
+    page.explicit_max_us = max(page.explicit_max_us, new.explicit_max_us)
+    append.new.sequence = jlog_publish(&process.buffer, slot, start + <uint32_t> new.bytes, crc, new.count)
     return True
 
 
@@ -238,51 +256,54 @@ cdef void set_clock_times(uint8_t *at, uint64_t size, uint32_t delta_us) noexcep
 # --- Into a block of its own ----------------------------------------------------------------------------------
 
 
-cdef int put_direct(Member member, Call *call) noexcept nogil:
-    """Records that do not fit into the buffer, or that must be in the segment before they are published."""
-    cdef jlog_page *page = member.buffer.page
+cdef int put_direct(WritingProcess process, Append *append) noexcept nogil:
+    """Appends records that do not fit into the buffer, or that must be in the segment before they are published."""
+    cdef jlog_page *page = process.buffer.page
+    cdef NewRecords *new = &append.new
+    cdef Rolling *rolling = &new.head.rolling
     cdef jlog_slot *slot
     cdef uint64_t bytes_needed
     cdef int status
-    if call.stored == NULL:
+    if new.stored.data == NULL:
         return NEEDS_BODY
-    bytes_needed = sizeof(jlog_block_header) + call.stored_bytes
+    bytes_needed = sizeof(jlog_block_header) + new.stored.bytes
     while True:
-        # A switch of its own for the open block: a takeover knows one place only.
-        status = close_block(member, call)
+        # A rotation of its own for the open block: a takeover knows one place only.
+        status = close_block(process, &new.head)
         if status != DONE:
             return status
-        if not jlog_may_append(page, call.count):
+        if not jlog_may_append(page, new.records.count):
             return NEEDS_LEASE
-        if call.has_state and state_is_newer(page, call.state_generation):
+        if new.records.has_state and state_is_newer(page, new.state_generation):
             return NEEDS_STATE
         slot = jlog_open_slot(page)
         if page.limit_bytes != 0 and page.sealed_bytes + slot.offset + bytes_needed > page.limit_bytes:
             return NEEDS_ROOM
         if has_records(page) and bytes_needed > page.segment_bytes // 4:
-            call.wants_block = True
-            if call.prepared == NULL or not call.prepared.has_block:
+            rolling.wants_block = True
+            if rolling.prepared == NULL or not rolling.prepared.has_block:
                 return NEEDS_SEGMENT
-            return roll(member, call)
-        if call.count == 0 and is_full_of_state(page, slot, bytes_needed):
-            status = replace(member, call)
+            return roll(process, &new.head)
+        if new.records.count == 0 and is_full_of_state(page, slot, bytes_needed):
+            status = replace(process, &new.head)
             if status != DONE:
                 return status
             continue
-        call.wants_block = False  # segment_bytes may have grown since the records were written to a file
-        status = turn_period(member, call)
+        rolling.wants_block = False  # segment_bytes may have grown since the records were written to a file
+        status = turn_period(process, &new.head)
         if status != DONE:
             return status
         slot = jlog_open_slot(page)
         if has_records(page) and slot.offset + bytes_needed > page.segment_bytes:
-            status = roll(member, call)
+            status = roll(process, &new.head)
             if status != DONE:
                 return status
             continue
-        status = reserve(member, call, slot.offset + bytes_needed)
-        return write_direct(member, call, slot) if status == DONE else status
+        status = reserve(process, &new.head, slot.offset + bytes_needed)
+        return write_direct(process, new, slot) if status == DONE else status
 
 
 cdef bint is_full_of_state(jlog_page *page, jlog_slot *slot, uint64_t bytes_needed) noexcept nogil:
-    """Where there is no record a roll would find the name taken: it is the open one's."""
+    """Returns whether the open segment holds nothing but state, too much of it. A roll would find the name taken, since it is
+    the open one's."""
     return not has_records(page) and slot.offset + bytes_needed > max(page.segment_bytes, STATE_SEGMENT_BYTES_MIN)

@@ -1,29 +1,39 @@
 from libc.stdint cimport uint64_t
 
 from jlog._core.system.lock cimport Deadline
-from jlog._core.write.member cimport Options
-from jlog._core.write.sync cimport Syncer
+from jlog._core.write.group_commit cimport GroupCommit
+from jlog._core.write.life cimport Life
+from jlog._core.write.maintenance cimport Maintenance
+from jlog._core.write.operations cimport Operations
+from jlog._core.write.process cimport WritingProcess
 
-cdef class Attachment(Syncer):
+cdef class Attachment:
     cdef object key  # (device, inode) of the journal's directory
     cdef object opened  # a lock that is held until it is open, or could not be opened
-    cdef object opening_mutex
+    cdef WritingProcess process
+    cdef Life life
+    cdef Operations operations
+    cdef GroupCommit group
+    cdef Maintenance maintenance
+    cdef object thread  # that calls keep_up()
     cdef int exclusive_writers
-    cdef bint first  # of all processes
-    cdef bint mended  # files after a failed sync
+    cdef int found  # how it has found the journal, until begin()
 
     cdef enter(self, uint64_t capacity, Deadline deadline)
-    cdef take_part(self, uint64_t capacity, Deadline deadline)
     cdef bint join(self, Deadline deadline) except -1
     cdef leave(self, bint wait, Deadline deadline)
+    cdef int pin(self) except -1
+    cdef unpin(self)
+    cdef finish(self, Deadline deadline)
     cdef void unregister(self)
+    cdef begin(self, Deadline deadline)
+    cdef int take_writers(self, bint exclusive) except -1
+    cdef int give_writers(self, bint exclusive) except -1
+    cdef change_options(self, options, Deadline deadline)
+    cdef int start_maintenance(self) except -1
+    cdef int make_durable(self, Deadline deadline) except -1
+    cdef int flush(self, Deadline deadline) except -1
+    cdef int roll(self, Deadline deadline) except -1
     cdef close(self, Deadline deadline)
     cdef let_go(self)
-    cdef recover(self, const Options *options, Deadline deadline)
-    cdef forget_derived(self, bounds)
-    cdef finish_dead(self)
-    cdef map_buffer(self)
-    cdef enlarge(self, capacity)
-    cdef take_slot(self)
-    cdef remove_unfinished(self, bint alone)
     cdef note_end(self, Deadline deadline)

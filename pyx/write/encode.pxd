@@ -1,6 +1,21 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from jlog._core.write.member cimport Call
+# Records, encoded as a block's body has them. Those with the clock's time have it at 0 microseconds from the base.
+cdef struct Records:
+    const uint8_t *data
+    uint64_t bytes
+    uint64_t count
+    uint64_t explicit_count  # records whose time was given
+    int64_t explicit_max_us  # the latest of these times
+    uint32_t crc  # known once they are stored as a block of their own
+    bint has_state
+
+# A block's body as it goes into the file.
+cdef struct StoredBody:
+    const uint8_t *data  # NULL until the records are known to become a block of their own
+    uint64_t bytes
+    uint32_t crc
+    uint8_t codec
 
 cdef bytes as_bytes(value)
 
@@ -23,7 +38,7 @@ cdef class Body:
     cdef int add(self, value, key, headers, timestamp_us) except -1
     cdef int put_long(self, uint32_t tag, int64_t time_us, bytes value, bytes key, headers) except -1
     cdef uint32_t append_headers(self, headers) except? 0xFFFFFFFF
-    cdef int describe(self, Call *call) except -1
-    cdef int describe_direct(self, Call *call, int codec) except -1
+    cdef int describe(self, Records *records) except -1
+    cdef int store(self, int codec, Records *records, StoredBody *stored) except -1
 
 cdef bytes pack(raw)

@@ -30,8 +30,6 @@ from jlog._core.format.format cimport (
     jlog_short_head,
     jlog_store32,
 )
-from jlog._core.write.member cimport Call
-
 from jlog.errors import RecordTooLarge
 
 cdef extern from "Python.h":
@@ -213,35 +211,31 @@ cdef class Body:
         self.has_state = True
         return 0
 
-    cdef int describe(self, Call *call) except -1:
-        """Makes it the call's records. It must outlive the call."""
-        call.records = self.data
-        call.record_bytes = self.size
-        call.count = self.count
-        call.explicit_count = self.explicit_count
-        call.explicit_max_us = self.explicit_max_us
-        call.has_state = self.has_state
-        call.body = <void *> self
+    cdef int describe(self, Records *records) except -1:
+        """Fills in what the body holds. It must outlive its description."""
+        records.data = self.data
+        records.bytes = self.size
+        records.count = self.count
+        records.explicit_count = self.explicit_count
+        records.explicit_max_us = self.explicit_max_us
+        records.has_state = self.has_state
         return 0
 
-    cdef int describe_direct(self, Call *call, int codec) except -1:
-        """Makes it the block of its own that the call writes: compressed, where that makes it smaller."""
-        self.describe(call)
-        call.direct = True
-        call.items = NULL
+    cdef int store(self, int codec, Records *records, StoredBody *stored) except -1:
+        """Fills in how the body is stored as a block of its own: compressed, if that makes it smaller."""
+        self.describe(records)
         with nogil:
-            call.records_crc = jlog_crc32c(0, self.data, self.size)
+            records.crc = jlog_crc32c(0, self.data, self.size)
         self.packed = None
         if codec == JLOG_CODEC_LZ4 and self.size >= JLOG_PACKED_BYTES_MIN:
             self.packed = pack(<const uint8_t[:self.size]> self.data)
         if self.packed is None:
-            call.codec, call.stored, call.stored_bytes, call.stored_crc = (
-                JLOG_CODEC_NONE, self.data, self.size, call.records_crc)
+            stored.codec, stored.data, stored.bytes, stored.crc = JLOG_CODEC_NONE, self.data, self.size, records.crc
             return 0
-        call.codec, call.stored, call.stored_bytes = (
+        stored.codec, stored.data, stored.bytes = (
             JLOG_CODEC_LZ4, <const uint8_t *> PyBytes_AS_STRING(self.packed), PyBytes_GET_SIZE(self.packed))
         with nogil:
-            call.stored_crc = jlog_crc32c(0, call.stored, call.stored_bytes)
+            stored.crc = jlog_crc32c(0, stored.data, stored.bytes)
         return 0
 
 

@@ -1,4 +1,4 @@
-from jlog._core.write.calls cimport Caller
 from jlog._core.system.lock cimport Deadline
+from jlog._core.write.operations cimport Operations
 
-cdef object adopt(Caller caller, str path, pieces, dict state, Deadline deadline)
+cdef object adopt(Operations operations, str path, pieces, dict state, Deadline deadline)

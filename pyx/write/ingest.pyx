@@ -13,8 +13,8 @@ from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcpy, memset
 
-from jlog._core.write.calls cimport Caller
-from jlog._core.write.encode cimport Body
+from jlog._core.write.operations cimport Operations
+from jlog._core.write.encode cimport Body, Records, StoredBody
 from jlog._core.system.file cimport jlog_read_at, jlog_share, jlog_start_writeback, jlog_sync_data, jlog_write_at
 from jlog._core.format.format cimport (
     JLOG_CODEC_LZ4,
@@ -27,7 +27,8 @@ from jlog._core.format.format cimport (
     jlog_crc32c,
     jlog_fill_block_header,
 )
-from jlog._core.write.member cimport ADOPT, Call, Prepared
+from jlog._core.write.operation cimport ADOPT, Adopt, Prepared
+from jlog._core.write.process cimport WritingProcess
 from jlog._core.buffer.page cimport jlog_page, jlog_slot, jlog_word_used
 from jlog._core.system.atomic cimport jlog_load_acquire
 from jlog._core.system.clock cimport jlog_clock_us
@@ -83,20 +84,20 @@ cdef class SegmentBuilder:
 
     def add(self, data, /) -> None:
         """Records as Writer.extend_arrow takes them. It raises as that does."""
-        cdef Call call
+        cdef Records records
+        cdef StoredBody stored
         cdef int error
         cdef uint64_t offset
         cdef Body body = body_of_arrow(data)
         if body.count == 0:
             return
-        memset(&call, 0, sizeof(call))
-        body.describe_direct(&call, self.codec)
+        body.store(self.codec, &records, &stored)
         offset = self.bytes  # from here to the write no other thread runs
-        self.bytes = offset + sizeof(jlog_block_header) + call.stored_bytes
-        self.pieces.append(Piece(offset, call.count, call.record_bytes, call.stored_bytes, call.codec, call.records_crc,
-                                 call.stored_crc, call.explicit_count, call.explicit_max_us))
+        self.bytes = offset + sizeof(jlog_block_header) + stored.bytes
+        self.pieces.append(Piece(offset, records.count, records.bytes, stored.bytes, stored.codec, records.crc, stored.crc,
+                                 records.explicit_count, records.explicit_max_us))
         with nogil:
-            error = jlog_write_at(self.fd, call.stored, call.stored_bytes, offset + sizeof(jlog_block_header))
+            error = jlog_write_at(self.fd, stored.data, stored.bytes, offset + sizeof(jlog_block_header))
         if error != 0:
             self.pieces.clear()
             raise OSError(error, os.strerror(error), self.path)
@@ -164,14 +165,14 @@ cdef object spoiled(path, offset, reason):
     return JournalError(f"{path}: at byte {offset}: {reason}; the file is to be written anew")
 
 
-cdef object adopt(Caller caller, str path, pieces, dict state, Deadline deadline):
-    """Makes the file the newest segment. Returns its first sequence; None, with nothing done, where that cannot be."""
-    cdef Call call
-    cdef jlog_page *page = caller.buffer.page
+cdef object adopt(Operations operations, str path, pieces, dict state, Deadline deadline):
+    """Makes the file the newest segment. Returns its first sequence; None, with nothing done, if that cannot be."""
+    cdef Adopt adopt
+    cdef jlog_page *page = operations.process.buffer.page
     end = end_of(pieces)
     for _ in range(TRIES):
-        caller.flush(deadline)
-        place = empty_place(caller)
+        operations.flush(deadline)
+        place = empty_place(page)
         if place is None:
             continue
         generation, segment, offset, sequence = place
@@ -179,29 +180,35 @@ cdef object adopt(Caller caller, str path, pieces, dict state, Deadline deadline
             return None
         if page.limit_bytes != 0 and page.sealed_bytes + <uint64_t> (offset + end) > page.limit_bytes:
             return None
-        if not caller.read_state() or caller.state_generation != <uint64_t> generation:
+        if not operations.state.read() or operations.state.generation != <uint64_t> generation:
             continue
-        memset(&call, 0, sizeof(call))
-        call.operation = ADOPT
-        call.has_state = True
-        call.state = <void *> state
-        caller.check_state(&call)
-        call.completed_for = generation
-        call.block_count = len(pieces)
-        call.explicit_max_us = INT64_MIN
-        for piece in pieces:
-            call.count += <uint64_t> piece.records
-            call.record_bytes += <uint64_t> piece.raw_bytes
-            call.stored_bytes += <uint64_t> piece.stored_bytes
-            call.explicit_count += <uint64_t> piece.explicit_count
-        call.last_offset, call.end = pieces[-1].offset, end
-        with naming(caller.path):
-            if not prepare(caller, &call, path, pieces, state, (segment, offset, sequence)):
+        memset(&adopt, 0, sizeof(adopt))
+        adopt.new.head.kind = ADOPT
+        adopt.new.state = <void *> state
+        operations.state.check(&adopt.new)
+        adopt.completed_for = generation
+        adopt.last_offset, adopt.end = pieces[-1].offset, end
+        sum_up(&adopt, pieces)
+        with naming(operations.process.path):
+            if not prepare(operations, &adopt, path, pieces, state, (segment, offset, sequence)):
                 return None
-        caller.run(&call, deadline)
-        if call.adopted:
-            return call.sequence
+        operations.run(&adopt.new.head, deadline)
+        if adopt.adopted:
+            return adopt.new.sequence
     return None
+
+
+cdef int sum_up(Adopt *adopt, pieces) except -1:
+    """Fills in what all pieces hold together."""
+    adopt.new.block_count = len(pieces)
+    adopt.new.records.has_state = True
+    adopt.new.records.explicit_max_us = INT64_MIN
+    for piece in pieces:
+        adopt.new.records.count += <uint64_t> piece.records
+        adopt.new.records.bytes += <uint64_t> piece.raw_bytes
+        adopt.new.records.explicit_count += <uint64_t> piece.explicit_count
+        adopt.new.stored.bytes += <uint64_t> piece.stored_bytes
+    return 0
 
 
 cdef object end_of(pieces):
@@ -217,9 +224,8 @@ cdef object end_of(pieces):
     return end
 
 
-cdef object empty_place(Caller caller):
-    """(generation, segment, offset, first sequence) of the open block; None where it is not empty."""
-    cdef jlog_page *page = caller.buffer.page
+cdef object empty_place(jlog_page *page):
+    """Returns (generation, segment, offset, first sequence) of the open block; None if it is not empty."""
     cdef uint64_t generation = jlog_load_acquire(&page.generation)
     cdef jlog_slot *slot = &page.slots[generation & 1]
     place = generation, slot.segment, slot.offset, slot.first_sequence
@@ -227,52 +233,53 @@ cdef object empty_place(Caller caller):
     return place if used == 0 and jlog_load_acquire(&page.generation) == generation else None
 
 
-cdef bint prepare(Caller caller, Call *call, str path, pieces, dict state, previous) except -1:
-    """Completes the file, under a second name in the journal's directory, which the call takes along. False where the state
-    does not fit into it, or it cannot be a segment."""
+cdef bint prepare(Operations operations, Adopt *adopt, str path, pieces, dict state, previous) except -1:
+    """Completes the file, under a second name in the journal's directory, which the operation takes along. Returns False if the
+    state does not fit into it, or it cannot be a segment."""
+    cdef WritingProcess process = operations.process
     cdef Prepared *prepared
-    head = head_of(caller, state, previous)
+    head = head_of(operations, state, previous)
     if head is None:
         return False
-    name = caller.next_name()
+    name = operations.prepared.next_name()
     try:
-        os.link(path, name, dst_dir_fd=caller.directory, follow_symlinks=False)
+        os.link(path, name, dst_dir_fd=process.descriptors.directory, follow_symlinks=False)
     except OSError as error:
         if error.errno in _NO_LINK:
             return False
         raise
     try:
-        fd = open_file(os.path.join(caller.path, name.decode()), os.O_RDWR)
+        fd = open_file(os.path.join(process.path, name.decode()), os.O_RDWR)
         prepared = <Prepared *> calloc(1, sizeof(Prepared))
         if prepared == NULL:
             os.close(fd)
             raise MemoryError
     except BaseException:
-        os.unlink(name, dir_fd=caller.directory)
+        os.unlink(name, dir_fd=process.descriptors.directory)
         raise
     prepared.fd = fd
     memcpy(prepared.name, <const char *> <bytes> name, len(name) + 1)
     prepared.has_block = True
     prepared.replaces = JLOG_NONE
-    prepared.reserved_end = call.end
+    prepared.reserved_end = adopt.end
     try:
         JLOG_FAILPOINT(b"adopt.linked")
-        if not can_be_segment(fd, path, call.end):
-            caller.drop(prepared)
+        if not can_be_segment(fd, path, adopt.end):
+            operations.prepared.drop(prepared)
             return False
-        jlog_share(fd, caller.directory)
-        write_headers(caller, call, fd, path, pieces, head, previous[2])
+        jlog_share(fd, process.descriptors.directory)
+        write_headers(process, adopt, fd, path, pieces, head, previous[2])
         JLOG_FAILPOINT(b"adopt.completed")
     except BaseException:
-        caller.drop(prepared)
+        operations.prepared.drop(prepared)
         raise
-    call.prepared = prepared
+    adopt.new.head.rolling.prepared = prepared
     return True
 
 
 cdef bint can_be_segment(int fd, str path, uint64_t end) except -1:
-    """False where it has other names than `path` and ours, for it may be a segment, or is about to become one, and is not
-    to be touched; where it is another user's, so that others who write to the journal may not write to it; or where it is
+    """Returns False if the file has other names than `path` and ours, for it may be a segment, or is about to become one, and
+    is not to be touched; if it is another user's, so that others that write to the journal may not write to it; or if it is
     longer than it was: it was a segment once."""
     found = os.fstat(fd)
     try:
@@ -286,29 +293,30 @@ cdef bint can_be_segment(int fd, str path, uint64_t end) except -1:
     return <uint64_t> found.st_size == end
 
 
-cdef bytes head_of(Caller caller, dict state, previous):
+cdef bytes head_of(Operations operations, dict state, previous):
     """What stands before the first piece: the segment's start, and a block that changes the state. In that one the room that
     is left is filled by deleting a key that is not there. None where there is not enough."""
-    cdef jlog_page *page = caller.buffer.page
+    cdef WritingProcess process = operations.process
+    cdef jlog_page *page = process.buffer.page
     sequence, clamp_us = previous[2], page.clamp_us
-    start = segment_start(caller.uuid, caller.epoch, sequence, previous, caller.state, durable_end=page.durable_end,
-                          clamp_us=clamp_us)
+    start = segment_start(process.uuid, process.epoch, sequence, previous, operations.state.values,
+                          durable_end=page.durable_end, clamp_us=clamp_us)
     changes = encode_state(state)
     cdef int64_t room = HEAD_BYTES - <int64_t> (len(start) + sizeof(jlog_block_header) + len(changes) + JLOG_LONG_BYTES)
-    if room < 0 or bytes(room) in caller.state or bytes(room) in state:
+    if room < 0 or bytes(room) in operations.state.values or bytes(room) in state:
         return None
-    return start + encode_block(caller.uuid, sequence, len(start), changes + encode_state({bytes(room): None}),
+    return start + encode_block(process.uuid, sequence, len(start), changes + encode_state({bytes(room): None}),
                                 max(jlog_clock_us(CLOCK_REALTIME), clamp_us), sequence,
                                 durable_end=page.durable_end, clamp_us=clamp_us)
 
 
-cdef int write_headers(Caller caller, Call *call, int fd, str path, pieces, bytes head, uint64_t sequence) except -1:
-    cdef jlog_page *page = caller.buffer.page
+cdef int write_headers(WritingProcess process, Adopt *adopt, int fd, str path, pieces, bytes head, uint64_t sequence) except -1:
+    cdef jlog_page *page = process.buffer.page
     cdef jlog_block_header header
     cdef int64_t now_us = max(jlog_clock_us(CLOCK_REALTIME), page.clamp_us)
     cdef uint64_t segment = sequence, offset
     cdef int error = jlog_write_at(fd, <const uint8_t *> head, len(head), 0)
-    call.clock_us = now_us
+    adopt.clock_us = now_us
     for piece in pieces:
         if error != 0:
             break
@@ -320,7 +328,7 @@ cdef int write_headers(Caller caller, Call *call, int fd, str path, pieces, byte
         header.max_timestamp_us = max(now_us if piece.explicit_count < piece.records else INT64_MIN,
                                       <int64_t> piece.explicit_max_us)
         header.durable_end = page.durable_end
-        header.header_crc = jlog_block_header_crc(&header, caller.precommit.uuid, segment, offset)
+        header.header_crc = jlog_block_header_crc(&header, process.precommit.uuid, segment, offset)
         error = jlog_write_at(fd, &header, sizeof(header), offset)
         sequence += header.record_count
     if error == 0:

@@ -1,11 +1,13 @@
-"""The next segment becomes the open one: prepared before, completed under the append lock. Without the interpreter; each
-step is the one of the same name in tools/model."""
+"""How the next segment becomes the open one: its file was prepared before, and is completed under the append lock.
+
+Without the interpreter; the steps are those of tools/model.
+"""
 
 from libc.errno cimport EEXIST
 from libc.stdint cimport int64_t, uint64_t
 
-from jlog._core.write.closing cimport settle
-from jlog._core.write.direct cimport fill_direct_header, publish_direct
+from jlog._core.write.write_back cimport drain
+from jlog._core.write.direct_block cimport fill_direct_header, publish_direct
 from jlog._core.system.file cimport (
     jlog_inode,
     jlog_rename_new,
@@ -22,18 +24,22 @@ from jlog._core.format.format cimport (
     jlog_segment_header,
     jlog_segment_name,
 )
-from jlog._core.write.member cimport (
+from jlog._core.write.operation cimport (
     ADOPT,
     DONE,
     NEEDS_LEASE,
     NEEDS_SEGMENT,
-    Call,
-    Member,
+    Adopt,
+    NewRecords,
+    Operation,
     Prepared,
     failed,
+    new_records,
 )
+from jlog._core.write.process cimport WritingProcess
+from jlog._core.write.takeover cimport repair
 from jlog._core.buffer.page cimport jlog_open_slot, jlog_page, jlog_slot, jlog_word_used
-from jlog._core.buffer.publish cimport jlog_clamped_now_us, jlog_switch
+from jlog._core.buffer.publish cimport jlog_clamped_now_us, jlog_rotate
 from jlog._core.buffer.room cimport jlog_begin_period, jlog_block_capacity, jlog_may_append
 from jlog._core.system.atomic cimport jlog_store_release
 from jlog._core.system.clock cimport jlog_now_us
@@ -45,165 +51,179 @@ cdef extern from "<unistd.h>" nogil:
 
 
 cdef bint has_records(jlog_page *page) noexcept nogil:
-    """Whether a block with records is written in the open segment: a name can stand for one file only."""
+    """Returns whether a block with records is written in the open segment: a name can stand for one file only."""
     cdef jlog_slot *slot = jlog_open_slot(page)
     return slot.first_sequence != slot.segment
 
 
 cdef bint state_is_newer(jlog_page *page, uint64_t generation) noexcept nogil:
-    """Whether a block with state came since this generation was open. (A note of that generation itself, while it is
+    """Returns whether a block with state came since this generation was open. (A note of that generation itself, while it is
     open, is that of a block that was never published.)"""
     return generation <= page.state and generation < page.generation
 
 
 cdef bint is_left(const Prepared *prepared) noexcept nogil:
-    """Whether there is a file to roll with: the call's last one may be the open segment already, or the one before."""
+    """Returns whether there is a file to roll with: the operation's last one may be the open segment already, or the one
+    before."""
     return prepared != NULL and prepared.fd >= 0
 
 
-cdef int roll(Member member, Call *call) noexcept nogil:
-    """The prepared file becomes the open segment. The open block is empty, and the segment before has records."""
-    cdef jlog_page *page = member.buffer.page
+cdef int roll(WritingProcess process, Operation *operation) noexcept nogil:
+    """Makes the prepared file the open segment. The open block is empty, and the segment before has records."""
+    cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
-    cdef Prepared *prepared = call.prepared
+    cdef Prepared *prepared = operation.rolling.prepared
     cdef uint64_t first = slot.first_sequence, end = prepared.start_bytes if prepared != NULL else 0, offset = 0
     cdef int64_t now_us = 0
-    cdef int error, status = settle(member, call)
+    cdef int error, status = drain(process, operation)
     if status != DONE:
         return status
-    call.wants_name = False
-    if not is_left(prepared) or prepared.has_block != call.wants_block or prepared.replaces != JLOG_NONE:
+    operation.rolling.wants_name = False
+    if not is_left(prepared) or prepared.has_block != operation.rolling.wants_block or prepared.replaces != JLOG_NONE:
         return NEEDS_SEGMENT
     if state_is_newer(page, prepared.state_generation):  # it would be lost to the next segment
         return NEEDS_SEGMENT
-    complete_start(prepared, page, slot, jlog_clamped_now_us(&member.buffer))
+    complete_start(prepared, page, slot, jlog_clamped_now_us(&process.buffer))
     if prepared.has_block:
         offset = end
-        now_us = write_block_header(member, call, prepared, first, offset, &error)
-        end = offset + sizeof(jlog_block_header) + call.stored_bytes
+        now_us = write_block_header(process, new_records(operation), prepared, first, offset, &error)
+        end = offset + sizeof(jlog_block_header) + new_records(operation).stored.bytes
     else:
         error = 0
     if error == 0:
         error = jlog_write_at(prepared.fd, prepared.start, prepared.start_bytes, 0)
     if error != 0:
         prepared.spoiled = True
-        return failed(call, error, b"writing the next segment's header")
-    return open_prepared(member, call, offset, end, now_us)
+        return failed(operation, error, b"writing the next segment's header")
+    return open_prepared(process, operation, offset, end, now_us)
 
 
-cdef int adopt(Member member, Call *call) noexcept nogil:
-    """The prepared file, a whole segment with its records and synced, becomes the open one: if nothing came since the
-    generation that it was completed for."""
-    cdef jlog_page *page = member.buffer.page
+cdef int adopt(WritingProcess process, Adopt *adopt) noexcept nogil:
+    """Makes the prepared file, a whole segment with its records and synced, the open one: if nothing came since the generation
+    that it was completed for."""
+    cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
-    cdef int status = settle(member, call)
-    if status != DONE or page.generation != call.completed_for or jlog_word_used(slot.word) != 0:
+    cdef int status = drain(process, &adopt.new.head)
+    if status != DONE or page.generation != adopt.completed_for or jlog_word_used(slot.word) != 0:
         return status
-    if not jlog_may_append(page, call.count):
+    if not jlog_may_append(page, adopt.new.records.count):
         return NEEDS_LEASE
-    return open_prepared(member, call, call.last_offset, call.end, call.clock_us)
+    status = open_prepared(process, &adopt.new.head, adopt.last_offset, adopt.end, adopt.clock_us)
+    adopt.adopted = status == DONE
+    return status
 
 
-cdef int open_prepared(Member member, Call *call, uint64_t offset, uint64_t end, int64_t now_us) noexcept nogil:
-    """The prepared file, completed, gets its name and is the open segment. Its blocks end at `end`, the last one of the
-    call's records begins at `offset`."""
-    cdef jlog_page *page = member.buffer.page
+cdef int open_prepared(WritingProcess process, Operation *operation, uint64_t offset, uint64_t end,
+                       int64_t now_us) noexcept nogil:
+    """Gives the prepared file, which is completed, its name: it is the open segment. Its blocks end at `end`, the last one of
+    the operation's records begins at `offset`."""
+    cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
-    cdef Prepared *prepared = call.prepared
+    cdef Prepared *prepared = operation.rolling.prepared
+    cdef NewRecords *new = new_records(operation)
     cdef uint64_t first = slot.first_sequence
-    cdef char name[JLOG_NAME_BYTES]
     cdef int64_t began_us
-    cdef int error
-    JLOG_FAILPOINT(b"roll.completed")
-    jlog_segment_name(name, first)
-    error = jlog_rename_new(member.directory, prepared.name, name)
-    if error == EEXIST:
-        # Left by a roll whose every trace should be gone: it can hold nothing that was published.
-        error = jlog_unlink_at(member.directory, name)
-        if error == 0:
-            error = jlog_sync_directory(member.directory)
-        if error == 0:
-            error = jlog_rename_new(member.directory, prepared.name, name)
-    if error != 0:
-        prepared.spoiled = True
-        return failed(call, error, b"giving the next segment its name")
-    error = JLOG_FAILPOINT(b"roll.renamed")
-    if error != 0:
-        # It must not come back after a power loss under numbers given out again: it is removed as if this one had been
-        # killed, if not now then by the next to hold the lock.
-        member.repair(call)
-        close(prepared.fd)
-        prepared.fd = -1
-        return failed(call, error, b"rolling")
-    call.sealed_segment = slot.segment
-    call.sealed_end = slot.offset
-    call.rolled = True
+    cdef int status = give_name(process, operation, first)
+    if status != DONE:
+        return status
+    operation.rolling.sealed_segment = slot.segment
+    operation.rolling.sealed_end = slot.offset
+    operation.rolling.rolled = True
     note_sealed(page, slot.offset)
     page.counters.rolls += 1
     if prepared.has_block:
-        if call.has_state:
+        if new.records.has_state:
             page.state = page.generation
-        publish_direct(member, call, first, end, offset, now_us)
-        # Only now, or the segment before would go on into this period if this one is killed; if it is killed here, the new
-        # one ends with its first block. Adopted records may have been completed in the period before: whoever appends next
+        publish_direct(process, new, first, end, offset, now_us)
+        # Only now, or the segment before would go on into this period if this process is killed; if it is killed here, the new
+        # one ends with its first block. Adopted records may have been completed in the period before: then the next append
         # rolls.
-        began_us = jlog_now_us(&member.buffer.clock)
-        jlog_begin_period(page, min(began_us, call.clock_us) if call.operation == ADOPT else began_us)
+        began_us = jlog_now_us(&process.buffer.clock)
+        jlog_begin_period(page, min(began_us, now_us) if operation.kind == ADOPT else began_us)
     else:
-        jlog_switch(page, first, end, first, 0, jlog_block_capacity(page, end))
-        call.switched = True
+        jlog_rotate(page, first, end, first, 0, jlog_block_capacity(page, end))
+        operation.rotated = True
     page.sealed_bytes = page.next_sealed_bytes
     page.reserved_end = prepared.reserved_end
-    member.adopt_descriptor(first, prepared.fd, 0)
+    process.descriptors.adopt(first, prepared.fd, 0)
     prepared.fd = -1
-    call.adopted = call.operation == ADOPT
+    return DONE
+
+
+cdef int give_name(WritingProcess process, Operation *operation, uint64_t first) noexcept nogil:
+    """Gives the prepared file the name of the segment that begins with the sequence `first`."""
+    cdef Prepared *prepared = operation.rolling.prepared
+    cdef int directory = process.descriptors.directory
+    cdef char name[JLOG_NAME_BYTES]
+    cdef int error
+    JLOG_FAILPOINT(b"roll.completed")
+    jlog_segment_name(name, first)
+    error = jlog_rename_new(directory, prepared.name, name)
+    if error == EEXIST:
+        # Left by a roll whose every trace should be gone: it can hold nothing that was published.
+        error = jlog_unlink_at(directory, name)
+        if error == 0:
+            error = jlog_sync_directory(directory)
+        if error == 0:
+            error = jlog_rename_new(directory, prepared.name, name)
+    if error != 0:
+        prepared.spoiled = True
+        return failed(operation, error, b"giving the next segment its name")
+    error = JLOG_FAILPOINT(b"roll.renamed")
+    if error != 0:
+        # The file must not come back after a power loss under numbers given out again: it is removed as if this process had
+        # been killed, if not now then by the next to hold the lock.
+        repair(process, operation)
+        close(prepared.fd)
+        prepared.fd = -1
+        return failed(operation, error, b"rolling")
     return DONE
 
 
 cdef void note_sealed(jlog_page *page, uint64_t end) noexcept nogil:
     """Notes what the sealed segments will hold once the open one, whose blocks end at `end`, is one of them. A takeover uses
-    the note of a roll that came as far as the switch. While the note is being written there is none."""
+    the note of a roll that came as far as the rotation. While the note is being written there is none."""
     jlog_store_release(&page.rolling, 0)
     jlog_store_release(&page.next_sealed_bytes, page.sealed_bytes + end)
     jlog_store_release(&page.rolling, page.generation)
 
 
-cdef int replace(Member member, Call *call) noexcept nogil:
-    """The prepared file, which holds the state as it is, takes the name of the open segment, which holds nothing else. It
+cdef int replace(WritingProcess process, Operation *operation) noexcept nogil:
+    """Gives the prepared file, which holds the state as it is, the name of the open segment, which holds nothing else. The file
     is complete and synced: after a power loss either of the two may have the name."""
-    cdef jlog_page *page = member.buffer.page
+    cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
-    cdef Prepared *prepared = call.prepared
+    cdef Prepared *prepared = operation.rolling.prepared
     cdef uint64_t segment = slot.segment
     cdef char name[JLOG_NAME_BYTES]
     cdef int error
-    call.wants_name = True
+    operation.rolling.wants_name = True
     if not is_left(prepared) or prepared.replaces != segment or state_is_newer(page, prepared.state_generation):
         return NEEDS_SEGMENT
     page.new_inode, page.new_end = jlog_inode(prepared.fd), prepared.start_bytes
     jlog_store_release(&page.incarnation, page.incarnation + 1)
     JLOG_FAILPOINT(b"replace.noted")
     jlog_segment_name(name, segment)
-    error = jlog_rename_over(member.directory, prepared.name, name)
+    error = jlog_rename_over(process.descriptors.directory, prepared.name, name)
     if error != 0:
         jlog_store_release(&page.incarnation, page.incarnation + 1)
         prepared.spoiled = True
-        return failed(call, error, b"giving the next file the open segment's name")
+        return failed(operation, error, b"giving the next file the open segment's name")
     JLOG_FAILPOINT(b"replace.renamed")
-    jlog_switch(page, segment, prepared.start_bytes, slot.first_sequence, 0,
+    jlog_rotate(page, segment, prepared.start_bytes, slot.first_sequence, 0,
                 jlog_block_capacity(page, prepared.start_bytes))
     page.reserved_end = prepared.reserved_end
     JLOG_FAILPOINT(b"replace.switched")
     jlog_store_release(&page.incarnation, page.incarnation + 1)
-    call.switched = True
-    call.wants_name = False
-    member.adopt_descriptor(segment, prepared.fd, 0)
+    operation.rotated = True
+    operation.rolling.wants_name = False
+    process.descriptors.adopt(segment, prepared.fd, 0)
     prepared.fd = -1
     return DONE
 
 
 cdef void complete_start(Prepared *prepared, jlog_page *page, jlog_slot *slot, int64_t now_us) noexcept nogil:
-    """What could not be known before the lock: where the segment begins, and behind what."""
+    """Fills in what could not be known before the lock: where the segment begins, and behind which one."""
     cdef jlog_segment_header *header = <jlog_segment_header *> prepared.start
     cdef jlog_block_header *state = <jlog_block_header *> (prepared.start + sizeof(jlog_segment_header))
     fill_segment_header(header, page.uuid, header.epoch, slot.first_sequence, slot.segment, slot.offset,
@@ -214,9 +234,9 @@ cdef void complete_start(Prepared *prepared, jlog_page *page, jlog_slot *slot, i
     state.header_crc = jlog_block_header_crc(state, page.uuid, slot.first_sequence, sizeof(jlog_segment_header))
 
 
-cdef int64_t write_block_header(Member member, Call *call, Prepared *prepared, uint64_t segment, uint64_t offset,
+cdef int64_t write_block_header(WritingProcess process, NewRecords *new, Prepared *prepared, uint64_t segment, uint64_t offset,
                                 int *error) noexcept nogil:
     cdef jlog_block_header header
-    cdef int64_t now_us = fill_direct_header(member, call, &header, segment, offset)
+    cdef int64_t now_us = fill_direct_header(process, new, &header, segment, offset)
     error[0] = jlog_write_at(prepared.fd, &header, sizeof(header), offset)
     return now_us

@@ -13,7 +13,8 @@ from jlog._core.format.format cimport JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
 from jlog._core.write.ingest cimport adopt
 from jlog._core.system.lock cimport Deadline
 
-from jlog._core.write.member cimport APPEND, Call
+from jlog._core.write.operation cimport APPEND, Append
+from jlog._core.write.operations cimport make_direct
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, JLOG_SYNC_APPEND, jlog_buffer, jlog_page
 from jlog._core.buffer.publish cimport jlog_put_record, jlog_put_value, jlog_wake
 from jlog._core.system.atomic cimport jlog_spin_lock, jlog_unlock
@@ -21,7 +22,7 @@ from jlog._core.system.clock cimport jlog_clock, jlog_now_us
 from jlog._core.write.rows cimport body_of_arrow
 
 from jlog._core.write.attachment import attach, detach
-from jlog._core.write.calls import closed_error
+from jlog._core.write.operations import closed_error
 from jlog._core.system.lock import NEVER, when_nothing_is_held
 from jlog.errors import JournalLocked, RecordTooLarge
 
@@ -73,7 +74,7 @@ cdef class Writer:
             self.attachment.take_writers(exclusive)
             try:
                 self.attachment.change_options(options, deadline)
-                self.attachment.start_upkeep()
+                self.attachment.start_maintenance()
             except BaseException:
                 self.attachment.give_writers(exclusive)
                 raise
@@ -81,9 +82,9 @@ cdef class Writer:
             attachment, self.attachment = self.attachment, None
             detach(attachment, deadline=deadline)
             raise
-        self.buffer = &self.attachment.buffer
-        self.process = self.attachment.lock_file.process
-        self.token = self.attachment.lock_file.token
+        self.buffer = &self.attachment.process.buffer
+        self.process = self.attachment.process.locks.file.process
+        self.token = self.attachment.process.locks.file.token
 
     def __repr__(self):
         state = "closed" if self.token == CLOSED else f"next_sequence={self.next_sequence}"
@@ -134,7 +135,7 @@ cdef class Writer:
     cdef object durable(self, Attachment attachment, sequence, Deadline deadline):
         """With sync="append" a call returns when its records survive a power loss."""
         try:
-            attachment.sync(deadline)
+            attachment.make_durable(deadline)
         except JournalLocked as error:
             raise JournalLocked(f"{self.path}: what this call has appended from sequence {sequence} on can be read and is not "
                                 "durable yet: another process held the append lock, or was writing a block, for the whole "
@@ -226,8 +227,8 @@ cdef class Writer:
         self.raise_if_closed()
         attachment.pin()
         try:
-            sequence = adopt(attachment, os.fspath(path), pieces, entries, deadline)
-            if sequence is None or attachment.buffer.page.sync_mode != JLOG_SYNC_APPEND:
+            sequence = adopt(attachment.operations, os.fspath(path), pieces, entries, deadline)
+            if sequence is None or attachment.process.buffer.page.sync_mode != JLOG_SYNC_APPEND:
                 return sequence
             return self.durable(attachment, sequence, deadline)
         finally:
@@ -242,7 +243,7 @@ cdef class Writer:
     cdef object extend_values(self, tuple items, state):
         """Values without key, headers or time: encoded under the lock, straight into the buffer."""
         cdef Attachment attachment = self.attachment
-        cdef Call call
+        cdef Append append
         cdef uint64_t total = 0
         if state:
             return self.extend_body(Body.of_values(items), state)
@@ -255,25 +256,25 @@ cdef class Writer:
         self.raise_if_closed()
         if not self.buffered or total + JLOG_BASE_BYTES > self.buffer.page.capacity:
             return self.extend_body(Body.of_values(items), None)
-        memset(&call, 0, sizeof(call))
-        call.operation = APPEND
-        call.items = <void *> items
-        call.record_bytes = total
-        call.count = len(items)
-        call.explicit_max_us = INT64_MIN
+        memset(&append, 0, sizeof(append))
+        append.new.head.kind = APPEND
+        append.items = <void *> items
+        append.new.records.bytes = total
+        append.new.records.count = len(items)
+        append.new.records.explicit_max_us = INT64_MIN
         # Pinned: what follows lets other threads run, and one of them may close this writer.
         attachment.pin()
         try:
-            return self.carry_through(attachment, &call)
+            return self.carry_through(attachment, &append)
         finally:
             attachment.unpin()
 
-    cdef object carry_through(self, Attachment attachment, Call *call):
+    cdef object carry_through(self, Attachment attachment, Append *append):
         cdef Deadline deadline = self.deadline()
-        cdef uint64_t sequence = attachment.run(call, deadline)
-        if attachment.buffer.page.sync_mode != JLOG_SYNC_APPEND:
-            return sequence
-        return self.durable(attachment, sequence, deadline)
+        attachment.operations.run(&append.new.head, deadline)
+        if attachment.process.buffer.page.sync_mode != JLOG_SYNC_APPEND:
+            return append.new.sequence
+        return self.durable(attachment, append.new.sequence, deadline)
 
     def extend_body(self, Body body not None, state=None):
         """extend with what a body holds: all of it or none. Returns the sequence of the first. A body is appended once."""
@@ -290,19 +291,21 @@ cdef class Writer:
             attachment.unpin()
 
     cdef object extend_pinned(self, Attachment attachment, Body body, state):
-        cdef Call call
-        memset(&call, 0, sizeof(call))
-        call.operation = APPEND
+        cdef jlog_page *page = attachment.process.buffer.page
+        cdef Append append
+        memset(&append, 0, sizeof(append))
+        append.new.head.kind = APPEND
+        append.body = <void *> body
         if state:
             state = add_state(body, state)
-            call.state = <void *> state
-            attachment.check_state(&call)
+            append.new.state = <void *> state
+            attachment.operations.state.check(&append.new)
         # State goes into a block of its own, so that a roll finds it by its header.
-        if not self.buffered or body.has_state or body.size + JLOG_BASE_BYTES > attachment.buffer.page.capacity:
-            body.describe_direct(&call, attachment.buffer.page.codec)
+        if not self.buffered or body.has_state or body.size + JLOG_BASE_BYTES > page.capacity:
+            make_direct(&append, page.codec)
         else:
-            body.describe(&call)
-        return self.carry_through(attachment, &call)
+            body.describe(&append.new.records)
+        return self.carry_through(attachment, &append)
 
     # --- The rest -----------------------------------------------------------------------------------------------
 
@@ -316,7 +319,7 @@ cdef class Writer:
         """Returns when every record appended before survives a power loss: flush, then an fdatasync that concurrent
         callers share. OSError where it failed: then every writer raises until all have closed and one opens anew."""
         self.raise_if_closed()
-        self.attachment.sync(self.deadline())
+        self.attachment.make_durable(self.deadline())
 
     def roll(self):
         """Closes the newest segment and opens the next; nothing where it has no record yet."""
@@ -337,7 +340,7 @@ cdef class Writer:
         if in_child:
             return
         try:
-            if attachment.buffer.page.sync_error == 0:
+            if attachment.process.buffer.page.sync_error == 0:
                 attachment.flush(deadline)
         finally:
             attachment.give_writers(self.exclusive)
@@ -363,13 +366,13 @@ cdef class Writer:
     def next_sequence(self):
         """The sequence that the next record gets, if no other writer comes first."""
         self.raise_if_closed()
-        return self.attachment.next_sequence
+        return self.buffer.page.next_sequence
 
     @property
     def precommit(self):
         """Bytes of the pre-commit buffer that this writer uses; 0: it bypasses it."""
         self.raise_if_closed()
-        return self.attachment.capacity if self.buffered else 0
+        return self.buffer.page.capacity if self.buffered else 0
 
 
 def with_own_append(cls):

@@ -1,0 +1,7 @@
+from typing_extensions import disjoint_base
+
+from jlog._core.write.operations import Operations
+
+@disjoint_base
+class GroupCommit:
+    def __init__(self, operations: Operations) -> None: ...

@@ -1,0 +1,31 @@
+from libc.stdint cimport uint64_t
+
+from jlog._core.buffer.page cimport jlog_buffer, jlog_page
+
+cdef enum:
+    RETAINED_MAX = 32  # twice as many segments as the synced mark may stay behind
+
+cdef struct Descriptor:
+    uint64_t segment
+    uint64_t incarnation  # the page's, when it was opened
+    int fd
+    uint64_t doubtful  # blocks of generations before this one were written before, and may have failed: it does not tell
+
+cdef uint64_t doubtful_now(jlog_page *page, uint64_t own) noexcept nogil
+
+# Descriptors of segments that this process writes to: the open one, and older ones that are not synced yet. They are changed
+# under the append lock and the leaf mutex.
+cdef class Descriptors:
+    cdef const jlog_buffer *buffer
+    cdef int directory
+    cdef Descriptor open
+    cdef Descriptor retained[RETAINED_MAX]
+    cdef int retained_count
+
+    cdef bint is_current(self, const Descriptor *found) noexcept nogil
+    cdef int of_open(self, uint64_t segment) noexcept nogil
+    cdef void adopt(self, uint64_t segment, int fd, uint64_t doubtful) noexcept nogil
+    cdef int borrow(self, uint64_t segment, uint64_t *doubtful) noexcept nogil
+    cdef void forget_before(self, uint64_t segment) noexcept nogil
+    cdef void forget_removed(self) noexcept nogil
+    cdef void close(self) noexcept nogil

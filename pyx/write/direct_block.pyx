@@ -1,0 +1,100 @@
+"""Direct blocks, which do not go through the buffer: their records do not fit into it, or must be in the segment before they
+are published. Under the append lock, without the interpreter."""
+
+from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uint64_t
+
+from jlog._core.write.write_back cimport count_block
+from jlog._core.system.file cimport jlog_allocate, jlog_write_two_at
+from jlog._core.format.format cimport (
+    JLOG_KIND_RECORDS,
+    jlog_block_header,
+    jlog_block_header_crc,
+    jlog_fill_block_header,
+)
+from jlog._core.write.encode cimport Records
+from jlog._core.write.operation cimport DONE, NewRecords, Operation, failed
+from jlog._core.write.process cimport WritingProcess
+from jlog._core.buffer.page cimport jlog_open_slot, jlog_page, jlog_slot
+from jlog._core.buffer.publish cimport jlog_clamped_now_us, jlog_rotate
+from jlog._core.buffer.room cimport jlog_block_capacity
+from jlog._core.system.failpoint cimport JLOG_FAILPOINT
+from jlog._core.segments.walk cimport JLOG_BLOCK_UNREADABLE, JLOG_BLOCK_VALID, jlog_check_block
+
+
+cdef int reserve(WritingProcess process, Operation *operation, uint64_t end) noexcept nogil:
+    """Allocates the open segment at least to `end`, its whole size as a rule: a full disk is met here, before anything
+    is published."""
+    cdef jlog_page *page = process.buffer.page
+    cdef uint64_t reached = 0
+    cdef int error, fd
+    if end <= page.reserved_end:
+        return DONE
+    fd = process.descriptors.of_open(jlog_open_slot(page).segment)
+    if fd < 0:
+        return failed(operation, -fd, b"opening the newest segment")
+    error = jlog_allocate(fd, page.reserved_end, end, max(end, page.segment_bytes), &reached)
+    if error != 0:
+        return failed(operation, error, b"reserving space in the newest segment")
+    page.reserved_end = reached
+    return DONE
+
+
+cdef int64_t fill_direct_header(WritingProcess process, NewRecords *new, jlog_block_header *header, uint64_t segment,
+                                uint64_t offset) noexcept nogil:
+    """Returns the time of those records that have the clock's."""
+    cdef const Records *records = &new.records
+    cdef jlog_page *page = process.buffer.page
+    cdef int64_t now_us = jlog_clamped_now_us(&process.buffer)
+    jlog_fill_block_header(header, JLOG_KIND_RECORDS, records.has_state, records.count, records.bytes, page.next_sequence)
+    header.raw_crc = records.crc
+    header.codec, header.stored_bytes, header.stored_crc = new.stored.codec, <uint32_t> new.stored.bytes, new.stored.crc
+    header.base_time_us = now_us
+    if records.count != 0:
+        header.max_timestamp_us = max(now_us if records.explicit_count < records.count else INT64_MIN, records.explicit_max_us)
+    header.clock_us = now_us
+    header.durable_end = page.durable_end
+    header.header_crc = jlog_block_header_crc(header, page.uuid, segment, offset)
+    return now_us
+
+
+cdef int write_direct(WritingProcess process, NewRecords *new, jlog_slot *slot) noexcept nogil:
+    cdef jlog_page *page = process.buffer.page
+    cdef jlog_block_header header, found
+    cdef int64_t now_us
+    cdef int error, status, look_error = 0, fd = process.descriptors.of_open(slot.segment)
+    cdef uint64_t end = slot.offset + sizeof(header) + new.stored.bytes
+    if fd < 0:
+        return failed(&new.head, -fd, b"opening the newest segment")
+    now_us = fill_direct_header(process, new, &header, slot.segment, slot.offset)
+    page.direct = page.generation
+    if new.records.has_state:
+        page.state = page.generation
+    JLOG_FAILPOINT(b"direct.noted")
+    error = jlog_write_two_at(fd, &header, sizeof(header), new.stored.data, new.stored.bytes, slot.offset)
+    JLOG_FAILPOINT(b"direct.written")
+    if error != 0:
+        # Whole at its place it has not failed, since its numbers could not be given out again; torn it never becomes
+        # whole. Where nobody can tell, nobody may go on: to publish it later would be an append of what has raised.
+        status = jlog_check_block(fd, page.uuid, slot.segment, slot.offset, &found, &look_error)
+        if status == JLOG_BLOCK_UNREADABLE:
+            page.sync_error = look_error
+            return failed(&new.head, error, b"writing a block, which cannot be read back either")
+        if status != JLOG_BLOCK_VALID or found.header_crc != header.header_crc:
+            page.direct = 0
+            return failed(&new.head, error, b"writing a block")
+    publish_direct(process, new, slot.segment, end, slot.offset, now_us)
+    return DONE
+
+
+cdef void publish_direct(WritingProcess process, NewRecords *new, uint64_t segment, uint64_t end, uint64_t offset,
+                         int64_t now_us) noexcept nogil:
+    cdef jlog_page *page = process.buffer.page
+    new.sequence = page.next_sequence
+    page.counters.direct_blocks += max(new.block_count, 1)
+    count_block(page, new.records.count, new.records.bytes, new.stored.bytes)
+    new.head.rotated = True
+    if new.records.explicit_count < new.records.count:
+        page.clamp_us = now_us  # before others can know of that time
+    jlog_rotate(page, segment, end, page.next_sequence + new.records.count, offset, jlog_block_capacity(page, end))
+    new.published.generation, new.published.segment, new.published.end = page.generation, segment, end
+    new.published.incarnation = page.incarnation

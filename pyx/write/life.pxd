@@ -1,0 +1,22 @@
+from jlog._core.system.lock cimport Deadline, LockFile
+
+# The stages of an attachment's life, in this order. They are changed with the GIL held.
+cdef enum:
+    OPENING = 0
+    OPEN = 1
+    CLOSING = 2
+    CLOSED = 3
+
+# Users have it attached, pins are calls under way. It closes when both have gone, by whoever was the last, once.
+cdef class Life:
+    cdef int stage
+    cdef int users
+    cdef int pins
+    cdef unsigned long worker  # the thread that opens or closes it
+    cdef LockFile lock_file
+    cdef Deadline closing_deadline  # of whoever gave it back last
+
+    cdef bint may_call(self) noexcept
+    cdef bint is_over(self) noexcept
+    cdef bint is_worker(self) noexcept
+    cdef void begin_closing(self) noexcept

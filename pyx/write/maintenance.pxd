@@ -1,0 +1,15 @@
+from libc.stdint cimport int64_t
+
+from jlog._core.write.group_commit cimport GroupCommit
+from jlog._core.write.process cimport WritingProcess
+
+cdef class Maintenance:
+    cdef WritingProcess process
+    cdef GroupCommit group
+    cdef int64_t synced_us  # when it synced last, or first looked whether to; 0: it has not yet
+
+    cdef int64_t pause_us(self) noexcept
+    cdef int keep_up(self) except -1
+    cdef int sync_if_due(self, int64_t now_us) except -1
+    cdef bint is_due(self, int64_t now_us) except -1
+    cdef int64_t sync_pause_us(self) noexcept

@@ -1,0 +1,133 @@
+"""What a thread of each writing process does from time to time: it syncs by interval, and lets go of old files."""
+
+import atexit
+import logging
+import os
+import threading
+
+from libc.stdint cimport INT64_MAX, int64_t
+
+from jlog._core.format.dual_slot cimport Mark
+from jlog._core.format.format cimport JLOG_NONE
+from jlog._core.system.lock cimport Deadline
+from jlog._core.buffer.page cimport JLOG_SYNC_INTERVAL, jlog_page
+from jlog._core.system.clock cimport jlog_clock_us
+from jlog._core.write.group_commit cimport GroupCommit
+
+from jlog._core.system.lock import NEVER
+
+cdef enum:
+    CLOCK_MONOTONIC = 1
+    EACH_US = 30_000_000  # what is written is synced so often at least,
+    SEGMENTS_MAX = 16  # or once so many segments,
+    BYTES_MAX = 1 << 30  # or so many bytes in segments, are not synced
+    PAUSE_US = 1_000_000
+
+TIMEOUT = 1.0  # seconds for all locks: their owners may be stopped, and a close waits for the thread
+STOP_SECONDS = 10  # for an fdatasync that takes so long; then it ends when it ends
+
+
+cdef class Maintenance:
+    def __init__(self, GroupCommit group not None):
+        self.process = group.process
+        self.group = group
+
+    cdef int64_t pause_us(self) noexcept:
+        """Returns the time until keep_up() is to be called next."""
+        return max(min(PAUSE_US, self.sync_pause_us()), 1000)
+
+    cdef int64_t sync_pause_us(self) noexcept:
+        """Returns the time between two syncs by interval: a record that comes right after one is in the next, and that takes
+        its time."""
+        cdef jlog_page *page = self.process.buffer.page
+        return <int64_t> page.sync_interval_us // 2 if page.sync_mode == JLOG_SYNC_INTERVAL else INT64_MAX
+
+    cdef int keep_up(self) except -1:
+        """Syncs by interval; and what is written, from time to time, so that a recovery has little to read. Lets go of
+        segments that others have synced or cleaned. The caller has pinned the attachment."""
+        cdef jlog_page *page = self.process.buffer.page
+        self.process.descriptors.forget_before(page.durable_segment)
+        self.process.descriptors.forget_removed()
+        if page.sync_error == 0:
+            self.sync_if_due(jlog_clock_us(CLOCK_MONOTONIC))
+        return 0
+
+    cdef int sync_if_due(self, int64_t now_us) except -1:
+        cdef jlog_page *page = self.process.buffer.page
+        cdef Mark mark
+        if page.sync_mode == JLOG_SYNC_INTERVAL:
+            if now_us - self.synced_us >= self.sync_pause_us() - PAUSE_US // 2:
+                self.synced_us = now_us
+                self.group.make_durable(Deadline(TIMEOUT))
+        elif self.is_due(now_us) and self.group.take_sync_lock():
+            page.sync_leads += 1
+            self.synced_us = now_us
+            mark.segment = JLOG_NONE
+            try:
+                self.group.segments.sync(&mark)
+            finally:
+                self.group.tell(&mark, True)
+        return 0
+
+    cdef bint is_due(self, int64_t now_us) except -1:
+        cdef jlog_page *page = self.process.buffer.page
+        cdef int retained = self.process.descriptors.retained_count
+        if self.process.written_place()[0] == page.durable_segment:
+            return False
+        if self.synced_us == 0:
+            self.synced_us = now_us
+        if now_us - self.synced_us >= EACH_US or retained * page.segment_bytes >= BYTES_MAX:
+            return True
+        return retained >= SEGMENTS_MAX
+
+
+_running = set()
+
+
+class MaintenanceThread:
+    """Calls keep_up() of an attachment from time to time."""
+
+    def __init__(self, attachment):
+        self._attachment = attachment
+        self._process = os.getpid()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"jlog {attachment.path}", daemon=True)
+
+    def start(self):
+        _running.add(self)
+        try:
+            self._thread.start()
+        except BaseException:
+            _running.discard(self)
+            raise
+
+    def _run(self):
+        told = None
+        while (pause := self._attachment.maintenance_pause()) is not None and not self._stop.wait(pause):
+            try:
+                self._attachment.keep_up()
+                told = None
+            except Exception as error:  # noqa: BLE001
+                # Whatever it was: without this thread sync="interval" would promise what nobody does.
+                if str(error) != told:
+                    logging.getLogger("jlog").warning("%s: the sync in the background: %s", self._attachment.path, error)
+                told = str(error)
+        _running.discard(self)
+
+    def stop(self, wait=True, deadline=NEVER):
+        if os.getpid() != self._process:
+            return  # in a child the thread does not exist, and its locks may be taken for ever
+        self._stop.set()
+        if wait and self._thread is not threading.current_thread():
+            self._thread.join(deadline.at_most(STOP_SECONDS).left())
+
+
+def _stop_all():
+    running = list(_running)
+    for thread in running:
+        thread.stop(wait=False)
+    for thread in running:
+        thread.stop()
+
+
+atexit.register(_stop_all)

@@ -1,0 +1,113 @@
+"""How a process opens a journal to write to it: it takes a slot; alone, it makes the journal whole first."""
+
+import os
+import re
+
+from libc.stdint cimport uint64_t
+from libc.string cimport memset
+
+from jlog._core.format.dual_slot cimport BoundsFile
+from jlog._core.system.lock cimport OWNERS_BYTE, Deadline, LockFile
+from jlog._core.buffer.page cimport JLOG_CAPACITY_MAX, JLOG_CAPACITY_MIN, JLOG_OWNERS_MAX, jlog_page
+from jlog._core.buffer.precommit cimport PAGE_VALID, Precommit
+from jlog._core.system.atomic cimport JLOG_WAITERS, jlog_unlock
+from jlog._core.write.append cimport step
+from jlog._core.write.operation cimport FLUSH, Flush, Operation, Options
+from jlog._core.write.operations cimport Operations
+from jlog._core.write.process cimport WritingProcess
+from jlog._core.write.reopening cimport recover
+from jlog._core.write.takeover cimport repair
+
+from jlog.errors import JournalError, JournalLocked
+from jlog.system import filesystem
+from jlog.system.files import open_directory, share
+
+_UNFINISHED = re.compile(r"next\.([0-9]{1,4})\.")  # prepared_segments.pyx gives them these names
+
+
+cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) except -1:
+    """Takes a slot. Alone, it makes the journal whole first. Returns how it has found the journal."""
+    cdef WritingProcess process = operations.process
+    cdef Options options
+    cdef bint alone, mended = False
+    cdef uint64_t wanted
+    filesystem.check_local(process.path)
+    process.locks.file = operations.life.lock_file = LockFile(os.path.join(process.path, "lock"))
+    process.descriptors.directory = open_directory(process.path)
+    with process.opening(deadline):
+        _, process.epoch, numbers = operations.policy.read()
+        options = as_options(numbers)
+        process.bounds = BoundsFile(os.path.join(process.path, "bounds"), process.uuid, process.locks.file)
+        alone = not process.locks.file.is_held(OWNERS_BYTE, JLOG_OWNERS_MAX)
+        process.precommit = Precommit(process.path, process.uuid, create=True)
+        share(process.precommit.fd, process.descriptors.directory)
+        wanted = min(max(capacity, options.precommit, JLOG_CAPACITY_MIN), JLOG_CAPACITY_MAX)
+        if alone and not process.precommit.has_bodies():
+            process.precommit.grow(wanted)
+        process.map_buffer()
+        if alone:
+            mended = recover(operations, &options, deadline)
+            enlarge(operations, wanted)
+        elif process.precommit.identify_beside_writers() != PAGE_VALID:
+            raise JournalError(f"{process.precommit.path} is not the page that the journal's writers share; close them all and "
+                               "open it again")
+        if alone:
+            process.epoch = operations.policy.opened_alone(wanted, process.buffer.page.next_sequence)
+        take_slot(operations)
+        remove_unfinished(process, alone)
+    return ALONE_AND_MENDED if mended else ALONE if alone else BESIDE_OTHERS
+
+
+cdef Options as_options(numbers) except *:
+    """Takes the options from the tuple of numbers that a policy gives."""
+    cdef Options found
+    (found.precommit, found.segment_bytes, found.limit_bytes, found.sync_interval_us, found.roll_us, found.codec,
+     found.sync_mode) = numbers
+    return found
+
+
+cdef int enlarge(Operations operations, uint64_t capacity) except -1:
+    """Enlarges the buffer. The second body lies elsewhere then, so that no block may be in the buffer. The block that is open
+    then keeps the smaller capacity, with which it fits wherever its body begins."""
+    cdef WritingProcess process = operations.process
+    cdef Flush flush
+    if process.buffer.page.capacity >= capacity:
+        return 0
+    memset(&flush, 0, sizeof(flush))
+    flush.head.kind = FLUSH
+    flush.head.closing.plain = True
+    operations.raise_unless_done(step(process, &flush.head), &flush.head)
+    process.precommit.grow(capacity)
+    process.map_buffer()
+    process.buffer.page.capacity = process.precommit.room()
+    return 0
+
+
+cdef int take_slot(Operations operations) except -1:
+    """Takes a slot, and makes good what its dead owner has left."""
+    cdef WritingProcess process = operations.process
+    cdef jlog_page *page = process.buffer.page
+    cdef Operation takeover
+    cdef int status
+    if not process.locks.take_slot():
+        raise JournalLocked(f"{process.path}: {JLOG_OWNERS_MAX} processes write to it already; close one")
+    memset(&takeover, 0, sizeof(takeover))
+    if (page.append_lock & ~JLOG_WAITERS) == process.buffer.owner:
+        page.counters.takeovers += 1
+        status = repair(process, &takeover)
+        process.locks.release(&page.append_lock)
+        operations.raise_unless_done(status, &takeover)
+    if (page.sync_lock & ~JLOG_WAITERS) == process.buffer.owner:
+        jlog_unlock(&page.sync_lock)
+    if (page.write_lock & ~JLOG_WAITERS) == process.buffer.owner:
+        jlog_unlock(&page.write_lock)  # whoever needs the block written finds that it is not
+    return 0
+
+
+cdef int remove_unfinished(WritingProcess process, bint alone) except -1:
+    """Removes the files that a killed process was making in this slot; alone, in every slot."""
+    for name in os.listdir(process.path):
+        slot = _UNFINISHED.match(name)
+        if slot and (alone or int(slot[1]) == process.locks.slot):
+            os.unlink(name, dir_fd=process.descriptors.directory)
+    return 0

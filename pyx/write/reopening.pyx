@@ -1,0 +1,93 @@
+"""What the first process to open a journal finds of those that wrote to it before: they have closed, or have died, or the
+machine has."""
+
+import os
+
+from libc.string cimport memset
+
+from jlog._core.format.format cimport JLOG_NONE
+from jlog._core.system.lock cimport Deadline
+from jlog._core.buffer.page cimport jlog_is_closing, jlog_open_slot, jlog_page, jlog_slot, jlog_unwritten_slot
+from jlog._core.buffer.room cimport jlog_least_reserved
+from jlog._core.system.atomic cimport JLOG_WAITERS
+from jlog._core.segments.segment cimport SegmentFile
+from jlog._core.write.append cimport apply_options
+from jlog._core.write.operation cimport Operation, Options
+from jlog._core.write.operations cimport Operations
+from jlog._core.write.process cimport WritingProcess
+from jlog._core.write.takeover cimport finish_replacing, repair
+from jlog._core.write.write_back cimport write_back_for
+
+from jlog._core.recover.abandoned_buffer import only_processes_died
+from jlog._core.recover.recovery import copy_unsynced, recover_after_power_loss
+from jlog._core.segments.segment import SEGMENT_HEADER_BYTES, segment_name
+
+
+cdef bint recover(Operations operations, const Options *options, Deadline deadline) except -1:
+    """Makes the journal whole. No other process writes to it, and none comes while the open lock is held. Returns whether files
+    had to be mended after a failed sync."""
+    cdef WritingProcess process = operations.process
+    cdef jlog_page *page = process.buffer.page
+    cdef jlog_slot *slot
+    cdef bint died, mended = False
+    bounds = process.bounds.read()
+    died = only_processes_died(process.path, process.uuid, process.precommit, bounds)
+    if died:
+        forget_derived(operations, bounds)
+        finish_dead(operations)
+        if page.sync_error != 0:
+            slot = jlog_open_slot(page)
+            # What the kernel could not write it may have dropped: then it is as after a power loss.
+            mended = died = copy_unsynced(process.path, process.uuid, bounds, slot.segment, slot.offset)
+            process.descriptors.forget_before(JLOG_NONE)  # of a file that has been replaced
+            if died:
+                page.syncs_ended = page.syncs_begun
+                page.sync_error = 0
+    if not died:  # a recovery forgets that a sync has failed once nothing depends on it
+        recover_after_power_loss(process.path, process.uuid, process.epoch, process.precommit, process.bounds,
+                                 options.segment_bytes, deadline)
+    apply_options(page, options)
+    slot = jlog_open_slot(page)
+    page.reserved_end = max(os.stat(os.path.join(process.path, segment_name(slot.segment))).st_size,
+                            jlog_least_reserved(slot))
+    # Synced whatever stands there: a process may have been killed between writing it and its fdatasync, and a note of a closed
+    # end that a power loss brings back would let numbers be given out twice.
+    operations.lease(0, deadline)
+    return mended
+
+
+cdef int forget_derived(Operations operations, bounds) except -1:
+    """Computes anew whatever generation, slot and word do not say: nobody has looked at the page meanwhile, and no checksum is
+    over the rest of it."""
+    cdef WritingProcess process = operations.process
+    cdef jlog_page *page = process.buffer.page
+    cdef jlog_slot *slot
+    cdef Operation takeover
+    memset(&takeover, 0, sizeof(takeover))
+    page.counters.takeovers += page.append_lock & ~JLOG_WAITERS != 0
+    page.append_lock = page.sync_lock = page.write_lock = page.sync_group = page.sync_arrivals = page.sync_served = 0
+    operations.raise_unless_done(finish_replacing(process, &takeover), &takeover)
+    slot = jlog_open_slot(page)
+    if jlog_is_closing(page):
+        page.clamp_us = page.closing.clock_us
+    else:
+        file = SegmentFile(process.path, slot.segment, process.uuid)
+        previous, _ = file.block_at(slot.previous_offset or SEGMENT_HEADER_BYTES)
+        page.clamp_us = file.created_us if previous is None else previous.clock_us
+    page.lease_limit = page.closed = page.durable_generation = 0
+    page.state = page.generation - 1
+    # Those that were told how far it is durable must not hear of less: the mark moves behind that.
+    if not bounds.mark_sequence <= page.durable_end <= jlog_unwritten_slot(page).first_sequence:
+        page.durable_end = bounds.mark_sequence
+    page.durable_segment = bounds.mark_segment
+    return 0
+
+
+cdef int finish_dead(Operations operations) except -1:
+    """Completes or undoes what dead processes left half done."""
+    cdef WritingProcess process = operations.process
+    cdef Operation takeover
+    memset(&takeover, 0, sizeof(takeover))
+    operations.raise_unless_done(repair(process, &takeover), &takeover)
+    operations.raise_unless_done(write_back_for(process, &takeover), &takeover)
+    return 0

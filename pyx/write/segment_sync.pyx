@@ -1,0 +1,118 @@
+"""One fdatasync of what is written: of the segments that may not be durable yet, and of the directory with their names."""
+
+import os
+
+from libc.errno cimport EIO
+from libc.stdint cimport int64_t, uint64_t
+
+from jlog._core.format.dual_slot cimport Mark
+from jlog._core.system.file cimport jlog_sync_data, jlog_sync_directory
+from jlog._core.buffer.page cimport jlog_first_unwritten, jlog_page, jlog_slot
+from jlog._core.buffer.publish cimport jlog_wake
+from jlog._core.system.atomic cimport jlog_add64, jlog_load_acquire, jlog_raise_to
+from jlog._core.system.clock cimport jlog_clock_us
+from jlog._core.system.failpoint cimport JLOG_FAILPOINT
+from jlog._core.write.descriptors cimport doubtful_now
+from jlog._core.write.process cimport WritingProcess
+
+from jlog._core.recover.recovery import write_again
+from jlog._core.segments.segment import list_segments, segment_name
+from jlog.errors import JournalError
+from jlog.system.files import open_file
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
+cdef enum:
+    CLOCK_MONOTONIC = 1
+
+
+cdef class SegmentSync:
+    def __init__(self, WritingProcess process not None):
+        self.process = process
+
+    cdef int sync(self, Mark *mark) except -1:
+        """Syncs every block that is written now. The end is read before the fdatasync, and becomes the mark."""
+        cdef jlog_page *page = self.process.buffer.page
+        cdef jlog_slot slot
+        cdef int64_t began_us
+        if page.sync_error != 0:
+            self.fail(page.sync_error)
+        slot = jlog_first_unwritten(page)
+        began_us = jlog_clock_us(CLOCK_MONOTONIC)
+        # A process that dies in its fdatasync may have been told of a failure, and have told nobody: then these two numbers
+        # stay apart.
+        jlog_add64(&page.syncs_begun, 1)
+        self.under_way += 1
+        try:
+            JLOG_FAILPOINT(b"sync.begun")
+            self.sync_files(slot.segment, slot.offset)
+            JLOG_FAILPOINT(b"sync.done")
+        finally:
+            self.under_way -= 1
+            jlog_add64(&page.syncs_ended, 1)
+        self.last_us = jlog_clock_us(CLOCK_MONOTONIC) - began_us
+        jlog_add64(&page.counters.syncs, 1)
+        jlog_raise_to(&page.durable_segment, slot.segment)
+        jlog_raise_to(&page.durable_end, slot.first_sequence)
+        jlog_wake(page)  # readers of what is durable
+        jlog_raise_to(&page.durable_generation, slot.generation)
+        self.process.descriptors.forget_before(slot.segment)
+        mark.segment, mark.offset, mark.sequence = slot.segment, slot.offset, slot.first_sequence
+        return 0
+
+    cdef int sync_files(self, uint64_t segment, uint64_t end) except -1:
+        """Syncs the segments from the durable one up to this one, which ends at `end`, and the directory with their names."""
+        cdef jlog_page *page = self.process.buffer.page
+        cdef int error = 0
+        first = page.durable_segment
+        for name in [segment] if first == segment else [s for s in list_segments(self.process.path) if first <= s <= segment]:
+            self.sync_segment(name, end if name == segment else 0)
+        # Read behind the fdatasync, which may have been that of a file that another one's name was given to. While it is odd
+        # that may be still to come.
+        incarnation = jlog_load_acquire(&page.incarnation)
+        if first != segment or incarnation != self.synced_incarnation:
+            with nogil:
+                error = jlog_sync_directory(self.process.descriptors.directory)
+            if error != 0:
+                self.fail(error)
+            if not incarnation & 1:
+                self.synced_incarnation = incarnation
+        if page.sync_error != 0:  # told meanwhile, and perhaps before a descriptor was opened that does not know
+            self.fail(page.sync_error)
+        return 0
+
+    cdef int sync_segment(self, uint64_t segment, uint64_t end) except -1:
+        """Syncs through the descriptor that was open when the segment was written, if this process has it, and no other thread
+        of it syncs: the kernel tells each descriptor of a failed write-back once. The blocks that a descriptor does not tell
+        of are written once more through it."""
+        cdef jlog_page *page = self.process.buffer.page
+        cdef uint64_t doubtful = 0
+        cdef uint64_t incarnation = jlog_load_acquire(&page.incarnation)
+        cdef int error = 0, fd = self.process.descriptors.borrow(segment, &doubtful) if self.under_way == 1 else -1
+        try:
+            if fd < 0:
+                fd = open_file(os.path.join(self.process.path, segment_name(segment)), os.O_RDWR)
+                doubtful = doubtful_now(page, 1)
+            if jlog_load_acquire(&page.durable_generation) < doubtful:
+                write_again(self.process.path, segment, self.process.uuid, end, fd, page.durable_end)
+            with nogil:
+                error = jlog_sync_data(fd)
+        except FileNotFoundError:
+            return 0  # cleaned: nobody needs it
+        except JournalError:
+            if jlog_load_acquire(&page.incarnation) == incarnation:
+                error = EIO  # what was written is not there any more; else it stands in another file, which was synced
+        finally:
+            if fd >= 0:
+                close(fd)
+        if error != 0:
+            self.fail(error)
+        return 0
+
+    cdef int fail(self, int error) except -1:
+        """Stores the failure in the page before anybody is told: the kernel may have dropped what it failed to write, and no
+        later sync would know."""
+        self.process.buffer.page.sync_error = error
+        raise OSError(error, f"{os.strerror(error)}: fdatasync failed; what was not durable before may be lost in a power "
+                             "loss; close all writers and open the journal again", self.process.path)

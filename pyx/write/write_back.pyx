@@ -1,0 +1,223 @@
+"""How the open block is closed and written back: it goes to its place in the segment, and the next one is open.
+
+Under the append lock, or after it is let go. Without the interpreter; the steps are those of tools/model.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+from jlog._core.system.file cimport jlog_open_at, jlog_write_two_at
+from jlog._core.format.format cimport (
+    JLOG_CODEC_LZ4,
+    JLOG_CODEC_NONE,
+    JLOG_KIND_RECORDS,
+    JLOG_NAME_BYTES,
+    JLOG_PACKED_BYTES_MIN,
+    jlog_block_header,
+    jlog_block_header_crc,
+    jlog_block_header_valid,
+    jlog_crc32c,
+    jlog_crc32c_shift,
+    jlog_fill_block_header,
+    jlog_load64,
+    jlog_segment_name,
+)
+from jlog._core.write.operation cimport (
+    DAMAGED,
+    DONE,
+    NEEDS_PACKING,
+    NEEDS_PATIENCE,
+    NEEDS_WRITE_BACK,
+    Operation,
+    Packed,
+    failed,
+)
+from jlog._core.write.process cimport WritingProcess
+from jlog._core.buffer.page cimport (
+    JLOG_BASE_BYTES,
+    jlog_body,
+    jlog_is_closing,
+    jlog_open_slot,
+    jlog_page,
+    jlog_slot,
+    jlog_word_crc,
+    jlog_word_raw,
+    jlog_word_used,
+)
+from jlog._core.buffer.publish cimport jlog_clamped_now_us, jlog_rotate
+from jlog._core.buffer.room cimport jlog_block_capacity
+from jlog._core.system.atomic cimport jlog_load32_acquire, jlog_pause, jlog_store_release, jlog_try_lock, jlog_unlock
+from jlog._core.system.failpoint cimport JLOG_FAILPOINT
+
+cdef extern from "<fcntl.h>" nogil:
+    enum:
+        O_RDWR
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
+
+cdef enum:
+    DRAIN_TURNS = 4000  # some 100 us: what the write of a block of the default size takes
+
+
+cdef int close_block(WritingProcess process, Operation *operation) noexcept nogil:
+    """Writes the open block to its place in the segment, and opens the next one. There is nothing to do if it is empty. A block
+    that is to be compressed is first closed, and written by the operation that comes back with it compressed."""
+    cdef jlog_page *page = process.buffer.page
+    cdef jlog_slot *slot = jlog_open_slot(page)
+    cdef const uint8_t *stored = jlog_body(&process.buffer, slot.generation) + JLOG_BASE_BYTES
+    cdef const Packed *packed = &operation.closing.packed
+    cdef jlog_block_header header
+    cdef int error, fd, status = drain(process, operation)
+    if status != DONE or jlog_word_used(slot.word) == 0:
+        return status
+    if packed.generation != page.generation and not is_plain(page, slot, operation):
+        if page.closed == page.generation and operation.closing.closed_generation != page.generation:
+            return NEEDS_PATIENCE
+        page.closed = operation.closing.closed_generation = page.generation
+        JLOG_FAILPOINT(b"close.noted")
+        return NEEDS_PACKING
+    fd = process.descriptors.of_open(slot.segment)
+    if fd < 0:
+        return failed(operation, -fd, b"opening the newest segment")
+    fill_header(process, slot, &header)
+    if packed.generation == page.generation and packed.data != NULL:
+        header.codec = JLOG_CODEC_LZ4
+        stored, header.stored_bytes, header.stored_crc = packed.data, packed.size, packed.crc
+        header.header_crc = jlog_block_header_crc(&header, page.uuid, slot.segment, slot.offset)
+    JLOG_FAILPOINT(b"close.before_write")
+    error = jlog_write_two_at(fd, &header, sizeof(header), stored, header.stored_bytes, slot.offset)
+    if error != 0:
+        return failed(operation, error, b"writing a block")  # it stays open, and is written again
+    JLOG_FAILPOINT(b"close.written")
+    rotate(page, slot, &header)
+    operation.rotated = True
+    return DONE
+
+
+cdef bint is_plain(jlog_page *page, const jlog_slot *slot, const Operation *operation) noexcept nogil:
+    """Returns whether the open block goes into its segment uncompressed: also if compressing did not make it smaller."""
+    if operation.closing.packed.generation == page.generation:
+        return operation.closing.packed.data == NULL
+    return (page.codec == JLOG_CODEC_NONE or operation.closing.plain
+            or jlog_word_raw(slot.word) < JLOG_PACKED_BYTES_MIN)
+
+
+cdef void fill_header(WritingProcess process, const jlog_slot *slot, jlog_block_header *header) noexcept nogil:
+    """Fills the header of the open block, as it is uncompressed."""
+    cdef jlog_page *page = process.buffer.page
+    cdef const uint8_t *body = jlog_body(&process.buffer, slot.generation)
+    cdef uint64_t raw_bytes = jlog_word_raw(slot.word)
+    cdef uint64_t records = page.next_sequence - slot.first_sequence
+    jlog_fill_block_header(header, JLOG_KIND_RECORDS, False, records, raw_bytes, slot.first_sequence)
+    # The running CRC covers the base time, the block's does not: crc(a + b) = shift(crc(a), len(b)) ^ crc(b).
+    header.raw_crc = header.stored_crc = jlog_word_crc(slot.word) ^ jlog_crc32c_shift(
+        jlog_crc32c(0, body, JLOG_BASE_BYTES), raw_bytes)
+    header.base_time_us = jlog_load64(body)
+    header.max_timestamp_us = latest_us(page, records)
+    header.clock_us = jlog_clamped_now_us(&process.buffer)
+    header.durable_end = page.durable_end
+    header.header_crc = jlog_block_header_crc(header, page.uuid, slot.segment, slot.offset)
+
+
+cdef int64_t latest_us(jlog_page *page, uint64_t records) noexcept nogil:
+    return page.explicit_max_us if page.explicit_count == records else max(page.clamp_us, page.explicit_max_us)
+
+
+cdef void rotate(jlog_page *page, const jlog_slot *slot, const jlog_block_header *header) noexcept nogil:
+    """Opens the next block behind the one that was open."""
+    cdef uint64_t end = slot.offset + sizeof(header[0]) + header.stored_bytes
+    page.counters.blocks += 1
+    count_block(page, header.record_count, header.raw_bytes, header.stored_bytes)
+    jlog_rotate(page, slot.segment, end, page.next_sequence, slot.offset, jlog_block_capacity(page, end))
+
+
+cdef void count_block(jlog_page *page, uint64_t records, uint64_t raw_bytes, uint64_t stored_bytes) noexcept nogil:
+    page.counters.records += records
+    page.counters.raw_bytes += raw_bytes
+    page.counters.stored_bytes += stored_bytes
+
+
+# --- Rotate, and write back afterwards ------------------------------------------------------------------------
+
+
+cdef int defer_block(WritingProcess process, Operation *operation) noexcept nogil:
+    """Closes the open block, and opens the next one. The closing block goes to its place in the segment once the append lock
+    is let go, so that others can fill the next block meanwhile: write_back()."""
+    cdef jlog_page *page = process.buffer.page
+    cdef jlog_slot *slot = jlog_open_slot(page)
+    cdef int status = drain(process, operation)
+    if status != DONE:
+        return status
+    operation.closing.fd = process.descriptors.of_open(slot.segment)
+    if operation.closing.fd < 0:
+        return failed(operation, -operation.closing.fd, b"opening the newest segment")
+    if not jlog_try_lock(&page.write_lock, process.buffer.owner):
+        return NEEDS_WRITE_BACK
+    fill_header(process, slot, &page.closing)
+    jlog_store_release(&page.unwritten, page.generation)
+    JLOG_FAILPOINT(b"close.deferred")
+    operation.closing.writes_back = True
+    rotate(page, slot, &page.closing)
+    operation.rotated = True
+    return DONE
+
+
+cdef int drain(WritingProcess process, Operation *operation) noexcept nogil:
+    """Makes sure that there is no closing block. The block that this operation has closed is written now. For the block of
+    another one it waits a moment, since most of the write has passed already; then it lets go of the append lock."""
+    cdef jlog_page *page = process.buffer.page
+    cdef int error, _turn
+    if operation.closing.writes_back:
+        error = write_back(process, operation)
+        return DONE if error == 0 else failed(operation, error, b"writing a block")
+    for _turn in range(DRAIN_TURNS):
+        if not jlog_is_closing(page):
+            return DONE
+        if jlog_load32_acquire(&page.write_lock) == 0:  # nobody is at it
+            break
+        jlog_pause()
+    return NEEDS_WRITE_BACK
+
+
+cdef int write_back(WritingProcess process, Operation *operation) noexcept nogil:
+    """Writes the closing block to its place, and lets go of the write lock, which the caller has. Returns errno: then it stays
+    the closing block, and the next operation that needs it written tries again."""
+    cdef jlog_page *page = process.buffer.page
+    cdef jlog_slot *slot = &page.slots[page.unwritten & 1]
+    cdef const uint8_t *body = jlog_body(&process.buffer, page.unwritten)
+    cdef int error
+    operation.closing.writes_back = False
+    JLOG_FAILPOINT(b"close.before_write")
+    error = jlog_write_two_at(operation.closing.fd, &page.closing, sizeof(page.closing), body + JLOG_BASE_BYTES,
+                              page.closing.stored_bytes, slot.offset)
+    JLOG_FAILPOINT(b"close.written")
+    if error == 0:
+        jlog_store_release(&page.unwritten, 0)
+    jlog_unlock(&page.write_lock)
+    return error
+
+
+cdef int write_back_for(WritingProcess process, Operation *operation) noexcept nogil:
+    """Writes the closing block for a writer that has failed, or died. The caller has the write lock, which is let go."""
+    cdef jlog_page *page = process.buffer.page
+    cdef jlog_slot *slot
+    cdef char name[JLOG_NAME_BYTES]
+    cdef int error
+    if not jlog_is_closing(page):
+        jlog_unlock(&page.write_lock)
+        return DONE
+    slot = &page.slots[page.unwritten & 1]
+    if not jlog_block_header_valid(&page.closing, page.uuid, slot.segment, slot.offset) \
+            or page.closing.stored_bytes != jlog_word_raw(slot.word):
+        jlog_unlock(&page.write_lock)
+        operation.what = b"the closing block is not what its header says; close all writers, the next to open alone recovers"
+        return DAMAGED
+    jlog_segment_name(name, slot.segment)
+    operation.closing.fd = jlog_open_at(process.descriptors.directory, name, O_RDWR, 0)
+    if operation.closing.fd < 0:
+        jlog_unlock(&page.write_lock)
+        return failed(operation, -operation.closing.fd, b"opening the newest segment")
+    error = write_back(process, operation)
+    close(operation.closing.fd)
+    return DONE if error == 0 else failed(operation, error, b"writing a block")
