@@ -6,7 +6,6 @@ Sequences never change: where records are lost, a gap stays, which the header of
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -92,6 +91,8 @@ def plan(findings: Findings) -> RepairPlan:
             damage.append(Damage(buffer, 0, "the open block cannot be read", page.first_sequence, 0))
     meta, begins_epoch = findings.meta, not findings.has_meta or (not sound and bounds is None)
     if begins_epoch:
+        import secrets  # slow to import, and repairs are rare
+
         meta = replace(meta, epochs=[*meta.epochs, (secrets.randbits(63), next_sequence)])
         if not sound and segments[-1].source is None:
             segments[-1].epoch = meta.epoch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from dataclasses import dataclass, replace
 
 from jlog._core.format.constants import NONE, SEGMENT_HEADER_BYTES
@@ -116,6 +115,8 @@ def _read_meta(path: str, damage: list[Damage]) -> tuple[Meta, bool]:
     uuid, epochs = find_identity(path)
     retained = retention_fields(Retention(delete_read=False))
     options = {**DEFAULTS, "precommit": PRECOMMIT_DEFAULT, "retention": retained}
+    import secrets  # slow to import, and repairs are rare
+
     return Meta(uuid, epochs or [(secrets.randbits(63), 0)], options), False
 
 
