@@ -55,10 +55,11 @@ def backup(path: str, target: str, progress: Progress = lambda _: None, deadline
         for directory in [target, *made]:
             sync_directory(os.path.dirname(directory))
     except BaseException:
-        for name in os.listdir(target):
-            _remove(os.path.join(target, name))
-        for directory in made:
-            os.rmdir(directory)
+        with suppress(OSError):  # the error that ended the backup is the one to report
+            for name in os.listdir(target):
+                _remove(os.path.join(target, name))
+            for directory in made:
+                os.rmdir(directory)
         raise
 
 

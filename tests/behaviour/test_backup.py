@@ -217,6 +217,17 @@ def test_a_full_disk_leaves_nothing(tmp_path):
     )
 
 
+def test_the_error_that_ended_it_is_raised_though_cleaning_up_fails(path, writer, target):
+    fill(writer, 100)
+
+    def remove_the_copy(_):
+        shutil.rmtree(target)
+        raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        jlog.Journal(path).backup(target, progress=remove_the_copy)
+
+
 def test_onto_another_file_system_and_from_a_read_only_one(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
