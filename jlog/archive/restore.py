@@ -16,8 +16,8 @@ from jlog.archive.archive import Archive
 from jlog.archive.manifest import ArchivedSegment, file_size_and_crc, is_whole
 from jlog.errors import CorruptJournal, JournalExists
 from jlog.options import Retention, retention_fields
-from jlog.storage.meta import DIRECTORIES, Meta, write_meta
-from jlog.system.files import Directory, naming, share
+from jlog.storage.meta import DIRECTORIES, Meta, share_lock, write_meta
+from jlog.system.files import Directory, naming
 from jlog.system.filesystem import journal_path
 
 
@@ -112,8 +112,7 @@ def _complete(work: str, meta: Meta, segments: list[ArchivedSegment]) -> None:
     lock_file = LockFile(os.path.join(work, "lock"), create=True)
     bounds = BoundsFile(bounds_path, meta.uuid, lock_file)
     try:
-        with Directory(work) as opened:
-            share(lock_file.fileno(), opened.fd)
+        share_lock(work, lock_file)
         bounds.update(first_sequence=segments[0].first_sequence, mark=(end, len(start), end), durable=True)
     finally:
         bounds.close()

@@ -213,14 +213,19 @@ def _refuse_remains(path: str) -> None:
         )
 
 
+def share_lock(path: str, lock_file: LockFile) -> None:
+    """Gives the lock file the group and the permissions of the directory. The core makes it, and knows neither."""
+    with Directory(path) as directory:
+        share(lock_file.fileno(), directory.fd)
+
+
 def _fill(path: str, options: dict[str, Any], lock_file: LockFile) -> None:
     """Makes every file but the pre-commit buffer, which the first writer makes. `journal.meta` comes last, for it makes the
     directory a journal."""
     import secrets  # slow to import, and most programs make no journal
 
     meta = Meta(secrets.token_bytes(16), [(secrets.randbits(63), 0)], options)
-    with Directory(path) as directory:
-        share(lock_file.fileno(), directory.fd)
+    share_lock(path, lock_file)
     for name in DIRECTORIES:
         Directory(path, name, make=True).close()
     start = segment_start(meta.uuid, meta.epoch, 0, None, {})
