@@ -7,7 +7,9 @@ import threading
 import pytest
 
 import jlog
-from jlog.kafka import Capture, Mirror, Mirrors, TopicChanged, cluster, many
+from jlog.kafka import Capture, Mirror, Mirrors, TopicChanged
+from jlog.kafka.client import cluster
+from jlog.kafka.mirror import many
 from kafka.witness import Witness, numbered, wait_until
 
 
