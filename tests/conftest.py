@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import exhaustive
 import oracle
 from filesystems import CannotMount, fast_disk, mounted
 from processes.children import Child, Raised, run_within
@@ -20,14 +21,22 @@ from processes.forkserver import ForkServer
 from s3 import s3  # noqa: F401
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--exhaustive", action="store_true", help=exhaustive.HELP)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "damage: leaves journals that are damaged on purpose; the oracle does not look")
+    exhaustive.learn(config)
     # The tests start hundreds of processes. Without bytecode each of them would compile the whole package.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     # A shell that runs the tests in the background makes them ignore Ctrl-C, and their processes inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    exhaustive.choose(config, items)
 
 
 SMALL = {"precommit": 4 << 10, "segment_bytes": 8 << 10}

@@ -28,6 +28,7 @@ POM = Path(__file__).with_name("kafka-broker.xml")
 BUILD = ROOT / "build"
 INSTALL = "apt-get install --no-install-recommends maven default-jre-headless"
 JAVA_MIN = 17
+SESSION_SECONDS = 3.0  # a broker that was killed does not come back sooner
 START_SECONDS = 90.0  # guards against a broker that never comes up; it takes three or four
 PORTS = range(11_000, 28_000)  # below the range from which the system takes clients' ports
 PR_SET_PDEATHSIG = 1
@@ -54,11 +55,11 @@ SETTINGS = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
     "log.cleaner.dedupe.buffer.size": "2000000",
     "log.cleaner.backoff.ms": "200",
     "log.initial.task.delay.ms": "100",
     "log.retention.check.interval.ms": "200",
-    "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "200",
     "num.network.threads": "2",
     "num.io.threads": "2",
@@ -137,11 +138,20 @@ def _die_with_parent() -> None:
 class Broker:
     """Runs one node on the loopback interface, with its data below `directory`. Start it from a thread that outlives it.
 
-    joins: the node whose cluster it joins, to keep replicas; otherwise it makes a cluster of its own.
+    joins: the node whose cluster it joins, to keep replicas; otherwise it makes a cluster of its own. session_seconds: how
+    long it may be silent before its controller takes it for dead; with a long time a busy machine does it no harm.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], port: int = 0, *, joins: Broker | None = None) -> None:
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        port: int = 0,
+        *,
+        joins: Broker | None = None,
+        session_seconds: float = SESSION_SECONDS,
+    ) -> None:
         self.directory = Path(directory)
+        self._session_seconds = session_seconds
         self.port = port or free_port()
         self.node = 1 if joins is None else joins.node + 1
         self._controller_port: int = free_port() if joins is None else joins._controller_port
@@ -193,6 +203,7 @@ class Broker:
         controls = self.node == 1
         settings = {
             **SETTINGS,
+            "broker.session.timeout.ms": str(int(self._session_seconds * 1000)),
             "process.roles": "broker,controller" if controls else "broker",
             "node.id": str(self.node),
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",

@@ -82,7 +82,9 @@ def session(
     try:
         yield made
     finally:
-        made.stop()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a service manager may have ended the virtual machine in the same moment
+            made.stop()
 
 
 def _settings(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:

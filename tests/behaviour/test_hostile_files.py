@@ -1,7 +1,6 @@
 """Files that somebody made to do harm: each is told as damage, or read for what it says, in bounded memory and time.
 
-Of the numbers in each field the quick ones are a choice. `JLOG_EVERY_FILE=1 pytest tests/behaviour/test_hostile_files.py` puts
-every one into each.
+`make test` puts a choice of the numbers into each field, `pytest --exhaustive` every one.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import exhaustive
 import jlog
 import oracle
 from behaviour import hostile
@@ -22,7 +22,6 @@ from behaviour.hostile import Block, set_bounds, set_meta, set_position, set_seg
 
 pytestmark = pytest.mark.damage
 
-EVERY_FILE = bool(int(os.environ.get("JLOG_EVERY_FILE", "0")))
 NONE = 2**64 - 1
 HUGE = 2**63 - 1
 TERABYTE = 1 << 40
@@ -254,9 +253,7 @@ def test_a_file_of_a_terabyte_of_nothing_takes_neither_memory_nor_time(killed, n
 
 # --- bounds and positions ----------------------------------------------------------------------------------------------
 
-NUMBERS = [10**6, 2**62, NONE]
-if EVERY_FILE:
-    NUMBERS += [1, HUGE, NONE - 1]
+NUMBERS = [10**6, 2**62, NONE, *map(exhaustive.only, [1, HUGE, NONE - 1])]
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -369,8 +366,12 @@ FIELDS: list[tuple[str, int]] = [
 ]
 
 
-# Each field in the first block or in the second, by turns.
-HEADERS = [(name, number, at) for turn, (name, number) in enumerate(FIELDS) for at in (0, 1) if EVERY_FILE or at == turn % 2]
+# Each field in the first block or in the second, by turns; in both where it is exhaustive.
+HEADERS = [
+    (name, number, at) if at == turn % 2 else exhaustive.only(name, number, at)
+    for turn, (name, number) in enumerate(FIELDS)
+    for at in (0, 1)
+]
 
 
 @pytest.mark.parametrize(("name", "number", "at"), HEADERS)
@@ -515,7 +516,7 @@ def test_a_word_that_counts_more_than_the_body_has_is_no_word(killed, word):
 
 
 @pytest.mark.parametrize("at", range(64, 400, 8))
-@pytest.mark.parametrize("number", [NONE, 4096] if EVERY_FILE else [NONE])
+@pytest.mark.parametrize("number", [NONE, exhaustive.only(4096)])
 def test_the_page_has_no_checksum_and_any_number_in_it_is_survived(killed, at, number):
     hostile.write_at(killed / "precommit", at, struct.pack("<Q", number))
     outcomes(killed)

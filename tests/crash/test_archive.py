@@ -56,7 +56,6 @@ def check_all_is_there(path, url, expected):
     assert values(url) == expected[:-1]
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("failpoints")
 def test_killed_at_any_step_the_next_one_goes_on(tmp_path):
     for visit in count(1):

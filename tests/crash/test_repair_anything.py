@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import exhaustive
 import jlog
 import oracle
 from crash.ruins import JOURNALS, Whole, check, check_goes_on, snapshot, unchanged
@@ -71,7 +72,7 @@ def strike(path, name, how, at, more):
 
 
 @settings(
-    max_examples=int(os.environ.get("JLOG_REPAIRS", "25")),
+    max_examples=int(os.environ.get("JLOG_REPAIRS", exhaustive.count(15, 100))),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

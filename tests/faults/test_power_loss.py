@@ -7,9 +7,12 @@ import json
 
 import pytest
 
+import exhaustive
 import jlog
 from crash.tampering import lose_unsynced
 from faults import shim
+
+STATES = exhaustive.count(30, 1_000)
 
 pytestmark = pytest.mark.usefixtures("failpoints")
 
@@ -19,9 +22,9 @@ pytestmark = pytest.mark.usefixtures("failpoints")
     [("changed", 1), ("absent", 2)],
 )
 def test_what_was_promised_is_there_after_a_power_loss_at_any_moment(boot, seed):
-    done = shim.run("faults.replay", "--boot", boot, "--seed", str(seed), "--states", "50")
+    done = shim.run("faults.replay", "--boot", boot, "--seed", str(seed), "--states", str(STATES))
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["states"] >= 50
+    assert json.loads(done.stdout)["states"] >= STATES
 
 
 def test_a_subscriber_whose_records_a_power_loss_took_goes_on_behind_them(tmp_path):

@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 FAULTS = ("test_broker_faults.py", "test_kills.py")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those of one broker are in one worker, so that it is started once."""
     for item in items:
@@ -35,8 +36,8 @@ def _jars() -> None:
 
 @pytest.fixture(scope="session")
 def broker(_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Shared by all tests, which leave it running."""
-    with Broker(tmp_path_factory.mktemp("broker")) as started:
+    """Shared by all tests, which leave it running. However busy the machine is, its controller never takes it for dead."""
+    with Broker(tmp_path_factory.mktemp("broker"), session_seconds=3600) as started:
         yield started
 
 

@@ -178,13 +178,20 @@ def test_no_broker_at_all_is_an_error_with_the_reason(topic):
         open_reader(f"kafka://127.0.0.1:1/{topic}")
 
 
-@pytest.mark.slow
 def test_a_name_whose_reader_was_killed_is_free_when_its_session_has_ended(witness, topic, url):
     import subprocess
     import sys
 
     witness.make(topic)
-    code = f"import jlog.urls, time; r = jlog.urls.open_reader({url!r}, 'billing'); print('open', flush=True); time.sleep(600)"
+    code = f"""
+import signal
+from jlog.kafka.topic import groups
+from jlog.urls import open_reader
+groups.SESSION_SECONDS = 3
+reader = open_reader({url!r}, "billing")
+print("open", flush=True)
+signal.pause()
+"""
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
         assert child.stdout.readline() == b"open\n"

@@ -37,7 +37,6 @@ def test_retention_of_the_journal_that_overtakes_a_mirror_is_told_with_the_range
     assert witness.values(topic) == numbered(100) + numbered(100, 200)
 
 
-@pytest.mark.slow
 def test_a_capture_onto_a_full_disk_goes_on_when_there_is_space(tmp_path, broker, witness, topic):
     disk = tmp_path / "disk"
     disk.mkdir()

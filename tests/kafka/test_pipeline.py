@@ -89,6 +89,7 @@ def test_a_topic_becomes_parquet_and_what_comes_later_is_added(
     assert sorted(row["n"] for row in rows(tmp_path / "lake")) == list(range(301))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_a_topic_that_is_not_there_is_said(url: str, topic: str, witness: Witness, pipeline: Pipeline) -> None:
     done = pipeline()

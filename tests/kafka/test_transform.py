@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import exhaustive
 import jlog
 from jlog.flow.functions import load
 from jlog.kafka import BrokerError, RecordRefused
@@ -249,7 +250,6 @@ def test_a_step_at_a_time(ends):
     assert ends.result() == changed(0, 6)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_killed_at_random_it_has_changed_each_record_once(ends, tmp_path):
     (tmp_path / "changes.py").write_text("def same(record):\n    return record\n")
@@ -258,7 +258,7 @@ def test_killed_at_random_it_has_changed_each_record_once(ends, tmp_path):
     arguments = (ends.source, ends.sink, "--transform", "changes:same")
     killed = []
     try:
-        for _ in range(6):
+        for _ in range(exhaustive.count(2, 6)):
             killed.append(Process(*arguments, "--rate", 4_000, command="transform", cwd=tmp_path))
             killed[-1].runs_for(chance.uniform(0.8, 2))
             killed[-1].kill()

@@ -1,12 +1,14 @@
 """The protocol's models hold in every state that they can reach, and each known mistake is caught.
 
-Only what takes a few seconds; `python tools/model/check.py` runs the rest.
+`make test` runs only the models that take a few seconds, `pytest --exhaustive` all of them.
 """
 
 import sys
 from pathlib import Path
 
 import pytest
+
+import exhaustive
 
 MODEL = Path(__file__).resolve().parents[2] / "tools" / "model"
 sys.path.insert(0, str(MODEL))
@@ -17,15 +19,12 @@ finally:
     sys.path.remove(str(MODEL))
 
 
-def promise(model):
-    return pytest.param(model, id=model.name.replace(": ", ", "))
+def parameter(model):
+    name = model.wrong or model.name.replace(": ", ", ")
+    return pytest.param(model, id=name) if model.quick else exhaustive.only(model, id=name)
 
 
-def mistake(model):
-    return pytest.param(model, id=model.wrong)
-
-
-@pytest.mark.parametrize("model", [promise(m) for m in check.SCENARIOS if m.quick])
+@pytest.mark.parametrize("model", [parameter(model) for model in check.SCENARIOS])
 def test_every_state_keeps_the_promises(model):
     result = explore(model)
 
@@ -33,7 +32,7 @@ def test_every_state_keeps_the_promises(model):
     assert result.states > 1000, "it has hardly explored anything"
 
 
-@pytest.mark.parametrize("model", [mistake(m) for m in check.MISTAKES if m.quick])
+@pytest.mark.parametrize("model", [parameter(model) for model in check.MISTAKES])
 def test_a_known_mistake_is_caught(model):
     result = explore(model)
 

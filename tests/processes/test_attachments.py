@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+import exhaustive
 from behaviour.elsewhere import run
 from behaviour.journals import values
 from processes.units import read_all
@@ -258,7 +259,7 @@ in_threads(drop, drop, fork)
     assert [value for _, value in read_all(tmp_path / "j")].count(b"child") == forks
 
 
-SEEDS = int(os.environ.get("JLOG_SEEDS", "2"))
+SEEDS = int(os.environ.get("JLOG_SEEDS", exhaustive.count(2, 20)))
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -1,13 +1,12 @@
 """One process is stopped, anywhere, or holds a lock and does not let go of it: every public call of the others ends within
 its lock_timeout, with a result or JournalLocked. Once the stopped one goes on all that was acknowledged is there.
 
-The quick ones are a choice. `JLOG_EVERY_STOP=1 pytest tests/processes/test_stopped.py` stops at every failpoint.
+`make test` stops it at a choice of the failpoints, `pytest --exhaustive` at every one.
 """
-
-import os
 
 import pytest
 
+import exhaustive
 import jlog
 from crash.test_kills import COMPRESSING, WRITING
 from jlog._core.system.lock import RANGES, LockFile
@@ -16,7 +15,6 @@ from processes.units import check_units
 
 pytestmark = pytest.mark.usefixtures("failpoints")
 
-EVERY_STOP = bool(int(os.environ.get("JLOG_EVERY_STOP", "0")))
 LIMIT = 0.02  # seconds for each call; one that does not keep to it hangs, and Child gives up
 SYNC_LEADS, SYNC_STUCK = 340, 392  # where they lie in the control page
 # Calls that take no lock which a stopped process could hold, or leave that work to the next call.
@@ -54,7 +52,7 @@ def wrong_outcomes(child, waits_for_nobody=()):
 
 
 def few(points, count=1):
-    return list(points) if EVERY_STOP else list(points)[:count]
+    return [point if number < count else exhaustive.only(point) for number, point in enumerate(points)]
 
 
 @pytest.fixture
@@ -86,7 +84,7 @@ def all_is_there(path, *acknowledged):
     assert jlog.Journal(path).verify().ok
 
 
-@pytest.mark.parametrize(("compression", "point"), ALL if EVERY_STOP else QUICK)
+@pytest.mark.parametrize(("compression", "point"), [stop if stop in QUICK else exhaustive.only(*stop) for stop in ALL])
 def test_a_writer_that_is_stopped_at_its_work_holds_nobody_up_beyond_the_limit(
     victim, all_calls_end, tmp_path, compression, point
 ):

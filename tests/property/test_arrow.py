@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 import pyarrow
 from hypothesis import given, settings
 
+import exhaustive
 import jlog
 import jlog.arrow
 
@@ -55,7 +56,7 @@ def read(path):
         return [(record.value, record.key, record.headers, record.timestamp_us) for record in reader]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=exhaustive.count(50, 300), deadline=None)
 @given(st.lists(batches(), min_size=1, max_size=4), st.sampled_from([0, 4 << 10, 128 << 10]))
 def test_extend_arrow_stores_what_extend_does(tmp_path_factory, given, precommit):
     path = tmp_path_factory.mktemp("arrow") / "j"
@@ -68,7 +69,7 @@ def test_extend_arrow_stores_what_extend_does(tmp_path_factory, given, precommit
     assert read(path) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=exhaustive.count(50, 300), deadline=None)
 @given(st.lists(some_records, max_size=5), st.integers(1, 40), st.integers(1, 5000), st.data())
 def test_arrow_holds_what_iteration_gives(tmp_path_factory, given, max_records, max_bytes, data):
     path = tmp_path_factory.mktemp("arrow") / "j"

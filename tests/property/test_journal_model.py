@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+import exhaustive
 import jlog
 import oracle
 
@@ -328,7 +329,7 @@ class JournalMachine(RuleBasedStateMachine):
 
 TestJournal = JournalMachine.TestCase
 TestJournal.settings = settings(
-    max_examples=30,
+    max_examples=exhaustive.count(20, 200),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -7,17 +7,20 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from spark.running import Driver
 from spark.sessions import ROOT, session
 
 HERE = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All of them in one worker, so that there is one Java virtual machine."""
     for item in items:
@@ -58,3 +61,30 @@ def spark(_spark_environment: None, tmp_path_factory: pytest.TempPathFactory) ->
         made = session(tmp_path_factory.mktemp("spark"))
     yield made
     made.stop()
+
+
+@pytest.fixture
+def drive(_spark_environment: None) -> Iterator[Callable[[Path], Driver]]:
+    """Starts drivers of their own, to be killed; none is left."""
+    started: list[Driver] = []
+
+    def start(folder: Path) -> Driver:
+        started.append(Driver(folder, "local[2]"))
+        return started[-1]
+
+    yield start
+    for driver in started:
+        driver.kill()
+
+
+@pytest.fixture(scope="session")
+def cluster(_spark_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """A driver with two executors, each a process of its own with one core. It is started once; its executors may be killed."""
+    folder = tmp_path_factory.mktemp("cluster")
+    home = folder / "home"  # executors work below it, and not in what pip has installed
+    home.mkdir()
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        (home / entry.name).symlink_to(entry)
+    driver = Driver(folder, "local-cluster[2,1,512]", SPARK_HOME=str(home))
+    yield driver
+    driver.kill()

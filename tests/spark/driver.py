@@ -1,17 +1,27 @@
-"""A driver of its own, to be killed: `driver.py FOLDER MASTER VERB ARGUMENTS...`. It prints what it has come to."""
+"""A driver of its own, which tests may kill: `driver.py FOLDER MASTER`. Each line of its standard input is a call in JSON: the
+verb and its arguments. It prints what it has come to."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from pyspark import TaskContext
 from pyspark.sql import Row, SparkSession
 
 from jlog.spark.parquet.lake import Files
-from spark.sessions import session
+from spark.sessions import QUICK_JAVA, session
+
+RECORDS, PARTITIONS = 40_000, 4
+MIDDLE = RECORDS // PARTITIONS // 2
+SETTINGS = {
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": QUICK_JAVA,
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+}
 
 
 def tell(*content: object) -> None:
@@ -19,11 +29,13 @@ def tell(*content: object) -> None:
     sys.stdout.flush()
 
 
-def lake(spark: SparkSession, journal: str, folder: str, *options: str) -> None:
+# --- From a journal --------------------------------------------------------------------------------------------------
+
+
+def lake(spark: SparkSession, journal: str, folder: str, options: dict[str, str]) -> None:
     """A query from a journal to Parquet, until it is killed."""
     Files(spark).forget_first_batch(f"{folder}/checkpoint")
-    given = dict(option.split("=") for option in options)
-    frame = spark.readStream.format("jlog").options(**given).load(journal)
+    frame = spark.readStream.format("jlog").options(**options).load(journal)
     writer = frame.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
     query = writer.start(f"{folder}/rows")
     tell("started")
@@ -31,22 +43,81 @@ def lake(spark: SparkSession, journal: str, folder: str, *options: str) -> None:
 
 
 def count(spark: SparkSession, journal: str, folder: str) -> None:
-    """Each task tells its executor's pid through one pipe, and goes on when somebody has opened the other."""
+    """Each task waits before it reads."""
 
     def wait(rows: Iterable[Row]) -> Iterator[int]:
-        daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
-        with open(f"{folder}/tasks", "w") as tasks:
-            tasks.write(daemon.rpartition(")")[2].split()[1] + "\n")
-        with open(f"{folder}/go"):
-            yield from (row.sequence for row in rows)
+        wait_for_somebody(folder)
+        yield from (row.sequence for row in rows)
 
     frame = spark.read.format("jlog").schema("sequence bigint").option("minPartitions", "8").load(journal)
     tell(sorted(frame.rdd.mapPartitions(wait).collect()))
 
 
+def wait_for_somebody(folder: str) -> None:
+    """A task tells its executor's pid through one pipe, and goes on when somebody has opened the other."""
+    daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
+    with open(f"{folder}/tasks", "w") as tasks:
+        tasks.write(daemon.rpartition(")")[2].split()[1] + "\n")
+    with open(f"{folder}/go"):
+        pass
+
+
+# --- To a journal ----------------------------------------------------------------------------------------------------
+
+
+def follow(spark: SparkSession, lines: str, folder: str, journal: str) -> None:
+    """A query from files, one a batch, to the journal, to the end."""
+    Files(spark).forget_first_batch(f"{folder}/checkpoint")
+    frame = spark.readStream.format("text").option("maxFilesPerTrigger", 1).schema("value string").load(lines)
+    writer = frame.repartition(3).writeStream.format("jlog")
+    query = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start(journal)
+    tell("started")
+    while not query.awaitTermination(5):
+        tell("at work")
+    tell("done")
+
+
+def fail(spark: SparkSession, journal: str) -> None:
+    """Each task fails in its middle, and is tried again."""
+
+    def break_off(rows: Iterable[Row]) -> Iterator[Row]:
+        context = TaskContext.get()
+        for number, row in enumerate(rows):
+            if number == MIDDLE and context is not None and context.attemptNumber() == 0:
+                raise RuntimeError("once")
+            yield row
+
+    save(spark, journal, break_off)
+
+
+def wait(spark: SparkSession, journal: str, folder: str) -> None:
+    """Each task waits in its middle."""
+
+    def pause(rows: Iterable[Row]) -> Iterator[Row]:
+        for number, row in enumerate(rows):
+            if number == MIDDLE:
+                wait_for_somebody(folder)
+            yield row
+
+    save(spark, journal, pause)
+
+
+def save(spark: SparkSession, journal: str, function: Callable[[Iterable[Row]], Iterator[Row]]) -> None:
+    rows = spark.range(RECORDS, numPartitions=PARTITIONS).rdd.mapPartitions(function)
+    frame = spark.createDataFrame(rows.map(lambda row: (str(row.id).ljust(1000, "."),)), "value string")
+    frame.write.format("jlog").mode("append").save(journal)
+    tell("done")
+
+
+def main(folder: str, master: str) -> None:
+    more = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
+    spark = session(Path(folder), master, **SETTINGS, **more)
+    verbs = {verb.__name__: verb for verb in (lake, count, follow, fail, wait)}
+    for line in sys.stdin:
+        verb, *arguments = json.loads(line)
+        verbs[verb](spark, *arguments)
+    spark.stop()
+
+
 if __name__ == "__main__":
-    folder, master, verb, *arguments = sys.argv[1:]
-    more = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"], "spark.executor.memory": "512m"}
-    made = session(Path(folder), master, **more)
-    {"lake": lake, "count": count}[verb](made, *arguments)
-    made.stop()
+    main(*sys.argv[1:])

@@ -1,36 +1,40 @@
-"""Processes of Spark's: drivers, masters and workers, which tests start, listen to and kill."""
+"""Drivers of Spark's in processes of their own, which tests start, listen to and kill."""
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import re
 import select
 import signal
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from spark.sessions import ROOT
 
-HUNG_SECONDS = 120.0  # guards against hanging only
+DRIVER = Path(__file__).with_name("driver.py")
+HUNG_SECONDS = 250.0  # guards against hanging only: Java starts slowly on a busy machine
 
 
-class Running:
-    """In a group of its own, with all that it starts."""
+class Driver:
+    """driver.py, in a group of its own with all that it starts."""
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(self, folder: Path, master: str, **environment: str) -> None:
         path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
         self._process = subprocess.Popen(
-            [str(argument) for argument in arguments],
+            [sys.executable, DRIVER, folder, master],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1"},
+            env={**os.environ, "PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
         )
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._listening = threading.Thread(target=self._listen)
@@ -42,6 +46,12 @@ class Running:
             for line in lines:
                 self._lines.put(line)
         self._lines.put(None)
+
+    def call(self, verb: str, *arguments: object) -> None:
+        """Does not wait for what comes of it."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([verb, *arguments], default=str) + "\n")
+        self._process.stdin.flush()
 
     def said(self, pattern: str) -> str:
         """Waits for a line like this; what its group matched."""
@@ -64,8 +74,18 @@ class Running:
                     self.said(f"a line through {pipe}")
             yield lines.readline().decode()
 
+    def until(self, true: Callable[[], object]) -> None:
+        """Waits for what it does."""
+        until = time.monotonic() + HUNG_SECONDS
+        while not true():
+            assert self._process.poll() is None, "it has ended"
+            assert time.monotonic() < until, "it did not happen"
+            time.sleep(0.001)
+
     def kill(self) -> None:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         self._listening.join()

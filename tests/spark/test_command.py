@@ -17,12 +17,14 @@ from typing import Any
 import pyarrow.dataset
 import pytest
 
+import exhaustive
 import jlog
 from cli.command import run as run_command
+from spark.sessions import QUICK_JAVA
 
 HUNG_SECONDS = 300  # guards against hanging only: Java starts slowly on a busy machine
-KILLS = 4
-QUICK = ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
+KILLS = exhaustive.count(1, 4)
+QUICK = ["--conf", f"spark.driver.extraJavaOptions={QUICK_JAVA}"]
 
 pytestmark = pytest.mark.usefixtures("_spark_environment")
 
@@ -60,7 +62,7 @@ def wait_until(holds: Callable[[], object], process: subprocess.Popen[bytes]) ->
     while not holds():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until
-        os.sched_yield()
+        time.sleep(0.01)
 
 
 def sequences(directory: Path) -> list[int]:
@@ -85,7 +87,7 @@ def to_all(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("end", [to_one, to_all])
+@pytest.mark.parametrize("end", [to_one, exhaustive.only(to_all)])
 def test_sigterm_ends_it_with_the_summary_and_it_goes_on_later(
     tmp_path: Path, end: Callable[[subprocess.Popen[bytes]], None]
 ) -> None:
@@ -108,18 +110,17 @@ def test_sigterm_ends_it_with_the_summary_and_it_goes_on_later(
     assert len(bad) == 150
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1_800)
 def test_kills_at_any_time_lose_and_repeat_nothing(tmp_path: Path) -> None:
     """While records are appended, and small batches are moved one after the other."""
     journal, lake = tmp_path / "journal", tmp_path / "lake"
     dice = random.Random(7)
-    arguments = [journal, lake, "--parse", "json", "--batch-records", 20_000]
-    fill(journal, 100_000)
-    killed = 0
-    while killed < KILLS:
+    records = exhaustive.count(50_000, 100_000)  # before each kill half as many come
+    arguments = [journal, lake, "--parse", "json", "--batch-records", records // 5]
+    fill(journal, records)
+    for _ in range(KILLS):
         before = len(list(lake.glob("date=*/*.parquet")))
-        fill(journal, 50_000)
+        fill(journal, records // 2)
         process = start(*arguments, "--trigger", "1s")
         try:
             wait_until(lambda n=before: len(list(lake.glob("date=*/*.parquet"))) > n, process)  # type: ignore[misc]
@@ -127,11 +128,10 @@ def test_kills_at_any_time_lose_and_repeat_nothing(tmp_path: Path) -> None:
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-        killed += 1
     finish(start(*arguments))
     found = Counter(sequences(lake) + sequences(tmp_path / "lake.quarantine"))
     assert set(found.values()) == {1}
-    assert sorted(found) == list(range(100_000 + KILLS * 50_000))
+    assert sorted(found) == list(range(records + KILLS * records // 2))
     assert not list(lake.glob("_*"))
 
 

@@ -8,7 +8,6 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import venv
@@ -21,34 +20,20 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+import exhaustive
 import jlog
 from behaviour.journals import SMALL, fill, read_away, value_of
 from crash.tampering import flip
 from jlog.spark.parquet.lake import Files
-from spark.running import Running
+from spark.running import Driver
 from spark.sessions import ROOT
 
-KILLS = 10
-DRIVER = Path(__file__).with_name("driver.py")
+KILLS = exhaustive.count(2, 10)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "orders"
-
-
-@pytest.fixture
-def start(_spark_environment: None) -> Iterator[Callable[..., Running]]:
-    """Starts processes; none is left."""
-    started: list[Running] = []
-
-    def start(*arguments: object) -> Running:
-        started.append(Running(*arguments))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.kill()
 
 
 @contextmanager
@@ -70,20 +55,28 @@ def appending(path: Path) -> Iterator[None]:
         thread.join()
 
 
-@pytest.mark.slow
+def batches_of(folder: Path) -> int:
+    """How many of them the query has noted as done."""
+    return len(list((folder / "checkpoint" / "commits").glob("[0-9]*")))
+
+
 @pytest.mark.timeout(900)
 def test_kills_of_the_driver_at_any_time_lose_and_repeat_nothing(
-    spark: SparkSession, start: Callable[..., Running], path: Path, tmp_path: Path
+    spark: SparkSession, drive: Callable[[Path], Driver], path: Path, tmp_path: Path
 ) -> None:
     """The subscriber's commits remove what the query has done with, so that nothing could be read again."""
     folder = tmp_path / "lake"
-    query = [path, folder, "subscriber=lake", "maxRecordsPerTrigger=400"]
+    options = {"subscriber": "lake", "maxRecordsPerTrigger": "400"}
     jlog.Journal.create(path)
     with appending(path):
-        for _ in range(KILLS):
-            driver = start(sys.executable, DRIVER, folder, "local[2]", "lake", *query)
+        for kill in range(KILLS):
+            before = batches_of(folder)
+            driver = drive(folder)
+            driver.call("lake", path, folder, options)
             driver.said("(started)")
-            time.sleep(random.uniform(0, 3))
+            if kill % 2 == 0:  # the others may be killed before they have done anything
+                driver.until(lambda before=before: batches_of(folder) > before)  # type: ignore[misc]
+            time.sleep(random.uniform(0, 2))
             driver.kill()
     Files(spark).forget_first_batch(str(folder / "checkpoint"))
     frame = spark.readStream.format("jlog").option("subscriber", "lake").load(str(path))
@@ -119,38 +112,17 @@ def test_a_first_batch_that_a_killed_driver_has_not_noted_is_forgotten(spark: Sp
     assert spark.read.parquet(str(tmp_path / "rows")).count() == 10
 
 
-# --- A cluster --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def master(start: Callable[..., Running], tmp_path: Path) -> str:
-    """The URL of a standalone master with two workers, each of one core."""
-    command = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    deploy = "org.apache.spark.deploy"
-    at = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-    url = start(command, f"{deploy}.master.Master", *at).said(r"(spark://127\.0\.0\.1:\d+)")
-    work = ["--cores", "1", "--memory", "1g", "--work-dir"]
-    workers = [start(command, f"{deploy}.worker.Worker", *at, *work, tmp_path / f"worker-{number}", url) for number in (1, 2)]
-    for worker in workers:
-        worker.said("(Successfully registered with master)")
-    return url
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_an_executor_that_is_killed_loses_and_repeats_nothing(
-    start: Callable[..., Running], master: str, path: Path, tmp_path: Path
-) -> None:
-    """Driver and executors are processes of their own."""
+def test_an_executor_that_is_killed_loses_and_repeats_nothing(cluster: Driver, path: Path, tmp_path: Path) -> None:
     with jlog.Writer(path, **SMALL) as writer:
         fill(writer, 1000)
         for name in ("tasks", "go"):
             os.mkfifo(tmp_path / name)
-        driver = start(sys.executable, DRIVER, tmp_path / "driver", master, "count", path, tmp_path)
-        with driver.told_through(tmp_path / "tasks") as executor:
+        cluster.call("count", path, tmp_path)
+        with cluster.told_through(tmp_path / "tasks") as executor:
             os.kill(int(executor), signal.SIGKILL)
             with open(tmp_path / "go", "r+b", buffering=0):
-                (found,) = json.loads(driver.said(r"^(\[\[.*\]\])$"))
+                (found,) = json.loads(cluster.said(r"^(\[\[.*\]\])$"))
     assert found == list(range(1000))
 
 
