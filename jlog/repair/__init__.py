@@ -1,1 +1,1 @@
-"""Making a damaged journal sound: what can still be read, the segments to be, and the steps that make them."""
+"""Repair of a damaged journal: the scan of its directory, the plan of the result, and the steps that make it."""

@@ -1,4 +1,4 @@
-"""Whose files they are, where `journal.meta` does not tell it."""
+"""Identity of a journal whose `journal.meta` is gone, as its other files state it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections import Counter
 from jlog._core.read.rebuild import COPIES_AT, SIGNATURE_BYTES, Signature, whose
 from jlog._core.segments.segment import list_segments, segment_name
 from jlog.errors import CorruptJournal, JournalError
+from jlog.storage.meta import DIRECTORIES, NAME
 from jlog.system.files import open_file
 
 
 def find_identity(path: str) -> tuple[bytes, list[tuple[int, int]]]:
-    """(uuid, epochs with the first sequence of each) as the other files tell them, where `journal.meta` does not.
-    CorruptJournal where none does."""
+    """Returns the uuid, and the epochs with the first sequence of each. Raises CorruptJournal where no file states them."""
     found = _signatures(path)
     if not found:
         raise CorruptJournal(
-            os.path.join(path, "journal.meta"),
+            os.path.join(path, NAME),
             0,
             "it is missing or damaged, and no other file tells whose they are; restore the journal from a backup",
         )
@@ -32,10 +32,10 @@ def find_identity(path: str) -> tuple[bytes, list[tuple[int, int]]]:
 
 
 def _signatures(path: str) -> list[Signature]:
-    """Of every file that has one, segments first and oldest first."""
+    """Reads the signature of every file that has one, segments first and oldest first."""
     places = [(segment_name(name), 0) for name in list_segments(path)]
     others = ["bounds"]
-    for folder in ("subscribers", "checkpoints"):
+    for folder in DIRECTORIES:
         if os.path.isdir(os.path.join(path, folder)):
             others += [os.path.join(folder, name) for name in sorted(os.listdir(os.path.join(path, folder)))]
     places += [(name, at) for name in others for at in COPIES_AT]

@@ -1,124 +1,91 @@
-"""Plans a repair: the segments that are to hold what can still be read of a damaged journal. Nothing is changed here.
+"""Works out what a repair is to do, of what a scan has found. It neither reads nor writes a file; the state that blocks hold is
+read for it, by their place.
 
-Sequences never change: where records are lost, a gap stays, which the header of the segment behind it states.
+Sequences never change: the numbers of lost records become a gap, which the header of the segment behind it states.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from jlog._core.read.rebuild import Body
-from jlog._core.recover.abandoned_buffer import is_longer
-from jlog._core.recover.recovery import scan as scan_after_power_loss
-from jlog._core.segments.segment import SegmentFile
-from jlog.errors import CorruptJournal
-from jlog.repair.losses import damaged_places, lost_sequences
-from jlog.repair.planned import PlannedSegment
-from jlog.repair.scan import BlockRun, Findings, SegmentHead, SegmentRemains, open_end
-from jlog.repair.states import make_states
-from jlog.storage.damage import Damage
-from jlog.storage.meta import Meta
+from jlog._core.segments.segment import segment_name
+from jlog.repair.draft import SegmentDraft
+from jlog.repair.findings import Findings, FoundBody, FoundSegment, SegmentHead, is_outdated
+from jlog.repair.losses import damage_of_segments, lost_records
+from jlog.repair.states import States, make_states
+from jlog.repair.steps import (
+    CutSegment,
+    InvalidatePage,
+    KeepBytes,
+    MakeDirectory,
+    MakeIndex,
+    RemoveFile,
+    RemoveUnfinished,
+    RepairPlan,
+    RepairStep,
+    RestoreCopy,
+    SetPosition,
+    TakeAway,
+    WriteAgain,
+    WriteBounds,
+    WriteMeta,
+    WriteSegment,
+)
+from jlog.storage.meta import NAME as META
 
 EMPTY_SEGMENT_BYTES = SEGMENT_HEADER_BYTES + BLOCK_HEADER_BYTES
 
 
-@dataclass(frozen=True)
-class RepairPlan:
-    """What a repair is to do. `segments`: the journal's segments as they are to be, oldest first. Where `sound`, they are those
-    that are there; else the last one is empty, and writing goes on there, with `next_sequence`."""
+def plan(findings: Findings, states: States) -> RepairPlan:
+    """`states` reads the state that blocks hold."""
+    first_kept = _first_kept(findings)
+    drafts = _assemble(findings.segments, first_kept)
+    _complete(findings, states, drafts)
+    if _is_sound(findings, drafts):
+        steps = tuple(_steps_where_sound(findings, drafts, first_kept))
+        return RepairPlan(tuple(draft.finished() for draft in drafts), True, steps, findings.damage, ())
 
-    findings: Findings
-    segments: tuple[PlannedSegment, ...]
-    sound: bool
-    first_sequence: int
-    next_sequence: int
-    clock_us: int  # no block of the journal was written later
-    meta: Meta  # as it is to be
-    begins_epoch: bool  # `meta` has a new epoch
-    damage: tuple[Damage, ...] = ()
-    lost: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def records(self) -> int:
-        runs = [run for segment in self.segments for run in segment.runs]
-        bodies = [segment.body for segment in self.segments if segment.body is not None]
-        return sum(run.end_sequence - run.first_sequence for run in runs) + sum(b.records for b in bodies)
-
-    @property
-    def gaps(self) -> list[tuple[int, int]]:
-        """Sequences between two segments that no record has: (first, the one behind the last)."""
-        ends = [(segment.previous or (0, 0, 0))[2] for segment in self.segments]
-        firsts = [segment.first_sequence for segment in self.segments]
-        return [(end, first) for end, first in zip(ends, firsts, strict=True) if end < first]
-
-    @property
-    def blocks(self) -> int:
-        parts = [part for segment in self.segments for part, _ in segment.parts()]
-        return sum(part.blocks if isinstance(part, BlockRun) else 1 for part in parts)
+    _add_bodies(drafts, findings.bodies)
+    known_end = _known_end(findings, drafts)
+    next_sequence = max(known_end, _next_sequence(findings, drafts))
+    last = drafts[-1]
+    if last.end_sequence > last.first_sequence or last.first_sequence < next_sequence:
+        drafts.append(SegmentDraft(next_sequence, state={}))
+    mark_segment = 0 if findings.bounds is None else findings.bounds.mark_segment
+    for draft in drafts:
+        sync_failed = findings.page is not None and findings.page.sync_failed
+        draft.doubtful = sync_failed and draft.first_sequence >= mark_segment
+    _complete(findings, states, drafts)
+    if drafts[-1].source is None and (not findings.has_meta or findings.bounds is None):
+        drafts[-1].epoch = findings.new_epoch
+    lost = lost_records(findings, drafts, known_end)
+    steps = tuple(_steps_where_damaged(findings, drafts, first_kept, next_sequence))
+    damage = (*findings.damage, *damage_of_segments(findings, lost))
+    return RepairPlan(tuple(draft.finished() for draft in drafts), False, steps, damage, tuple(lost))
 
 
-def plan(findings: Findings) -> RepairPlan:
-    """Plans the repair of what was found. It reads the live state out of blocks, and changes nothing."""
-    bounds, page = findings.bounds, findings.believed_page
-    if bounds is not None:
-        first_retained = bounds.first_sequence
-    else:  # positions hold back what follows them
-        first_retained = min([*(found.segment for found in findings.segments), *findings.positions], default=0)
-    segments = _assemble(findings.segments, first_retained)
-    _complete(findings, segments)
-    sound = bounds is not None and _is_sound(findings, segments)
-    bodies = page.bodies if page is not None else []
-    if not sound:
-        _add_bodies(findings, segments, bodies)
-    known_end = _known_end(findings, segments)
-    next_sequence = max(known_end, _next_sequence(findings, segments))
-    lost, damage = [], []
-    if not sound:
-        last = segments[-1]
-        if last.end_sequence > last.first_sequence or last.first_sequence < next_sequence:
-            segments.append(PlannedSegment(next_sequence, state={}))
-        mark_segment = bounds.mark_segment if bounds is not None else 0
-        for segment in segments:
-            segment.doubtful = page is not None and page.sync_failed and segment.first_sequence >= mark_segment
-        _complete(findings, segments)
-        lost = lost_sequences(findings, segments, known_end)
-        damage = damaged_places(findings, lost)
-        if page is not None and page.current and not page.whole:
-            buffer = os.path.join(findings.path, "precommit")
-            damage.append(Damage(buffer, 0, "the open block cannot be read", page.first_sequence, 0))
-    meta, begins_epoch = findings.meta, not findings.has_meta or (not sound and bounds is None)
-    if begins_epoch:
-        import secrets  # slow to import, and repairs are rare
-
-        meta = replace(meta, epochs=[*meta.epochs, (secrets.randbits(63), next_sequence)])
-        if not sound and segments[-1].source is None:
-            segments[-1].epoch = meta.epoch
-    clock_us = max([*(found.clock_us for found in findings.segments), *(body.clock_us for body in bodies)], default=0)
-    return RepairPlan(
-        findings,
-        tuple(segments),
-        sound,
-        first_retained,
-        next_sequence,
-        clock_us,
-        meta,
-        begins_epoch,
-        tuple(damage),
-        tuple(lost),
-    )
+# --- The segments that are to be -----------------------------------------------------------------------------------------
 
 
-# --- The segments that there are to be -----------------------------------------------------------------------------
+def _first_kept(findings: Findings) -> int:
+    if findings.bounds is not None:
+        return findings.bounds.first_sequence
+    # Positions hold back what follows them.
+    return min([segment.segment for segment in findings.segments] + _sequences_of_positions(findings), default=0)
 
 
-def _assemble(sources: Sequence[SegmentRemains], first_retained: int) -> list[PlannedSegment]:
-    segments: list[PlannedSegment] = []
-    for source in sources:
+def _sequences_of_positions(findings: Findings) -> list[int]:
+    return [position.sequence for position in findings.positions if position.sequence is not None]
+
+
+def _assemble(segments: tuple[FoundSegment, ...], first_kept: int) -> list[SegmentDraft]:
+    drafts: list[SegmentDraft] = []
+    for source in segments:
         for run in source.runs:
-            last = segments[-1] if segments else None
+            last = drafts[-1] if drafts else None
             if last is not None and run.first_sequence < last.end_sequence:
                 continue  # the same numbers stand before
             if last is not None and last.source is source and run.first_sequence == last.end_sequence:
@@ -126,62 +93,47 @@ def _assemble(sources: Sequence[SegmentRemains], first_retained: int) -> list[Pl
                 continue
             begins = source.segment if run.has_state_block else run.first_sequence
             if last is not None and last.first_sequence == begins:
-                segments.pop()  # it has no record; what it has of the state goes on into this one
-            segments.append(PlannedSegment(begins, source, [run], None if run.has_state_block else {}, last))
-    if not segments or segments[0].first_sequence > first_retained:
-        # A position may stand there: so the numbers from there on are a hole, and no segment is missing.
-        own = [source for source in sources if source.segment == first_retained]
-        segments.insert(0, PlannedSegment(first_retained, own[0] if own else None, state={}))
-    return segments
+                drafts.pop()  # it has no record; what it has of the state goes on into this one
+            drafts.append(SegmentDraft(begins, source, [run], None if run.has_state_block else {}, last))
+    if not drafts or drafts[0].first_sequence > first_kept:
+        # A position may stand there: so the numbers from there on are a gap, and no segment is missing.
+        own = [source for source in segments if source.segment == first_kept]
+        drafts.insert(0, SegmentDraft(first_kept, own[0] if own else None, state={}))
+    return drafts
 
 
-def _add_bodies(findings: Findings, segments: list[PlannedSegment], bodies: Sequence[Body]) -> None:
-    """Adds what the pre-commit buffer holds and no segment does. A repair that was killed may have begun the segment behind
-    it."""
-    for found in sorted(bodies, key=lambda body: body.first_sequence):
-        at = sum(segment.first_sequence <= found.first_sequence for segment in segments)
-        before = segments[at - 1] if at else None
-        body = None if before is None else _rest_of(findings, found, before)
+def _add_bodies(drafts: list[SegmentDraft], bodies: tuple[FoundBody, ...]) -> None:
+    """Adds what the pre-commit buffer holds and no segment does. A repair that was killed may have begun the segment behind."""
+    for found in sorted(bodies, key=lambda found: found.body.first_sequence):
+        at = sum(draft.first_sequence <= found.body.first_sequence for draft in drafts)
+        before = drafts[at - 1] if at else None
+        body = None if before is None else _rest_of(found, before)
         if before is None or body is None:
             continue
-        if at < len(segments) and body.first_sequence + body.records > segments[at].first_sequence:
+        if at < len(drafts) and body.first_sequence + body.records > drafts[at].first_sequence:
             continue
         if body.first_sequence == before.first_sequence:
             before.body = body
         else:
-            segments.insert(at, PlannedSegment(body.first_sequence, state={}, body=body))
+            drafts.insert(at, SegmentDraft(body.first_sequence, state={}, body=body))
 
 
-def _rest_of(findings: Findings, body: Body, before: PlannedSegment) -> Body | None:
-    """Returns what of the body lies behind the segment before it: all of it; the records that a block at its place has not; or
-    nothing."""
-    if body.first_sequence >= before.end_sequence:
-        return body
+def _rest_of(found: FoundBody, before: SegmentDraft) -> Body | None:
+    """Returns what of the body lies behind the segment before it: all of it, or the records behind those that a block of its
+    place has, or nothing."""
+    if found.body.first_sequence >= before.end_sequence:
+        return found.body
     run = before.runs[-1] if before.runs else None
-    if run is None or before.body is not None or before.source is None or before.source.segment != body.segment:
+    if run is None or before.body is not None or before.source is None or before.source.segment != found.body.segment:
         return None
-    file = SegmentFile(findings.path, body.segment, findings.meta.uuid, check_header=False)
-    try:
-        block, _ = file.block_at(body.offset)
-    finally:
-        file.close()
-    image = body.base_time_us.to_bytes(8, "little", signed=True) + body.raw
-    if block is None or block.first_sequence != body.first_sequence or not is_longer(image, block):
-        return None
-    if run.end != block.end or block.has_state:
-        return None
-    return body._replace(
-        first_sequence=block.first_sequence + block.records,
-        raw=body.raw[block.raw_bytes :],
-        records=body.records - block.records,
-    )
+    return found.rest if run.end == found.written_end else None
 
 
-def _known_end(findings: Findings, segments: Sequence[PlannedSegment]) -> int:
-    """Returns the sequence before which every number was assigned for certain. Positions tell it too: the numbers before
-    them were assigned."""
-    bounds, page = findings.bounds, findings.believed_page
-    known = [segments[-1].end_sequence, *findings.positions, *(found.durable_end for found in findings.segments)]
+def _known_end(findings: Findings, drafts: list[SegmentDraft]) -> int:
+    """Every number before it was given out for certain."""
+    known = [drafts[-1].end_sequence, *_sequences_of_positions(findings)]
+    known += [segment.durable_end for segment in findings.segments]
+    bounds, page = findings.bounds, findings.trusted_page
     if bounds is not None:
         known += [bounds.mark_sequence, 0 if bounds.closed is None else bounds.closed[2]]
     if page is not None and page.current:
@@ -189,10 +141,10 @@ def _known_end(findings: Findings, segments: Sequence[PlannedSegment]) -> int:
     return max(known)
 
 
-def _next_sequence(findings: Findings, segments: Sequence[PlannedSegment]) -> int:
-    """Returns the sequence from which on no number was ever assigned, as far as anything tells it."""
-    bounds, page = findings.bounds, findings.believed_page
-    end = segments[-1].end_sequence
+def _next_sequence(findings: Findings, drafts: list[SegmentDraft]) -> int:
+    """No number from here on was ever given out, as far as any file tells it."""
+    end = drafts[-1].end_sequence
+    bounds, page = findings.bounds, findings.trusted_page
     if page is not None and page.whole:
         return max(end, page.first_sequence)
     if bounds is None:
@@ -200,58 +152,195 @@ def _next_sequence(findings: Findings, segments: Sequence[PlannedSegment]) -> in
     return max(end, bounds.lease_limit if bounds.closed is None else bounds.closed[2])
 
 
-def _is_sound(findings: Findings, segments: Sequence[PlannedSegment]) -> bool:
-    """Whether every segment stands as it is to be, and a process that opens the journal finds its end where the last segment's
-    is. What a power loss has left behind that end is then no damage: it was promised to nobody."""
-    path, uuid, bounds, page = findings.path, findings.meta.uuid, findings.bounds, findings.believed_page
-    if not all(segment.stands for segment in segments) or any(found.gaps for found in findings.segments[:-1]):
+def _is_sound(findings: Findings, drafts: list[SegmentDraft]) -> bool:
+    """Says whether every segment stands as it is to be, and a process that opens the journal finds its end where the end of the
+    last segment is. Bytes that a power loss has left behind that end are no damage then: no caller was promised them."""
+    bounds, page = findings.bounds, findings.trusted_page
+    if bounds is None or not all(draft.stands for draft in drafts):
         return False
-    last = segments[-1]
+    if any(segment.gaps for segment in findings.segments[:-1]):
+        return False
+    last = drafts[-1]
     if page is not None and page.current:
-        if last.first_sequence != page.segment:
-            return False
-        file = SegmentFile(path, page.segment, uuid)
-        return page.whole and last.end[1:] == open_end(file, page)
-    assert bounds is not None
-    try:
-        end = scan_after_power_loss(path, uuid, bounds)
-    except CorruptJournal:
-        return False
-    place = end.segment, end.offset, end.sequence
-    elsewhere = page is not None and any(
-        body.first_sequence >= last.end_sequence and (body.segment, body.offset, body.first_sequence) != place
-        for body in page.bodies
+        return page.whole and last.end == findings.open_end
+    place = findings.recovered_end
+    elsewhere = any(
+        found.body.first_sequence >= last.end_sequence
+        and (found.body.segment, found.body.offset, found.body.first_sequence) != place
+        for found in findings.bodies
     )
-    as_closed = bounds.closed is None or bounds.closed == place
-    return not end.damage and place == last.end and as_closed and not elsewhere
+    return place == last.end and bounds.closed in (None, place) and not elsewhere
 
 
-# --- What each segment begins with ----------------------------------------------------------------------------------------
-
-
-def _complete(findings: Findings, segments: Sequence[PlannedSegment]) -> None:
-    """Sets the state and the epoch with which each segment begins, and what its header says of the one before. It is done
-    again when segments have been added."""
-    make_states(findings.path, findings.meta.uuid, segments)
-    heads = {found.segment: found.head for found in findings.segments if found.head is not None}
-    for i, segment in enumerate(segments):
+def _complete(findings: Findings, states: States, drafts: list[SegmentDraft]) -> None:
+    """Sets the state, the epoch, and what each segment says of the one before. Done again when drafts have been added."""
+    make_states(states, drafts)
+    heads = {segment.segment: segment.head for segment in findings.segments if segment.head is not None}
+    for i, draft in enumerate(drafts):
         if i:
-            segment.previous = segments[i - 1].end
-        elif segment.first_sequence in heads:
-            segment.previous = heads[segment.first_sequence].previous
+            draft.previous = drafts[i - 1].end
+        elif draft.first_sequence in heads:
+            draft.previous = heads[draft.first_sequence].previous
         else:  # what was before it was removed, or never was
-            first = segment.first_sequence
-            segment.previous = (0, EMPTY_SEGMENT_BYTES, first) if first else None
-        segment.epoch = _epoch_of(findings.meta, heads, segment)
+            first = draft.first_sequence
+            draft.previous = (0, EMPTY_SEGMENT_BYTES, first) if first else None
+        draft.epoch = _epoch_of(findings.meta.epochs, heads, draft)
 
 
-def _epoch_of(meta: Meta, heads: dict[int, SegmentHead], segment: PlannedSegment) -> int:
-    """Returns the segment's own epoch, or the last one that had begun by then and was not over."""
-    numbers = [epoch for epoch, _ in meta.epochs]
-    own = heads.get(segment.first_sequence if segment.source is None else segment.source.segment)
+def _epoch_of(epochs: list[tuple[int, int]], heads: dict[int, SegmentHead], draft: SegmentDraft) -> int:
+    """Returns its own, or the last one that had begun by then and was not over."""
+    numbers = [epoch for epoch, _ in epochs]
+    own = heads.get(draft.first_sequence if draft.source is None else draft.source.segment)
     if own is not None and own.epoch in numbers:
         return own.epoch
-    later = [head.epoch for name, head in heads.items() if name > segment.first_sequence]
+    later = [head.epoch for name, head in heads.items() if name > draft.first_sequence]
     limit = min((numbers.index(epoch) for epoch in later if epoch in numbers), default=len(numbers) - 1)
-    begun = [i for i, (_, first) in enumerate(meta.epochs) if first <= segment.first_sequence and i <= limit]
+    begun = [i for i, (_, first) in enumerate(epochs) if first <= draft.first_sequence and i <= limit]
     return numbers[max(begun, default=0)]
+
+
+# --- The steps -----------------------------------------------------------------------------------------------------------
+
+
+def _steps_where_sound(findings: Findings, drafts: list[SegmentDraft], first_kept: int) -> Iterator[RepairStep]:
+    yield from _make_directories(findings)
+    if not findings.has_meta:
+        yield _begin_epoch(findings, max(_known_end(findings, drafts), _next_sequence(findings, drafts)))
+    if is_outdated(findings.page, findings.bounds):
+        yield from _invalidate_page(findings)  # all else was done by a repair that failed or was killed before this
+    yield from _restore_copies("bounds", findings.damaged_bounds_copies, is_bounds=True)
+    yield from _tidy(findings, drafts, first_kept)
+
+
+def _steps_where_damaged(
+    findings: Findings, drafts: list[SegmentDraft], first_kept: int, next_sequence: int
+) -> Iterator[RepairStep]:
+    """What is behind the damage is safe before any file that stands is replaced. Where writing goes on comes first of all: from
+    then on no process that opens the journal looks for its end among what is damaged."""
+    *others, last = drafts
+    clock_us = max(
+        [segment.clock_us for segment in findings.segments] + [found.body.clock_us for found in findings.bodies], default=0
+    )
+    yield from _make_directories(findings)
+    if not findings.has_meta or findings.bounds is None:
+        yield _begin_epoch(findings, next_sequence)
+    yield from _keep_damaged_bytes(findings, drafts)
+    yield from _write_segment(last, clock_us)
+    yield from _write_unsynced_again(findings, last)
+    made = "made anew: " if findings.bounds is None else ""
+    text = f"{made}numbering goes on at {last.first_sequence}"
+    yield WriteBounds("bounds", text, first_kept, last.end, findings.bounds is None)
+    for draft in reversed(others):
+        yield from _write_segment(draft, clock_us)
+    yield from _invalidate_page(findings)
+    yield from _cut_segments(findings, drafts)
+    yield from _take_away_the_rest(findings, drafts)
+    yield from _tidy(findings, drafts, first_kept)
+
+
+def _make_directories(findings: Findings) -> Iterator[RepairStep]:
+    for name in findings.missing_directories:
+        yield MakeDirectory(name, "made anew: it was missing")
+
+
+def _begin_epoch(findings: Findings, first: int) -> RepairStep:
+    text = f"a new epoch begins at sequence {first}"
+    if not findings.has_meta:
+        text += (
+            "; the options are those of a new journal, but that nothing is removed for having been read: open a Writer "
+            "with those that it had"
+        )
+    meta = replace(findings.meta, epochs=[*findings.meta.epochs, (findings.new_epoch, first)])
+    return WriteMeta(META, text, meta, keep_old=not findings.has_meta)
+
+
+def _keep_damaged_bytes(findings: Findings, drafts: list[SegmentDraft]) -> Iterator[RepairStep]:
+    """Keeps those of files that are cut or replaced. What is moved away as a whole needs no copy."""
+    ends = {segment.segment: segment.known_end for segment in findings.segments}
+    for draft in drafts:
+        file = findings.segment_files.get(draft.first_sequence)
+        for start, end in file.to_keep if file is not None else ():
+            if end is not None or draft.first_sequence not in ends:  # what lies behind the known end is kept when it is cut
+                yield _keep(segment_name(draft.first_sequence), start, end)
+
+
+def _keep(name: str, start: int, end: int | None) -> RepairStep:
+    return KeepBytes(name, f"what stands there from byte {start} on is kept in quarantine/", start, end)
+
+
+def _write_segment(draft: SegmentDraft, clock_us: int) -> Iterator[RepairStep]:
+    if not draft.stands:
+        yield WriteSegment(segment_name(draft.first_sequence), draft.describe(), draft.finished(), clock_us)
+
+
+def _write_unsynced_again(findings: Findings, last: SegmentDraft) -> Iterator[RepairStep]:
+    """What stays is before the mark from now on. Until now it may stand in the page cache alone, and the kernel may call it
+    clean: it tells of a failed write once, and perhaps it told a process that has died. So the same bytes are written to their
+    place once more, through the descriptor that is synced. Where the disk cannot read, nothing is whole, and stays damage."""
+    sources = {segment.segment: segment for segment in findings.segments}
+    mark = (0, 0, 0) if findings.bounds is None else findings.bounds[1:4]
+    for name in sorted(findings.segment_files.keys() | {last.first_sequence}):
+        if not mark[0] <= name <= last.first_sequence:
+            continue
+        # The mark may be a place in a file that had the name before, where no record lies before it.
+        synced = mark[1] if name == mark[0] and name != mark[2] else 0
+        source = sources.get(name)
+        whole = [] if source is None else [(run.start, run.end) for run in source.runs]
+        if source is not None and source.head is not None:
+            whole.insert(0, (0, SEGMENT_HEADER_BYTES))
+        yield WriteAgain(segment_name(name), None, tuple((max(start, synced), end) for start, end in whole))
+
+
+def _invalidate_page(findings: Findings) -> Iterator[RepairStep]:
+    if findings.page is not None and findings.page.ready:
+        yield InvalidatePage("precommit", "no longer says where the journal ends: all records are in segments")
+
+
+def _cut_segments(findings: Findings, drafts: list[SegmentDraft]) -> Iterator[RepairStep]:
+    """Cuts those of which a part was damaged or is in another segment now, and the one that was open."""
+    for draft in drafts:
+        name, end = segment_name(draft.first_sequence), draft.end[1]
+        file = findings.segment_files.get(draft.first_sequence)
+        if draft.source is not None and draft.stands and file is not None and file.file_bytes > end:
+            for start, kept_end in file.to_keep:
+                if kept_end is None:
+                    yield _keep(name, start, kept_end)
+            yield CutSegment(name, f"cut to {end} bytes", end)
+
+
+def _take_away_the_rest(findings: Findings, drafts: list[SegmentDraft]) -> Iterator[RepairStep]:
+    """Moves files of which nothing can be read, or all of which is in other segments now. What retention has removed is left to
+    it."""
+    names = {draft.first_sequence for draft in drafts}
+    for name in findings.segment_files:
+        if name not in names and (findings.bounds is None or name > drafts[0].first_sequence):
+            yield TakeAway(segment_name(name), "moved to quarantine/")
+
+
+def _tidy(findings: Findings, drafts: list[SegmentDraft], first_kept: int) -> Iterator[RepairStep]:
+    """Makes what is left sound: indexes, positions, unfinished files."""
+    ends = {draft.first_sequence: draft.end[1] for draft in drafts[:-1]}
+    written = {draft.first_sequence for draft in drafts if not draft.stands}
+    for index in findings.indexes:
+        if index.segment in written:
+            continue
+        if index.segment not in ends:
+            yield RemoveFile(index.file, "removed: it is of no sealed segment")
+        elif not index.right:
+            yield MakeIndex(index.file, "made anew", index.segment, ends[index.segment])
+    for segment in sorted(written & ends.keys()):
+        yield MakeIndex(segment_name(segment), None, segment, ends[segment])
+    for position in findings.positions:
+        if position.sequence is None:
+            # At the first record it holds everything back, as it did while it was damaged.
+            text = f"set to {first_kept}, the first record kept: where it stood cannot be read"
+            yield SetPosition(position.file, text, position.kind, position.name, first_kept)
+        else:
+            yield from _restore_copies(position.file, position.damaged_copies)
+    for name in findings.unfinished:
+        yield RemoveUnfinished(name, "removed: it was never finished")
+
+
+def _restore_copies(file: str, offsets: tuple[int, ...], *, is_bounds: bool = False) -> Iterator[RepairStep]:
+    for offset in offsets:
+        yield RestoreCopy(file, "its damaged copy is made anew from the other one", offset, is_bounds)

@@ -1,4 +1,5 @@
-"""`quarantine/`: where what is taken out of a journal is kept, for nothing can be read of it. It is no part of the journal."""
+"""The folder `quarantine/` holds bytes that a repair takes out of a journal because they cannot be read. It is no part of the
+journal."""
 
 from __future__ import annotations
 
@@ -14,23 +15,15 @@ NAME = "quarantine"
 
 
 class Quarantine:
-    """Of the journal at `path`. What it has taken is durable."""
+    """The quarantine of the journal at `path`. What it has taken survives a power loss."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
 
-    def would_keep(self, file: str, start: int = 0, end: int | None = None) -> bool:
-        """Whether there are bytes other than zeros."""
-        if not os.path.isfile(file):
-            return False
-        with open(file, "rb", opener=open_file) as source:
-            size = os.fstat(source.fileno()).st_size
-            return end_of_content(source.fileno(), start, size if end is None else min(end, size)) > start
-
     def keep(self, file: str, start: int = 0, end: int | None = None) -> None:
-        """Copies bytes of a file, but for the zeros at their end; nothing where there are only zeros, or where it is no regular
-        file. The file is left as it is."""
+        """Copies bytes of a file, without the zeros at their end; copies nothing of zeros, or of no regular file. The
+        file stays as it is."""
         if not os.path.isfile(file):
             return
         with open(file, "rb", opener=open_file) as source:
@@ -47,7 +40,7 @@ class Quarantine:
                 sync_directory(folder.path)
 
     def take(self, file: str) -> None:
-        """Moves a whole file; a link itself, not the file that it names."""
+        """Moves a whole file. Of a link it moves the link itself, not the file that the link names."""
         with self._opened() as folder:
             os.rename(file, folder.free_name(f"{os.path.basename(file)}.{self._stamp}"), dst_dir_fd=folder.fd)
             sync_directory(folder.path)

@@ -4,48 +4,44 @@ from __future__ import annotations
 
 import time
 
+from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.read.rebuild import moved_block, segment_header
 from jlog._core.recover.recovery import encode_block, sync_directory
-from jlog._core.segments.segment import (
-    SEGMENT_HEADER_BYTES,
-    SegmentFile,
-    index_name,
-    segment_name,
-)
-from jlog.repair.planned import NewBlock, PlannedSegment
-from jlog.repair.scan import BlockRun
-from jlog.repair.small_files import TEMPORARY
+from jlog._core.segments.segment import SegmentFile, index_name, segment_name
+from jlog.repair.findings import BlockRun
+from jlog.repair.steps import NewBlock, NewSegment
 from jlog.storage.copying import copy_range
 from jlog.system.files import Directory, read_whole, write_whole
 
+TEMPORARY = "next.repair"  # under this name a file is no part of a journal
 
-def write_segment(path: str, uuid: bytes, target: PlannedSegment, clock_us: int) -> None:
-    """Under its own name once it is there as a whole and synced; a file of this name is replaced. `clock_us`: no block of
-    the journal was written later."""
-    head = target.source.head if target.source is not None else None
+
+def write_segment(path: str, uuid: bytes, segment: NewSegment, clock_us: int) -> None:
+    """The file has its own name once it is whole and synced; a file of this name is replaced. `clock_us`: no block of the
+    journal was written later."""
+    head = segment.head
     created_us, replacements = (time.time_ns() // 1000, 0) if head is None else (head.created_us, head.replacements)
-    name = segment_name(target.first_sequence)
-    with Directory(path) as directory, directory.made(name, TEMPORARY) as fd:
-        header = segment_header(uuid, target.epoch, target.first_sequence, target.previous, created_us, replacements)
+    with Directory(path) as directory, directory.made(segment_name(segment.first_sequence), TEMPORARY) as fd:
+        header = segment_header(uuid, segment.epoch, segment.first_sequence, segment.previous, created_us, replacements)
         write_whole(fd, header, 0)
         offset = SEGMENT_HEADER_BYTES
-        for part, sequence in target.parts():
+        for part, sequence in segment.parts:
             if isinstance(part, BlockRun):
-                _copy_run(path, uuid, target, part, fd, offset)
+                _copy_run(path, uuid, segment, part, fd, offset)
                 offset += part.end - part.start
             else:
-                block = _made(uuid, target, part, offset, sequence, clock_us)
+                block = _encode(uuid, segment, part, offset, sequence, clock_us)
                 write_whole(fd, block, offset)
                 offset += len(block)
-        directory.remove(index_name(target.first_sequence))  # it may speak of other blocks
+        directory.remove(index_name(segment.first_sequence))  # it may speak of other blocks
     sync_directory(path)
 
 
-def _copy_run(path: str, uuid: bytes, target: PlannedSegment, run: BlockRun, fd: int, offset: int) -> None:
-    assert target.source is not None
-    file = SegmentFile(path, target.source.segment, uuid, check_header=False)
+def _copy_run(path: str, uuid: bytes, segment: NewSegment, run: BlockRun, fd: int, offset: int) -> None:
+    assert segment.source is not None
+    file = SegmentFile(path, segment.source, uuid, check_header=False)
     try:
-        if target.source.segment == target.first_sequence and run.start == offset and not target.doubtful:
+        if segment.source == segment.first_sequence and run.start == offset and not segment.doubtful:
             copy_range(file.fileno(), run.start, run.end, fd, offset)
             return
         for block in file.blocks(run.start):  # a block's header says where it stands
@@ -53,19 +49,19 @@ def _copy_run(path: str, uuid: bytes, target: PlannedSegment, run: BlockRun, fd:
                 break
             content = read_whole(file.fileno(), block.end - block.offset, block.offset)
             at = offset + block.offset - run.start
-            write_whole(fd, moved_block(content, uuid, target.first_sequence, at), at)
+            write_whole(fd, moved_block(content, uuid, segment.first_sequence, at), at)
     finally:
         file.close()
 
 
-def _made(uuid: bytes, target: PlannedSegment, part: NewBlock, offset: int, sequence: int, clock_us: int) -> bytes:
+def _encode(uuid: bytes, segment: NewSegment, block: NewBlock, offset: int, sequence: int, clock_us: int) -> bytes:
     return encode_block(
         uuid,
-        target.first_sequence,
+        segment.first_sequence,
         offset,
-        part.raw,
-        clock_us if part.base_time_us is None else part.base_time_us,
+        block.raw,
+        clock_us if block.base_time_us is None else block.base_time_us,
         sequence,
-        snapshot=part.is_state_block,
+        snapshot=block.is_state_block,
         clamp_us=clock_us,
     )

@@ -1,123 +1,94 @@
-"""Scans a damaged journal: everything that can still be known of it. Nothing is changed here."""
+"""Reads the directory of a damaged journal, and says all that can be known of it. Nothing is changed here."""
 
 from __future__ import annotations
 
+import errno
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 
+from jlog._core.buffer.precommit import Precommit
 from jlog._core.format.constants import NONE, SEGMENT_HEADER_BYTES
-from jlog._core.format.dual_slot import Bounds, BoundsFile
-from jlog._core.read.rebuild import Page, look_at_page
-from jlog._core.segments.segment import Block, SegmentFile, list_segments
+from jlog._core.format.dual_slot import Bounds, BoundsFile, both_copies
+from jlog._core.read.rebuild import COPIES_AT, Body, Page, look_at_page
+from jlog._core.recover.abandoned_buffer import is_longer, only_processes_died
+from jlog._core.recover.recovery import scan as find_end
+from jlog._core.segments.index import build_index, read_index
+from jlog._core.segments.segment import Block, SegmentFile, end_of_content, list_segments, named, segment_name
 from jlog.care.verify import Progress, damage_of_small_files
-from jlog.errors import CorruptJournal, JournalNotFound
+from jlog.errors import CorruptJournal, JournalError, JournalNotFound
 from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, Retention, retention_fields
 from jlog.positions import position_files
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, PositionFile
+from jlog.repair.findings import (
+    BlockRun,
+    Findings,
+    FoundBody,
+    FoundIndex,
+    FoundPosition,
+    FoundSegment,
+    Place,
+    SegmentFileOnDisk,
+    SegmentHead,
+    is_chain,
+    trusted,
+)
 from jlog.repair.identity import find_identity
 from jlog.storage.damage import Damage, Gap, bad_sectors_are_damage, open_segment, walk_segment
+from jlog.storage.meta import DIRECTORIES, Meta, read_meta
 from jlog.storage.meta import NAME as META
-from jlog.storage.meta import Meta, read_meta
+from jlog.system.files import open_file
 
-Place = tuple[int, int, int]  # segment, offset, sequence
-
-
-@dataclass(frozen=True)
-class SegmentHead:
-    """The fields of a segment's header."""
-
-    epoch: int
-    previous: Place | None
-    created_us: int
-    replacements: int
-
-
-@dataclass(frozen=True)
-class BlockRun:
-    """Intact blocks of a segment, one right behind the other."""
-
-    start: int
-    end: int
-    first_sequence: int
-    end_sequence: int
-    blocks: int
-    has_state_block: bool  # the first block is the state block with which every segment begins
-
-
-@dataclass(frozen=True)
-class SegmentRemains:
-    """What is left of a segment file."""
-
-    segment: int
-    path: str
-    head: SegmentHead | None  # None: it is damaged
-    runs: tuple[BlockRun, ...]
-    gaps: tuple[Gap, ...]
-    clock_us: int  # no block of it was written later
-    durable_end: int  # a block of it says that everything before this sequence was synced
-
-    @property
-    def looked_at(self) -> int:
-        """The offset behind everything that is known of it."""
-        return max([*(run.end for run in self.runs), *(gap.end for gap in self.gaps)], default=0)
-
-
-@dataclass(frozen=True)
-class Findings:
-    """Everything that a scan has found."""
-
-    path: str
-    meta: Meta  # read, or derived from the other files
-    has_meta: bool
-    bounds: Bounds | None
-    page: Page | None
-    positions: tuple[int, ...]  # of the subscribers and checkpoints that can be read
-    segments: tuple[SegmentRemains, ...]  # oldest first
-    damage: tuple[Damage, ...]  # of the small files
-
-    @property
-    def page_is_behind(self) -> bool:
-        """Whether a repair that was killed has begun a segment behind the one that the page speaks of."""
-        return self.page is not None and self.bounds is not None and self.bounds.mark_segment > self.page.segment
-
-    @property
-    def believed_page(self) -> Page | None:
-        """The page, as far as it tells where the segments end."""
-        return _believed(self.page, self.bounds)
+BEGINNINGS = ("next.", ".journal.meta")  # of the names that unfinished files have
 
 
 def scan(path: str, progress: Progress) -> Findings:
-    """Scans the journal at `path`. CorruptJournal where nothing tells whose files they are."""
-    damage: list[Damage] = []
-    meta, has_meta = _read_meta(path, damage)
-    bounds, page = _read_bounds(path, meta), look_at_page(path, meta.uuid)
-    damage += damage_of_small_files(path, meta)
-    segments = scan_segments(path, meta.uuid, bounds, _believed(page, bounds), progress)
-    positions = _read_positions(path, meta)
-    return Findings(path, meta, has_meta, bounds, page, tuple(positions), tuple(segments), tuple(damage))
+    """Raises CorruptJournal where no file tells which journal it is. `progress` is called with each number of bytes read."""
+    import secrets  # slow to import, and few programs repair
+
+    meta, damage = _read_meta(path, secrets.randbits(63))
+    bounds = _read_bounds(path, meta)
+    page = look_at_page(path, meta.uuid)
+    small_damage = damage_of_small_files(path, meta)
+    positions = tuple(_positions(path, meta))
+    believed = trusted(page, bounds)
+    segments = tuple(_segments(path, meta.uuid, bounds, believed, progress))
+    return Findings(
+        path=path,
+        meta=meta,
+        has_meta=damage is None,
+        new_epoch=secrets.randbits(63),
+        bounds=bounds,
+        damaged_bounds_copies=() if bounds is None else _damaged_copies(os.path.join(path, "bounds"), meta, bounds=True),
+        page=page,
+        bodies=tuple(_look_at_body(path, meta.uuid, body, segments) for body in (page.bodies if page is not None else ())),
+        segments=segments,
+        segment_files=_segment_files(path, segments),
+        open_end=_open_end_of_journal(path, meta.uuid, believed, segments),
+        recovered_end=_recovered_end(path, meta.uuid, bounds, believed, segments),
+        indexes=tuple(_indexes(path, meta.uuid, segments)),
+        positions=positions,
+        missing_directories=tuple(name for name in DIRECTORIES if not os.path.isdir(os.path.join(path, name))),
+        unfinished=tuple(_unfinished(path)),
+        damage=(*([] if damage is None else [damage]), *small_damage),
+    )
 
 
-def _believed(page: Page | None, bounds: Bounds | None) -> Page | None:
-    if page is not None and bounds is not None and bounds.mark_segment > page.segment:
-        return page._replace(current=False, whole=False, direct=False)
-    return page
+# --- Small files ---------------------------------------------------------------------------------------------------------
 
 
-def _read_meta(path: str, damage: list[Damage]) -> tuple[Meta, bool]:
-    """Reads `journal.meta`, or derives it from the other files; and says whether it is there."""
+def _read_meta(path: str, first_epoch: int) -> tuple[Meta, Damage | None]:
+    """Returns the meta; or, with the damage, one that is made of what the other files say."""
     try:
-        return read_meta(path), True
+        return read_meta(path), None
     except JournalNotFound:
         reason = "it is missing"
     except CorruptJournal as error:
         reason = error.reason
-    damage.append(Damage(os.path.join(path, META), 0, reason, 0, 0))
     uuid, epochs = find_identity(path)
-    retained = retention_fields(Retention(delete_read=False))
-    options = {**DEFAULTS, "precommit": PRECOMMIT_DEFAULT, "retention": retained}
-    import secrets  # slow to import, and repairs are rare
-
-    return Meta(uuid, epochs or [(secrets.randbits(63), 0)], options), False
+    kept = retention_fields(Retention(delete_read=False))
+    options = {**DEFAULTS, "precommit": PRECOMMIT_DEFAULT, "retention": kept}
+    meta = Meta(uuid, epochs or [(first_epoch, 0)], options)
+    return meta, Damage(os.path.join(path, META), 0, reason, 0, 0)
 
 
 def _read_bounds(path: str, meta: Meta) -> Bounds | None:
@@ -128,50 +99,81 @@ def _read_bounds(path: str, meta: Meta) -> Bounds | None:
         return None
 
 
-def _read_positions(path: str, meta: Meta) -> list[int]:
-    found = []
+def _positions(path: str, meta: Meta) -> Iterator[FoundPosition]:
     for kind in (SUBSCRIBER, CHECKPOINT):
         for name in position_files.names(path, kind):
             file = PositionFile(path, meta, kind, name)
             try:
                 with bad_sectors_are_damage():
-                    found.append(file.read())
+                    sequence = file.read()
+                    damaged = _damaged_copies(os.path.join(path, f"{kind}s", name), meta)
+                yield FoundPosition(kind, name, sequence, damaged)
             except CorruptJournal:
-                continue
+                yield FoundPosition(kind, name, None, ())
             finally:
                 file.close()
-    return found
 
 
-# --- Segments ----------------------------------------------------------------------------------------------------
+def _damaged_copies(path: str, meta: Meta, *, bounds: bool = False) -> tuple[int, ...]:
+    """Returns the offsets of the copies that can be made anew from the other one."""
+    with open(path, "rb", opener=open_file) as file:
+        copies = both_copies(file.fileno(), meta.uuid, bounds=bounds)
+    pairs = zip(COPIES_AT, copies, reversed(copies), strict=True)
+    return tuple(at for at, copy, other in pairs if copy is None and other is not None)
 
 
-def scan_segments(path: str, uuid: bytes, bounds: Bounds | None, page: Page | None, progress: Progress) -> list[SegmentRemains]:
-    """Scans every segment file that is part of the journal, oldest first."""
+def _indexes(path: str, uuid: bytes, segments: tuple[FoundSegment, ...]) -> Iterator[FoundIndex]:
+    """Only a whole segment's index can be right: every other segment is written anew, and its index with it."""
+    runs = {segment.segment: segment.whole_run for segment in segments}
+    for file in sorted(os.listdir(path)):
+        segment = named(file, "idx")
+        if segment is not None:
+            run = runs.get(segment)
+            yield FoundIndex(segment, file, run is not None and _index_is_right(path, uuid, segment, run.end))
+
+
+def _index_is_right(path: str, uuid: bytes, segment: int, end: int) -> bool:
+    found = read_index(path, segment, uuid)
+    return found is not None and found.entries == build_index(path, segment, uuid, end).entries
+
+
+def _unfinished(path: str) -> Iterator[str]:
+    for folder in ("", *DIRECTORIES):
+        directory = os.path.join(path, folder)
+        for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
+            if name.startswith("." if folder else BEGINNINGS) and os.path.isfile(os.path.join(directory, name)):
+                yield os.path.join(folder, name)
+
+
+# --- Segments ------------------------------------------------------------------------------------------------------------
+
+
+def _segments(path: str, uuid: bytes, bounds: Bounds | None, page: Page | None, progress: Progress) -> Iterator[FoundSegment]:
+    """Reads every segment file that is part of the journal, oldest first."""
     names = list_segments(path)
     if page is not None and page.current:  # a later one was left by a roll that was killed
         names = [name for name in names if name <= page.segment]
-    heads = {name: read_head(path, uuid, name) for name in names}
+    heads = {name: _read_head(path, uuid, name) for name in names}
     names = [name for name in names if heads[name] is not None or _has_block(path, uuid, name)]
     if bounds is not None:
-        behind = zip(names, [*names[1:], NONE], strict=False)
-        names = [name for name, after in behind if after > bounds.first_sequence]
-    found = []
+        pairs = zip(names, [*names[1:], NONE], strict=False)
+        names = [name for name, following in pairs if following > bounds.first_sequence]
     for name, following in zip(names, [*names[1:], None], strict=False):
-        file = SegmentFile(path, name, uuid, check_header=False)
         end = None
-        if following is not None:
-            head = heads[following]
-            if head is not None and head.previous is not None and head.previous[0] == name:
-                end = head.previous[1:]
-        elif page is not None and page.current and page.segment == name:
-            end = open_end(file, page)
-        found.append(_look(file, heads[name], end, NONE if following is None else following, progress))
-        file.close()
-    return found
+        file = SegmentFile(path, name, uuid, check_header=False)
+        try:
+            if following is not None:
+                head = heads[following]
+                if head is not None and head.previous is not None and head.previous[0] == name:
+                    end = head.previous[1:]
+            elif page is not None and page.current and page.segment == name:
+                end = _open_end(file, page)
+            yield _look_at_segment(file, heads[name], end, NONE if following is None else following, progress)
+        finally:
+            file.close()
 
 
-def read_head(path: str, uuid: bytes, name: int) -> SegmentHead | None:
+def _read_head(path: str, uuid: bytes, name: int) -> SegmentHead | None:
     file, error = open_segment(path, name, uuid)
     previous = file.previous_segment, file.previous_end_offset, file.previous_end_sequence
     head = SegmentHead(file.epoch, None if previous[0] == NONE else previous, file.created_us, file.replacements)
@@ -187,42 +189,170 @@ def _has_block(path: str, uuid: bytes, name: int) -> bool:
         file.close()
 
 
-def open_end(file: SegmentFile, page: Page) -> tuple[int, int]:
-    """A whole direct block at the open place counts, though its writer was killed before it published it."""
-    if page.direct:
-        block, _ = file.block_at(page.offset)
-        if block is not None and block.first_sequence == page.first_sequence:
-            end = block.end
-            return end, page.first_sequence + block.records
-    return page.offset, page.first_sequence
-
-
-def _look(
-    file: SegmentFile,
-    head: SegmentHead | None,
-    end: tuple[int, int] | None,
-    limit: int,
-    progress: Progress,
-) -> SegmentRemains:
-    """`limit`: the next segment's first sequence, which no record here can have."""
+def _look_at_segment(
+    file: SegmentFile, head: SegmentHead | None, end: tuple[int, int] | None, limit: int, progress: Progress
+) -> FoundSegment:
+    """Reads all blocks. `limit`: the first sequence of the next segment, which no record here can have."""
     runs: list[BlockRun] = []
     gaps: list[Gap] = []
     clock_us = durable_end = 0
-    after_gap = True
+    goes_on = False
     for piece in walk_segment(file, end):
         if isinstance(piece, Gap):
             gaps.append(piece)
-            after_gap = True
+            goes_on = False
             progress(piece.end - piece.offset)
             continue
         if piece.end_sequence > limit:
             break
         progress(piece.end - piece.offset)
-        if after_gap:
-            is_state_block = piece.offset == SEGMENT_HEADER_BYTES
-            runs.append(BlockRun(piece.offset, piece.end, piece.first_sequence, piece.end_sequence, 1, is_state_block))
+        if goes_on:
+            run = runs.pop()
+            start, first, blocks, has_state_block = run.start, run.first_sequence, run.blocks, run.has_state_block
         else:
-            runs[-1] = replace(runs[-1], end=piece.end, end_sequence=piece.end_sequence, blocks=runs[-1].blocks + 1)
-        after_gap = False
-        clock_us, durable_end = max(clock_us, piece.clock_us), max(durable_end, piece.durable_end)
-    return SegmentRemains(file.segment, file.path, head, tuple(runs), tuple(gaps), clock_us, durable_end)
+            start, first, blocks = piece.offset, piece.first_sequence, 0
+            has_state_block = piece.offset == SEGMENT_HEADER_BYTES
+        runs.append(BlockRun(start, piece.end, first, piece.end_sequence, blocks + 1, has_state_block))
+        goes_on = True
+        clock_us = max(clock_us, piece.clock_us)
+        durable_end = max(durable_end, piece.durable_end)
+    return FoundSegment(file.segment, file.path, head, tuple(runs), tuple(gaps), clock_us, durable_end)
+
+
+def _segment_files(path: str, segments: tuple[FoundSegment, ...]) -> dict[int, SegmentFileOnDisk]:
+    read = {segment.segment: segment for segment in segments}
+    return {name: _look_at_file(os.path.join(path, segment_name(name)), read.get(name)) for name in list_segments(path)}
+
+
+def _look_at_file(file: str, found: FoundSegment | None) -> SegmentFileOnDisk:
+    """Finds which bytes no block holds: all, where nothing can be read."""
+    ranges: list[tuple[int, int | None]] = [(0, None)]
+    if found is not None:
+        ranges = [(0, SEGMENT_HEADER_BYTES)] if found.head is None else []
+        ranges += [(gap.offset, gap.end) for gap in found.gaps]
+        ranges.append((found.known_end, None))
+    size = os.path.getsize(file) if os.path.exists(file) else 0
+    if not os.path.isfile(file):
+        return SegmentFileOnDisk(size, ())
+    return SegmentFileOnDisk(size, tuple((start, end) for start, end in ranges if _has_content(file, start, end or size)))
+
+
+def _has_content(file: str, start: int, end: int) -> bool:
+    """Says whether there are bytes other than zeros. Bytes that cannot be read may be such bytes."""
+    if start >= os.path.getsize(file):
+        return False
+    try:
+        with open(file, "rb", opener=open_file) as opened:
+            return end_of_content(opened.fileno(), start, min(end, os.path.getsize(file))) > start
+    except JournalError:
+        return True
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return True
+
+
+# --- The end -------------------------------------------------------------------------------------------------------------
+
+
+def _open_end(file: SegmentFile, page: Page) -> tuple[int, int]:
+    """Returns where the page says that the blocks end. A whole direct block at the open place counts, though its writer was
+    killed before it published it."""
+    if page.direct:
+        block, _ = file.block_at(page.offset)
+        if block is not None and block.first_sequence == page.first_sequence:
+            return block.end, block.end_sequence
+    return page.offset, page.first_sequence
+
+
+def _open_end_of_journal(path: str, uuid: bytes, page: Page | None, segments: tuple[FoundSegment, ...]) -> Place | None:
+    if page is None or not page.current or not segments or segments[-1].segment != page.segment:
+        return None
+    file = SegmentFile(path, page.segment, uuid, check_header=False)
+    try:
+        return page.segment, *_open_end(file, page)
+    finally:
+        file.close()
+
+
+def _recovered_end(
+    path: str, uuid: bytes, bounds: Bounds | None, page: Page | None, segments: tuple[FoundSegment, ...]
+) -> Place | None:
+    """Returns the end that the next writer finds; None where it meets damage, or need not look for it."""
+    if bounds is None or (page is not None and page.current) or not is_chain(segments):
+        return None
+    try:
+        end = find_end(path, uuid, bounds)
+    except CorruptJournal:
+        return None
+    return None if end.damage else (end.segment, end.offset, end.sequence)
+
+
+# --- The pre-commit buffer -----------------------------------------------------------------------------------------------
+
+
+def _look_at_body(path: str, uuid: bytes, body: Body, segments: tuple[FoundSegment, ...]) -> FoundBody:
+    """Compares the body with the block at its place: it may have more records than the block."""
+    runs = [run for segment in segments if segment.segment == body.segment for run in segment.runs]
+    if not any(run.start <= body.offset < run.end for run in runs):
+        return FoundBody(body, None, 0)
+    file = SegmentFile(path, body.segment, uuid, check_header=False)
+    try:
+        block, _ = file.block_at(body.offset)
+    finally:
+        file.close()
+    image = body.base_time_us.to_bytes(8, "little", signed=True) + body.raw
+    if block is None or block.has_state or block.first_sequence != body.first_sequence or not is_longer(image, block):
+        return FoundBody(body, None, 0)
+    rest = body._replace(
+        first_sequence=block.end_sequence, raw=body.raw[block.raw_bytes :], records=body.records - block.records
+    )
+    return FoundBody(body, rest, block.end)
+
+
+def has_unwritten_records(findings: Findings) -> bool:
+    """Says whether a writer that opens the journal now would go on in the buffer, and write back what it holds."""
+    page, bounds = findings.page, findings.bounds
+    if page is None or not page.current or bounds is None or not findings.has_meta:
+        return False
+    place = page.segment, page.offset, page.first_sequence
+    has_body = any((body.segment, body.offset, body.first_sequence) == place for body in page.bodies)
+    if not (has_body or page.direct or page.sync_failed):
+        return False
+    precommit = Precommit(findings.path, findings.meta.uuid)
+    try:
+        precommit.map()
+        return only_processes_died(findings.path, findings.meta.uuid, precommit, bounds)
+    except CorruptJournal:
+        return False
+    finally:
+        precommit.close()
+
+
+# --- State ---------------------------------------------------------------------------------------------------------------
+
+
+class StateReader:
+    """Reads the state that blocks hold, by their place, for the plan."""
+
+    def __init__(self, path: str, uuid: bytes) -> None:
+        self._path = path
+        self._uuid = uuid
+
+    def of_block(self, segment: int, offset: int) -> dict[bytes, bytes]:
+        """Returns the state that a whole STATE block holds."""
+        file = SegmentFile(self._path, segment, self._uuid, check_header=False)
+        try:
+            block, _ = file.block_at(offset)
+            assert block is not None
+            return file.apply_state(block, {})
+        finally:
+            file.close()
+
+    def behind(self, segment: int, run: BlockRun, state: dict[bytes, bytes]) -> dict[bytes, bytes]:
+        """Returns what the blocks of a run make of `state`."""
+        file = SegmentFile(self._path, segment, self._uuid, check_header=False)
+        try:
+            return file.state_between(run.start, run.end, state)
+        finally:
+            file.close()

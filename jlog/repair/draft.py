@@ -1,0 +1,112 @@
+"""Segments as they are to be, while the plan is made. They change until it is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
+from jlog._core.read.rebuild import Body
+from jlog._core.recover.recovery import encode_state
+from jlog._core.segments.segment import segment_name
+from jlog.repair.findings import BlockRun, FoundSegment, Place
+from jlog.repair.steps import NewBlock, NewSegment
+
+State = dict[bytes, bytes]
+StateChanges = dict[bytes, bytes | None]  # None deletes the key
+
+
+@dataclass(eq=False)
+class SegmentDraft:
+    """A header, a state block unless the first run has it, runs of blocks, and perhaps a block of the pre-commit buffer."""
+
+    first_sequence: int
+    source: FoundSegment | None = None
+    runs: list[BlockRun] = field(default_factory=list)
+    state: State | None = None  # of the state block that is to be made; None: it stands in the first run
+    behind: SegmentDraft | None = None  # the segment whose last state it begins with
+    changes: dict[int, StateChanges] = field(default_factory=dict)  # by the number of the run before which they go
+    body: Body | None = None
+    previous: Place | None = None
+    epoch: int = 0
+    doubtful: bool = False  # the bytes that are read of it may not be on the disk, and never come there
+
+    @property
+    def end_sequence(self) -> int:
+        if self.body is not None:
+            return self.body.first_sequence + self.body.records
+        return self.runs[-1].end_sequence if self.runs else self.first_sequence
+
+    @property
+    def end(self) -> Place:
+        """The place where its blocks end."""
+        size = sum(
+            part.end - part.start if isinstance(part, BlockRun) else BLOCK_HEADER_BYTES + len(part.raw)
+            for part, _ in self.parts()
+        )
+        return self.first_sequence, SEGMENT_HEADER_BYTES + size, self.end_sequence
+
+    def parts(self) -> Iterator[tuple[BlockRun | NewBlock, int]]:
+        """Yields what follows the header, in order, and the sequence with which each part begins."""
+        sequence = self.first_sequence
+        if self.state is not None:
+            yield NewBlock(encode_state(self.state), is_state_block=True), sequence
+        for i in range(len(self.runs) + 1):
+            if i in self.changes:
+                yield NewBlock(encode_state(self.changes[i])), sequence
+            if i < len(self.runs):
+                yield self.runs[i], sequence
+                sequence = self.runs[i].end_sequence
+        if self.body is not None:
+            yield NewBlock(self.body.raw, self.body.base_time_us), sequence
+
+    @property
+    def is_verbatim(self) -> bool:
+        """Whether its blocks stand in its own file already, where they are to stand."""
+        own = self.source is not None and self.source.segment == self.first_sequence
+        made = self.state is not None or self.changes or self.body is not None
+        return own and len(self.runs) == 1 and not made
+
+    @property
+    def stands(self) -> bool:
+        """Whether its file is as it is to be, but for what may stand behind its end."""
+        head = self.source.head if self.source is not None else None
+        return self.is_verbatim and not self.doubtful and head is not None and head.previous == self.previous
+
+    @property
+    def ends_in_gap(self) -> bool:
+        """Whether something stood behind its last block that cannot be read."""
+        return self.source is not None and bool(self.runs) and any(gap.offset >= self.runs[-1].end for gap in self.source.gaps)
+
+    def finished(self) -> NewSegment:
+        """Returns the segment that the draft has become."""
+        return NewSegment(
+            first_sequence=self.first_sequence,
+            end=self.end,
+            epoch=self.epoch,
+            previous=self.previous,
+            head=self.source.head if self.source is not None else None,
+            source=self.source.segment if self.source is not None else None,
+            parts=tuple(self.parts()),
+            records=sum(run.end_sequence - run.first_sequence for run in self.runs) + (self.body.records if self.body else 0),
+            doubtful=self.doubtful,
+            stands=self.stands,
+        )
+
+    def describe(self) -> str:
+        """Says what becomes of the segment's file when it is written."""
+        records = self.end_sequence - self.first_sequence
+        if self.source is None or not self.runs:
+            return f"made, with {records} records" + (" of the pre-commit buffer" if self.body is not None else "")
+        if self.source.segment != self.first_sequence:
+            return f"made, with {records} records that stood behind the damage in {segment_name(self.source.segment)}"
+        new = []
+        if self.source.head is None:
+            new.append("its header")
+        elif self.source.head.previous != self.previous:
+            new.append("what its header says of the segment before")
+        if self.state is not None:
+            new.append("the state that it begins with")
+        if self.changes:
+            new.append("state that was stored where it is damaged")
+        return f"written anew, with {records} records" + (f"; new is {', '.join(new)}" if new else "")
