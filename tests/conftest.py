@@ -126,7 +126,7 @@ def victim(spawn: Callable[..., Child], tmp_path: Path) -> Child:
 @pytest.fixture(scope="session")
 def failpoints() -> None:
     """Skips where the core was built without them."""
-    from jlog._core.recover.recovery import sync_directory
+    from jlog._core.system.durable import sync_directory
 
     os.environ["JLOG_FAILPOINTS"] = "file.sync_directory=5@0"
     try:

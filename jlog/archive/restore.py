@@ -8,9 +8,11 @@ from itertools import pairwise
 
 from jlog._core.format.constants import LEASE_STRIDE
 from jlog._core.format.dual_slot import BoundsFile
-from jlog._core.recover.recovery import create_segment, segment_start, sync_directory
+from jlog._core.recover.recovery import create_segment
+from jlog._core.segments.build import segment_start
 from jlog._core.segments.index import write_index
 from jlog._core.segments.segment import SegmentFile, index_name
+from jlog._core.system.durable import sync_directory
 from jlog._core.system.lock import LockFile
 from jlog.archive.archive import Archive
 from jlog.archive.manifest import ArchivedSegment, file_size_and_crc, is_whole

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from jlog._core.format.checksum import crc32c
-from jlog._core.recover.recovery import sync_directory
+from jlog._core.system.durable import sync_directory
 from jlog.errors import JournalError
 from jlog.system.files import write_whole
 

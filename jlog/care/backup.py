@@ -8,12 +8,14 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import BinaryIO
 
-from jlog._core.format.constants import LEASE_STRIDE
+from jlog._core.format.constants import DUAL_SLOT_OFFSETS, LEASE_STRIDE
 from jlog._core.format.dual_slot import BoundsFile, both_copies
-from jlog._core.read.rebuild import COPIES_AT, Body, read_buffer
-from jlog._core.recover.recovery import encode_block, sync_directory
+from jlog._core.read.buffer_copy import read_buffer
+from jlog._core.recover.found_page import Body
+from jlog._core.segments.build import encode_block
 from jlog._core.segments.index import read_index, segment_end
 from jlog._core.segments.segment import index_name, list_segments, segment_name
+from jlog._core.system.durable import sync_directory
 from jlog._core.system.lock import NEVER, Deadline
 from jlog.errors import JournalExists
 from jlog.positions import position_files
@@ -131,7 +133,7 @@ def _copy_position(path: str, meta: Meta, target: str, kind: str, name: str) -> 
         return  # removed in the meantime
     try:
         with Directory(target, f"{kind}s") as directory, directory.made(name) as made:
-            for at, content in zip(COPIES_AT, _read_copies(file.fileno(), meta), strict=True):
+            for at, content in zip(DUAL_SLOT_OFFSETS, _read_copies(file.fileno(), meta), strict=True):
                 write_whole(made, content, at)
     finally:
         file.close()
@@ -144,7 +146,7 @@ def _read_copies(fd: int, meta: Meta) -> list[bytes]:
         whole = [copy for copy in both_copies(fd, meta.uuid) if copy is not None]
         if whole:
             return [max(whole, key=_generation)] * 2
-    return [read_whole(fd, POSITION_BYTES, at) for at in COPIES_AT]
+    return [read_whole(fd, POSITION_BYTES, at) for at in DUAL_SLOT_OFFSETS]
 
 
 def _generation(copy: bytes) -> int:

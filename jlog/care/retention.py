@@ -15,7 +15,7 @@ from typing import Any
 from jlog._core.format import dual_slot
 from jlog._core.read.cursor import Cursor
 from jlog._core.read.iterate import RecordIterator
-from jlog._core.recover.recovery import sync_data, sync_directory, write_blocks
+from jlog._core.recover.recovery import write_blocks
 from jlog._core.segments.segment import (
     SegmentFile,
     first_block_offset,
@@ -23,6 +23,7 @@ from jlog._core.segments.segment import (
     list_segments,
     segment_name,
 )
+from jlog._core.system.durable import sync_data, sync_directory
 from jlog._core.system.lock import AT_ONCE, NEVER, Deadline
 from jlog._core.write import attachment as core
 from jlog._core.write.attachment import Attachment, detach

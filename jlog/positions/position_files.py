@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from jlog._core.format import dual_slot
-from jlog._core.recover.recovery import sync_directory
+from jlog._core.system.durable import sync_directory
 from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
 from jlog.errors import CheckpointNotFound, CorruptJournal, JournalLocked, SubscriberBusy, SubscriberNotFound
 from jlog.positions.names import check_name, is_name

@@ -11,14 +11,14 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from jlog._core.format.constants import LEASE_STRIDE
+from jlog._core.format.constants import DUAL_SLOT_OFFSETS, LEASE_STRIDE
 from jlog._core.format.dual_slot import BoundsFile, both_copies
-from jlog._core.read.rebuild import COPIES_AT, invalidate_page
-from jlog._core.recover.recovery import sync_data, sync_directory
+from jlog._core.recover.found_page import invalidate_page
+from jlog._core.recover.quarantine import Quarantine
 from jlog._core.segments.index import write_index
+from jlog._core.system.durable import sync_data, sync_directory
 from jlog._core.system.lock import Deadline, LockFile
 from jlog.positions.position_files import PositionFile
-from jlog.repair.quarantine import Quarantine
 from jlog.repair.rewrite import TEMPORARY, write_segment
 from jlog.repair.steps import (
     CutSegment,
@@ -141,7 +141,7 @@ def _restore_copy(file: str, uuid: bytes, step: RestoreCopy) -> None:
     """Reads the copies again: a subscriber may have moved since the scan."""
     with open(file, "r+b", opener=open_file) as opened:
         copies = both_copies(opened.fileno(), uuid, bounds=step.is_bounds)
-        for at, copy, other in zip(COPIES_AT, copies, reversed(copies), strict=True):
+        for at, copy, other in zip(DUAL_SLOT_OFFSETS, copies, reversed(copies), strict=True):
             if at == step.offset and copy is None and other is not None:
                 with naming(file):
                     write_whole(opened.fileno(), other, at)

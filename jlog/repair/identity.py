@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 
-from jlog._core.read.rebuild import COPIES_AT, SIGNATURE_BYTES, Signature, whose
+from jlog._core.format.constants import DUAL_SLOT_OFFSETS
+from jlog._core.format.signature import SIGNATURE_BYTES, Signature, whose
 from jlog._core.segments.segment import list_segments, segment_name
 from jlog.errors import CorruptJournal, JournalError
 from jlog.storage.meta import DIRECTORIES, NAME
@@ -38,7 +39,7 @@ def _signatures(path: str) -> list[Signature]:
     for folder in DIRECTORIES:
         if os.path.isdir(os.path.join(path, folder)):
             others += [os.path.join(folder, name) for name in sorted(os.listdir(os.path.join(path, folder)))]
-    places += [(name, at) for name in others for at in COPIES_AT]
+    places += [(name, at) for name in others for at in DUAL_SLOT_OFFSETS]
     found = []
     for name, at in places:
         try:

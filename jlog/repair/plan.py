@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
-from jlog._core.read.rebuild import Body
+from jlog._core.recover.found_page import Body
 from jlog._core.segments.segment import segment_name
 from jlog.repair.draft import SegmentDraft
 from jlog.repair.findings import Findings, FoundBody, FoundSegment, SegmentHead, is_outdated

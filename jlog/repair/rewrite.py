@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
-from jlog._core.read.rebuild import moved_block, segment_header
-from jlog._core.recover.recovery import encode_block, sync_directory
+from jlog._core.segments.build import encode_block, moved_block, segment_header
 from jlog._core.segments.segment import SegmentFile, index_name, segment_name
+from jlog._core.system.durable import sync_directory
 from jlog.repair.findings import BlockRun
 from jlog.repair.steps import NewBlock, NewSegment
 from jlog.storage.copying import copy_range

@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterator
 
 from jlog._core.buffer.precommit import Precommit
-from jlog._core.format.constants import NONE, SEGMENT_HEADER_BYTES
+from jlog._core.format.constants import DUAL_SLOT_OFFSETS, NONE, SEGMENT_HEADER_BYTES
 from jlog._core.format.dual_slot import Bounds, BoundsFile, both_copies
-from jlog._core.read.rebuild import COPIES_AT, Body, Page, look_at_page
 from jlog._core.recover.abandoned_buffer import is_longer, only_processes_died
-from jlog._core.recover.recovery import scan as find_end
+from jlog._core.recover.found_page import Body, Page, look_at_page
+from jlog._core.recover.scan import scan as find_end
 from jlog._core.segments.index import build_index, read_index
 from jlog._core.segments.segment import Block, SegmentFile, end_of_content, list_segments, named, segment_name
 from jlog.care.verify import Progress, damage_of_small_files
@@ -118,7 +118,7 @@ def _damaged_copies(path: str, meta: Meta, *, bounds: bool = False) -> tuple[int
     """Returns the offsets of the copies that can be made anew from the other one."""
     with open(path, "rb", opener=open_file) as file:
         copies = both_copies(file.fileno(), meta.uuid, bounds=bounds)
-    pairs = zip(COPIES_AT, copies, reversed(copies), strict=True)
+    pairs = zip(DUAL_SLOT_OFFSETS, copies, reversed(copies), strict=True)
     return tuple(at for at, copy, other in pairs if copy is None and other is not None)
 
 

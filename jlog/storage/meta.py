@@ -11,7 +11,9 @@ from typing import Any
 from jlog._core.format.checksum import crc32c
 from jlog._core.format.constants import FORMAT_VERSION, LEASE_STRIDE, NUMBER_MAX
 from jlog._core.format.dual_slot import BoundsFile, birth_us
-from jlog._core.recover.recovery import create_segment, segment_start, sync_directory
+from jlog._core.recover.recovery import create_segment
+from jlog._core.segments.build import segment_start
+from jlog._core.system.durable import sync_directory
 from jlog._core.system.lock import NEVER, RANGES, Deadline, LockFile
 from jlog.errors import CorruptJournal, JournalExists, JournalNotFound, UnsupportedFormat
 from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, check_options, check_precommit, stored_options

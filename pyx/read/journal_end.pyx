@@ -12,7 +12,7 @@ from jlog._core.buffer.precommit cimport PAGE_OF_ANOTHER_BOOT, PAGE_VALID, Preco
 
 from jlog._core.format.dual_slot import BoundsFile
 from jlog._core.recover.abandoned_buffer import stored_bodies
-from jlog._core.recover.recovery import scan
+from jlog._core.recover.scan import scan
 from jlog._core.segments.segment import list_segments, segment_name, walk_body
 from jlog.errors import CorruptJournal
 from jlog.system.files import naming

@@ -201,8 +201,8 @@ def is_longer(bytes body not None, block not None) -> bool:
 
 
 cdef bytes stored_body(int fd, const jlog_page *page, const jlog_slot *slot):
-    """What the slot's word vouches for; None where it does not stand there. Pages of layout 1 have one body. No checksum is
-    over the capacity: then it is what there is room for."""
+    """Returns the body that the slot's word vouches for; None where it does not stand there. A page of layout 1 has one
+    body. No checksum covers the page's capacity, so the body is also looked for where the file's size puts it."""
     cdef uint32_t used = jlog_word_used(slot.word)
     cdef bytes body
     size = os.fstat(fd).st_size

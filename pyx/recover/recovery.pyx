@@ -1,35 +1,17 @@
-"""Where the journal ends when nobody is there to ask, and how the next writer makes it whole.
+"""Makes a journal whole after a power loss, before the next writer appends.
 
-Only processes died: the control page still says it (abandoned_buffer.pyx), and little is to do. The power failed (or the
-directory was copied): the segments are read from the synced mark on, and what follows the valid prefix was promised to nobody.
+Where only processes died, the control page still says where the journal ends (abandoned_buffer.pyx), and little is to do. Where
+the power failed, or the directory was copied, the segments say it from the synced mark on (scan.pyx). What follows the valid
+prefix was promised to nobody.
 """
 
 import os
-import time
-from collections import namedtuple
 
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
-from jlog._core.format.format cimport (
-    JLOG_KIND_RECORDS,
-    JLOG_KIND_STATE,
-    JLOG_LEASE_STRIDE,
-    JLOG_NUMBER_MAX,
-    JLOG_TAG_KEY,
-    JLOG_TAG_LONG,
-    JLOG_TAG_NULL,
-    JLOG_TAG_STATE,
-    jlog_block_header,
-    jlog_block_header_crc,
-    jlog_crc32c,
-    jlog_fill_block_header,
-    jlog_load64,
-    jlog_segment_header,
-    jlog_walk,
-    jlog_walk_records,
-)
-from jlog._core.system.file cimport jlog_sync_data, jlog_sync_directory, jlog_write_at
+from jlog._core.format.format cimport JLOG_LEASE_STRIDE, JLOG_NUMBER_MAX, jlog_block_header, jlog_load64
+from jlog._core.system.file cimport jlog_sync_data, jlog_write_at
 from jlog._core.system.lock cimport Deadline
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, JLOG_PAGE_READY, JLOG_PAGE_RECOVERING, JLOG_PAGE_STATE_OFFSET, jlog_page
 from jlog._core.buffer.publish cimport jlog_rotate
@@ -38,167 +20,21 @@ from jlog._core.system.atomic cimport jlog_full_fence
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.buffer.precommit cimport Precommit
-from jlog._core.segments.segment cimport SegmentFile, block_problem, fill_segment_header
+from jlog._core.segments.segment cimport SegmentFile, block_problem
 from jlog._core.segments.walk cimport JLOG_BLOCK_VALID
 
 from jlog._core.recover.abandoned_buffer import stored_bodies
-from jlog._core.format.constants import NONE, SEGMENT_HEADER_BYTES
+from jlog._core.format.constants import SEGMENT_HEADER_BYTES
+from jlog._core.recover.quarantine import Quarantine
+from jlog._core.recover.scan import scan
+from jlog._core.segments.build import encode_block, segment_start
+from jlog._core.segments.segment import index_name, list_segments, segment_name, walk_body
+from jlog._core.system.durable import sync_directory
 from jlog._core.system.lock import NEVER
-from jlog._core.segments.segment import (
-    end_of_content,
-    index_name,
-    list_segments,
-    segment_name,
-    walk_body,
-)
 from jlog.errors import CorruptJournal
-from jlog.system.files import Directory, open_directory, open_file, read_whole, write_whole
+from jlog.system.files import Directory, open_file, read_whole
 
 TEMPORARY = "next.recovery"  # under this name a file is no part of a journal
-# `last`: the Block before the end, where it stands in the same file and behind the mark; `durable`: so far it is known to be
-# synced.
-End = namedtuple("End", "segment offset sequence last clock_us durable damage")
-Damage = namedtuple("Damage", "path offset reason first_sequence records_lost")
-
-
-# --- Scanning ----------------------------------------------------------------------------------------------------
-
-
-def scan(directory, bytes uuid not None, bounds) -> End:
-    """The end of the valid prefix, from the synced mark on. Damage that a later block's durable end vouches for is
-    listed and gone past; what has not been synced and does not check ends the journal."""
-    segments = list_segments(directory)
-    kept = [s for s in segments if s >= bounds.mark_segment] or segments
-    if bounds.mark_sequence and bounds.mark_segment not in segments:
-        raise CorruptJournal(os.path.join(directory, segment_name(bounds.mark_segment)), 0,
-                             "the segment is missing though it was synced; restore it from a backup")
-    if not kept:
-        raise CorruptJournal(os.fspath(directory), 0, "there is no segment file; restore one from a backup")
-    segment, offset, sequence = kept[0], SEGMENT_HEADER_BYTES, kept[0]
-    last, clock_us, durable, damage = None, INT64_MIN, bounds.mark_sequence, []
-    if segment == bounds.mark_segment and bounds.mark_offset and not (
-            bounds.mark_sequence == segment and SegmentFile(directory, segment, uuid).replacements):
-        # Where a file holds state alone the mark may be a place in one that had the name before.
-        offset, sequence = bounds.mark_offset, bounds.mark_sequence
-        clock_us = _clock_before_mark(SegmentFile(directory, segment, uuid), offset, sequence)
-    while True:
-        file = SegmentFile(directory, segment, uuid)
-        for block in file.blocks(offset, with_body=True):
-            if block.first_sequence != sequence:
-                break
-            last = block
-            clock_us, durable = max(clock_us, block.clock_us), max(durable, block.durable_end)
-            offset, sequence = block.end, block.end_sequence
-        following = _successor(directory, uuid, segments, segment, offset, sequence)
-        if following is not None:
-            segment, offset, sequence, last = following, SEGMENT_HEADER_BYTES, following, None
-            continue
-        found = _vouched(directory, uuid, segments, segment, offset, sequence)
-        if found is None:
-            return End(segment, offset, sequence, last, clock_us, durable, damage)
-        next_segment, next_block = found
-        _, reason = file.block_at(offset)
-        damage.append(Damage(file.path, offset, reason or "the sequence jumps", sequence,
-                             next_block.first_sequence - sequence))
-        segment, offset, sequence, last = next_segment, next_block.offset, next_block.first_sequence, None
-
-
-def _clock_before_mark(SegmentFile file, uint64_t mark_offset, uint64_t mark_sequence):
-    """The clock that was reached: the headers before the mark tell it, and the state block has taken it over. Damage among them
-    is passed over here, for reading meets it. CorruptJournal where the mark cannot be one of this file: to write there would
-    cut off, or skip, what nobody has looked at."""
-    cdef uint64_t reached = SEGMENT_HEADER_BYTES, sequence = file.segment
-    cdef int64_t clock_us = INT64_MIN
-    for block in file.blocks(end=mark_offset):
-        clock_us = max(clock_us, block.clock_us)
-        reached, sequence = block.end, block.end_sequence
-    if <uint64_t> file.file_bytes < mark_offset:
-        raise CorruptJournal(file.path, file.file_bytes, f"the file was synced up to byte {mark_offset}, and ends before it; "
-                                                         "restore it from a backup")
-    if reached > mark_offset or (reached == mark_offset and sequence != mark_sequence):
-        raise CorruptJournal(file.path, reached, f"the synced mark, byte {mark_offset} with sequence {mark_sequence}, is not "
-                                                 "between two blocks of it")
-    return clock_us
-
-
-def _successor(directory, uuid, segments, segment, offset, sequence):
-    """The segment whose header says that it goes on exactly here. Its block with the state must be whole: without it the
-    state would be lost, and nothing else of the file can be."""
-    for later in segments:
-        if later > segment:
-            try:
-                file = SegmentFile(directory, later, uuid)
-            except (CorruptJournal, FileNotFoundError):
-                continue
-            if (file.previous_segment, file.previous_end_offset, file.previous_end_sequence) == (segment, offset, sequence):
-                return later if file.block_at(SEGMENT_HEADER_BYTES)[0] is not None else None
-    return None
-
-
-def _vouched(directory, uuid, segments, segment, offset, sequence):
-    """(segment, first whole block behind this place), if some later block knew the place to be synced; else None."""
-    first = None
-    for later in segments:
-        if later < segment:
-            continue
-        try:
-            file = SegmentFile(directory, later, uuid)
-        except (CorruptJournal, FileNotFoundError):
-            continue
-        at = offset + 1 if later == segment else SEGMENT_HEADER_BYTES
-        block = file.next_block(at, file.file_bytes)
-        while block is not None:
-            if block.first_sequence >= sequence:
-                first = first or (later, block)
-                if block.durable_end > sequence:
-                    return first
-            block = file.next_block(block.end, file.file_bytes)
-    return None
-
-
-# --- Writing what is missing ------------------------------------------------------------------------------------
-
-
-def encode_block(bytes uuid not None, uint64_t segment, uint64_t offset, bytes raw not None, int64_t base_time_us,
-                 uint64_t first_sequence, *, bint snapshot=False, uint64_t durable_end=0, int64_t clamp_us=INT64_MIN) -> bytes:
-    """A block as it stands at this place: header and body."""
-    cdef jlog_block_header header
-    cdef jlog_walk walk
-    if jlog_walk_records(raw, len(raw), base_time_us, &walk) != 0:
-        raise ValueError("these are no records")
-    memset(&header, 0, sizeof(header))
-    jlog_fill_block_header(&header, JLOG_KIND_STATE if snapshot else JLOG_KIND_RECORDS, walk.has_state, walk.record_count,
-                           len(raw), first_sequence)
-    header.stored_crc = header.raw_crc = jlog_crc32c(0, <const uint8_t *> raw, len(raw))
-    header.base_time_us = base_time_us
-    header.max_timestamp_us = max(walk.clock_max_us, walk.explicit_max_us)
-    header.clock_us = max(jlog_clock_us(0), clamp_us)
-    header.durable_end = durable_end
-    header.header_crc = jlog_block_header_crc(&header, uuid, segment, offset)
-    return (<uint8_t *> &header)[:sizeof(header)] + raw
-
-
-def encode_state(dict state not None) -> bytes:
-    """State records: key and value of each entry."""
-    parts = []
-    for key, value in state.items():
-        tag = JLOG_TAG_LONG | JLOG_TAG_STATE | JLOG_TAG_KEY | (JLOG_TAG_NULL if value is None else 0)
-        for number in (tag, 0, len(value or b""), len(key), 0):
-            parts.append(int(number).to_bytes(4, "little"))
-        parts += [key, value or b""]
-    return b"".join(parts)
-
-
-def segment_start(bytes uuid not None, uint64_t epoch, uint64_t first_sequence, previous, dict state not None,
-                  *, uint64_t durable_end=0, int64_t clamp_us=INT64_MIN, uint64_t replacements=0) -> bytes:
-    """What every segment file begins with: its header, and a block with the state as it is. `previous`: (segment, end
-    offset, end sequence) of the file before, or None."""
-    cdef jlog_segment_header header
-    segment, offset, sequence = previous if previous is not None else (NONE, 0, 0)
-    fill_segment_header(&header, uuid, epoch, first_sequence, segment, offset, sequence, replacements)
-    return (<uint8_t *> &header)[:sizeof(header)] + encode_block(
-        uuid, first_sequence, sizeof(header), encode_state(state), header.created_us, first_sequence,
-        snapshot=True, durable_end=durable_end, clamp_us=clamp_us)
 
 
 def create_segment(directory, first_sequence, bytes start not None) -> None:
@@ -207,22 +43,6 @@ def create_segment(directory, first_sequence, bytes start not None) -> None:
         _check(jlog_write_at(fd, <const uint8_t *> start, len(start), 0), os.path.join(directory, TEMPORARY))
         _visit(b"recovery.segment_written")
     sync_directory(directory)
-
-
-def sync_data(int fd, path) -> None:
-    """What was written through this descriptor survives a power loss when this returns."""
-    cdef int error
-    with nogil:
-        error = jlog_sync_data(fd)
-    _check(error, path)
-
-
-def sync_directory(path) -> None:
-    fd = open_directory(path)
-    try:
-        _check(jlog_sync_directory(fd), path)
-    finally:
-        os.close(fd)
 
 
 def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Precommit precommit not None, bounds_file,
@@ -299,28 +119,6 @@ def make_page(Precommit precommit not None, uint64_t generation, uint64_t segmen
     page.status = JLOG_PAGE_READY
 
 
-def quarantine_what_follows(directory, uint64_t segment, uint64_t offset) -> None:
-    """Moves later segments, and what stands behind the end in this one, into `quarantine/`: nothing is thrown away."""
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    path = os.path.join(directory, segment_name(segment))
-    for later in list_segments(directory):
-        if later > segment:
-            name = segment_name(later)
-            with Directory(directory, "quarantine", make=True) as target:
-                os.rename(os.path.join(directory, name), target.free_name(f"{name}.{stamp}"), dst_dir_fd=target.fd)
-        if later >= segment and os.path.exists(os.path.join(directory, index_name(later))):
-            os.unlink(os.path.join(directory, index_name(later)))  # it speaks of blocks that are gone
-    with open(path, "rb", opener=open_file) as file:
-        end = end_of_content(file.fileno(), offset, os.fstat(file.fileno()).st_size)
-        if end == offset:
-            return
-        with Directory(directory, "quarantine", make=True) as target:
-            with target.made(target.free_name(f"{segment_name(segment)}.{offset}.{stamp}")) as kept:
-                for at in range(offset, end, 1 << 20):
-                    write_whole(kept, read_whole(file.fileno(), min(1 << 20, end - at), at), at - offset)
-            sync_directory(target.path)
-
-
 cdef int _check(int error, path) except -1:
     if error != 0:
         raise OSError(error, os.strerror(error), os.fspath(path))
@@ -329,6 +127,18 @@ cdef int _check(int error, path) except -1:
 
 cdef int _visit(const char *failpoint) except -1:
     return _check(JLOG_FAILPOINT(failpoint), "failpoint")
+
+
+def quarantine_what_follows(directory, uint64_t segment, uint64_t offset) -> None:
+    """Moves later segments, and what stands behind the end in this one, into `quarantine/`: nothing is thrown away. Later
+    segments are durable there once the journal's directory is synced."""
+    quarantine = Quarantine(directory)
+    for later in list_segments(directory):
+        if later > segment:
+            quarantine.move(os.path.join(directory, segment_name(later)))
+        if later >= segment and os.path.exists(os.path.join(directory, index_name(later))):
+            os.unlink(os.path.join(directory, index_name(later)))  # it speaks of blocks that are gone
+    quarantine.copy(os.path.join(directory, segment_name(segment)), offset)
 
 
 # --- After a failed fdatasync -----------------------------------------------------------------------------------

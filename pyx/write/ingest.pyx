@@ -35,7 +35,7 @@ from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.write.rows cimport body_of_arrow
 
-from jlog._core.recover.recovery import encode_block, encode_state, segment_start
+from jlog._core.segments.build import encode_block, encode_state, segment_start
 from jlog._core.segments.segment import decompress
 from jlog.errors import JournalError
 from jlog.system.files import naming, open_file

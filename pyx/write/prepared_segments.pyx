@@ -12,7 +12,7 @@ from jlog._core.segments.segment cimport SegmentFile
 from jlog._core.write.operation cimport APPEND, NewRecords, Operation, Prepared, new_records
 from jlog._core.write.process cimport WritingProcess
 
-from jlog._core.recover.recovery import segment_start
+from jlog._core.segments.build import segment_start
 from jlog.system.files import open_error
 
 cdef extern from "<unistd.h>" nogil:

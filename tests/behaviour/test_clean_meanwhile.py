@@ -13,7 +13,7 @@ import jlog.positions.start
 import jlog.reading.journal_records
 from behaviour.journals import SMALL, fill, read_away, sequences
 from crash.tampering import lose_unsynced
-from jlog._core.recover.recovery import encode_block
+from jlog._core.segments.build import encode_block
 from jlog._core.segments.segment import SegmentFile
 from jlog.archive import Archive
 from jlog.archive.cursor import ArchiveCursor

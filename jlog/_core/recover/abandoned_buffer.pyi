@@ -1,6 +1,6 @@
 from jlog._core.buffer.precommit import Precommit
 from jlog._core.format.dual_slot import Bounds
-from jlog._core.recover.recovery import End
+from jlog._core.recover.scan import End
 from jlog._core.segments.segment import Block
 
 def only_processes_died(directory: str, uuid: bytes, precommit: Precommit, bounds: Bounds) -> bool: ...

@@ -1,13 +1,5 @@
 from typing import NamedTuple
 
-SIGNATURE_BYTES: int
-COPIES_AT: tuple[int, int]
-
-class Signature(NamedTuple):
-    uuid: bytes
-    epoch: int | None
-    first_sequence: int | None
-
 class Body(NamedTuple):
     segment: int
     offset: int
@@ -29,16 +21,5 @@ class Page(NamedTuple):
     open_first_sequence: int
     bodies: list[Body]
 
-def segment_header(
-    uuid: bytes,
-    epoch: int,
-    first_sequence: int,
-    previous: tuple[int, int, int] | None,
-    created_us: int,
-    replacements: int,
-) -> bytes: ...
-def moved_block(block: bytes, uuid: bytes, segment: int, offset: int) -> bytes: ...
-def read_buffer(directory: str, uuid: bytes) -> list[Body]: ...
 def look_at_page(directory: str, uuid: bytes) -> Page | None: ...
 def invalidate_page(directory: str, uuid: bytes) -> None: ...
-def whose(image: bytes) -> Signature | None: ...

@@ -1,0 +1,3 @@
+from jlog._core.recover.found_page import Body
+
+def read_buffer(directory: str, uuid: bytes) -> list[Body]: ...

@@ -1,0 +1,66 @@
+"""`quarantine/`: keeps the bytes that recovery or repair takes out of a journal. It is no part of the journal."""
+
+import os
+import time
+
+from jlog._core.segments.segment import end_of_content
+from jlog._core.system.durable import sync_directory
+from jlog.system.files import Directory, open_file, read_whole, write_whole
+
+NAME = "quarantine"
+PIECE_BYTES = 1 << 20  # of a file that is copied
+
+
+class Quarantine:
+    """The quarantine of the journal at `path`. All files that one of these takes bear the same time."""
+
+    def __init__(self, path):
+        self._path = path
+        self._stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+
+    def keep(self, file, start=0, end=None):
+        """Copies bytes of a file, except the zeros at their end. Does nothing where there are only zeros, or where it is no
+        regular file. The file is left as it is. The copy is durable, and so is the directory."""
+        if os.path.isfile(file):
+            self.copy(file, start, end, folder_durable=True)
+
+    def copy(self, file, start=0, end=None, *, folder_durable=False):
+        """Copies bytes of a file, as keep() does. Without `folder_durable`, a quarantine that is made for it is durable only
+        once the journal's directory is synced."""
+        with open(file, "rb", opener=open_file) as source:
+            end = _content_end(source, start, end)
+            if end <= start:
+                return
+            name = f"{os.path.basename(file)}.{start}" if start else os.path.basename(file)
+            with self._opened(folder_durable) as folder:
+                with folder.made(folder.free_name(f"{name}.{self._stamp}")) as target:
+                    for at in range(start, end, PIECE_BYTES):
+                        write_whole(target, read_whole(source.fileno(), min(PIECE_BYTES, end - at), at), at - start)
+                sync_directory(folder.path)
+
+    def take(self, file):
+        """Moves a whole file; a link itself, not the file that it names. The move is durable."""
+        sync_directory(self.move(file, folder_durable=True))
+        sync_directory(os.path.dirname(file))
+
+    def move(self, file, *, folder_durable=False):
+        """Moves a whole file, and syncs nothing. Returns the path of the quarantine."""
+        with self._opened(folder_durable) as folder:
+            os.rename(file, folder.free_name(f"{os.path.basename(file)}.{self._stamp}"), dst_dir_fd=folder.fd)
+            return folder.path
+
+    def _opened(self, durable):
+        is_there = os.path.isdir(os.path.join(self._path, NAME))
+        folder = Directory(self._path, NAME, make=True)
+        try:
+            if durable and not is_there:
+                sync_directory(self._path)
+        except BaseException:
+            folder.close()
+            raise
+        return folder
+
+
+def _content_end(source, start, end):
+    size = os.fstat(source.fileno()).st_size
+    return end_of_content(source.fileno(), start, size if end is None else min(end, size))
