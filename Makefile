@@ -26,7 +26,7 @@ install_test = $(call install,$(test)) -C build-dir=build/test -C cmake.define.J
 JAVA := maven default-jre-headless
 as_root := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 
-.PHONY: help demo pyspark kafka test test-sanitized fuzz bench lint docs build clean machine java
+.PHONY: help demo pyspark kafka test test-all test-sanitized fuzz bench lint docs build clean machine java
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
@@ -42,8 +42,11 @@ pyspark: .venv/.installed
 kafka: ## a small Kafka broker to try things on, until Ctrl-C; needs Java and Maven
 	@tools/kafka-broker $(ARGS)
 
-test: .venv-test/.installed java ## runs the tests; ARGS='-k torn' are pytest's arguments
+test: .venv-test/.installed java ## runs the tests, in ten minutes; ARGS='-k torn' are pytest's arguments
 	$(test) -m pytest -n auto --dist loadgroup $(ARGS)
+
+test-all: ## runs the exhaustive tests too, in half an hour; ARGS as for test
+	@$(MAKE) test ARGS="--exhaustive $(ARGS)"
 
 # Python itself is not built with the sanitizers. So their libraries are loaded before it, and leaks are not looked for,
 # since Python has leaks of its own.

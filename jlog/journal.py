@@ -206,7 +206,7 @@ class Journal:
                 if self._cursor().end_place == place:
                     raise  # else another file has the segment's name by now, or retention has removed it
 
-    def holes(self) -> list[tuple[int, int]]:
+    def gaps(self) -> list[tuple[int, int]]:
         """Returns the gaps: first sequence and next sequence of each range of sequences that have no record and never will."""
         return self._gaps.all()
 
@@ -411,5 +411,5 @@ class Journal:
             "subscribers": subscribers,
             "dead": dead,
             "checkpoints": checkpoints,
-            "skipped": [{"first_sequence": first, "next_sequence": last} for first, last in self.holes()],
+            "skipped": [{"first_sequence": first, "next_sequence": last} for first, last in self.gaps()],
         }

@@ -82,7 +82,7 @@ def transforming(
     try:
         return Flow(
             source,
-            _trial_sink(sink_url, identity, sink_options, common)
+            _dry_run_sink(sink_url, identity, sink_options, common)
             if trial
             else _sink(sink_url, identity, source, letters, sink_options, common),
             stop=stop,
@@ -213,26 +213,30 @@ def _sink(
     )
 
 
-def _trial_sink(url: Url, identity: str, options: dict[str, Any], common: dict[str, Any]) -> Sink:
-    from jlog.flow.trial import TrialSink
+def _dry_run_sink(url: Url, identity: str, options: dict[str, Any], common: dict[str, Any]) -> Sink:
+    from jlog.flow.trial import DryRunSink
 
     path = path_of(url)
     if path is not None:
-        from jlog.flow.journals import read_marks
+        from jlog.flow.journals import read_source_positions
 
-        return TrialSink(read_marks(path) if os.path.exists(path) else {})
+        return DryRunSink(read_source_positions(path) if os.path.exists(path) else {})
     from jlog.kafka.client.errors import at_once
     from jlog.kafka.client.settings import Settings
     from jlog.kafka.client.url import parse
     from jlog.kafka.mirror.mirror import key_of
-    from jlog.kafka.mirror.plan import marks_and_rules
+    from jlog.kafka.mirror.plan import source_positions_and_rules
 
     at = parse(str(url))
     key = options.get("key", "record")
     key_from = key if callable(key) else key_of(key)
     with at_once():
-        marks, rules = marks_and_rules(Settings(at, common["config"], common["config_file"]), at.topic, identity)
-    return TrialSink(marks, lambda record: rules.refusal(record, record.key if key_from is None else key_from(record)))
+        source_positions, rules = source_positions_and_rules(
+            Settings(at, common["config"], common["config_file"]), at.topic, identity
+        )
+    return DryRunSink(
+        source_positions, lambda record: rules.refusal(record, record.key if key_from is None else key_from(record))
+    )
 
 
 def _short(text: Url) -> str:

@@ -135,7 +135,7 @@ class OpenBlock(NamedTuple):
         return self.segment, end_offset, self.first_sequence + self.record_count
 
 
-class Hole(NamedTuple):
+class Gap(NamedTuple):
     first_sequence: int
     next_sequence: int
 
@@ -240,7 +240,7 @@ class Contents:
         0,
         0,
     )  # segment, offset, sequence behind the last block in a segment: the closing and the open one not counted
-    holes: list[Hole] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
     state: dict[bytes, bytes] = field(default_factory=dict)
     subscribers: dict[str, Position] = field(default_factory=dict)
     checkpoints: dict[str, Position] = field(default_factory=dict)
@@ -321,7 +321,7 @@ def read_meta(path: str) -> dict[str, Any]:
     return meta
 
 
-def read_copies(path: str, form: struct.Struct, magic: bytes, uuid: bytes, strict: bool) -> tuple[Any, ...]:
+def read_dual_slot(path: str, form: struct.Struct, magic: bytes, uuid: bytes, strict: bool) -> tuple[Any, ...]:
     """The fields behind the uuid of the newer valid copy, with its generation before them. `strict`: both are valid."""
     text = read_file(path)
     valid, problems = [], []
@@ -347,7 +347,7 @@ def read_copies(path: str, form: struct.Struct, magic: bytes, uuid: bytes, stric
 def read_bounds(path: str, uuid: bytes, strict: bool) -> Bounds:
     name = os.path.join(path, "bounds")
     require(os.path.exists(name), name, 0, "there is none")
-    fields = read_copies(name, BOUNDS, b"JLOGBND\n", uuid, strict)
+    fields = read_dual_slot(name, BOUNDS, b"JLOGBND\n", uuid, strict)
     generation, first, *mark, lease, closed_segment, closed_offset, closed_sequence, reserved = fields
     closed = (closed_segment, closed_offset, closed_sequence)
     require(not any(reserved), name, 104, "reserved bytes are not 0")
@@ -361,7 +361,7 @@ def read_positions(path: str, group: str, uuid: bytes, strict: bool) -> dict[str
     found = {}
     for name in names:
         if not name.startswith("."):  # no subscriber has such a name: it is a file that is being made
-            fields = read_copies(os.path.join(folder, name), POSITION, b"JLOGPOS\n", uuid, strict)
+            fields = read_dual_slot(os.path.join(folder, name), POSITION, b"JLOGPOS\n", uuid, strict)
             found[name] = Position(*fields)
     return found
 
@@ -730,7 +730,7 @@ class Walk:
         """Neither the mark nor a block behind the end may have known that more was synced: that would be damage, not a
         torn tail."""
         last = self.contents.segments[-1]
-        mark = mark_of(self.contents)
+        mark = synced_mark_of(self.contents)
         require(mark <= self.contents.end, last.path, last.end_offset, f"no block, though all to {mark} is synced")
         for segment in [last, *self.later]:
             file, probe = File(segment.path), File(segment.path)
@@ -812,7 +812,7 @@ class Walk:
         """The body of the last block's place, if that block has the first of its records only: it takes its place."""
         last = self.contents.segments[-1]
         block = last.blocks[-1]
-        synced = (block.segment, block.offset) < mark_of(self.contents)[:2]
+        synced = (block.segment, block.offset) < synced_mark_of(self.contents)[:2]
         if synced or block.kind == STATE or block.has_state:
             return None
         found, raw = self.salvaged((block.segment, block.offset, block.first_sequence)), raw_body(block)
@@ -895,9 +895,9 @@ def load(path: str | os.PathLike[str], *, strict: bool) -> Contents:
     contents = Contents(path, uuid, epochs, meta["options"], bounds, read_page(path, uuid))
     Walk(contents).run()
     for segment in contents.segments:
-        hole = Hole(max(segment.previous_end_sequence, contents.first_sequence), segment.first_sequence)
-        if hole.first_sequence < hole.next_sequence:
-            contents.holes.append(hole)
+        gap = Gap(max(segment.previous_end_sequence, contents.first_sequence), segment.first_sequence)
+        if gap.first_sequence < gap.next_sequence:
+            contents.gaps.append(gap)
     contents.leftovers += [os.path.join(path, name) for name in sorted(os.listdir(path)) if not NAMES.fullmatch(name)]
     contents.subscribers = read_positions(path, "subscribers", uuid, strict)
     contents.checkpoints = read_positions(path, "checkpoints", uuid, strict)
@@ -1059,7 +1059,7 @@ def check_bounds(contents: Contents) -> None:
         require(page.durable_end <= end[2], page.path, PAGE_DURABLE_AT, "durable_end is behind the last block")
 
 
-def mark_of(contents: Contents) -> tuple[int, int, int]:
+def synced_mark_of(contents: Contents) -> tuple[int, int, int]:
     """In a segment without records it may be a place in a file that had the name before."""
     segment, _, sequence = mark = contents.bounds.mark
     replaced = {found.first_sequence for found in contents.segments if found.replacements}
@@ -1067,7 +1067,7 @@ def mark_of(contents: Contents) -> tuple[int, int, int]:
 
 
 def check_mark(contents: Contents, path: str) -> None:
-    segment, offset, sequence = mark = mark_of(contents)
+    segment, offset, sequence = mark = synced_mark_of(contents)
     require(mark <= contents.end and sequence <= contents.end[2], path, 48, f"the mark {mark} is behind the end")
     for found in contents.segments:
         if found.first_sequence == segment:
@@ -1137,7 +1137,7 @@ def summary(contents: Contents) -> str:
         f"uuid         {contents.uuid.hex()}",
         f"sequences    {contents.first_sequence} to {contents.next_sequence}, {unwritten} in the buffer",
         f"blocks       {len(contents.blocks)} in {len(contents.segments)} segments",
-        f"holes        {[tuple(hole) for hole in contents.holes]}",
+        f"holes        {[tuple(gap) for gap in contents.gaps]}",
         f"state        {contents.state}",
         f"bounds       {contents.bounds}",
         *(f"{name:<12} {position.sequence}" for name, position in contents.positions.items()),

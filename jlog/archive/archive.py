@@ -125,7 +125,7 @@ class Archive:
             raise JournalNotFound(f"{self.url} holds no archived segment", self.url)
         return numbers
 
-    def holes(self) -> list[tuple[int, int]]:
+    def gaps(self) -> list[tuple[int, int]]:
         """Returns the gaps: first sequence and next sequence of each range of sequences that have no record and never will."""
         return [
             (before.end_sequence, segment.first_sequence)
@@ -161,7 +161,7 @@ class Archive:
             "records": sum(segment.records for segment in segments),
             "size_bytes": sum(segment.size_bytes for segment in segments),
             "segments": len(segments),
-            "skipped": [{"first_sequence": first, "next_sequence": last} for first, last in self.holes()],
+            "skipped": [{"first_sequence": first, "next_sequence": last} for first, last in self.gaps()],
         }
 
     def verify(self) -> list[Damage]:

@@ -63,7 +63,7 @@ def hold(path: str, meta: Meta, retention: Retention) -> Hold:
     return Hold(lowest, bool(subscribers))
 
 
-def is_expired(path: str, meta: Meta, at: dual_slot.Position, retention: Retention) -> bool:
+def is_expired(path: str, meta: Meta, at: dual_slot.StoredPosition, retention: Retention) -> bool:
     """Says whether this subscriber has expired: it has not committed for subscriber_max_age, and its next record was written as
     long ago. A commit that lies ahead of the clock counts as one of this moment."""
     if retention.subscriber_max_age is None:
@@ -281,7 +281,7 @@ def clean_if_free(path: str) -> None:
         logging.getLogger("jlog").warning("%s: nothing was cleaned: %s", path, error)
 
 
-def make_room(path: str, deadline: Deadline) -> bool:
+def free_space(path: str, deadline: Deadline) -> bool:
     """Removes what may go, for an append that has met limit_bytes after the open segment was sealed. Returns whether a segment
     was removed. A journal with an archive leaves this to clean()."""
     try:
@@ -347,9 +347,9 @@ class JournalPolicy:
         """Removes the segments that the one which has just ended lets go. Waits for nothing."""
         clean_if_free(self._path)
 
-    def make_room(self, deadline: Deadline) -> None:
+    def free_space(self, deadline: Deadline) -> None:
         """Removes what may go, for an append that has met limit_bytes."""
-        make_room(self._path, deadline)
+        free_space(self._path, deadline)
 
 
 def attach(path: str, deadline: Deadline = NEVER) -> Attachment:

@@ -20,7 +20,7 @@ from jlog.errors import CorruptJournal, PositionLost
 from jlog.options import retention_of
 from jlog.positions import position_files
 from jlog.positions.position_files import DEAD_AFTER, SUBSCRIBER, PositionFile
-from jlog.storage.gaps import given_out
+from jlog.storage.gaps import count_assigned
 from jlog.storage.meta import Meta, read_meta
 
 DEAD_AFTER_SECONDS = DEAD_AFTER.total_seconds()
@@ -149,7 +149,7 @@ class StatsSource:
             first_sequence=first,
             next_sequence=end,
             durable_end=min(durable_end, end),
-            records=given_out(layout.gaps, first, end),
+            records=count_assigned(layout.gaps, first, end),
             size_bytes=layout.sizes[-1] + max(offset, SEGMENT_HEADER_BYTES) + stop.buffered_bytes,
             open_bytes=closing_bytes + open_bytes,
             segments=len(layout.names),
@@ -214,7 +214,7 @@ class StatsSource:
             timestamp_us = self._times.get(unread)
             found[name] = SubscriberStats(
                 sequence=sequence,
-                lag=given_out(layout.gaps, unread, end),
+                lag=count_assigned(layout.gaps, unread, end),
                 busy=busy,
                 idle_seconds=idle,
                 held_bytes=0 if expired else layout.held_bytes(sequence),

@@ -13,7 +13,7 @@ from jlog._core.segments.segment import list_segments, segment_name
 from jlog.errors import CorruptJournal
 from jlog.positions import position_files
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, PositionFile
-from jlog.storage.damage import Damage, Gap, bad_sectors_are_damage, open_segment, walk_segment
+from jlog.storage.damage import Damage, DamagedRange, bad_sectors_are_damage, open_segment, walk_segment
 from jlog.storage.gaps import Gaps
 from jlog.storage.meta import Meta, read_meta
 
@@ -61,7 +61,7 @@ def _look(path: str, progress: Progress) -> tuple[Report, tuple[int, int, int] |
         with bad_sectors_are_damage():
             cursor = Cursor(path, meta.uuid)
             written_place = cursor.end_place
-            first_kept = int(cursor.first_sequence)
+            first_retained = int(cursor.first_sequence)
     except FileNotFoundError:
         return report, None  # `bounds` is damaged: nothing states where reading may begin
     except CorruptJournal as error:  # nothing states where it ends either: everything is checked
@@ -69,7 +69,7 @@ def _look(path: str, progress: Progress) -> tuple[Report, tuple[int, int, int] |
         if all(damage.path != error.path for damage in report.damage):
             report.damage.append(Damage(error.path, error.offset, error.reason, 0, 0))
         return report, None
-    _check_segments(path, meta, written_place, first_kept, report, progress)
+    _check_segments(path, meta, written_place, first_retained, report, progress)
     _check_buffer(cursor, report)
     report.skipped = Gaps(path, meta.uuid).all()
     return report, written_place if written_place[0] == written_place[2] else None
@@ -110,7 +110,7 @@ def _damage_of_bounds(path: str, meta: Meta) -> list[Damage]:
 
 
 def segment_ends(
-    path: str, meta: Meta, written_place: tuple[int, int, int] | None, first_kept: int
+    path: str, meta: Meta, written_place: tuple[int, int, int] | None, first_retained: int
 ) -> Iterator[tuple[int, tuple[int, int] | None]]:
     """Lists the retained segments, oldest first, each with the offset and sequence at which its blocks end, or None where
     nothing states them."""
@@ -120,7 +120,7 @@ def segment_ends(
             yield name, written_place[1:]
         elif following is None:
             yield name, None
-        elif following > first_kept:
+        elif following > first_retained:
             yield name, _stated_end(path, meta, name, following)
 
 
@@ -128,24 +128,24 @@ def _check_segments(
     path: str,
     meta: Meta,
     written_place: tuple[int, int, int] | None,
-    first_kept: int,
+    first_retained: int,
     report: Report,
     progress: Progress,
 ) -> None:
-    before, reached = None, first_kept
-    for name, end in segment_ends(path, meta, written_place, first_kept):
+    before, reached = None, first_retained
+    for name, end in segment_ends(path, meta, written_place, first_retained):
         try:
             _check_link(path, meta, before, name, reached, report)
             before, reached = name, _check_segment(path, meta, name, end, report, progress)
         except FileNotFoundError:
             before = None  # removed in the meantime
-    if written_place is not None and before != written_place[0] and written_place[0] >= _first_kept(path, meta):
+    if written_place is not None and before != written_place[0] and written_place[0] >= _first_retained(path, meta):
         missing = os.path.join(path, segment_name(written_place[0]))
         lost = max(0, written_place[2] - reached)
         report.damage.append(Damage(missing, 0, "the segment file is missing", reached, lost))
 
 
-def _first_kept(path: str, meta: Meta) -> int:
+def _first_retained(path: str, meta: Meta) -> int:
     """Returns the first sequence as it is now: another process may clean meanwhile."""
     try:
         return BoundsFile(os.path.join(path, "bounds"), meta.uuid, None, writable=False).read().first_sequence
@@ -163,7 +163,7 @@ def _check_link(path: str, meta: Meta, before: int | None, name: int, reached: i
     if previous in (before, NONE):
         return
     if before is None:
-        reached = max(reached, _first_kept(path, meta))
+        reached = max(reached, _first_retained(path, meta))
     if end > reached or before is not None:
         missing = os.path.join(path, segment_name(previous))
         lost = max(0, end - reached)
@@ -185,7 +185,7 @@ def _check_segment(
         report.damage.append(Damage(error.path, error.offset, error.reason, name, 0))
     sequence = name
     for piece in walk_segment(file, end):
-        if isinstance(piece, Gap):
+        if isinstance(piece, DamagedRange):
             report.damage.append(piece.damage(file.path))
             sequence = piece.next_sequence
             progress(piece.end - piece.offset)

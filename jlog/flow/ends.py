@@ -28,14 +28,14 @@ class Source(Protocol):
 
     missing: int  # records that retention removed before they were read, and that were passed over
 
-    def resume(self, marks: SourcePosition, start: Any = None) -> None:
+    def resume(self, source_positions: SourcePosition, start: Any = None) -> None:
         """Goes to the source position `marks`, or to `start` if that is given. Raises JournalError where the next record is
         missing."""
 
     def read(self, max_records: int, timeout: float) -> BatchLike:
         """Returns records; an empty batch only if none came within `timeout` seconds."""
 
-    def marks(self) -> SourcePosition:
+    def source_positions(self) -> SourcePosition:
         """Returns the source position behind the records that were read."""
 
     def secure(self) -> None:
@@ -47,7 +47,7 @@ class Source(Protocol):
     def at_end(self) -> bool:
         """Says whether all records are read that were there when the source was first opened."""
 
-    def lag(self, marks: SourcePosition) -> Lag:
+    def lag(self, source_positions: SourcePosition) -> Lag:
         """Returns the lag of this source position; without one, that of the current position. May be called in another
         thread."""
 
@@ -62,7 +62,7 @@ class Sink(Protocol):
 
     transaction_records: int  # number of records that suits a transaction
     left_out: int  # records that the open transaction leaves out
-    beside_bytes: int  # bytes of keys and headers in the open transaction, where they count towards its size
+    overhead_bytes: int  # bytes of keys and headers in the open transaction, where they count towards its size
 
     def open(self, *, forget: bool = False) -> SourcePosition:
         """Makes sure that no other process writes for this source any more, and returns the source position of the last
@@ -75,7 +75,7 @@ class Sink(Protocol):
     def leave_out(self, record: RecordLike, where: str, reason: str) -> None:
         """Handles a refused record, in the open transaction."""
 
-    def prepare(self, marks: SourcePosition) -> None:
+    def prepare(self, source_positions: SourcePosition) -> None:
         """Puts the source position into the open transaction. Only commit() follows."""
 
     def commit(self) -> None:

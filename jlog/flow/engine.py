@@ -148,9 +148,9 @@ class Flow:
         try:
             self._ensure_open()
             moved = self._fill(timeout)
-            marks = self.source.marks()
-            if moved or (self._have_moved(marks) and self._is_idle()):
-                self._commit(marks)
+            source_positions = self.source.source_positions()
+            if moved or (self._have_moved(source_positions) and self._is_idle()):
+                self._commit(source_positions)
             return moved
         except Refused as error:
             self._give_up(error)
@@ -161,13 +161,13 @@ class Flow:
     def _ensure_open(self) -> None:
         if self._open:
             return
-        marks = self.sink.open(forget=self._resume_at is not None)
-        self.source.resume(marks, self._resume_at)
-        self._committed = marks
+        source_positions = self.sink.open(forget=self._resume_at is not None)
+        self.source.resume(source_positions, self._resume_at)
+        self._committed = source_positions
         self._open = self._ever_open = True
 
-    def _have_moved(self, marks: SourcePosition) -> bool:
-        return any(self._committed.get(name) != mark for name, mark in marks.items())
+    def _have_moved(self, source_positions: SourcePosition) -> bool:
+        return any(self._committed.get(name) != source_position for name, source_position in source_positions.items())
 
     def _is_idle(self) -> bool:
         return self._until_end or self._stop.requested or time.monotonic() - self._moved_at > IDLE_SECONDS
@@ -190,7 +190,7 @@ class Flow:
                 until, full_at = now + GATHER_SECONDS, now + TRANSACTION_SECONDS
             self._pending[0] = moved = moved + len(batch)
             self._write(batch)
-            size = self._pending[1] + self.sink.beside_bytes
+            size = self._pending[1] + self.sink.overhead_bytes
             if self._stop.requested or time.monotonic() >= full_at or size >= TRANSACTION_BYTES:
                 break
         return moved
@@ -244,12 +244,12 @@ class Flow:
                 raise Refused(f"the transform raised {type(error).__name__}: {error}") from error
         return made
 
-    def _commit(self, marks: SourcePosition) -> None:
-        self.sink.prepare(marks)
+    def _commit(self, source_positions: SourcePosition) -> None:
+        self.sink.prepare(source_positions)
         self.source.secure()
         left_out = self.sink.left_out
         self.sink.commit()
-        self._committed = {**self._committed, **marks}
+        self._committed = {**self._committed, **source_positions}
         self._resume_at = None
         self.source.committed()
         stats = self.stats

@@ -61,12 +61,12 @@ class JournalSource:
     def position(self) -> int:
         return self._reader.position
 
-    def resume(self, marks: SourcePosition, start: Any = None) -> None:
-        mark = marks.get(self._journal.uuid)
-        if mark is not None and start is None:
-            check_mark(self._journal, mark)
-            self._begin = int(mark["begin"])
-            self._seek(int(mark["sequence"]))
+    def resume(self, source_positions: SourcePosition, start: Any = None) -> None:
+        source_position = source_positions.get(self._journal.uuid)
+        if source_position is not None and start is None:
+            check_source_position(self._journal, source_position)
+            self._begin = int(source_position["begin"])
+            self._seek(int(source_position["sequence"]))
         else:
             if start is not None:
                 self._begin = self._sequence_of(start)
@@ -111,7 +111,7 @@ class JournalSource:
             except PositionLost as lost:
                 self._pass_over(self._reader.position, lost)
 
-    def marks(self) -> SourcePosition:
+    def source_positions(self) -> SourcePosition:
         epoch = self._journal.epochs[-1][0]
         return {self._journal.uuid: {"epoch": epoch, "sequence": self._reader.position, "begin": self._begin}}
 
@@ -126,9 +126,9 @@ class JournalSource:
     def at_end(self) -> bool:
         return self._end is not None and self._reader.position >= self._end
 
-    def lag(self, marks: SourcePosition) -> Lag:
-        mark = marks.get(self._journal.uuid)
-        return journal_lag(self._journal, self._begin if mark is None else int(mark["sequence"]))
+    def lag(self, source_positions: SourcePosition) -> Lag:
+        source_position = source_positions.get(self._journal.uuid)
+        return journal_lag(self._journal, self._begin if source_position is None else int(source_position["sequence"]))
 
     def describe(self, record: Any) -> str:
         return f"{self._journal.path}: record {record.sequence}"
@@ -137,14 +137,14 @@ class JournalSource:
         self._reader.close()
 
 
-def check_mark(journal: Journal, mark: dict[str, Any]) -> None:
+def check_source_position(journal: Journal, source_position: dict[str, Any]) -> None:
     """Raises JournalError where the journal does not contain the records that the sink has of it: it is another journal, an
     older copy, or it has lost its tail."""
-    epoch, sequence = mark["epoch"], int(mark["sequence"])
+    epoch, sequence = source_position["epoch"], int(source_position["sequence"])
     epochs = journal.epochs
     known = [number for number, _ in epochs]
     parts = [first for _, first in epochs[known.index(epoch) + 1 :][:1]] if epoch in known else [0]
-    parts += [first for first, following in journal.holes() if first < sequence < following]
+    parts += [first for first, following in journal.gaps() if first < sequence < following]
     kept = min([*parts, journal.next_sequence])
     if sequence > kept:
         raise JournalError(
@@ -159,7 +159,7 @@ def journal_lag(journal: Journal, position: int) -> Lag:
     lies."""
     end = journal.next_sequence
     records = end - position
-    for first, following in journal.holes():
+    for first, following in journal.gaps():
         records -= max(0, min(following, end) - max(first, position))
     if records <= 0:
         return Lag(0, 0, 0.0)
@@ -187,14 +187,14 @@ class JournalSink:
     append to it."""
 
     transaction_records = 20_000
-    beside_bytes = 0
+    overhead_bytes = 0
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self.left_out = 0
         self._writer = Writer(path, **options)
         self._path = self._writer.path
         self._body = self._writer.body()
-        self._marks: SourcePosition = {}
+        self._source_positions: SourcePosition = {}
         self._prepared: SourcePosition = {}
         try:
             self._lock = _hold(self._path)
@@ -208,8 +208,8 @@ class JournalSink:
 
     def open(self, *, forget: bool = False) -> SourcePosition:
         self.drop()
-        self._marks = {} if forget else read_marks(self._path)
-        return dict(self._marks)
+        self._source_positions = {} if forget else read_source_positions(self._path)
+        return dict(self._source_positions)
 
     def write(self, batch: Iterable[RecordLike]) -> int:
         # Records are encoded at once: while they are in the processor's cache, and before the garbage collector has gone
@@ -221,15 +221,21 @@ class JournalSink:
     def leave_out(self, record: RecordLike, where: str, reason: str) -> None:  # noqa: ARG002
         self.left_out += 1
 
-    def prepare(self, marks: SourcePosition) -> None:
-        self._prepared = marks  # goes with the records, in one append
+    def prepare(self, source_positions: SourcePosition) -> None:
+        self._prepared = source_positions  # goes with the records, in one append
 
     def commit(self) -> None:
-        changed = {name: mark for name, mark in self._prepared.items() if self._marks.get(name) != mark}
-        state = {STATE_PREFIX + name.encode(): json.dumps(mark).encode() for name, mark in changed.items()}
+        changed = {
+            name: source_position
+            for name, source_position in self._prepared.items()
+            if self._source_positions.get(name) != source_position
+        }
+        state = {
+            STATE_PREFIX + name.encode(): json.dumps(source_position).encode() for name, source_position in changed.items()
+        }
         try:
             self._writer.extend_body(self._body, state)
-            self._marks |= changed
+            self._source_positions |= changed
         finally:
             self.drop()
 
@@ -250,7 +256,7 @@ class JournalSink:
                 self._lock = None
 
 
-def read_marks(path: str | os.PathLike[str]) -> SourcePosition:
+def read_source_positions(path: str | os.PathLike[str]) -> SourcePosition:
     """Returns the source positions that this journal has stored."""
     return {
         key[len(STATE_PREFIX) :].decode(): json.loads(value)

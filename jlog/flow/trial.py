@@ -11,23 +11,23 @@ from jlog.flow.records import RecordLike
 Refusal = Callable[[RecordLike], str]
 
 
-class TrialSink:
+class DryRunSink:
     """Counts the records that it is given, as if it had stored the source position `marks`. refusal: returns why the real sink
     would refuse a record, or an empty text."""
 
     transaction_records = 20_000
-    beside_bytes = 0
+    overhead_bytes = 0
 
-    def __init__(self, marks: SourcePosition, refusal: Refusal = lambda _: "") -> None:
+    def __init__(self, source_positions: SourcePosition, refusal: Refusal = lambda _: "") -> None:
         self.left_out = 0
         self.made = 0  # records that it was given, in committed transactions
         self._pending = 0
-        self._marks = marks
+        self._source_positions = source_positions
         self._refusal = refusal
 
     def open(self, *, forget: bool = False) -> SourcePosition:
         self.drop()
-        return {} if forget else dict(self._marks)
+        return {} if forget else dict(self._source_positions)
 
     def write(self, batch: Iterable[RecordLike]) -> int:
         size = 0
@@ -42,7 +42,7 @@ class TrialSink:
     def leave_out(self, record: RecordLike, where: str, reason: str) -> None:  # noqa: ARG002
         self.left_out += 1
 
-    def prepare(self, marks: SourcePosition) -> None:
+    def prepare(self, source_positions: SourcePosition) -> None:
         """Keeps nothing."""
 
     def commit(self) -> None:

@@ -126,7 +126,7 @@ class PositionFile:
     def read(self) -> int:
         return self.read_all().sequence
 
-    def read_all(self) -> dual_slot.Position:
+    def read_all(self) -> dual_slot.StoredPosition:
         return dual_slot.read_position(self._file, self._meta.uuid, self.path)
 
     def write(self, sequence: int) -> None:
@@ -208,9 +208,9 @@ def remove(path: str, kind: str, name: str) -> None:
         raise not_found(path, kind, name) from None
 
 
-def standing(path: str, meta: Meta, kind: str) -> list[tuple[str, dual_slot.Position | None]]:
+def standing(path: str, meta: Meta, kind: str) -> list[tuple[str, dual_slot.StoredPosition | None]]:
     """Returns name and position of every subscriber or checkpoint, with None for a file that cannot be read."""
-    found: list[tuple[str, dual_slot.Position | None]] = []
+    found: list[tuple[str, dual_slot.StoredPosition | None]] = []
     for name in names(path, kind):
         try:
             file = PositionFile(path, meta, kind, name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from jlog._core.read.arrow import ArrowIterator
 from jlog._core.read.cursor import Cursor
-from jlog._core.read.follow import Following, wait
+from jlog._core.read.follow import FollowIterator, wait
 from jlog._core.read.iterate import RecordIterator, ValueIterator
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import Deadline
@@ -93,17 +93,17 @@ class ArchivedRecords:
         self._check_grows()
 
         def following(cursor: Cursor) -> Iterator[Record]:
-            return Following(cursor, timeout if cursor is self._live else 0, pace)
+            return FollowIterator(cursor, timeout if cursor is self._live else 0, pace)
 
         return Across(self.cursor, following)
 
     def follow_async(self, timeout: float | None, pace: Pace | None, waiters: set[Waiter]) -> AsyncIterator[Record]:
-        from jlog.reading.async_follow import AsyncFollowing
+        from jlog.reading.async_follow import AsyncFollowIterator
 
         self._check_grows()
 
         def following(cursor: Cursor) -> AsyncIterator[Record]:
-            return AsyncFollowing(cursor, timeout if cursor is self._live else 0, pace, waiters)
+            return AsyncFollowIterator(cursor, timeout if cursor is self._live else 0, pace, waiters)
 
         return AsyncAcross(self.cursor, following)
 
@@ -145,4 +145,4 @@ class ArchiveGaps(Gaps):
 
     def all(self) -> list[tuple[int, int]]:
         found = set(super().all()) if self._live else set()
-        return sorted(found | set(self._archive.holes()))
+        return sorted(found | set(self._archive.gaps()))

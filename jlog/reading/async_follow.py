@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 
 from jlog._core.read.cursor import Cursor
-from jlog._core.read.follow import Following
+from jlog._core.read.follow import FollowIterator
 from jlog._core.records.record import Record
 from jlog.reading.event_loops import Waiter, Waiting
 from jlog.reading.pace import Pace
@@ -16,18 +16,18 @@ TURN_SECONDS = 0.002  # for records that are there already, before other tasks g
 SLEEP_SECONDS = 1.0  # longest sleep until a record is due, so that a closed reader is noticed
 
 
-class AsyncFollowing(AsyncIterator[Record]):
+class AsyncFollowIterator(AsyncIterator[Record]):
     """The iterator that Reader.follow_async() returns. After an error, or a step that was cancelled, the next step goes on. No
     record is lost by either."""
 
     def __init__(self, cursor: Cursor, timeout: float | None, pace: Pace | None, waiters: set[Waiter]) -> None:
         self._waiting = Waiting(cursor, waiters)
-        self._following = Following(cursor, None, pace)
+        self._following = FollowIterator(cursor, None, pace)
         self._timeout = timeout
         self._ended = False
         self._turn_ends = 0.0
 
-    def __aiter__(self) -> AsyncFollowing:
+    def __aiter__(self) -> AsyncFollowIterator:
         return self
 
     async def __anext__(self) -> Record:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable
 
 from jlog._core.read.cursor import Cursor
-from jlog._core.read.waiting import JOURNALS_MAX, Bell, WatchedJournal, wait_for_change
+from jlog._core.read.waiting import JOURNALS_MAX, Waker, WatchedJournal, wait_for_change
 from jlog._core.system.lock import current_process_token
 
 TICK_SECONDS = 1.0
@@ -65,9 +65,9 @@ def _wake(waiters: list[Waiter]) -> None:
 class WatchThread:
     """One thread and the journals that it waits for: as many as the kernel takes in one call."""
 
-    def __init__(self, watches: Watches) -> None:
+    def __init__(self, watches: WaitingThreads) -> None:
         self.journals: dict[tuple[str, int, int], WatchedJournal] = {}
-        self.bell = Bell()
+        self.waker = Waker()
         self.thread = threading.Thread(target=self._run, name="jlog-watch", daemon=True)
         self._watches = watches
 
@@ -81,22 +81,22 @@ class WatchThread:
         changed: list[WatchedJournal] = []
         poll, tick = POLL_MIN_SECONDS, time.monotonic() + TICK_SECONDS
         while True:
-            rings = self.bell.rings
+            rings = self.waker.rings
             journals = self._watches.awaited(self, changed)
             if not journals:
                 return
             look_at = [journal for journal in journals if not journal.asked]
-            changed = wait_for_change(journals, self.bell, rings, poll if look_at else TICK_SECONDS, poll)
+            changed = wait_for_change(journals, self.waker, rings, poll if look_at else TICK_SECONDS, poll)
             if time.monotonic() >= tick:
                 look_at, tick = journals, time.monotonic() + TICK_SECONDS
             changed += [journal for journal in look_at if journal.has_changed() and journal not in changed]
             changed = [journal for journal in changed if journal.waiters]
             wake_all(waiter for journal in changed for waiter in list(journal.waiters))
-            quiet = not changed and self.bell.rings == rings
+            quiet = not changed and self.waker.rings == rings
             poll = min(poll * 2, POLL_MAX_SECONDS) if quiet else POLL_MIN_SECONDS
 
 
-class Watches:
+class WaitingThreads:
     """All watching threads of this process."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class Watches:
             journal.waiters.add(waiter)
         journal.ask(cursor)
         if is_new or not journal.asked:
-            watch.bell.ring()
+            watch.waker.ring()
         return watch, journal
 
     def _watch_of(self, key: tuple[str, int, int]) -> WatchThread:
@@ -163,17 +163,17 @@ class Watches:
             return  # the parent process's
         self._stopped = True
         for watch in list(self._watches):
-            watch.bell.ring()
+            watch.waker.ring()
             watch.thread.join()
 
 
-_watches: Watches | None = None
+_watches: WaitingThreads | None = None
 
 
-def watches() -> Watches:
+def watches() -> WaitingThreads:
     global _watches  # noqa: PLW0603 - of the process, as the kernel's waiting is
     if _watches is None or _watches.token != current_process_token():
-        _watches = Watches()
+        _watches = WaitingThreads()
     return _watches
 
 
@@ -216,4 +216,4 @@ class Waiting:
     def give_up(self) -> None:
         """Lets the thread end without this waiter. Takes no lock: the garbage collector may call this at any time."""
         if self._watch is not None:
-            self._watch.bell.ring()
+            self._watch.waker.ring()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jlog._core.read.arrow import ArrowIterator
 from jlog._core.read.cursor import Cursor
-from jlog._core.read.follow import Following, wait
+from jlog._core.read.follow import FollowIterator, wait
 from jlog._core.read.iterate import RecordIterator, ValueIterator
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import Deadline
@@ -67,12 +67,12 @@ class JournalRecords:
         return ArrowIterator(self.cursor, max_records, max_bytes, columns=columns, end=end)
 
     def follow(self, timeout: float | None, pace: Pace | None) -> Iterator[Record]:
-        return Following(self.cursor, timeout, pace)
+        return FollowIterator(self.cursor, timeout, pace)
 
     def follow_async(self, timeout: float | None, pace: Pace | None, waiters: set[Waiter]) -> AsyncIterator[Record]:
-        from jlog.reading.async_follow import AsyncFollowing  # imports asyncio, which most programs do not need
+        from jlog.reading.async_follow import AsyncFollowIterator  # imports asyncio, which most programs do not need
 
-        return AsyncFollowing(self.cursor, timeout, pace, waiters)
+        return AsyncFollowIterator(self.cursor, timeout, pace, waiters)
 
     def read(self, max_records: int, max_bytes: int, timeout: float | None) -> RecordBatch:
         batch = self.cursor.read(max_records, max_bytes)

@@ -74,9 +74,13 @@ class SegmentDraft:
         return self.is_verbatim and not self.doubtful and head is not None and head.previous == self.previous
 
     @property
-    def ends_in_gap(self) -> bool:
+    def ends_in_damage(self) -> bool:
         """Whether something stood behind its last block that cannot be read."""
-        return self.source is not None and bool(self.runs) and any(gap.offset >= self.runs[-1].end for gap in self.source.gaps)
+        return (
+            self.source is not None
+            and bool(self.runs)
+            and any(damaged_range.offset >= self.runs[-1].end for damaged_range in self.source.damaged_ranges)
+        )
 
     def finished(self) -> NewSegment:
         """Returns the segment that the draft has become."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.format.dual_slot import Bounds
 from jlog._core.recover.found_page import Body, Page
-from jlog.storage.damage import Damage, Gap
+from jlog.storage.damage import Damage, DamagedRange
 from jlog.storage.meta import Meta
 
 Place = tuple[int, int, int]  # segment, offset, sequence
@@ -43,14 +43,14 @@ class FoundSegment:
     path: str
     head: SegmentHead | None  # None: the header is damaged
     runs: tuple[BlockRun, ...]
-    gaps: tuple[Gap, ...]
+    damaged_ranges: tuple[DamagedRange, ...]
     clock_us: int  # the latest clock of a block
     durable_end: int  # the greatest one that a block states
 
     @property
     def known_end(self) -> int:
         """The offset behind all runs and gaps."""
-        return max([*(run.end for run in self.runs), *(gap.end for gap in self.gaps)], default=0)
+        return max([*(run.end for run in self.runs), *(damaged_range.end for damaged_range in self.damaged_ranges)], default=0)
 
     @property
     def whole_run(self) -> BlockRun | None:

@@ -13,11 +13,11 @@ from jlog.storage.damage import Damage
 def lost_records(findings: Findings, drafts: list[SegmentDraft], known_end: int) -> list[tuple[int, int]]:
     """Returns the sequences that had been given out and whose records no file holds any more."""
     heads = [(segment.head.previous, segment.segment) for segment in findings.segments if segment.head is not None]
-    gaps = [(previous[2], segment) for previous, segment in heads if previous is not None]
+    damaged_ranges = [(previous[2], segment) for previous, segment in heads if previous is not None]
     found = []
     for i, draft in enumerate(drafts[1:], 1):
         end = draft.first_sequence if i < len(drafts) - 1 else min(draft.first_sequence, known_end)
-        found += _without(drafts[i - 1].end_sequence, end, gaps)
+        found += _without(drafts[i - 1].end_sequence, end, damaged_ranges)
     return found
 
 
@@ -35,7 +35,7 @@ def _lost_files(findings: Findings) -> dict[int, str]:
     """Returns the segments of which nothing is left, each with the reason: files that others name, and files of which nothing
     can be read."""
     bounds, page = findings.bounds, findings.trusted_page
-    first_kept = 0 if bounds is None else bounds.first_sequence
+    first_retained = 0 if bounds is None else bounds.first_sequence
     wanted = [segment.head.previous[0] for segment in findings.segments if segment.head is not None and segment.head.previous]
     if bounds is not None:
         wanted += [bounds.mark_segment] + ([bounds.closed[0]] if bounds.closed is not None else [])
@@ -45,7 +45,7 @@ def _lost_files(findings: Findings) -> dict[int, str]:
     last = max([*wanted, *left, 0])
     found = dict.fromkeys(wanted, "the segment file is missing")
     found |= {name: "nothing of the segment can be read" for name in findings.segment_files if name <= last}
-    return {name: reason for name, reason in found.items() if name not in left and name >= first_kept}
+    return {name: reason for name, reason in found.items() if name not in left and name >= first_retained}
 
 
 def damage_of_segments(findings: Findings, lost: list[tuple[int, int]]) -> list[Damage]:
@@ -54,9 +54,9 @@ def damage_of_segments(findings: Findings, lost: list[tuple[int, int]]) -> list[
     for segment in findings.segments:
         if segment.head is None:
             found.append(Damage(segment.path, 0, "the segment's header is damaged", segment.segment, 0))
-        for gap in segment.gaps:
-            found.append(gap.damage(segment.path))
-            explained.append((gap.first_sequence, gap.next_sequence))
+        for damaged_range in segment.damaged_ranges:
+            found.append(damaged_range.damage(segment.path))
+            explained.append((damaged_range.first_sequence, damaged_range.next_sequence))
     unexplained = [part for first, end in lost for part in _without(first, end, explained)]
     for name, reason in sorted(_lost_files(findings).items()):
         parts = [(first, end) for first, end in unexplained if first <= name < end]

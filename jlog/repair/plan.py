@@ -41,11 +41,11 @@ EMPTY_SEGMENT_BYTES = SEGMENT_HEADER_BYTES + BLOCK_HEADER_BYTES
 
 def plan(findings: Findings, states: States) -> RepairPlan:
     """`states` reads the state that blocks hold."""
-    first_kept = _first_kept(findings)
-    drafts = _assemble(findings.segments, first_kept)
+    first_retained = _first_retained(findings)
+    drafts = _assemble(findings.segments, first_retained)
     _complete(findings, states, drafts)
     if _is_sound(findings, drafts):
-        steps = tuple(_steps_where_sound(findings, drafts, first_kept))
+        steps = tuple(_steps_where_sound(findings, drafts, first_retained))
         return RepairPlan(tuple(draft.finished() for draft in drafts), True, steps, findings.damage, ())
 
     _add_bodies(drafts, findings.bodies)
@@ -62,7 +62,7 @@ def plan(findings: Findings, states: States) -> RepairPlan:
     if drafts[-1].source is None and (not findings.has_meta or findings.bounds is None):
         drafts[-1].epoch = findings.new_epoch
     lost = lost_records(findings, drafts, known_end)
-    steps = tuple(_steps_where_damaged(findings, drafts, first_kept, next_sequence))
+    steps = tuple(_steps_where_damaged(findings, drafts, first_retained, next_sequence))
     damage = (*findings.damage, *damage_of_segments(findings, lost))
     return RepairPlan(tuple(draft.finished() for draft in drafts), False, steps, damage, tuple(lost))
 
@@ -70,7 +70,7 @@ def plan(findings: Findings, states: States) -> RepairPlan:
 # --- The segments that are to be -----------------------------------------------------------------------------------------
 
 
-def _first_kept(findings: Findings) -> int:
+def _first_retained(findings: Findings) -> int:
     if findings.bounds is not None:
         return findings.bounds.first_sequence
     # Positions hold back what follows them.
@@ -81,7 +81,7 @@ def _sequences_of_positions(findings: Findings) -> list[int]:
     return [position.sequence for position in findings.positions if position.sequence is not None]
 
 
-def _assemble(segments: tuple[FoundSegment, ...], first_kept: int) -> list[SegmentDraft]:
+def _assemble(segments: tuple[FoundSegment, ...], first_retained: int) -> list[SegmentDraft]:
     drafts: list[SegmentDraft] = []
     for source in segments:
         for run in source.runs:
@@ -95,10 +95,10 @@ def _assemble(segments: tuple[FoundSegment, ...], first_kept: int) -> list[Segme
             if last is not None and last.first_sequence == begins:
                 drafts.pop()  # it has no record; what it has of the state goes on into this one
             drafts.append(SegmentDraft(begins, source, [run], None if run.has_state_block else {}, last))
-    if not drafts or drafts[0].first_sequence > first_kept:
+    if not drafts or drafts[0].first_sequence > first_retained:
         # A position may stand there: so the numbers from there on are a gap, and no segment is missing.
-        own = [source for source in segments if source.segment == first_kept]
-        drafts.insert(0, SegmentDraft(first_kept, own[0] if own else None, state={}))
+        own = [source for source in segments if source.segment == first_retained]
+        drafts.insert(0, SegmentDraft(first_retained, own[0] if own else None, state={}))
     return drafts
 
 
@@ -158,7 +158,7 @@ def _is_sound(findings: Findings, drafts: list[SegmentDraft]) -> bool:
     bounds, page = findings.bounds, findings.trusted_page
     if bounds is None or not all(draft.stands for draft in drafts):
         return False
-    if any(segment.gaps for segment in findings.segments[:-1]):
+    if any(segment.damaged_ranges for segment in findings.segments[:-1]):
         return False
     last = drafts[-1]
     if page is not None and page.current:
@@ -202,18 +202,18 @@ def _epoch_of(epochs: list[tuple[int, int]], heads: dict[int, SegmentHead], draf
 # --- The steps -----------------------------------------------------------------------------------------------------------
 
 
-def _steps_where_sound(findings: Findings, drafts: list[SegmentDraft], first_kept: int) -> Iterator[RepairStep]:
+def _steps_where_sound(findings: Findings, drafts: list[SegmentDraft], first_retained: int) -> Iterator[RepairStep]:
     yield from _make_directories(findings)
     if not findings.has_meta:
         yield _begin_epoch(findings, max(_known_end(findings, drafts), _next_sequence(findings, drafts)))
     if is_outdated(findings.page, findings.bounds):
         yield from _invalidate_page(findings)  # all else was done by a repair that failed or was killed before this
     yield from _restore_copies("bounds", findings.damaged_bounds_copies, is_bounds=True)
-    yield from _tidy(findings, drafts, first_kept)
+    yield from _tidy(findings, drafts, first_retained)
 
 
 def _steps_where_damaged(
-    findings: Findings, drafts: list[SegmentDraft], first_kept: int, next_sequence: int
+    findings: Findings, drafts: list[SegmentDraft], first_retained: int, next_sequence: int
 ) -> Iterator[RepairStep]:
     """What is behind the damage is safe before any file that stands is replaced. Where writing goes on comes first of all: from
     then on no process that opens the journal looks for its end among what is damaged."""
@@ -229,13 +229,13 @@ def _steps_where_damaged(
     yield from _write_unsynced_again(findings, last)
     made = "made anew: " if findings.bounds is None else ""
     text = f"{made}numbering goes on at {last.first_sequence}"
-    yield WriteBounds("bounds", text, first_kept, last.end, findings.bounds is None)
+    yield WriteBounds("bounds", text, first_retained, last.end, findings.bounds is None)
     for draft in reversed(others):
         yield from _write_segment(draft, clock_us)
     yield from _invalidate_page(findings)
     yield from _cut_segments(findings, drafts)
     yield from _take_away_the_rest(findings, drafts)
-    yield from _tidy(findings, drafts, first_kept)
+    yield from _tidy(findings, drafts, first_retained)
 
 
 def _make_directories(findings: Findings) -> Iterator[RepairStep]:
@@ -317,7 +317,7 @@ def _take_away_the_rest(findings: Findings, drafts: list[SegmentDraft]) -> Itera
             yield TakeAway(segment_name(name), "moved to quarantine/")
 
 
-def _tidy(findings: Findings, drafts: list[SegmentDraft], first_kept: int) -> Iterator[RepairStep]:
+def _tidy(findings: Findings, drafts: list[SegmentDraft], first_retained: int) -> Iterator[RepairStep]:
     """Makes what is left sound: indexes, positions, unfinished files."""
     ends = {draft.first_sequence: draft.end[1] for draft in drafts[:-1]}
     written = {draft.first_sequence for draft in drafts if not draft.stands}
@@ -333,8 +333,8 @@ def _tidy(findings: Findings, drafts: list[SegmentDraft], first_kept: int) -> It
     for position in findings.positions:
         if position.sequence is None:
             # At the first record it holds everything back, as it did while it was damaged.
-            text = f"set to {first_kept}, the first record kept: where it stood cannot be read"
-            yield SetPosition(position.file, text, position.kind, position.name, first_kept)
+            text = f"set to {first_retained}, the first record kept: where it stood cannot be read"
+            yield SetPosition(position.file, text, position.kind, position.name, first_retained)
         else:
             yield from _restore_copies(position.file, position.damaged_copies)
     for name in findings.unfinished:

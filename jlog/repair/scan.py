@@ -33,7 +33,7 @@ from jlog.repair.findings import (
     trusted,
 )
 from jlog.repair.identity import find_identity
-from jlog.storage.damage import Damage, Gap, bad_sectors_are_damage, open_segment, walk_segment
+from jlog.storage.damage import Damage, DamagedRange, bad_sectors_are_damage, open_segment, walk_segment
 from jlog.storage.meta import DIRECTORIES, Meta, read_meta
 from jlog.storage.meta import NAME as META
 from jlog.system.files import open_file
@@ -194,12 +194,12 @@ def _look_at_segment(
 ) -> FoundSegment:
     """Reads all blocks. `limit`: the first sequence of the next segment, which no record here can have."""
     runs: list[BlockRun] = []
-    gaps: list[Gap] = []
+    damaged_ranges: list[DamagedRange] = []
     clock_us = durable_end = 0
     goes_on = False
     for piece in walk_segment(file, end):
-        if isinstance(piece, Gap):
-            gaps.append(piece)
+        if isinstance(piece, DamagedRange):
+            damaged_ranges.append(piece)
             goes_on = False
             progress(piece.end - piece.offset)
             continue
@@ -216,7 +216,7 @@ def _look_at_segment(
         goes_on = True
         clock_us = max(clock_us, piece.clock_us)
         durable_end = max(durable_end, piece.durable_end)
-    return FoundSegment(file.segment, file.path, head, tuple(runs), tuple(gaps), clock_us, durable_end)
+    return FoundSegment(file.segment, file.path, head, tuple(runs), tuple(damaged_ranges), clock_us, durable_end)
 
 
 def _segment_files(path: str, segments: tuple[FoundSegment, ...]) -> dict[int, SegmentFileOnDisk]:
@@ -229,7 +229,7 @@ def _look_at_file(file: str, found: FoundSegment | None) -> SegmentFileOnDisk:
     ranges: list[tuple[int, int | None]] = [(0, None)]
     if found is not None:
         ranges = [(0, SEGMENT_HEADER_BYTES)] if found.head is None else []
-        ranges += [(gap.offset, gap.end) for gap in found.gaps]
+        ranges += [(damaged_range.offset, damaged_range.end) for damaged_range in found.damaged_ranges]
         ranges.append((found.known_end, None))
     size = os.path.getsize(file) if os.path.exists(file) else 0
     if not os.path.isfile(file):

@@ -23,7 +23,7 @@ def make_states(states: States, drafts: list[SegmentDraft]) -> None:
     for i, draft in enumerate(drafts):
         before = drafts[i - 1] if i else None
         jumps = before is not None and before.end_sequence < draft.first_sequence
-        if before is not None and not jumps and before.ends_in_gap:
+        if before is not None and not jumps and before.ends_in_damage:
             place = before, len(before.runs)
         if draft.state is not None:
             draft.state = _state_behind(states, draft.behind or before, before)

@@ -34,7 +34,7 @@ class Damage:
 
 
 @dataclass(frozen=True)
-class Gap:
+class DamagedRange:
     """A range of a segment file in which no whole block stands, though one should. It is empty where only the sequences
     jump."""
 
@@ -68,7 +68,9 @@ def open_segment(path: str, name: int, uuid: bytes) -> tuple[SegmentFile, Corrup
         return SegmentFile(path, name, uuid, check_header=False), error
 
 
-def walk_segment(file: SegmentFile, end: tuple[int, int | None] | None, *, bodies: bool = True) -> Iterator[Block | Gap]:
+def walk_segment(
+    file: SegmentFile, end: tuple[int, int | None] | None, *, bodies: bool = True
+) -> Iterator[Block | DamagedRange]:
     """Yields every whole block of a segment file in order, and the ranges between them that have none.
 
     end: offset and sequence behind the last block, where they are known; None: the blocks end where only zeros follow, or
@@ -81,10 +83,10 @@ def walk_segment(file: SegmentFile, end: tuple[int, int | None] | None, *, bodie
         block, reason = _block_at(file, offset, sequence)
         if block is not None:
             if block.first_sequence > sequence:
-                yield Gap(offset, offset, _jump(block.first_sequence, sequence), sequence, block.first_sequence)
+                yield DamagedRange(offset, offset, _jump(block.first_sequence, sequence), sequence, block.first_sequence)
             after, following = block.end, block.end_sequence
             problem = _problem_of_body(file, block) if bodies else None
-            yield block if problem is None else Gap(offset, after, problem, block.first_sequence, following)
+            yield block if problem is None else DamagedRange(offset, after, problem, block.first_sequence, following)
             offset, sequence = after, following
             continue
         behind = next_whole_block(file, offset + 1, limit, sequence)
@@ -94,7 +96,7 @@ def walk_segment(file: SegmentFile, end: tuple[int, int | None] | None, *, bodie
             return
         else:
             following = max(end_sequence or sequence, sequence)
-        yield Gap(
+        yield DamagedRange(
             offset,
             limit if behind is None else behind.offset,
             reason or "no block stands here",
@@ -103,7 +105,7 @@ def walk_segment(file: SegmentFile, end: tuple[int, int | None] | None, *, bodie
         )
         offset, sequence = limit if behind is None else behind.offset, following
     if end_sequence is not None and sequence < end_sequence:
-        yield Gap(offset, offset, _jump(end_sequence, sequence), sequence, end_sequence)
+        yield DamagedRange(offset, offset, _jump(end_sequence, sequence), sequence, end_sequence)
 
 
 def _jump(found: int, wanted: int) -> str:

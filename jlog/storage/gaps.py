@@ -11,7 +11,7 @@ from jlog._core.segments.segment import SegmentFile, list_segments
 from jlog.errors import CorruptJournal
 
 
-def given_out(gaps: Iterable[tuple[int, int]], start: int, end: int) -> int:
+def count_assigned(gaps: Iterable[tuple[int, int]], start: int, end: int) -> int:
     """Returns how many sequences from `start` to before `end` lie in no gap."""
     if end <= start:
         return 0
@@ -51,15 +51,15 @@ class Gaps:
 
     def records_between(self, start: int, end: int) -> int:
         """Returns how many sequences from `start` to before `end` have a record."""
-        return given_out(self.all(), start, end)
+        return count_assigned(self.all(), start, end)
 
-    def step_back(self, end: int, records: int, first_kept: int) -> int:
+    def step_back(self, end: int, records: int, first_retained: int) -> int:
         """Returns the sequence so many records before `end`, but not beyond the gap before it."""
         for first, last in reversed(self.all()):
             if first < end <= last:
                 end = first
         run = max([last for _, last in self.all() if last < end], default=0)
-        return max(end - records, run, min(first_kept, end))
+        return max(end - records, run, min(first_retained, end))
 
     def next_segment_after(self, sequence: int) -> int:
         """Returns the first segment that begins behind this sequence, or the sequence's own successor where there is none

@@ -16,7 +16,7 @@
 #define JLOG_PAGE_MAGIC "JLOGPAGE"
 #define JLOG_PAGE_LAYOUT 2u
 #define JLOG_PAGE_BYTES 4096u                            /* the bodies begin here */
-#define JLOG_PAGE_STATE_OFFSET 128u                      /* what a recovery clears begins here: identity and options stand before */
+#define JLOG_PAGE_STATE_OFFSET 128u                      /* identity and options stand before; a recovery clears the rest */
 #define JLOG_BASE_BYTES 8u                               /* a body begins with its base time */
 #define JLOG_CAPACITY_MIN 4096u
 #define JLOG_CAPACITY_MAX (1u << 30)

@@ -1,7 +1,7 @@
 """The constants of the format that Python code needs. format.h says what they mean."""
 
 from jlog._core.format.format cimport (
-    JLOG_COPY_BYTES,
+    JLOG_DUAL_SLOT_STRIDE,
     JLOG_FORMAT_VERSION,
     JLOG_KIND_STATE,
     JLOG_LEASE_STRIDE,
@@ -20,4 +20,4 @@ VALUE_BYTES_MAX = JLOG_VALUE_BYTES_MAX
 KIND_STATE = JLOG_KIND_STATE
 SEGMENT_HEADER_BYTES = sizeof(jlog_segment_header)
 BLOCK_HEADER_BYTES = sizeof(jlog_block_header)
-DUAL_SLOT_OFFSETS = 0, JLOG_COPY_BYTES  # of the two copies of a dual-slot record
+DUAL_SLOT_OFFSETS = 0, JLOG_DUAL_SLOT_STRIDE  # of the two copies of a dual-slot record

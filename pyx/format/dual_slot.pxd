@@ -3,12 +3,12 @@ from libc.stdint cimport uint8_t, uint64_t
 from jlog._core.format.format cimport jlog_bounds, jlog_position
 from jlog._core.system.lock cimport LockFile
 
-cdef int read_copies(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1
-cdef int write_copies(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path,
-                      int found) except -1
+cdef int read_dual_slot(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1
+cdef int write_dual_slot(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path,
+                         int found) except -1
 
 # The synced mark: a boundary of blocks before which everything is synced.
-cdef struct Mark:
+cdef struct SyncedMark:
     uint64_t segment
     uint64_t offset
     uint64_t sequence
@@ -23,4 +23,4 @@ cdef class BoundsFile:
     cdef int read_into(self, jlog_bounds *bounds) except -1
     cdef bint try_begin(self)
     cdef end(self)
-    cdef int move_mark(self, const Mark *mark) noexcept nogil
+    cdef int advance_synced_mark(self, const SyncedMark *mark) noexcept nogil

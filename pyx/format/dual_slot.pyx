@@ -15,7 +15,7 @@ from libc.string cimport memcmp, memcpy, memset
 from jlog._core.system.file cimport jlog_birth_us, jlog_read_at, jlog_sync_data, jlog_write_at
 from jlog._core.format.format cimport (
     JLOG_BOUNDS_MAGIC,
-    JLOG_COPY_BYTES,
+    JLOG_DUAL_SLOT_STRIDE,
     JLOG_FORMAT_VERSION,
     JLOG_NONE,
     JLOG_POSITION_MAGIC,
@@ -43,10 +43,10 @@ cdef enum:
     CLOCK_REALTIME = 0
 
 Bounds = namedtuple("Bounds", "first_sequence mark_segment mark_offset mark_sequence lease_limit closed")
-Position = namedtuple("Position", "sequence epoch moved_us")
+StoredPosition = namedtuple("StoredPosition", "sequence epoch moved_us")
 
 # Every structure in two copies begins alike.
-cdef struct Head:
+cdef struct DualSlotHeader:
     uint8_t magic[8]
     uint32_t version
     uint32_t crc
@@ -54,8 +54,8 @@ cdef struct Head:
     uint8_t uuid[16]
 
 
-cdef bint is_structure(const uint8_t *copy, size_t size, const char *magic) noexcept nogil:
-    cdef Head *head = <Head *> copy
+cdef bint has_right_crc(const uint8_t *copy, size_t size, const char *magic) noexcept nogil:
+    cdef DualSlotHeader *head = <DualSlotHeader *> copy
     return memcmp(head.magic, magic, 8) == 0 and head.crc == jlog_structure_crc(copy, size)
 
 
@@ -66,35 +66,35 @@ cdef bint makes_sense(const uint8_t *copy, size_t size) noexcept nogil:
     return jlog_position_valid(<const jlog_position *> copy)
 
 
-cdef int find_copy(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid) noexcept nogil:
+cdef int find_newer_copy(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid) noexcept nogil:
     """The newer valid copy into `target`. 1 for the first one, 2 for the second; 0 where neither is valid; -EPROTO where one
     is of a later version, which is in `target` then; or the -errno of a failed read."""
     cdef uint8_t copy[256]
-    cdef Head *head = <Head *> copy
+    cdef DualSlotHeader *head = <DualSlotHeader *> copy
     cdef int found = 0, index
     cdef int64_t got
     for index in range(2):
-        got = jlog_read_at(fd, copy, size, index * JLOG_COPY_BYTES)
+        got = jlog_read_at(fd, copy, size, index * JLOG_DUAL_SLOT_STRIDE)
         if got < 0:
             return <int> got
-        if got != <int64_t> size or not is_structure(copy, size, magic):
+        if got != <int64_t> size or not has_right_crc(copy, size, magic):
             continue
         if head.version > JLOG_FORMAT_VERSION:
             memcpy(target, copy, size)
             return -EPROTO
         if memcmp(head.uuid, uuid, 16) != 0 or not makes_sense(copy, size):
             continue
-        if not found or head.generation > (<Head *> target).generation:
+        if not found or head.generation > (<DualSlotHeader *> target).generation:
             memcpy(target, copy, size)
             found = index + 1
     return found
 
 
-cdef int read_copies(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1:
+cdef int read_dual_slot(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1:
     """The newer valid copy into `target`. 1 for the first one, 2 for the second; 0 where neither is valid."""
-    cdef int found = find_copy(fd, target, size, magic, uuid)
+    cdef int found = find_newer_copy(fd, target, size, magic, uuid)
     if found == -EPROTO:
-        raise UnsupportedFormat(f"{path} has format version {(<Head *> target).version}, this jlog reads up to "
+        raise UnsupportedFormat(f"{path} has format version {(<DualSlotHeader *> target).version}, this jlog reads up to "
                                 f"{JLOG_FORMAT_VERSION}: upgrade pyjlog")
     if found < 0:
         raise OSError(-found, os.strerror(-found), path)
@@ -106,18 +106,18 @@ def both_copies(int fd, bytes uuid not None, *, bint bounds=False) -> list:
     cdef size_t size = sizeof(jlog_bounds) if bounds else sizeof(jlog_position)
     cdef const char *magic = JLOG_BOUNDS_MAGIC if bounds else JLOG_POSITION_MAGIC
     found = []
-    for offset in (0, JLOG_COPY_BYTES):
+    for offset in (0, JLOG_DUAL_SLOT_STRIDE):
         copy = read_whole(fd, size, offset)
-        valid = <size_t> len(copy) == size and is_structure(copy, size, magic) and copy[24:40] == uuid \
+        valid = <size_t> len(copy) == size and has_right_crc(copy, size, magic) and copy[24:40] == uuid \
             and makes_sense(copy, size)
         found.append(copy if valid else None)
     return found
 
 
-cdef int put_copies(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, int found) noexcept nogil:
+cdef int put_dual_slot(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, int found) noexcept nogil:
     """Completes the head of `source` and writes both copies; 0, or errno. Power loss leaves each of them old or new. The copy
     that was found is written last: where the other one is cut short, it still counts."""
-    cdef Head *head = <Head *> source
+    cdef DualSlotHeader *head = <DualSlotHeader *> source
     cdef int error = 0, turn
     memcpy(head.magic, magic, 8)
     memcpy(head.uuid, uuid, 16)
@@ -126,17 +126,17 @@ cdef int put_copies(int fd, void *source, size_t size, const char *magic, const 
     head.crc = jlog_structure_crc(source, size)
     for turn in range(2):
         if error == 0:
-            error = jlog_write_at(fd, source, size, ((found + turn) & 1) * JLOG_COPY_BYTES)
+            error = jlog_write_at(fd, source, size, ((found + turn) & 1) * JLOG_DUAL_SLOT_STRIDE)
     return error
 
 
-cdef int write_copies(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path,
-                      int found) except -1:
+cdef int write_dual_slot(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path,
+                         int found) except -1:
     cdef int error
     if not makes_sense(<const uint8_t *> source, size):
         raise JournalError(f"{path}: the numbers of the journal are used up, or another program has damaged what it holds of "
                            "them; `jlogtool verify` tells which")
-    error = put_copies(fd, source, size, magic, uuid, found)
+    error = put_dual_slot(fd, source, size, magic, uuid, found)
     if error != 0:
         raise OSError(error, os.strerror(error), path)
     return 0
@@ -171,7 +171,7 @@ cdef class BoundsFile:
         bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence = mark
         bounds.closed_segment, bounds.closed_offset, bounds.closed_sequence = closed
         with Directory(os.path.dirname(path)) as directory, directory.made(os.path.basename(path), temporary) as fd:
-            write_copies(fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, uuid, path, 0)
+            write_dual_slot(fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, uuid, path, 0)
 
     def close(self):
         if self.fd >= 0:
@@ -179,7 +179,7 @@ cdef class BoundsFile:
             self.fd = -1
 
     cdef int read_into(self, jlog_bounds *bounds) except -1:
-        return read_copies(self.fd, bounds, sizeof(bounds[0]), JLOG_BOUNDS_MAGIC, self.uuid, self.path)
+        return read_dual_slot(self.fd, bounds, sizeof(bounds[0]), JLOG_BOUNDS_MAGIC, self.uuid, self.path)
 
     def read(self):
         """What it says now. CorruptJournal where both copies are damaged: then only `repair` goes on."""
@@ -209,12 +209,12 @@ cdef class BoundsFile:
             bounds.first_sequence = max(bounds.first_sequence, first_sequence)
             bounds.lease_limit = max(bounds.lease_limit, lease_limit)
             if mark is not None:
-                raise_mark(&bounds, mark[0], mark[1], mark[2])
+                raise_synced_mark(&bounds, mark[0], mark[1], mark[2])
             if closed is None:
                 bounds.closed_segment = bounds.closed_offset = bounds.closed_sequence = JLOG_NONE
             elif closed is not ...:
                 bounds.closed_segment, bounds.closed_offset, bounds.closed_sequence = closed
-            write_copies(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid, self.path, found)
+            write_dual_slot(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid, self.path, found)
         if durable:
             with nogil:
                 error = jlog_sync_data(self.fd)
@@ -229,24 +229,25 @@ cdef class BoundsFile:
     cdef end(self):
         self._mutex.release()
 
-    cdef int move_mark(self, const Mark *mark) noexcept nogil:
-        """What each sync does, between try_begin() and end(), instead of update(mark=…): with few system calls, and not at all
-        while another process writes, for the next sync moves it too. 0, or errno; EBADMSG where no copy is valid."""
+    cdef int advance_synced_mark(self, const SyncedMark *mark) noexcept nogil:
+        """Advances the mark for a sync, between try_begin() and end(), instead of update(mark=…): with few system calls, and
+        not at all while another process writes, for the next sync advances it too. Returns 0, or errno; EBADMSG where no
+        copy is valid."""
         cdef jlog_bounds bounds
         cdef int found, error = self._lock_file.try_lock(F_WRLCK, BOUNDS_BYTE, 1)
         if error != 0:
             return 0 if error == EAGAIN else error
-        found = find_copy(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid)
+        found = find_newer_copy(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid)
         if found > 0:
-            raise_mark(&bounds, mark.segment, mark.offset, mark.sequence)
-            error = put_copies(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid, found)
+            raise_synced_mark(&bounds, mark.segment, mark.offset, mark.sequence)
+            error = put_dual_slot(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid, found)
         else:
             error = EBADMSG if found == 0 else -found
         self._lock_file.unlock(BOUNDS_BYTE, 1)
         return error
 
 
-cdef void raise_mark(jlog_bounds *bounds, uint64_t segment, uint64_t offset, uint64_t sequence) noexcept nogil:
+cdef void raise_synced_mark(jlog_bounds *bounds, uint64_t segment, uint64_t offset, uint64_t sequence) noexcept nogil:
     """By sequence, then by segment: at the beginning of one the mark has left the one before, which may be gone."""
     if sequence > bounds.mark_sequence or (sequence == bounds.mark_sequence and segment >= bounds.mark_segment):
         bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence = segment, offset, sequence
@@ -270,20 +271,20 @@ def read_position(file, bytes uuid not None, str path not None):
     """Where the position file stands. CorruptJournal where both copies are damaged: it then holds everything back."""
     cdef jlog_position position
     cdef int fd = descriptor_of(file, path)
-    if not read_copies(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path):
+    if not read_dual_slot(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path):
         raise CorruptJournal(path, 0, "neither copy of the position is valid; set it again with `jlogtool subscriber set` "
                                       "or `jlogtool checkpoint set`, until then every record is kept")
-    return Position(position.sequence, position.epoch, position.moved_us)
+    return StoredPosition(position.sequence, position.epoch, position.moved_us)
 
 
 def write_position(file, bytes uuid not None, uint64_t epoch, uint64_t sequence, str path not None):
     """Moves it. It survives the death of the process; a power loss only once the file is synced."""
     cdef jlog_position position
     cdef int fd = descriptor_of(file, path)
-    cdef int found = read_copies(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path)
+    cdef int found = read_dual_slot(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path)
     if not found:
         memset(&position, 0, sizeof(position))
     position.epoch = epoch
     position.sequence = sequence
     position.moved_us = jlog_clock_us(CLOCK_REALTIME)
-    write_copies(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path, found)
+    write_dual_slot(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path, found)

@@ -27,8 +27,8 @@
 #define JLOG_INDEX_EVERY_BYTES (64u << 10)               /* between the blocks that an index names */
 #define JLOG_SHORT_BYTES 8u                              /* of a record at least: of one in the short form, without value */
 #define JLOG_HEADERS_MAX 65535u                          /* headers of one record */
-#define JLOG_PACKED_BYTES_MIN 128u                       /* of a body: a smaller one is not worth compressing */
-#define JLOG_COPY_BYTES 4096u                            /* between the two copies of a bounds or position record */
+#define JLOG_COMPRESS_BYTES_MIN 128u                       /* of a body: a smaller one is not worth compressing */
+#define JLOG_DUAL_SLOT_STRIDE 4096u                            /* between the two copies of a bounds or position record */
 #define JLOG_LEASE_STRIDE (1ull << 24)                   /* sequences that one durable write of bounds makes usable */
 
 #define JLOG_SEGMENT_MAGIC "JLOGSEG\n"

@@ -13,9 +13,9 @@ cdef extern from "format/format.h" nogil:
         JLOG_FORMAT_VERSION
         JLOG_STATE_BYTES_MAX
         JLOG_HEADERS_MAX
-        JLOG_COPY_BYTES
+        JLOG_DUAL_SLOT_STRIDE
         JLOG_CRC_OFFSET
-        JLOG_PACKED_BYTES_MIN
+        JLOG_COMPRESS_BYTES_MIN
         JLOG_KIND_RECORDS
         JLOG_KIND_STATE
         JLOG_CODEC_NONE

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint64_t
 
 from jlog._core.records.columns cimport Columns
-from jlog._core.read.cursor cimport Cursor, give, take
+from jlog._core.read.cursor cimport Cursor, end_use, begin_use
 from jlog._core.format.format cimport JLOG_NONE
 
 from jlog._core.records.columns import check_columns
@@ -33,7 +33,7 @@ cdef class ArrowIterator:
     def __next__(self):
         cdef Columns columns = Columns(self.names, self.rows, self.value_bytes + self.value_bytes // 8)
         cdef uint64_t began
-        take(self.cursor)
+        begin_use(self.cursor)
         try:
             began = self.cursor.blocks.sequence
             self.cursor.read_into(columns, self.max_records, self.max_bytes, self.end)
@@ -45,6 +45,6 @@ cdef class ArrowIterator:
                 self.cursor.go_back_to(began)
                 raise
         finally:
-            give(self.cursor)
+            end_use(self.cursor)
         self.rows, self.value_bytes = columns.to.rows, columns.to.value.used
         return batch

@@ -5,7 +5,7 @@ from jlog._core.format.format cimport jlog_block_header, jlog_record
 from jlog._core.read.open_block cimport OpenBlock
 from jlog._core.buffer.page cimport jlog_slot
 from jlog._core.segments.segment cimport SegmentFile
-from jlog._core.segments.window cimport Window
+from jlog._core.segments.window cimport ReadAhead
 
 cdef enum BlockSource:  # where the loaded block came from
     NO_BLOCK  # no block is loaded
@@ -31,7 +31,7 @@ cdef class BlockReader:
     cdef uint64_t size  # bytes of header and stored body; of a stored block only
     cdef uint64_t end_sequence  # end of the block's sequences, as its header says; of a stored block only
     # The memory that holds its records.
-    cdef Window window
+    cdef ReadAhead window
     cdef OpenBlock open_block
     cdef bytes raw  # a decompressed body
 

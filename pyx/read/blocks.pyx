@@ -23,7 +23,7 @@ from jlog._core.format.format cimport (
 from jlog._core.read.open_block cimport OpenBlock
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, jlog_slot, jlog_word_raw, jlog_word_used
 from jlog._core.segments.segment cimport SegmentFile
-from jlog._core.segments.window cimport Window
+from jlog._core.segments.window cimport ReadAhead
 
 from jlog._core.segments.index import segment_end
 from jlog._core.segments.segment import SEGMENT_HEADER_BYTES, decompress, list_segments
@@ -49,7 +49,7 @@ cdef class BlockReader:
         self.path = stop.path
         self.uuid = stop.uuid
         self.stop = stop
-        self.window = Window()
+        self.window = ReadAhead()
         self.open_block = OpenBlock()
 
     cdef int begin(self) except -1:
@@ -171,7 +171,7 @@ cdef class BlockReader:
         cdef uint64_t consumed = self.consumed()
         if self.source == FROM_SEGMENT:
             return False
-        self.open_block.make_room(jlog_word_used(slot.word))
+        self.open_block.reserve(jlog_word_used(slot.word))
         if inside:  # the copy may lie at another address now
             self.records = self.open_block.body + JLOG_BASE_BYTES
             self.at = self.end = self.block_end = self.records + consumed
@@ -306,7 +306,7 @@ cdef class BlockReader:
 
     cdef int raise_if_lost(self) except -1:
         """Raises PositionLost if retention has removed the next record."""
-        cdef uint64_t first = self.stop.first_kept()
+        cdef uint64_t first = self.stop.first_retained()
         if first > self.sequence:
             raise PositionLost(f"{self.path}: retention has removed the records from {self.sequence} to {first - 1}; seek to "
                                f"{first} to go on", first)

@@ -29,7 +29,7 @@ cdef object copy_body(JournalEnd end, OpenBlock block, const jlog_slot *slot):
     cdef uint32_t used = jlog_word_used(slot.word)
     if used == 0:
         return make_body(slot, b"")
-    block.make_room(used)
+    block.reserve(used)
     if not block.read(end, slot):
         return None
     body = make_body(slot, block.body[:used])

@@ -26,7 +26,7 @@ cdef class Cursor:
     cdef int go_back_to(self, uint64_t sequence) except -1
 
 
-cdef inline int take(Cursor cursor) except -1:
+cdef inline int begin_use(Cursor cursor) except -1:
     """Takes the cursor, before anything that may let another thread run: that thread is refused until give()."""
     if cursor.in_use or cursor.token == 0 or cursor.process[0] != cursor.token:
         cursor.refuse()
@@ -34,7 +34,7 @@ cdef inline int take(Cursor cursor) except -1:
     return 0
 
 
-cdef inline void give(Cursor cursor) noexcept:
+cdef inline void end_use(Cursor cursor) noexcept:
     cursor.in_use = False
     if cursor.token == 0:  # close() was called meanwhile
         cursor.release()

@@ -71,7 +71,7 @@ cdef class Cursor:
     @property
     def first_sequence(self) -> int:
         """Sequence of the oldest retained record."""
-        return self.blocks.stop.first_kept()
+        return self.blocks.stop.first_retained()
 
     @property
     def durable_only(self) -> bool:
@@ -106,54 +106,54 @@ cdef class Cursor:
 
     def refresh(self) -> None:
         """Notes the journal's end as it is now."""
-        take(self)
+        begin_use(self)
         try:
             self.blocks.begin()
         finally:
-            give(self)
+            end_use(self)
 
     def look(self) -> bool:
         """Notes the journal's end as it is now, and says whether there is a record to read before it."""
-        take(self)
+        begin_use(self)
         try:
             self.blocks.begin()
             return self.blocks.advance()
         finally:
-            give(self)
+            end_use(self)
 
     def can_go_on(self) -> bool:
         """Whether there is a next record before the noted end. Raises CorruptJournal if it is damaged."""
-        take(self)
+        begin_use(self)
         try:
             return self.blocks.advance()
         finally:
-            give(self)
+            end_use(self)
 
     # --- Seeking ------------------------------------------------------------------------------------------------
 
     def seek(self, uint64_t sequence) -> None:
         """Moves to this sequence, or behind the gap in which it lies. Raises PositionLost if retention has removed it,
         ValueError if it lies behind the journal's end."""
-        take(self)
+        begin_use(self)
         try:
             self.blocks.begin()
             self.go_to(sequence)
         finally:
-            give(self)
+            end_use(self)
 
     def seek_end(self) -> None:
         """Moves to the journal's end as it is now."""
-        take(self)
+        begin_use(self)
         try:
             self.go_to_end()
         finally:
-            give(self)
+            end_use(self)
 
     def enter(self, SegmentFile file not None, uint64_t offset, uint64_t sequence) -> None:
         """Moves to a block that is known to stand there and to begin with this sequence."""
-        take(self)
+        begin_use(self)
         self.blocks.move_to(file, offset, sequence)
-        give(self)
+        end_use(self)
 
     cdef int go_to_end(self) except -1:
         while True:
@@ -291,12 +291,12 @@ cdef class Cursor:
     def read(self, Py_ssize_t max_records, Py_ssize_t max_bytes) -> RecordBatch:
         """Reads records up to the journal's end as it is now: at least one if there is any."""
         cdef RecordBatch batch = RecordBatch()
-        take(self)
+        begin_use(self)
         try:
             self.blocks.begin()
             self.read_into(batch, max_records, max_bytes, JLOG_NONE)
         finally:
-            give(self)
+            end_use(self)
         return batch
 
     cdef int read_into(self, Batch batch, Py_ssize_t max_records, Py_ssize_t max_bytes, uint64_t end) except -1:

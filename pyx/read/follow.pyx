@@ -3,7 +3,7 @@
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint32_t
 
-from jlog._core.read.cursor cimport Cursor, give, take
+from jlog._core.read.cursor cimport Cursor, end_use, begin_use
 from jlog._core.format.format cimport jlog_record
 from jlog._core.read.iterate cimport next_record, to_next_record
 from jlog._core.system.lock cimport Deadline
@@ -20,14 +20,14 @@ cdef enum:
 def wait(Cursor cursor not None, Deadline deadline not None) -> bool:
     """Waits until there is a record to read; returns as soon as a writer publishes one. False if the deadline has passed. A
     waiting reader uses no CPU. One that may not write to the control page polls instead, at least every 50 ms."""
-    take(cursor)
+    begin_use(cursor)
     try:
-        return wait_taken(cursor, deadline)
+        return wait_in_use(cursor, deadline)
     finally:
-        give(cursor)
+        end_use(cursor)
 
 
-cdef bint wait_taken(Cursor cursor, Deadline deadline) except -1:
+cdef bint wait_in_use(Cursor cursor, Deadline deadline) except -1:
     cdef int64_t slice_us, poll_us = POLL_MIN_US
     cdef uint32_t counter = 0
     cdef int turn = 0
@@ -62,7 +62,7 @@ cdef WakeWord wake_word(Cursor cursor):
     return cursor.wake
 
 
-cdef class Following:
+cdef class FollowIterator:
     """Iterates over records as they are published, and ends after `timeout` seconds without one. `pace`, if not None, is an
     object whose delay(timestamp_us) says in how many seconds a record is due."""
 
@@ -84,13 +84,13 @@ cdef class Following:
         cdef Cursor cursor = self.cursor
         if self.ended:
             raise StopIteration
-        take(cursor)
+        begin_use(cursor)
         try:
             found = next_record(cursor.blocks) if self.pace is None else None
             if found is None:
                 found = self.wait_for_next()
         finally:
-            give(cursor)
+            end_use(cursor)
         if found is None:
             self.ended = True
             raise StopIteration
@@ -107,16 +107,16 @@ cdef class Following:
                 self.sleep(min(seconds, SLICE_US / 1e6))
             else:
                 deadline = deadline or Deadline(self.timeout)
-                if not wait_taken(self.cursor, deadline):
+                if not wait_in_use(self.cursor, deadline):
                     return None
 
     def step(self) -> tuple:
         """Returns (the next record, 0), (None, seconds until it is due), or (None, 0) at the noted end."""
-        take(self.cursor)
+        begin_use(self.cursor)
         try:
             return self.find()
         finally:
-            give(self.cursor)
+            end_use(self.cursor)
 
     cdef tuple find(self):
         cdef jlog_record record

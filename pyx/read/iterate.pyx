@@ -4,7 +4,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t
 
 from jlog._core.read.blocks cimport BlockReader
-from jlog._core.read.cursor cimport Cursor, give, take
+from jlog._core.read.cursor cimport Cursor, end_use, begin_use
 from jlog._core.format.format cimport (
     JLOG_SHORT_BYTES,
     JLOG_SHORT_VALUE_MAX,
@@ -62,7 +62,7 @@ cdef class ValueIterator:
         cdef Cursor cursor = self.cursor
         cdef jlog_record record
         cdef size_t size
-        take(cursor)
+        begin_use(cursor)
         try:
             if not to_next_record(self.blocks, &record, &size):
                 raise StopIteration
@@ -73,7 +73,7 @@ cdef class ValueIterator:
             self.blocks.sequence += 1
             return value
         finally:
-            give(cursor)
+            end_use(cursor)
 
 
 cdef class RecordIterator:
@@ -91,11 +91,11 @@ cdef class RecordIterator:
 
     def __next__(self):
         cdef Cursor cursor = self.cursor
-        take(cursor)
+        begin_use(cursor)
         try:
             record = next_record(self.blocks)
         finally:
-            give(cursor)
+            end_use(cursor)
         if record is None:
             raise StopIteration
         return record

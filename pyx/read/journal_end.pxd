@@ -22,6 +22,6 @@ cdef class JournalEnd:
     cdef const jlog_slot *written(self) noexcept
     cdef uint64_t body_offset(self, const jlog_slot *slot) noexcept
     cdef int note(self) except -1
-    cdef uint64_t first_kept(self) except? -1
+    cdef uint64_t first_retained(self) except? -1
     cdef int look_at_name(self) except -1
     cdef bint can_be_woken(self) noexcept

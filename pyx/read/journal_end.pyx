@@ -64,7 +64,7 @@ cdef class JournalEnd:
         """Offset of this slot's body in the file `precommit`."""
         return JLOG_PAGE_BYTES + (slot.generation & 1) * self.now.capacity
 
-    cdef uint64_t first_kept(self) except? -1:
+    cdef uint64_t first_retained(self) except? -1:
         """Sequence of the oldest retained record. Raises CorruptJournal if it lies behind the journal's end."""
         cdef JournalEnd now
         cdef uint64_t first = self.bounds_file.read().first_sequence

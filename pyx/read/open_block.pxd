@@ -11,6 +11,6 @@ cdef class OpenBlock:
     cdef uint32_t verified  # bytes of the body that were read and verified
     cdef uint32_t verified_crc  # their CRC
 
-    cdef int make_room(self, size_t size) except -1
+    cdef int reserve(self, size_t size) except -1
     cdef bint read(self, JournalEnd end, const jlog_slot *slot) except -1
     cdef int fetch(self, Precommit precommit, const jlog_slot *slot, uint64_t capacity, uint32_t start, uint32_t crc) except? -1

@@ -28,7 +28,7 @@ cdef class OpenBlock:
     def __dealloc__(self):
         free(self.body)
 
-    cdef int make_room(self, size_t size) except -1:
+    cdef int reserve(self, size_t size) except -1:
         """Makes room for a body of this size. The copy stays, but may move to another address."""
         cdef void *larger
         if size > self.room:

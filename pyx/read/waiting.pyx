@@ -21,7 +21,7 @@ from jlog.errors import JournalError
 JOURNALS_MAX = JLOG_WORDS_MAX - 1  # one word is the bell's
 
 
-cdef class Bell:
+cdef class Waker:
     """Ends the wait of the waiting thread."""
 
     cdef uint32_t *word
@@ -92,14 +92,14 @@ cdef class WatchedJournal:
         return True
 
 
-def wait_for_change(list journals not None, Bell bell not None, uint32_t rings, double seconds, double poll_seconds) -> list:
+def wait_for_change(list journals not None, Waker waker not None, uint32_t rings, double seconds, double poll_seconds) -> list:
     """Waits until a writer wakes us, the bell has been rung more than `rings` times, or the seconds have passed. Returns the
     journals whose writers woke us. A kernel that cannot wait for many words at once is polled every `poll_seconds`."""
     cdef jlog_awaited awaited[JLOG_WORDS_MAX]
     cdef WatchedJournal journal
     cdef unsigned count = 1
     cdef int error
-    jlog_await(&awaited[0], bell.word, rings, False)
+    jlog_await(&awaited[0], waker.word, rings, False)
     for journal in journals:
         if journal.asked:
             jlog_await(&awaited[count], journal.wake.word, journal.counter, True)
@@ -107,5 +107,5 @@ def wait_for_change(list journals not None, Bell bell not None, uint32_t rings, 
     with nogil:
         error = jlog_wait_for_any(awaited, count, <int64_t> (seconds * 1e6))
         if error not in (0, EAGAIN, EINTR, ETIMEDOUT):
-            jlog_wait_private(bell.word, rings, <int64_t> (min(seconds, poll_seconds) * 1e6))
+            jlog_wait_private(waker.word, rings, <int64_t> (min(seconds, poll_seconds) * 1e6))
     return [journal for journal in journals if journal.was_woken()]

@@ -191,7 +191,7 @@ def copy_unsynced(directory, bytes uuid not None, bounds, open_segment, open_off
             copy_segment(SegmentFile(directory, segment, uuid), end)
         except CorruptJournal:
             return False
-        _visit(b"mend.copied")
+        _visit(b"recovery.copied")
     sync_directory(directory)
     return True
 
@@ -202,7 +202,7 @@ def copy_segment(SegmentFile file not None, uint64_t end) -> None:
         write_blocks(file, end, fd)
 
 
-def write_again(directory, segment, bytes uuid not None, end, fd, durable_end) -> None:
+def rewrite_unsynced_blocks(directory, segment, bytes uuid not None, end, fd, durable_end) -> None:
     """Writes the blocks that are not durable once more through this descriptor. Then they are dirty, and the kernel tells this
     descriptor how their write-back ends. `end`: 0 for a sealed segment."""
     file = SegmentFile(directory, segment, uuid)

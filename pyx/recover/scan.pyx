@@ -14,7 +14,7 @@ from jlog.errors import CorruptJournal
 # `last`: the last Block before the end, where it stands in the same file and behind the synced mark. `durable`: the sequence up
 # to which the records are known to be synced.
 End = namedtuple("End", "segment offset sequence last clock_us durable damage")
-Damage = namedtuple("Damage", "path offset reason first_sequence records_lost")
+ScanDamage = namedtuple("ScanDamage", "path offset reason first_sequence records_lost")
 
 
 def scan(directory, bytes uuid not None, bounds) -> End:
@@ -51,8 +51,8 @@ def scan(directory, bytes uuid not None, bounds) -> End:
             return End(segment, offset, sequence, last, clock_us, durable, damage)
         next_segment, next_block = found
         _, reason = file.block_at(offset)
-        damage.append(Damage(file.path, offset, reason or "the sequence jumps", sequence,
-                             next_block.first_sequence - sequence))
+        damage.append(ScanDamage(file.path, offset, reason or "the sequence jumps", sequence,
+                                 next_block.first_sequence - sequence))
         segment, offset, sequence, last = next_segment, next_block.offset, next_block.first_sequence, None
 
 

@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t, uint64_t
 from jlog._core.format.format cimport jlog_block_header
 from jlog._core.segments.segment cimport SegmentFile
 
-cdef class Window:
+cdef class ReadAhead:
     cdef uint8_t *data
     cdef size_t room
     # Which bytes of which segment stand there.

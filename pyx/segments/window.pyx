@@ -15,7 +15,7 @@ cdef enum:
     WINDOW_BYTES = 264 << 10  # two blocks of the default buffer, and a little
 
 
-cdef class Window:
+cdef class ReadAhead:
     """Holds what was read last. One reader's: a thread waits in read() without the GIL."""
 
     def __dealloc__(self):

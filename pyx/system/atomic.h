@@ -68,7 +68,7 @@ static inline void jlog_futex_wait(uint32_t *futex, uint32_t value, int64_t time
 }
 
 /* Wakes all threads that wait on the futex. */
-static inline void jlog_tell(uint32_t *futex) { jlog_futex(futex, FUTEX_WAKE, INT_MAX, NULL); }
+static inline void jlog_futex_wake_all(uint32_t *futex) { jlog_futex(futex, FUTEX_WAKE, INT_MAX, NULL); }
 
 /* --- The lock words --------------------------------------------------------------------------------------------
  * A lock word is 0, or its owner: a writer slot + 1. JLOG_WAITERS beside the owner says that somebody sleeps on the word. */

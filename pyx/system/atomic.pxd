@@ -19,7 +19,7 @@ cdef extern from "system/atomic.h" nogil:
     bint jlog_sleep_lock(uint32_t *word, uint32_t owner, int64_t timeout_us, uint32_t *found)
     bint jlog_take_word(uint32_t *word, uint32_t dead, uint32_t owner)
     void jlog_pause()
-    void jlog_tell(uint32_t *futex)
+    void jlog_futex_wake_all(uint32_t *futex)
     uint32_t jlog_add32(uint32_t *at, int32_t change)
     uint64_t jlog_add64(uint64_t *at, uint64_t change)
     bint jlog_replace64(uint64_t *at, uint64_t expected, uint64_t value)

@@ -30,7 +30,7 @@ from jlog._core.write.operation cimport (
     FLUSH,
     NEEDS_BODY,
     NEEDS_LEASE,
-    NEEDS_ROOM,
+    NEEDS_SPACE,
     NEEDS_SEGMENT,
     NEEDS_STATE,
     OPTIONS,
@@ -47,7 +47,7 @@ from jlog._core.write.operation cimport (
     Rolling,
 )
 from jlog._core.write.process cimport WritingProcess
-from jlog._core.write.takeover cimport repair, take_append_lock
+from jlog._core.write.takeover cimport complete_takeover, take_append_lock
 from jlog._core.buffer.page cimport (
     JLOG_BASE_BYTES,
     jlog_body,
@@ -95,7 +95,7 @@ cdef int step(WritingProcess process, Operation *operation) noexcept nogil:
         operation.error = process.buffer.page.sync_error
         return SYNC_FAILED
     if process.buffer.page.unrepaired != 0:
-        status = repair(process, operation)
+        status = complete_takeover(process, operation)
         if status != DONE:
             return status
     if operation.kind == APPEND:
@@ -184,7 +184,7 @@ cdef int put(WritingProcess process, Append *append) noexcept nogil:
                 return put_direct(process, append)
             status = roll(process, operation)
         elif jlog_is_full(page, slot.offset):
-            return NEEDS_ROOM
+            return NEEDS_SPACE
         else:
             status = reserve(process, operation, slot.offset + sizeof(jlog_block_header) + slot.capacity)
         if status != DONE:
@@ -278,7 +278,7 @@ cdef int put_direct(WritingProcess process, Append *append) noexcept nogil:
             return NEEDS_STATE
         slot = jlog_open_slot(page)
         if page.limit_bytes != 0 and page.sealed_bytes + slot.offset + bytes_needed > page.limit_bytes:
-            return NEEDS_ROOM
+            return NEEDS_SPACE
         if has_records(page) and bytes_needed > page.segment_bytes // 4:
             rolling.wants_block = True
             if rolling.prepared == NULL or not rolling.prepared.has_block:

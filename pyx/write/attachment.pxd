@@ -15,7 +15,7 @@ cdef class Attachment:
     cdef Operations operations
     cdef GroupCommit group
     cdef Maintenance maintenance
-    cdef object thread  # that calls keep_up()
+    cdef object thread  # that calls maintain()
     cdef int exclusive_writers
     cdef int found  # how it has found the journal, until begin()
 
@@ -36,4 +36,4 @@ cdef class Attachment:
     cdef int roll(self, Deadline deadline) except -1
     cdef close(self, Deadline deadline)
     cdef let_go(self)
-    cdef note_end(self, Deadline deadline)
+    cdef write_closed_end(self, Deadline deadline)

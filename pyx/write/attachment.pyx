@@ -44,7 +44,7 @@ def attach(str path not None, policy, *, uint64_t capacity=0, Deadline deadline 
         opened_alone(capacity, next_sequence) notes in journal.meta what the first process has found, and returns the epoch.
         change(options) notes changed options in journal.meta, and returns all of them, as numbers.
         after_roll() is called without locks when this process has rolled. It waits for nothing.
-        make_room(deadline) is called without locks when the journal is at its limit.
+        free_space(deadline) is called without locks when the journal is at its limit.
     """
     cdef Attachment mine = None, found
     while True:
@@ -250,16 +250,16 @@ cdef class Attachment:
         return 0
 
     def maintenance_pause(self):
-        """Seconds until keep_up() is called next, None once it is closed."""
+        """Seconds until maintain() is called next, None once it is closed."""
         return self.maintenance.pause_us() / 1e6 if self.life.may_call() else None
 
-    def keep_up(self) -> None:
+    def maintain(self) -> None:
         """Syncs what is due, and lets go of segments that others have synced or cleaned."""
         if not self.life.may_call():
             return
         self.pin()
         try:
-            self.maintenance.keep_up()
+            self.maintenance.maintain()
         finally:
             self.unpin()
 
@@ -325,7 +325,7 @@ cdef class Attachment:
             with process.opening(deadline):
                 try:
                     if process.buffer.page.sync_error == 0 and not process.locks.file.is_held(OWNERS_BYTE, JLOG_OWNERS_MAX):
-                        self.note_end(deadline)
+                        self.write_closed_end(deadline)
                 finally:
                     self.operations.prepared.drop_spare()
                     process.locks.file.unlock(OWNERS_BYTE + process.locks.slot, 1)
@@ -337,7 +337,7 @@ cdef class Attachment:
         self.operations.prepared.drop_spare()
         self.process.close()
 
-    cdef note_end(self, Deadline deadline):
+    cdef write_closed_end(self, Deadline deadline):
         """Notes in `bounds` where the journal ends."""
         cdef WritingProcess process = self.process
         cdef jlog_page *page = process.buffer.page

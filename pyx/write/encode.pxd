@@ -19,7 +19,7 @@ cdef struct StoredBody:
 
 cdef bytes as_bytes(value)
 
-cdef class Body:
+cdef class EncodedRecords:
     cdef uint8_t *data
     cdef size_t size
     cdef size_t room
@@ -28,7 +28,7 @@ cdef class Body:
     cdef int64_t explicit_max_us
     cdef bint has_state
     cdef bint taken
-    cdef bytes packed
+    cdef bytes compressed
 
     cdef int take(self) except -1
     cdef int add_state(self, bytes key, bytes value) except -1
@@ -41,4 +41,4 @@ cdef class Body:
     cdef int describe(self, Records *records) except -1
     cdef int store(self, int codec, Records *records, StoredBody *stored) except -1
 
-cdef bytes pack(raw)
+cdef bytes compressed_or_none(raw)

@@ -14,7 +14,7 @@ from jlog._core.format.format cimport (
     JLOG_CODEC_NONE,
     JLOG_HEADERS_MAX,
     JLOG_NULL_BYTES,
-    JLOG_PACKED_BYTES_MIN,
+    JLOG_COMPRESS_BYTES_MIN,
     JLOG_RAW_BYTES_MAX,
     JLOG_SHORT_BYTES,
     JLOG_SHORT_VALUE_MAX,
@@ -71,7 +71,7 @@ cdef int64_t as_time_us(timestamp_us) except? -1:
     return time_us
 
 
-cdef class Body:
+cdef class EncodedRecords:
     """The body of a block, growing. Raises RecordTooLarge at 1.5 GiB."""
 
     def __cinit__(self):
@@ -81,8 +81,8 @@ cdef class Body:
         free(self.data)
 
     @staticmethod
-    def of_values(tuple values not None) -> Body:
-        cdef Body body = Body()
+    def of_values(tuple values not None) -> EncodedRecords:
+        cdef EncodedRecords body = EncodedRecords()
         cdef size_t total = 0
         for value in values:
             total += JLOG_SHORT_BYTES + PyBytes_GET_SIZE(value)
@@ -226,24 +226,24 @@ cdef class Body:
         self.describe(records)
         with nogil:
             records.crc = jlog_crc32c(0, self.data, self.size)
-        self.packed = None
-        if codec == JLOG_CODEC_LZ4 and self.size >= JLOG_PACKED_BYTES_MIN:
-            self.packed = pack(<const uint8_t[:self.size]> self.data)
-        if self.packed is None:
+        self.compressed = None
+        if codec == JLOG_CODEC_LZ4 and self.size >= JLOG_COMPRESS_BYTES_MIN:
+            self.compressed = compressed_or_none(<const uint8_t[:self.size]> self.data)
+        if self.compressed is None:
             stored.codec, stored.data, stored.bytes, stored.crc = JLOG_CODEC_NONE, self.data, self.size, records.crc
             return 0
         stored.codec, stored.data, stored.bytes = (
-            JLOG_CODEC_LZ4, <const uint8_t *> PyBytes_AS_STRING(self.packed), PyBytes_GET_SIZE(self.packed))
+            JLOG_CODEC_LZ4, <const uint8_t *> PyBytes_AS_STRING(self.compressed), PyBytes_GET_SIZE(self.compressed))
         with nogil:
             stored.crc = jlog_crc32c(0, stored.data, stored.bytes)
         return 0
 
 
-cdef bytes pack(raw):
+cdef bytes compressed_or_none(raw):
     """Compressed for a block; None where that is not smaller. The GIL is released meanwhile."""
     global _compress
     if _compress is None:
         from lz4.block import compress
         _compress = compress
-    cdef bytes packed = _compress(raw, store_size=False)
-    return packed if PyBytes_GET_SIZE(packed) < len(raw) else None
+    cdef bytes compressed = _compress(raw, store_size=False)
+    return compressed if PyBytes_GET_SIZE(compressed) < len(raw) else None

@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from jlog._core.format.dual_slot cimport Mark
+from jlog._core.format.dual_slot cimport SyncedMark
 from jlog._core.system.lock cimport Deadline
 from jlog._core.write.operations cimport Operations
 from jlog._core.write.process cimport WritingProcess
@@ -10,7 +10,7 @@ cdef class GroupCommit:
     cdef WritingProcess process
     cdef Operations operations
     cdef SegmentSync segments
-    cdef int mark_error  # errno of the last attempt to move the synced mark
+    cdef int synced_mark_error  # errno of the last attempt to move the synced mark
 
     cdef int make_durable(self, Deadline deadline) except -1
     cdef int wait_durable(self, uint64_t wanted, Deadline deadline) except -1
@@ -20,4 +20,4 @@ cdef class GroupCommit:
     cdef bint take_sync_lock_from_dead(self) noexcept
     cdef int lead(self, uint64_t wanted, Deadline deadline) except -1
     cdef int sync_alone(self, Deadline deadline) except -1
-    cdef int tell(self, const Mark *mark, bint has_word) except -1
+    cdef int tell(self, const SyncedMark *mark, bint has_word) except -1

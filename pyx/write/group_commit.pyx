@@ -7,7 +7,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from jlog._core.format.dual_slot cimport BoundsFile, Mark
+from jlog._core.format.dual_slot cimport BoundsFile, SyncedMark
 from jlog._core.format.format cimport JLOG_NONE
 from jlog._core.system.lock cimport Deadline
 from jlog._core.buffer.page cimport JLOG_OWNERS_MAX, jlog_page
@@ -20,7 +20,7 @@ from jlog._core.system.atomic cimport (
     jlog_load_acquire,
     jlog_replace64,
     jlog_store_release,
-    jlog_tell,
+    jlog_futex_wake_all,
     jlog_try_lock,
 )
 from jlog._core.system.clock cimport jlog_clock_us
@@ -166,7 +166,7 @@ cdef class GroupCommit:
         """With the sync lock: writes back the open block, and syncs for all that wait."""
         cdef jlog_page *page = self.process.buffer.page
         cdef uint32_t served = page.sync_served
-        cdef Mark mark
+        cdef SyncedMark mark
         mark.segment = JLOG_NONE
         page.sync_leads += 1
         leave_turn()
@@ -182,12 +182,12 @@ cdef class GroupCommit:
 
     cdef int sync_alone(self, Deadline deadline) except -1:
         """Syncs beside the owner of the sync lock, which may be stopped and know of a failure."""
-        cdef Mark mark
+        cdef SyncedMark mark
         self.operations.flush(deadline)
         self.segments.sync(&mark)
         return self.tell(&mark, False)
 
-    cdef int tell(self, const Mark *mark, bint has_word) except -1:
+    cdef int tell(self, const SyncedMark *mark, bint has_word) except -1:
         """Lets the waiting threads go on; then moves the synced mark, which matters less. Without the GIL: they want it."""
         cdef jlog_page *page = self.process.buffer.page
         cdef BoundsFile bounds = self.process.bounds
@@ -197,15 +197,15 @@ cdef class GroupCommit:
             if has_word:
                 self.process.locks.release(&page.sync_lock)
             jlog_add32(&page.sync_counter, 1)
-            jlog_tell(&page.sync_counter)
+            jlog_futex_wake_all(&page.sync_counter)
             JLOG_FAILPOINT(b"sync.told")
             if moves:
-                error = bounds.move_mark(mark)
+                error = bounds.advance_synced_mark(mark)
             take_turn()
         if moves:
             bounds.end()
-        if error != self.mark_error:
-            self.mark_error = error
+        if error != self.synced_mark_error:
+            self.synced_mark_error = error
             if error != 0:  # nothing is less durable for that, and whoever needs a lease raises
                 logging.getLogger("jlog").warning("%s: the synced mark cannot be moved: %s", bounds.path, os.strerror(error))
         return 0

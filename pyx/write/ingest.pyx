@@ -14,7 +14,7 @@ from libc.stdlib cimport calloc
 from libc.string cimport memcpy, memset
 
 from jlog._core.write.operations cimport Operations
-from jlog._core.write.encode cimport Body, Records, StoredBody
+from jlog._core.write.encode cimport EncodedRecords, Records, StoredBody
 from jlog._core.system.file cimport jlog_read_at, jlog_share, jlog_start_writeback, jlog_sync_data, jlog_write_at
 from jlog._core.format.format cimport (
     JLOG_CODEC_LZ4,
@@ -88,7 +88,7 @@ cdef class SegmentBuilder:
         cdef StoredBody stored
         cdef int error
         cdef uint64_t offset
-        cdef Body body = body_of_arrow(data)
+        cdef EncodedRecords body = body_of_arrow(data)
         if body.count == 0:
             return
         body.store(self.codec, &records, &stored)
@@ -126,7 +126,7 @@ cdef class SegmentBuilder:
         self.close()
 
 
-def read_piece(path, piece not None, Body body not None) -> None:
+def read_piece(path, piece not None, EncodedRecords body not None) -> None:
     """Adds the records of a piece to a body. JournalError where the file does not hold them any more."""
     cdef int fd
     cdef uint64_t offset = piece.offset + sizeof(jlog_block_header)

@@ -9,7 +9,7 @@ cdef class Maintenance:
     cdef int64_t synced_us  # when it synced last, or first looked whether to; 0: it has not yet
 
     cdef int64_t pause_us(self) noexcept
-    cdef int keep_up(self) except -1
+    cdef int maintain(self) except -1
     cdef int sync_if_due(self, int64_t now_us) except -1
     cdef bint is_due(self, int64_t now_us) except -1
     cdef int64_t sync_pause_us(self) noexcept

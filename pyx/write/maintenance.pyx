@@ -7,7 +7,7 @@ import threading
 
 from libc.stdint cimport INT64_MAX, int64_t
 
-from jlog._core.format.dual_slot cimport Mark
+from jlog._core.format.dual_slot cimport SyncedMark
 from jlog._core.format.format cimport JLOG_NONE
 from jlog._core.system.lock cimport Deadline
 from jlog._core.buffer.page cimport JLOG_SYNC_INTERVAL, jlog_page
@@ -33,7 +33,7 @@ cdef class Maintenance:
         self.group = group
 
     cdef int64_t pause_us(self) noexcept:
-        """Returns the time until keep_up() is to be called next."""
+        """Returns the time until maintain() is to be called next."""
         return max(min(PAUSE_US, self.sync_pause_us()), 1000)
 
     cdef int64_t sync_pause_us(self) noexcept:
@@ -42,7 +42,7 @@ cdef class Maintenance:
         cdef jlog_page *page = self.process.buffer.page
         return <int64_t> page.sync_interval_us // 2 if page.sync_mode == JLOG_SYNC_INTERVAL else INT64_MAX
 
-    cdef int keep_up(self) except -1:
+    cdef int maintain(self) except -1:
         """Syncs by interval; and what is written, from time to time, so that a recovery has little to read. Lets go of
         segments that others have synced or cleaned. The caller has pinned the attachment."""
         cdef jlog_page *page = self.process.buffer.page
@@ -54,7 +54,7 @@ cdef class Maintenance:
 
     cdef int sync_if_due(self, int64_t now_us) except -1:
         cdef jlog_page *page = self.process.buffer.page
-        cdef Mark mark
+        cdef SyncedMark mark
         if page.sync_mode == JLOG_SYNC_INTERVAL:
             if now_us - self.synced_us >= self.sync_pause_us() - PAUSE_US // 2:
                 self.synced_us = now_us
@@ -85,7 +85,7 @@ _running = set()
 
 
 class MaintenanceThread:
-    """Calls keep_up() of an attachment from time to time."""
+    """Calls maintain() of an attachment from time to time."""
 
     def __init__(self, attachment):
         self._attachment = attachment
@@ -105,7 +105,7 @@ class MaintenanceThread:
         told = None
         while (pause := self._attachment.maintenance_pause()) is not None and not self._stop.wait(pause):
             try:
-                self._attachment.keep_up()
+                self._attachment.maintain()
                 told = None
             except Exception as error:  # noqa: BLE001
                 # Whatever it was: without this thread sync="interval" would promise what nobody does.

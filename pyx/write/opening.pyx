@@ -16,7 +16,7 @@ from jlog._core.write.operation cimport FLUSH, Flush, Operation, Options
 from jlog._core.write.operations cimport Operations
 from jlog._core.write.process cimport WritingProcess
 from jlog._core.write.reopening cimport recover
-from jlog._core.write.takeover cimport repair
+from jlog._core.write.takeover cimport complete_takeover
 
 from jlog.errors import JournalError, JournalLocked
 from jlog.system import filesystem
@@ -29,7 +29,7 @@ cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) 
     """Takes a slot. Alone, it makes the journal whole first. Returns how it has found the journal."""
     cdef WritingProcess process = operations.process
     cdef Options options
-    cdef bint alone, mended = False
+    cdef bint alone, rewritten_after_failed_sync = False
     cdef uint64_t wanted
     filesystem.check_local(process.path)
     process.locks.file = operations.life.lock_file = LockFile(os.path.join(process.path, "lock"))
@@ -46,7 +46,7 @@ cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) 
             process.precommit.grow(wanted)
         process.map_buffer()
         if alone:
-            mended = recover(operations, &options, deadline)
+            rewritten_after_failed_sync = recover(operations, &options, deadline)
             enlarge(operations, wanted)
         elif process.precommit.identify_beside_writers() != PAGE_VALID:
             raise JournalError(f"{process.precommit.path} is not the page that the journal's writers share; close them all and "
@@ -55,7 +55,7 @@ cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) 
             process.epoch = operations.policy.opened_alone(wanted, process.buffer.page.next_sequence)
         take_slot(operations)
         remove_unfinished(process, alone)
-    return ALONE_AND_MENDED if mended else ALONE if alone else BESIDE_OTHERS
+    return ALONE_AND_MENDED if rewritten_after_failed_sync else ALONE if alone else BESIDE_OTHERS
 
 
 cdef Options as_options(numbers) except *:
@@ -94,7 +94,7 @@ cdef int take_slot(Operations operations) except -1:
     memset(&takeover, 0, sizeof(takeover))
     if (page.append_lock & ~JLOG_WAITERS) == process.buffer.owner:
         page.counters.takeovers += 1
-        status = repair(process, &takeover)
+        status = complete_takeover(process, &takeover)
         process.locks.release(&page.append_lock)
         operations.raise_unless_done(status, &takeover)
     if (page.sync_lock & ~JLOG_WAITERS) == process.buffer.owner:

@@ -18,10 +18,10 @@ cdef enum:
     SYNC_FAILED = 6  # an fdatasync failed before: nobody appends until all have closed
     DAMAGED = 7  # operation.what says what
     NEEDS_BODY = 8  # encode and compress outside the lock, for a direct block, and come again
-    NEEDS_PACKING = 9  # compress the open block, which this operation has closed, outside the lock, and come again
-    NEEDS_PATIENCE = 10  # another operation has closed the open block and compresses it: come again when it is gone
+    NEEDS_COMPRESSION = 9  # compress the open block, which this operation has closed, outside the lock, and come again
+    NEEDS_WAIT = 10  # another operation has closed the open block and compresses it: come again when it is gone
     NEEDS_STATE = 11  # other state was stored meanwhile: look whether there is still room for this, and come again
-    NEEDS_ROOM = 12  # the journal is at its limit: clean outside the lock, and come again
+    NEEDS_SPACE = 12  # the journal is at its limit: clean outside the lock, and come again
     NEEDS_WRITE_BACK = 13  # the closing block must be in its segment: see to it outside the lock, and come again
     TAKEN_OVER = 14  # the lock word is taken, from an owner that has died
 
@@ -46,7 +46,7 @@ cdef struct Options:
     uint32_t sync_mode
 
 # The open block, compressed; of no use once the generation has gone.
-cdef struct Packed:
+cdef struct CompressedBlock:
     uint64_t generation
     const uint8_t *data  # NULL: it stays as it is
     uint32_t size
@@ -66,7 +66,7 @@ cdef struct Prepared:
 
 # How far the operation is with closing the open block.
 cdef struct Closing:
-    Packed packed
+    CompressedBlock compressed
     uint64_t closed_generation  # the generation that it has closed, or has waited for long enough
     bint plain  # the open block is not compressed: it was tried once, and other writers came first
     bint writes_back  # it has the write lock, and writes the closing block through `fd`
@@ -87,7 +87,7 @@ cdef struct Operation:
     int error  # errno
     const char *what
     bint rotated
-    int made_room  # how often it has tried to
+    int space_attempts  # how often it has tried to
     Closing closing
     Rolling rolling
 

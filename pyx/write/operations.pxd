@@ -20,7 +20,7 @@ cdef class Operations:
     cdef object make_body(self, Append *append)
     cdef int serve(self, int status, Operation *operation, Deadline deadline) except -1
     cdef int finish_write_back(self, Operation *operation, Deadline deadline) except -1
-    cdef int make_room(self, Operation *operation, Deadline deadline) except -1
+    cdef int free_space(self, Operation *operation, Deadline deadline) except -1
     cdef int count_sealed(self, Deadline deadline) except -1
     cdef int raise_unless_done(self, int status, const Operation *operation) except -1
     cdef int lease(self, uint64_t count, Deadline deadline) except -1

@@ -15,7 +15,7 @@ from jlog._core.buffer.room cimport jlog_period_is_over
 from jlog._core.system.atomic cimport jlog_raise_to, jlog_spin_lock
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.write.append cimport attempt as attempt_without_gil, step
-from jlog._core.write.encode cimport Body
+from jlog._core.write.encode cimport EncodedRecords
 from jlog._core.write.operation cimport (
     APPEND,
     COUNT,
@@ -24,9 +24,9 @@ from jlog._core.write.operation cimport (
     FLUSH,
     NEEDS_BODY,
     NEEDS_LEASE,
-    NEEDS_PACKING,
-    NEEDS_PATIENCE,
-    NEEDS_ROOM,
+    NEEDS_COMPRESSION,
+    NEEDS_WAIT,
+    NEEDS_SPACE,
     NEEDS_SEGMENT,
     NEEDS_STATE,
     NEEDS_WRITE_BACK,
@@ -43,7 +43,7 @@ from jlog._core.write.operation cimport (
     Operation,
     new_records,
 )
-from jlog._core.write.packing cimport pack_open_block, wait_for_generation
+from jlog._core.write.packing cimport compress_open_block, wait_for_generation
 from jlog._core.write.process cimport WritingProcess
 from jlog._core.write.roll cimport has_records
 from jlog._core.write.write_back cimport write_back, write_back_for
@@ -86,8 +86,8 @@ cdef class Operations:
                     return 0
                 if status == NEEDS_BODY:
                     kept.append(self.make_body(<Append *> operation))
-                elif status == NEEDS_PACKING:
-                    kept.append(pack_open_block(self.process, operation))
+                elif status == NEEDS_COMPRESSION:
+                    kept.append(compress_open_block(self.process, operation))
                 else:
                     self.serve(status, operation, deadline)
         finally:
@@ -113,11 +113,11 @@ cdef class Operations:
 
     cdef object make_body(self, Append *append):
         """Encodes the records for a direct block. Returns the body that the operation points into."""
-        cdef Body body
+        cdef EncodedRecords body
         if append.body == NULL:
-            body = Body.of_values(<tuple> append.items)
+            body = EncodedRecords.of_values(<tuple> append.items)
         else:
-            body = <Body> append.body
+            body = <EncodedRecords> append.body
         append.body = <void *> body
         make_direct(append, self.process.buffer.page.codec)
         return body
@@ -136,12 +136,12 @@ cdef class Operations:
                 self.prepared.prepare(operation)
         elif status == NEEDS_LEASE:
             self.lease(new_records(operation).records.count, deadline)
-        elif status == NEEDS_PATIENCE:
+        elif status == NEEDS_WAIT:
             wait_for_generation(self.process, operation)
         elif status == NEEDS_STATE:
             self.state.check(new_records(operation))
-        elif status == NEEDS_ROOM:
-            self.make_room(operation, deadline)
+        elif status == NEEDS_SPACE:
+            self.free_space(operation, deadline)
         elif status == NEEDS_WRITE_BACK:
             self.finish_write_back(operation, deadline)
         else:
@@ -158,18 +158,18 @@ cdef class Operations:
                 status = write_back_for(process, operation)
         return 0 if status == DONE else self.serve(status, operation, deadline)
 
-    cdef int make_room(self, Operation *operation, Deadline deadline) except -1:
+    cdef int free_space(self, Operation *operation, Deadline deadline) except -1:
         """Others may have cleaned: first it counts anew. Then it cleans, the open segment too if all of it is read.
         JournalFull if that is not enough."""
         limit = self.process.buffer.page.limit_bytes
-        if operation.made_room == 2:
+        if operation.space_attempts == 2:
             raise JournalFull(f"{self.process.path}: its segments have reached the limit of {limit} bytes, and what they hold "
                               "is still wanted; let its subscribers read and commit, remove dead ones, or raise limit_bytes")
-        operation.made_room += 1
-        if operation.made_room == 2:
+        operation.space_attempts += 1
+        if operation.space_attempts == 2:
             if has_records(self.process.buffer.page):
                 self.roll(deadline)
-            self.policy.make_room(deadline)
+            self.policy.free_space(deadline)
         self.count_sealed(deadline)
         return 0
 
@@ -259,7 +259,7 @@ cdef class Operations:
 
 cdef int make_direct(Append *append, int codec) except -1:
     """Makes its body the block of its own that the operation writes."""
-    (<Body> append.body).store(codec, &append.new.records, &append.new.stored)
+    (<EncodedRecords> append.body).store(codec, &append.new.records, &append.new.stored)
     append.direct = True
     append.items = NULL
     return 0

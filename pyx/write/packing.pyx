@@ -9,7 +9,7 @@ from jlog._core.buffer.page cimport JLOG_BASE_BYTES, jlog_body, jlog_page, jlog_
 from jlog._core.system.atomic cimport jlog_full_fence, jlog_futex_wait, jlog_load_acquire
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
-from jlog._core.write.encode cimport pack
+from jlog._core.write.encode cimport compressed_or_none
 from jlog._core.write.operation cimport APPEND, ROLL, Append, Operation
 from jlog._core.write.process cimport WritingProcess
 
@@ -20,7 +20,7 @@ cdef enum:
     PATIENCE_SLICE_US = 50
 
 
-cdef object pack_open_block(WritingProcess process, Operation *operation):
+cdef object compress_open_block(WritingProcess process, Operation *operation):
     """Compresses a copy of the block that the operation has closed: another one may lose patience and rotate meanwhile, and
     then the body is used anew. Returns the bytes that the operation points into; None if the block stays as it is."""
     cdef jlog_page *page = process.buffer.page
@@ -35,14 +35,14 @@ cdef object pack_open_block(WritingProcess process, Operation *operation):
     jlog_full_fence()
     if jlog_load_acquire(&page.generation) != generation:
         return None
-    JLOG_FAILPOINT(b"pack.copied")
-    stored = pack(raw)
-    operation.closing.packed.generation = generation
-    operation.closing.packed.data = NULL
+    JLOG_FAILPOINT(b"compress.copied")
+    stored = compressed_or_none(raw)
+    operation.closing.compressed.generation = generation
+    operation.closing.compressed.data = NULL
     if stored is not None:
-        operation.closing.packed.data = <const uint8_t *> PyBytes_AS_STRING(stored)
-        operation.closing.packed.size = len(stored)
-        operation.closing.packed.crc = jlog_crc32c(0, operation.closing.packed.data, operation.closing.packed.size)
+        operation.closing.compressed.data = <const uint8_t *> PyBytes_AS_STRING(stored)
+        operation.closing.compressed.size = len(stored)
+        operation.closing.compressed.crc = jlog_crc32c(0, operation.closing.compressed.data, operation.closing.compressed.size)
     # An operation that must find the next block empty does not come round again: other writers could be first for ever.
     operation.closing.plain = operation.kind == ROLL or (operation.kind == APPEND and (<Append *> operation).direct)
     return stored

@@ -15,7 +15,7 @@ from jlog._core.write.append cimport apply_options
 from jlog._core.write.operation cimport Operation, Options
 from jlog._core.write.operations cimport Operations
 from jlog._core.write.process cimport WritingProcess
-from jlog._core.write.takeover cimport finish_replacing, repair
+from jlog._core.write.takeover cimport finish_replacing, complete_takeover
 from jlog._core.write.write_back cimport write_back_for
 
 from jlog._core.recover.abandoned_buffer import only_processes_died
@@ -29,16 +29,16 @@ cdef bint recover(Operations operations, const Options *options, Deadline deadli
     cdef WritingProcess process = operations.process
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot
-    cdef bint died, mended = False
+    cdef bint died, rewritten_after_failed_sync = False
     bounds = process.bounds.read()
     died = only_processes_died(process.path, process.uuid, process.precommit, bounds)
     if died:
         forget_derived(operations, bounds)
-        finish_dead(operations)
+        complete_for_dead(operations)
         if page.sync_error != 0:
             slot = jlog_open_slot(page)
             # What the kernel could not write it may have dropped: then it is as after a power loss.
-            mended = died = copy_unsynced(process.path, process.uuid, bounds, slot.segment, slot.offset)
+            rewritten_after_failed_sync = died = copy_unsynced(process.path, process.uuid, bounds, slot.segment, slot.offset)
             process.descriptors.forget_before(JLOG_NONE)  # of a file that has been replaced
             if died:
                 page.syncs_ended = page.syncs_begun
@@ -53,7 +53,7 @@ cdef bint recover(Operations operations, const Options *options, Deadline deadli
     # Synced whatever stands there: a process may have been killed between writing it and its fdatasync, and a note of a closed
     # end that a power loss brings back would let numbers be given out twice.
     operations.lease(0, deadline)
-    return mended
+    return rewritten_after_failed_sync
 
 
 cdef int forget_derived(Operations operations, bounds) except -1:
@@ -83,11 +83,11 @@ cdef int forget_derived(Operations operations, bounds) except -1:
     return 0
 
 
-cdef int finish_dead(Operations operations) except -1:
+cdef int complete_for_dead(Operations operations) except -1:
     """Completes or undoes what dead processes left half done."""
     cdef WritingProcess process = operations.process
     cdef Operation takeover
     memset(&takeover, 0, sizeof(takeover))
-    operations.raise_unless_done(repair(process, &takeover), &takeover)
+    operations.raise_unless_done(complete_takeover(process, &takeover), &takeover)
     operations.raise_unless_done(write_back_for(process, &takeover), &takeover)
     return 0

@@ -37,7 +37,7 @@ from jlog._core.write.operation cimport (
     new_records,
 )
 from jlog._core.write.process cimport WritingProcess
-from jlog._core.write.takeover cimport repair
+from jlog._core.write.takeover cimport complete_takeover
 from jlog._core.buffer.page cimport jlog_open_slot, jlog_page, jlog_slot, jlog_word_used
 from jlog._core.buffer.publish cimport jlog_clamped_now_us, jlog_rotate
 from jlog._core.buffer.room cimport jlog_begin_period, jlog_block_capacity, jlog_may_append
@@ -173,7 +173,7 @@ cdef int give_name(WritingProcess process, Operation *operation, uint64_t first)
     if error != 0:
         # The file must not come back after a power loss under numbers given out again: it is removed as if this process had
         # been killed, if not now then by the next to hold the lock.
-        repair(process, operation)
+        complete_takeover(process, operation)
         close(prepared.fd)
         prepared.fd = -1
         return failed(operation, error, b"rolling")
@@ -213,7 +213,7 @@ cdef int replace(WritingProcess process, Operation *operation) noexcept nogil:
     jlog_rotate(page, segment, prepared.start_bytes, slot.first_sequence, 0,
                 jlog_block_capacity(page, prepared.start_bytes))
     page.reserved_end = prepared.reserved_end
-    JLOG_FAILPOINT(b"replace.switched")
+    JLOG_FAILPOINT(b"replace.rotated")
     jlog_store_release(&page.incarnation, page.incarnation + 1)
     operation.rotated = True
     operation.rolling.wants_name = False

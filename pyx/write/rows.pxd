@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from jlog._core.write.encode cimport Body
+from jlog._core.write.encode cimport EncodedRecords
 
 
 cdef extern from "write/rows.h" nogil:
@@ -50,4 +50,4 @@ cdef extern from "write/rows.h" nogil:
     int jlog_put_rows(jlog_encoded *to, const jlog_rows *rows, int64_t *row, int64_t count)
 
 
-cdef Body body_of_arrow(data)
+cdef EncodedRecords body_of_arrow(data)

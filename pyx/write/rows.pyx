@@ -7,7 +7,7 @@ say of their lengths and offsets; not what stands in the buffers.
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memset
 
-from jlog._core.write.encode cimport Body
+from jlog._core.write.encode cimport EncodedRecords
 from jlog._core.format.format cimport JLOG_HEADERS_MAX, JLOG_RAW_BYTES_MAX, JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
 
 from jlog._core.records.columns import import_pyarrow, schema
@@ -19,9 +19,9 @@ cdef enum:
 cdef dict UNITS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}  # to microseconds: times, divided
 
 
-cdef Body body_of_arrow(data):
+cdef EncodedRecords body_of_arrow(data):
     """The records of a pyarrow array, record batch or table."""
-    cdef Body body = Body()
+    cdef EncodedRecords body = EncodedRecords()
     for columns, count in pieces(data):
         if count:
             add_rows(body, columns, count)
@@ -56,7 +56,7 @@ def check_names(names):
         raise ValueError(f"a column is there twice: {', '.join(names)}")
 
 
-cdef int add_rows(Body body, dict columns, int64_t count) except -1:
+cdef int add_rows(EncodedRecords body, dict columns, int64_t count) except -1:
     cdef jlog_rows rows
     cdef jlog_encoded to
     cdef int64_t row = 0, span

@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint64_t
 
-from jlog._core.format.dual_slot cimport Mark
+from jlog._core.format.dual_slot cimport SyncedMark
 from jlog._core.write.process cimport WritingProcess
 
 # The syncs of one writing process.
@@ -10,7 +10,7 @@ cdef class SegmentSync:
     cdef int under_way  # by threads of this process
     cdef int64_t last_us  # how long the last fdatasync took
 
-    cdef int sync(self, Mark *mark) except -1
+    cdef int sync(self, SyncedMark *mark) except -1
     cdef int sync_files(self, uint64_t segment, uint64_t end) except -1
     cdef int sync_segment(self, uint64_t segment, uint64_t end) except -1
     cdef int fail(self, int error) except -1

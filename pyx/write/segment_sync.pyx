@@ -5,7 +5,7 @@ import os
 from libc.errno cimport EIO
 from libc.stdint cimport int64_t, uint64_t
 
-from jlog._core.format.dual_slot cimport Mark
+from jlog._core.format.dual_slot cimport SyncedMark
 from jlog._core.system.file cimport jlog_sync_data, jlog_sync_directory
 from jlog._core.buffer.page cimport jlog_first_unwritten, jlog_page, jlog_slot
 from jlog._core.buffer.publish cimport jlog_wake
@@ -15,7 +15,7 @@ from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.write.descriptors cimport doubtful_now
 from jlog._core.write.process cimport WritingProcess
 
-from jlog._core.recover.recovery import write_again
+from jlog._core.recover.recovery import rewrite_unsynced_blocks
 from jlog._core.segments.segment import list_segments, segment_name
 from jlog.errors import JournalError
 from jlog.system.files import open_file
@@ -31,7 +31,7 @@ cdef class SegmentSync:
     def __init__(self, WritingProcess process not None):
         self.process = process
 
-    cdef int sync(self, Mark *mark) except -1:
+    cdef int sync(self, SyncedMark *mark) except -1:
         """Syncs every block that is written now. The end is read before the fdatasync, and becomes the mark."""
         cdef jlog_page *page = self.process.buffer.page
         cdef jlog_slot slot
@@ -95,7 +95,7 @@ cdef class SegmentSync:
                 fd = open_file(os.path.join(self.process.path, segment_name(segment)), os.O_RDWR)
                 doubtful = doubtful_now(page, 1)
             if jlog_load_acquire(&page.durable_generation) < doubtful:
-                write_again(self.process.path, segment, self.process.uuid, end, fd, page.durable_end)
+                rewrite_unsynced_blocks(self.process.path, segment, self.process.uuid, end, fd, page.durable_end)
             with nogil:
                 error = jlog_sync_data(fd)
         except FileNotFoundError:

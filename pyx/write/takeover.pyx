@@ -45,21 +45,21 @@ cdef int take_append_lock(WritingProcess process, Operation *operation) noexcept
     if status != TAKEN_OVER:
         return status
     page.counters.takeovers += 1
-    status = repair(process, operation)
+    status = complete_takeover(process, operation)
     if status != DONE:
         process.locks.release(&page.append_lock)
     return status
 
 
-cdef int repair(WritingProcess process, Operation *operation) noexcept nogil:
+cdef int complete_takeover(WritingProcess process, Operation *operation) noexcept nogil:
     """Under the append lock, after its owner died. Where this cannot be completed, perhaps for want of something that
     another process has, nobody appends before the next holder of the lock has completed it."""
-    cdef int status = make_good(process, operation)
+    cdef int status = redo_derived_and_noted(process, operation)
     process.buffer.page.unrepaired = status != DONE
     return status
 
 
-cdef int make_good(WritingProcess process, Operation *operation) noexcept nogil:
+cdef int redo_derived_and_noted(WritingProcess process, Operation *operation) noexcept nogil:
     """What is derived is computed anew. What the dead owner left half done is undone, or done where it cannot be undone.
     Killed or failed anywhere, it is done again from the beginning."""
     cdef jlog_page *page = process.buffer.page
@@ -84,7 +84,7 @@ cdef int make_good(WritingProcess process, Operation *operation) noexcept nogil:
     page.clamp_us = max(page.clamp_us, walk.clock_max_us)
     page.explicit_count = walk.explicit_count
     page.explicit_max_us = walk.explicit_max_us
-    JLOG_FAILPOINT(b"repair.derived")
+    JLOG_FAILPOINT(b"takeover.derived")
     status = finish_replacing(process, operation)
     if status != DONE:
         return status
@@ -96,7 +96,7 @@ cdef int make_good(WritingProcess process, Operation *operation) noexcept nogil:
         error = jlog_unlink_at(process.descriptors.directory, name)
         if error != 0 and error != ENOENT:
             return failed(operation, error, b"removing the file of a killed roll")
-        JLOG_FAILPOINT(b"repair.unlinked")
+        JLOG_FAILPOINT(b"takeover.unlinked")
         error = jlog_sync_directory(process.descriptors.directory)
         if error != 0:
             page.sync_error = error  # a later sync that succeeds would not tell whether this one's loss was made good
@@ -119,7 +119,7 @@ cdef int finish_replacing(WritingProcess process, Operation *operation) noexcept
     if error != 0:
         return failed(operation, error, b"looking which file has the newest segment's name")
     if inode == page.new_inode and slot.offset != page.new_end:
-        JLOG_FAILPOINT(b"repair.replaced")
+        JLOG_FAILPOINT(b"takeover.replaced")
         jlog_rotate(page, slot.segment, page.new_end, slot.first_sequence, 0, jlog_block_capacity(page, page.new_end))
         page.reserved_end = page.new_end
     jlog_store_release(&page.incarnation, page.incarnation + 1)

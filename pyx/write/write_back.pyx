@@ -11,7 +11,7 @@ from jlog._core.format.format cimport (
     JLOG_CODEC_NONE,
     JLOG_KIND_RECORDS,
     JLOG_NAME_BYTES,
-    JLOG_PACKED_BYTES_MIN,
+    JLOG_COMPRESS_BYTES_MIN,
     jlog_block_header,
     jlog_block_header_crc,
     jlog_block_header_valid,
@@ -24,11 +24,11 @@ from jlog._core.format.format cimport (
 from jlog._core.write.operation cimport (
     DAMAGED,
     DONE,
-    NEEDS_PACKING,
-    NEEDS_PATIENCE,
+    NEEDS_COMPRESSION,
+    NEEDS_WAIT,
     NEEDS_WRITE_BACK,
     Operation,
-    Packed,
+    CompressedBlock,
     failed,
 )
 from jlog._core.write.process cimport WritingProcess
@@ -66,24 +66,24 @@ cdef int close_block(WritingProcess process, Operation *operation) noexcept nogi
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
     cdef const uint8_t *stored = jlog_body(&process.buffer, slot.generation) + JLOG_BASE_BYTES
-    cdef const Packed *packed = &operation.closing.packed
+    cdef const CompressedBlock *compressed = &operation.closing.compressed
     cdef jlog_block_header header
     cdef int error, fd, status = drain(process, operation)
     if status != DONE or jlog_word_used(slot.word) == 0:
         return status
-    if packed.generation != page.generation and not is_plain(page, slot, operation):
+    if compressed.generation != page.generation and not is_plain(page, slot, operation):
         if page.closed == page.generation and operation.closing.closed_generation != page.generation:
-            return NEEDS_PATIENCE
+            return NEEDS_WAIT
         page.closed = operation.closing.closed_generation = page.generation
         JLOG_FAILPOINT(b"close.noted")
-        return NEEDS_PACKING
+        return NEEDS_COMPRESSION
     fd = process.descriptors.of_open(slot.segment)
     if fd < 0:
         return failed(operation, -fd, b"opening the newest segment")
     fill_header(process, slot, &header)
-    if packed.generation == page.generation and packed.data != NULL:
+    if compressed.generation == page.generation and compressed.data != NULL:
         header.codec = JLOG_CODEC_LZ4
-        stored, header.stored_bytes, header.stored_crc = packed.data, packed.size, packed.crc
+        stored, header.stored_bytes, header.stored_crc = compressed.data, compressed.size, compressed.crc
         header.header_crc = jlog_block_header_crc(&header, page.uuid, slot.segment, slot.offset)
     JLOG_FAILPOINT(b"close.before_write")
     error = jlog_write_two_at(fd, &header, sizeof(header), stored, header.stored_bytes, slot.offset)
@@ -97,10 +97,10 @@ cdef int close_block(WritingProcess process, Operation *operation) noexcept nogi
 
 cdef bint is_plain(jlog_page *page, const jlog_slot *slot, const Operation *operation) noexcept nogil:
     """Returns whether the open block goes into its segment uncompressed: also if compressing did not make it smaller."""
-    if operation.closing.packed.generation == page.generation:
-        return operation.closing.packed.data == NULL
+    if operation.closing.compressed.generation == page.generation:
+        return operation.closing.compressed.data == NULL
     return (page.codec == JLOG_CODEC_NONE or operation.closing.plain
-            or jlog_word_raw(slot.word) < JLOG_PACKED_BYTES_MIN)
+            or jlog_word_raw(slot.word) < JLOG_COMPRESS_BYTES_MIN)
 
 
 cdef void fill_header(WritingProcess process, const jlog_slot *slot, jlog_block_header *header) noexcept nogil:

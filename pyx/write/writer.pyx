@@ -8,7 +8,7 @@ from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memset, strcmp
 
 from jlog._core.write.attachment cimport Attachment
-from jlog._core.write.encode cimport Body, as_bytes
+from jlog._core.write.encode cimport EncodedRecords, as_bytes
 from jlog._core.format.format cimport JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
 from jlog._core.write.ingest cimport adopt
 from jlog._core.system.lock cimport Deadline
@@ -147,12 +147,12 @@ cdef class Writer:
         return sequence
 
     cdef object append_slowly(self, value, key, headers, timestamp_us):
-        cdef Body body
+        cdef EncodedRecords body
         cdef int64_t sequence, now_us
         cdef jlog_page *page
         if key is None and headers is None and timestamp_us is None and value is not None:
             return self.extend_values((as_bytes(value),), None)
-        body = Body()
+        body = EncodedRecords()
         body.add(value, key, headers, timestamp_us)
         self.raise_if_closed()
         if self.buffered:
@@ -179,7 +179,7 @@ cdef class Writer:
         Without values and state nothing is written. Raises as append does; ValueError for columns of unequal length.
         """
         cdef tuple items = tuple(values)
-        cdef Body body
+        cdef EncodedRecords body
         self.raise_if_closed()
         columns = [check_column(name, column, len(items)) for name, column in
                    (("keys", keys), ("headers", headers), ("timestamps_us", timestamps_us))]
@@ -187,7 +187,7 @@ cdef class Writer:
             plain = plain_items(items)
             if plain is not None:
                 return self.extend_values(plain, state)
-        body = Body()
+        body = EncodedRecords()
         body.add_columns(items, *columns)
         return self.extend_body(body, state)
 
@@ -234,11 +234,11 @@ cdef class Writer:
         finally:
             attachment.unpin()
 
-    def body(self) -> Body:
+    def body(self) -> EncodedRecords:
         """An empty body for extend_body: for a batch that is gathered bit by bit. What is added to it is encoded at once, so
         that it takes the memory of its bytes alone: body.add_columns(values, keys, headers, timestamps_us), with lists or
         tuples, or None for all columns but the first. A refused record leaves the body as it was before that call."""
-        return Body()
+        return EncodedRecords()
 
     cdef object extend_values(self, tuple items, state):
         """Values without key, headers or time: encoded under the lock, straight into the buffer."""
@@ -246,7 +246,7 @@ cdef class Writer:
         cdef Append append
         cdef uint64_t total = 0
         if state:
-            return self.extend_body(Body.of_values(items), state)
+            return self.extend_body(EncodedRecords.of_values(items), state)
         if not items:
             return self.next_sequence
         for value in items:
@@ -255,7 +255,7 @@ cdef class Writer:
                 raise RecordTooLarge(f"a value has at most {JLOG_VALUE_BYTES_MAX} bytes (1 GiB), not {len(value)}")
         self.raise_if_closed()
         if not self.buffered or total + JLOG_BASE_BYTES > self.buffer.page.capacity:
-            return self.extend_body(Body.of_values(items), None)
+            return self.extend_body(EncodedRecords.of_values(items), None)
         memset(&append, 0, sizeof(append))
         append.new.head.kind = APPEND
         append.items = <void *> items
@@ -276,7 +276,7 @@ cdef class Writer:
             return append.new.sequence
         return self.durable(attachment, append.new.sequence, deadline)
 
-    def extend_body(self, Body body not None, state=None):
+    def extend_body(self, EncodedRecords body not None, state=None):
         """extend with what a body holds: all of it or none. Returns the sequence of the first. A body is appended once."""
         cdef Attachment attachment = self.attachment
         self.raise_if_closed()
@@ -290,7 +290,7 @@ cdef class Writer:
         finally:
             attachment.unpin()
 
-    cdef object extend_pinned(self, Attachment attachment, Body body, state):
+    cdef object extend_pinned(self, Attachment attachment, EncodedRecords body, state):
         cdef jlog_page *page = attachment.process.buffer.page
         cdef Append append
         memset(&append, 0, sizeof(append))
@@ -405,7 +405,7 @@ cdef tuple plain_items(tuple items):
     return items if exact else tuple([as_bytes(value) for value in items])
 
 
-cdef dict add_state(Body body, state):
+cdef dict add_state(EncodedRecords body, state):
     """Its entries as bytes."""
     entries = {}
     for key, value in state.items():

@@ -212,7 +212,7 @@ def every_way_in(path: Path, copy_to: Path) -> dict[str, Any]:
         "segments": times,
         "blocks": each_block,
         "state": lambda: jlog.Journal(path).state(),
-        "holes": lambda: jlog.Journal(path).holes(),
+        "holes": lambda: jlog.Journal(path).gaps(),
         "find": lambda: jlog.Journal(path).find(SOME_TIME),
         "verify": lambda: jlog.Journal(path).verify(),
         "clean": lambda: jlog.Journal(path).clean(dry_run=True),

@@ -129,7 +129,7 @@ def test_a_hole_stays_one(path, target):
     with jlog.Writer(lost) as writer:
         fill(writer, 5)
         copy = jlog.Journal(lost).backup(target)
-        assert copy.holes() == jlog.Journal(lost).holes() != []
+        assert copy.gaps() == jlog.Journal(lost).gaps() != []
         assert len(copy) == 15
 
 

@@ -168,7 +168,7 @@ def test_the_number_of_a_hole_before_what_is_left_is_no_damage(path, tmp_path, w
         journal = jlog.Journal(lose_unsynced(path, tmp_path / "left"))
     with jlog.Writer(journal.path) as writer:
         fill(writer, 1)
-    ((first, after),) = journal.holes()
+    ((first, after),) = journal.gaps()
 
     def remove_what_is_before():
         read_away(journal.path, "billing")

@@ -140,7 +140,7 @@ def test_numbering_after_a_power_loss_goes_on_behind_what_was_given_out(path, tm
         left = lose_unsynced(path, tmp_path / "left")
     with jlog.Writer(left) as writer:
         assert writer.append(b"after") >= 30
-    ((first, _),) = jlog.Journal(left).holes()
+    ((first, _),) = jlog.Journal(left).gaps()
     assert first == 10
 
 
@@ -202,10 +202,10 @@ def test_an_interval_begins_for_every_process_with_the_writer_that_sets_it(path,
 def test_a_long_interval_is_not_cut_short(path):
     with jlog.Writer(path, sync="interval", sync_interval=NEVER) as writer:
         attachment = attach(str(path))
-        attachment.keep_up()
+        attachment.maintain()
         writer.append(b"value")
-        attachment.keep_up()
-        attachment.keep_up()
+        attachment.maintain()
+        attachment.maintain()
         assert durable_end(path) == 0
         detach(attachment)
 
@@ -247,7 +247,7 @@ def test_segments_that_were_removed_take_up_no_space(path):
         read_away(path, "billing")
         assert jlog.Journal(path).first_sequence > 0
         attachment = attach(str(path))
-        attachment.keep_up()
+        attachment.maintain()
         assert not deleted()
         detach(attachment)
 

@@ -345,7 +345,7 @@ def test_holes_that_overlap_are_counted_once(journal):
     """The numbers between a segment and one before its predecessor cannot all be a hole: it reaches back to the predecessor."""
     for segment in hostile.segments(journal)[1:]:
         set_segment_header(segment, previous_segment=0, previous_end_offset=96, previous_end_sequence=0)
-    assert jlog.Journal(journal).holes() == [(0, 7), (7, 14)]
+    assert jlog.Journal(journal).gaps() == [(0, 7), (7, 14)]
     assert len(jlog.Journal(journal)) == 7
     outcomes(journal)
 

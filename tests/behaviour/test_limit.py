@@ -138,12 +138,12 @@ def test_it_holds_for_who_opens_a_full_journal_anew(path):
 
 def test_a_call_that_has_rolled_and_must_roll_again_behind_others_does(path, spawn, monkeypatch):
     """It finds the limit behind its roll; while it makes room, another process fills the new segment."""
-    other, make_room = spawn(), retention.make_room
+    other, free_space = spawn(), retention.free_space
     options = {"precommit": 4 << 10, "segment_bytes": 4 << 10, "retention": jlog.Retention(limit_bytes=4000)}
 
     def make_room_for_others(*arguments):
         read_away(path, "billing")
-        make_room(*arguments)
+        free_space(*arguments)
         other.call("extend", "other", 1, 4, 860)
 
     with jlog.Writer(path, **options) as writer:
@@ -151,7 +151,7 @@ def test_a_call_that_has_rolled_and_must_roll_again_behind_others_does(path, spa
         other.call("open_writer", "other", str(path), {})
         for _ in range(4):
             writer.append(b"x" * 900)
-        monkeypatch.setattr(retention, "make_room", make_room_for_others)
+        monkeypatch.setattr(retention, "free_space", make_room_for_others)
         assert writer.append(b"x" * 900) == 8
         assert len(list(path.glob("*.seg"))) == 2
 

@@ -25,11 +25,11 @@ def test_n_is_how_many(numbers: Path) -> None:
 
 
 def test_n_counts_no_number_that_was_never_given_out() -> None:
-    holes = [(10, 100), (105, 200)]
-    assert sequence_before(203, 3, holes) == 200
-    assert sequence_before(203, 4, holes) == 104
-    assert sequence_before(203, 8, holes) == 100
-    assert sequence_before(203, 9, holes) == 9
+    gaps = [(10, 100), (105, 200)]
+    assert sequence_before(203, 3, gaps) == 200
+    assert sequence_before(203, 4, gaps) == 104
+    assert sequence_before(203, 8, gaps) == 100
+    assert sequence_before(203, 9, gaps) == 9
 
 
 def test_n_counts_what_grep_finds(numbers: Path) -> None:

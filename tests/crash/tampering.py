@@ -70,7 +70,7 @@ def copy_of_killed(journal: Path, target: Path) -> Path:
     return target
 
 
-def mark_of(journal: Path) -> tuple[int, int, int]:
+def synced_mark_of(journal: Path) -> tuple[int, int, int]:
     """The synced mark: segment, offset, sequence."""
     content = (journal / "bounds").read_bytes()
     # The newer of two copies counts: its generation is at 16, the mark at 48.
@@ -97,7 +97,7 @@ def lose_unsynced(journal: Path, target: Path) -> Path:
     told = struct.unpack_from("<Q", (journal / "precommit").read_bytes(), DURABLE_END_AT)[0]
     copy(journal, target)
     zero(target / "precommit")
-    segment, offset, sequence = mark_of(target)
+    segment, offset, sequence = synced_mark_of(target)
     if sequence < told:
         segment, offset = end_of(target, told)
     for file in target.glob("*.seg"):

@@ -74,7 +74,7 @@ def test_killed_alone_all_of_the_file_is_in_or_nothing(victim, spawn, tmp_path, 
     assert not [name for name in os.listdir(path) if name.startswith("next.")]
 
 
-@pytest.mark.parametrize("second", ["takeover.taken", "repair.derived", "repair.unlinked"])
+@pytest.mark.parametrize("second", ["takeover.taken", "takeover.derived", "takeover.unlinked"])
 def test_whoever_takes_over_is_killed_too(victim, spawn, tmp_path, second):
     path, taker, third = tmp_path / "j", spawn(), spawn()
     taker.call("open_writer", "taker", str(path), {})

@@ -138,7 +138,7 @@ def test_a_close_that_cannot_write_loses_nothing(child, tmp_path, raised_by):
     child.call("open_writer", "w", str(tmp_path / "j"), {})
     child.call("append", "w", 3, 100)
     check_units(tmp_path / "j", child.acknowledged)
-    assert not jlog.Journal(tmp_path / "j").holes()
+    assert not jlog.Journal(tmp_path / "j").gaps()
 
 
 @pytest.mark.parametrize("name", ["file.read", "file.open", "file.sync", "file.sync_directory", "file.write", "file.allocate"])

@@ -46,7 +46,7 @@ WRITING = {
 # The same with compressed blocks, where that makes a difference.
 COMPRESSING = {
     "close.noted": (1, 2, 9),
-    "pack.copied": (1, 2, 9),
+    "compress.copied": (1, 2, 9),
     "close.before_write": (3,),
     "close.written": (1, 5),
     "rotate.filled": (4,),
@@ -57,11 +57,11 @@ COMPRESSING = {
 # Where the newest segment is another process's.
 FOLLOWING_A_ROLL = {"file.open"}
 # Where the open segment holds state alone, and another file takes its name: tests/crash/test_replacing.py.
-REPLACING = {"replace.noted", "replace.renamed", "replace.switched", "repair.replaced", "file.stat"}
+REPLACING = {"replace.noted", "replace.renamed", "replace.rotated", "takeover.replaced", "file.stat"}
 # Where a file of records becomes a segment: tests/crash/test_adopt.py.
 ADOPTING = {"adopt.linked", "adopt.completed"}
 # Points of who takes a dead owner's lock over, and what the owner was killed at: tests/crash/test_takeover.py.
-TAKING_OVER = {"takeover.proved", "takeover.taken", "repair.derived", "repair.unlinked", "file.unlink"}
+TAKING_OVER = {"takeover.proved", "takeover.taken", "takeover.derived", "takeover.unlinked", "file.unlink"}
 # Points of who opens a journal that a power loss has left: tests/crash/test_recovery.py.
 RECOVERING = {
     "recovery.begun",
@@ -71,7 +71,7 @@ RECOVERING = {
     "recovery.segment_written",
     "recovery.segment_created",
     "recovery.marked",
-    "mend.copied",
+    "recovery.copied",
 }
 # Of readers: tests/behaviour/test_follow_async.py, tests/crash/test_recovery.py, tests/crash/test_open_block.py.
 READING = {"wake.wait_for_any", "end.listed", "page.read"}
@@ -261,7 +261,7 @@ def test_a_close_killed_half_way_loses_nothing(victim, tmp_path, point, visit):
     assert len(before) == 3
     with jlog.Writer(path) as writer:
         assert writer.append(values_of("w", 0)[0]) == 3
-    assert not jlog.Journal(path).holes()
+    assert not jlog.Journal(path).gaps()
 
 
 @pytest.mark.parametrize("unlinked", [0, 1, 2, 3])

@@ -56,7 +56,7 @@ def test_no_acknowledged_record_is_lost_and_none_is_there_twice_over_many_kills(
         writer.append(END)
     reader.result()
     assert reader.records == check_units(path, units)
-    assert not jlog.Journal(path).holes()
+    assert not jlog.Journal(path).gaps()
 
 
 def test_nobody_is_left_after_each_kill_and_the_next_one_recovers(spawn, tmp_path):
@@ -69,7 +69,7 @@ def test_nobody_is_left_after_each_kill_and_the_next_one_recovers(spawn, tmp_pat
             child.kill()
             units += child.acknowledged
         check_killed(path, units, [WAYS[number % len(WAYS)]])
-    assert not jlog.Journal(path).holes()
+    assert not jlog.Journal(path).gaps()
 
 
 def test_a_killed_subscriber_goes_on_at_its_last_commit_while_writers_are_killed_too(spawn, tmp_path):

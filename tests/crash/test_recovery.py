@@ -59,7 +59,7 @@ def test_after_a_power_loss_all_that_was_written_is_there_and_numbering_goes_on_
     with jlog.Writer(path) as writer:
         sequence = writer.append(values_of("after", 0)[0])
     assert sequence > end
-    assert jlog.Journal(path).holes() == [(end, sequence)]
+    assert jlog.Journal(path).gaps() == [(end, sequence)]
     assert check_units(path, killed.acknowledged)[:end] == before
     assert len(jlog.Journal(path)) == end + 1
     assert not quarantined(path)
@@ -71,7 +71,7 @@ def test_after_a_clean_close_a_power_loss_leaves_no_hole(closed, tmp_path):
     another_boot(path)
     with jlog.Writer(path) as writer:
         assert writer.append(values_of("after", 0)[0]) == len(before)
-    assert not jlog.Journal(path).holes()
+    assert not jlog.Journal(path).gaps()
     check_units(path, closed.acknowledged)
 
 
@@ -83,7 +83,7 @@ def test_a_journal_that_was_opened_again_after_a_clean_close_has_a_hole(closed, 
     another_boot(path)
     with jlog.Writer(path) as writer:
         writer.append(values_of("after", 0)[0])
-    assert len(jlog.Journal(path).holes()) == 1
+    assert len(jlog.Journal(path).gaps()) == 1
     check_units(path, closed.acknowledged)
 
 
@@ -231,7 +231,7 @@ def test_power_losses_one_after_the_other_leave_a_hole_each(killed, spawn, tmp_p
         child.kill()
         units += child.acknowledged
         check_units(path, units)
-    assert len(jlog.Journal(path).holes()) == 4
+    assert len(jlog.Journal(path).gaps()) == 4
 
 
 def test_a_reader_lives_through_a_recovery(killed, spawn, tmp_path):
@@ -605,9 +605,9 @@ def test_a_recovery_killed_anywhere_is_done_again(request, spawn, tmp_path, jour
     with jlog.Writer(path) as writer:
         first = writer.append(values_of("after", 0)[0])
     assert check_units(path, child.acknowledged)[:-1] == before
-    holes = jlog.Journal(path).holes()
+    gaps = jlog.Journal(path).gaps()
     # What never was under way to be given out leaves no hole.
-    assert holes in ([(len(before), first)], []) if journal == "closed" else [(len(before), first)]
+    assert gaps in ([(len(before), first)], []) if journal == "closed" else [(len(before), first)]
     assert len(jlog.Journal(path)) == len(before) + 1
 
 
@@ -626,8 +626,8 @@ def test_a_second_recovery_killed_at_another_step_changes_nothing(killed, spawn,
         first = writer.append(values_of("after", 0)[0])
     assert check_units(path, killed.acknowledged)[:-1] == before
     # An opener whose step did not come again has opened the journal: another hole follows the first then.
-    holes = jlog.Journal(path).holes()
-    assert (holes[0][0], holes[-1][1]) == (len(before), first)
+    gaps = jlog.Journal(path).gaps()
+    assert (gaps[0][0], gaps[-1][1]) == (len(before), first)
 
 
 def test_who_had_read_all_before_a_power_loss_goes_on_behind_the_numbers_it_cost(spawn, tmp_path):
@@ -675,4 +675,4 @@ def test_a_position_whose_records_a_power_loss_took_is_opened_though_the_writer_
         with jlog.Writer(left) as writer:
             new = writer.append(b"new")
         assert [(record.sequence, record.value) for record in reader] == [(new, b"new")]
-    assert jlog.Journal(left).holes() == [(1, new)]
+    assert jlog.Journal(left).gaps() == [(1, new)]

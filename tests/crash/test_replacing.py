@@ -19,7 +19,7 @@ POINTS = [
     "replace.renamed",
     "rotate.filled",
     "rotate.turned",
-    "replace.switched",
+    "replace.rotated",
 ]
 VISITS = {"rotate.filled": 200, "rotate.turned": 200}  # each block switches; these many pass two replacements
 
@@ -69,7 +69,7 @@ def test_a_writer_killed_with_another_one_alive_loses_nothing_and_holds_nobody_u
         writer.append(END)
     reader.result()
     assert reader.records[: len(records)] == records
-    assert not jlog.Journal(path).holes()
+    assert not jlog.Journal(path).gaps()
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -84,13 +84,13 @@ def test_a_writer_killed_alone_loses_nothing_and_the_next_goes_on_where_it_stopp
     successor.call("work", "successor", 3)
     check_state(path, victim=victim)
     check_units(path, victim.acknowledged + successor.acknowledged)
-    assert not jlog.Journal(path).holes()
+    assert not jlog.Journal(path).gaps()
 
 
 @pytest.mark.parametrize(
     ("point", "second"),
     [
-        *((point, "repair.derived") for point in POINTS if point != "rotate.turned"),
+        *((point, "takeover.derived") for point in POINTS if point != "rotate.turned"),
         ("replace.renamed", "file.stat"),
     ],
 )

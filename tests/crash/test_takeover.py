@@ -27,14 +27,14 @@ FIRST = [
     "roll.completed",
     "roll.renamed",
 ]
-EVERY_TAKEOVER = ["takeover.proved", "takeover.taken", "repair.derived"]
+EVERY_TAKEOVER = ["takeover.proved", "takeover.taken", "takeover.derived"]
 # What only some takeovers come past: publishing a direct block, removing the file of a roll.
 SOME_TAKEOVERS = [
     ("direct.written", "rotate.before"),
     ("direct.written", "rotate.emptied"),
     ("direct.written", "rotate.filled"),
     ("direct.written", "rotate.turned"),
-    ("roll.renamed", "repair.unlinked"),
+    ("roll.renamed", "takeover.unlinked"),
     ("roll.renamed", "file.unlink"),
     ("roll.renamed", "file.sync_directory"),
 ]
@@ -42,7 +42,7 @@ CHAINS = [(first, second, "") for first in FIRST for second in EVERY_TAKEOVER]
 CHAINS += [(first, second, "") for first, second in SOME_TAKEOVERS]
 # On a file system that cannot reserve space.
 REFUSED = "file.fallocate=95@0"
-CHAINS += [(first, "repair.derived", REFUSED) for first in FIRST]
+CHAINS += [(first, "takeover.derived", REFUSED) for first in FIRST]
 SEALED_BYTES = 272  # where that lies in the control page
 
 
@@ -65,7 +65,7 @@ def test_a_taker_over_that_is_killed_is_taken_over_from(victim, spawn, tmp_path,
     check_units(path, victim.acknowledged + taker.acknowledged + third.acknowledged)
 
 
-@pytest.mark.parametrize(("first", "second"), [(first, "repair.derived") for first in FIRST] + SOME_TAKEOVERS)
+@pytest.mark.parametrize(("first", "second"), [(first, "takeover.derived") for first in FIRST] + SOME_TAKEOVERS)
 def test_an_opener_killed_while_it_makes_good_a_dead_one_is_followed_by_the_next(victim, spawn, tmp_path, first, second):
     """Nobody is left: each opens alone."""
     path, opener, third = tmp_path / "j", spawn(), spawn()
@@ -76,7 +76,7 @@ def test_an_opener_killed_while_it_makes_good_a_dead_one_is_followed_by_the_next
     third.call("open_writer", "third", str(path), {})
     third.call("work", "third", 4)
     check_units(path, victim.acknowledged + third.acknowledged)
-    assert not jlog.Journal(path).holes()
+    assert not jlog.Journal(path).gaps()
 
 
 @pytest.mark.parametrize("first", FIRST)

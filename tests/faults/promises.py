@@ -109,7 +109,7 @@ class Promises:
         journal = jlog.Journal(path)
         records = read_all(path)
         first = journal.first_sequence
-        check_numbers(records, first, journal.holes())
+        check_numbers(records, first, journal.gaps())
         found = check_whole(records, cut=first > 0)
         for sequence, value in records:
             assert self.values.get(sequence, value) == value, f"{sequence} is {value!r} and was {self.values[sequence]!r}"

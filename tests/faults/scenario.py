@@ -19,8 +19,8 @@ DEADLY = (
     "append.encoded", "append.published", "close.before_write", "close.written", "close.deferred", "close.noted",
     "rotate.before", "rotate.emptied", "rotate.filled", "rotate.turned", "direct.written", "roll.completed", "roll.renamed",
     "file.allocate", "file.write", "file.write_block", "file.sync", "file.sync_directory", "file.rename", "file.unlink",
-    "file.open", "sync.begun", "sync.done", "sync.told", "pack.copied", "replace.noted", "replace.renamed",
-    "replace.switched", "takeover.taken", "repair.derived", "repair.unlinked",
+    "file.open", "sync.begun", "sync.done", "sync.told", "compress.copied", "replace.noted", "replace.renamed",
+    "replace.rotated", "takeover.taken", "takeover.derived", "takeover.unlinked",
 )  # fmt: skip
 
 

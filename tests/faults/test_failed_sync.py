@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from crash.tampering import SegmentFile, mark_of, newest_segment, zero, zero_bodies
+from crash.tampering import SegmentFile, newest_segment, synced_mark_of, zero, zero_bodies
 from faults import shim
 from faults.disk import Disk
 from faults.recording import read_log
@@ -45,7 +45,7 @@ def never_written(root, behind=None):
     """The disk: of the newest segment it has what lies before this offset, by default the mark's."""
     path = root / "j"
     newest = newest_segment(path)
-    offset = mark_of(path)[1] if behind is None else behind
+    offset = synced_mark_of(path)[1] if behind is None else behind
     content = content_of(root)
     name = str(newest.relative_to(root))
     content[name] = content[name][:offset].ljust(len(content[name]), b"\0")
@@ -57,7 +57,7 @@ def never_written(root, behind=None):
 def drop(path, block):
     """The kernel cannot read it any more."""
     file = SegmentFile(str(path), int(newest_segment(path).stem), bytes.fromhex(Journal(path).uuid))
-    found = [b for b in file.blocks() if b.first_sequence >= mark_of(path)[2]][block]
+    found = [b for b in file.blocks() if b.first_sequence >= synced_mark_of(path)[2]][block]
     zero(newest_segment(path), found.offset, 72 + found.stored_bytes)
     zero_bodies(path)
 
@@ -92,7 +92,7 @@ def test_what_a_recovery_keeps_behind_a_failed_fdatasync_is_on_the_disk_before_t
     opener.kill()
     kept = read_all(path)
     assert len(kept) == 5 + 5 * gone
-    assert mark_of(path)[2] >= len(kept)
+    assert synced_mark_of(path)[2] >= len(kept)
     for event in read_log(log, root):
         disk.follow(event)
     assert read_all(after_power_loss(disk, tmp_path / "lost") / "j") == kept

@@ -78,7 +78,7 @@ def test_writers_of_two_boot_ids_write_beside_each_other(writer, spawn, path, ot
     third.call("open_writer", "y", str(path), {})
     third.call("work", "y", 3)
     check_units(path, writer.acknowledged + second.acknowledged + third.acknowledged)
-    assert jlog.Journal(path).holes() == []
+    assert jlog.Journal(path).gaps() == []
 
 
 def test_a_reader_of_another_boot_id_sees_what_living_writers_publish_and_sync(writer, spawn, path, other):
@@ -159,4 +159,4 @@ def test_the_process_that_made_a_page_without_a_boot_id_knows_it_again(spawn, pa
         child.call("append", f"w{turn}", 5)
         child.call("close", f"w{turn}")
     check_units(path, child.acknowledged)
-    assert jlog.Journal(path).holes() == []
+    assert jlog.Journal(path).gaps() == []

@@ -16,7 +16,7 @@ DURABLE = {**SMALL, "sync": "append"}
 LZ4 = {**DURABLE, "compression": "lz4"}
 # Where the one that syncs for all may be: writing the block out, which is compressed, or with the fdatasync.
 LEADING = [
-    "pack.copied",
+    "compress.copied",
     "close.before_write",
     "rotate.filled",
     "sync.begun",
@@ -24,7 +24,7 @@ LEADING = [
     "sync.done",
     "sync.told",
 ]
-WITHOUT_THE_APPEND_LOCK = ["pack.copied", "sync.begun", "file.sync", "sync.done", "sync.told"]
+WITHOUT_THE_APPEND_LOCK = ["compress.copied", "sync.begun", "file.sync", "sync.done", "sync.told"]
 
 
 def durable_end(path):
@@ -150,7 +150,7 @@ def test_an_append_that_is_not_durable_within_lock_timeout_says_that_it_is_appen
     (other,) = together(1, LZ4)
     child = spawn()
     child.call("open_writer", "x", str(path), {"lock_timeout": 0.2})
-    child.call("arm", "pack.copied=stop@1")
+    child.call("arm", "compress.copied=stop@1")
     child.start("append", "x", 1, 300)
     child.is_stopped()
     other.call("arm", "append.encoded=stop@1")
@@ -360,7 +360,7 @@ def test_the_next_to_open_alone_mends_it_in_new_files_and_goes_on(failed, spawn,
     assert read_all(path) == before
     next_one.call("append", "x", 5)
     assert durable_end(path) == len(before) + 5
-    assert not jlog.Journal(path).holes()
+    assert not jlog.Journal(path).gaps()
     check_durable(path, tmp_path, [*failed, next_one])
 
 
@@ -379,7 +379,7 @@ def test_a_reader_reads_on_through_a_failed_fdatasync_and_its_mending(failed, sp
     assert reader.records == read_all(path)
 
 
-@pytest.mark.parametrize("point", ["mend.copied", "file.write"])
+@pytest.mark.parametrize("point", ["recovery.copied", "file.write"])
 @pytest.mark.parametrize("visit", [1, 2, 3])
 def test_a_mending_that_is_killed_is_done_again(failed, spawn, tmp_path, point, visit):
     path = tmp_path / "j"

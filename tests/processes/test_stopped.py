@@ -34,12 +34,12 @@ QUICK = [
     ("none", "close.before_write"),
     ("none", "roll.renamed"),
     ("none", "file.sync"),
-    ("lz4", "pack.copied"),
+    ("lz4", "compress.copied"),
 ]
 ALL = [("none", point) for point in WRITING] + [("lz4", point) for point in COMPRESSING]
-REPLACING = ["replace.noted", "replace.renamed", "replace.switched"]
+REPLACING = ["replace.noted", "replace.renamed", "replace.rotated"]
 ADOPTING = ["adopt.linked", "adopt.completed", "roll.completed", "roll.renamed"]
-TAKING_OVER = ["takeover.proved", "takeover.taken", "repair.derived"]
+TAKING_OVER = ["takeover.proved", "takeover.taken", "takeover.derived"]
 
 
 def wrong_outcomes(child, waits_for_nobody=()):

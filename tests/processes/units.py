@@ -59,7 +59,7 @@ def check_units(
 
     journal = jlog.Journal(path)
     records = read_all(path)
-    check_numbers(records, first_sequence, journal.holes())
+    check_numbers(records, first_sequence, journal.gaps())
     found = check_whole(records, cut=first_sequence > 0)
     check_acknowledged(found, acknowledged, lost, first_sequence)
     check_state(records, journal.state())
@@ -73,8 +73,8 @@ def check_units(
     return records
 
 
-def check_numbers(records: list[tuple[int, bytes]], first: int, holes: list[tuple[int, int]]) -> None:
-    expected, behind = first, dict(holes)
+def check_numbers(records: list[tuple[int, bytes]], first: int, gaps: list[tuple[int, int]]) -> None:
+    expected, behind = first, dict(gaps)
     for sequence, value in records:
         while expected in behind:
             expected = behind[expected]

@@ -11,7 +11,7 @@ import lz4.block
 import pytest
 
 import oracle
-from oracle import NO_TIME, NONE, Hole, OracleError, Record, check_journal, read_journal
+from oracle import NO_TIME, NONE, Gap, OracleError, Record, check_journal, read_journal
 
 pytestmark = pytest.mark.damage  # what it makes, it hands to the oracle itself
 DOCUMENT = Path(__file__).parents[2] / "docs" / "format.md"
@@ -194,7 +194,7 @@ class Image:
         (path / f"{self.first:020d}.seg").write_bytes(self.content + tail)
 
 
-def write_copies(path: Path, structure: bytes) -> None:
+def write_dual_slot(path: Path, structure: bytes) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(sealed(structure).ljust(4096, b"\0") + sealed(structure))
 
@@ -204,11 +204,11 @@ def write_bounds(
     closed: tuple[int, int, int] = (NONE, NONE, NONE),
 ) -> None:  # fmt: skip
     fields = (b"JLOGBND\n", 1, 0, 9, UUID, first, *mark, lease, *closed, bytes(24))
-    write_copies(path / "bounds", struct.pack("<8sIIQ16sQQQQQQQQ24s", *fields))
+    write_dual_slot(path / "bounds", struct.pack("<8sIIQ16sQQQQQQQQ24s", *fields))
 
 
 def write_position(path: Path, name: str, sequence: int, epoch: int = EPOCH) -> None:
-    write_copies(path / name, struct.pack("<8sIIQ16sQQq", b"JLOGPOS\n", 1, 0, 3, UUID, epoch, sequence, NOW_US))
+    write_dual_slot(path / name, struct.pack("<8sIIQ16sQQq", b"JLOGPOS\n", 1, 0, 3, UUID, epoch, sequence, NOW_US))
 
 
 def block_header(
@@ -342,7 +342,7 @@ def test_a_jump_that_the_header_states_is_a_hole(empty):
     second.write(empty)
     contents = check_journal(empty)
     assert contents is not None
-    assert contents.holes == [Hole(1, 100)]
+    assert contents.gaps == [Gap(1, 100)]
     assert [record.sequence for record in contents.records] == [0, 100]
 
 

@@ -169,7 +169,7 @@ def borrow(m, pid):
 
 
 @step("write again")
-def write_again(m, pid):
+def rewrite_unsynced_blocks(m, pid):
     """Writes blocks once more through a new descriptor: blocks that were there before it was opened may have been lost
     before."""
     end, number, (_, doubtful, opened), mine = m.memory(pid)

@@ -275,7 +275,7 @@ def close(m, pid):
 
 
 @step("note end")
-def note_end(m, pid):
+def write_closed_end(m, pid):
     """Writes the closed end. The records up to there need not be durable: a recovery compares this end with the end that it
     finds."""
     write_bounds(m, 0, m.next)

@@ -86,7 +86,7 @@ def attach(m, pid):
     at = m.registry
     if at is None:
         m.all = (*m.all, (OPENING, 0, 0, False, False, pid))
-        m.upkeep = (*m.upkeep, "")
+        m.maintenance = (*m.maintenance, "")
         if not m.wrong("it is in the registry once it is open"):
             m.registry = len(m.all) - 1
         return m.go(pid, "enter", len(m.all) - 1)
@@ -152,13 +152,13 @@ def begin_call(m, pid):
 @step("in a call")
 def do_call(m, pid):
     touch(m, m.memory(pid))
-    start_upkeep(m, m.memory(pid))
+    start_maintenance(m, m.memory(pid))
     m.go_on(pid, "unpin")
 
 
-def start_upkeep(m, at):
-    if m.upkeep[at] == "":
-        m.upkeep = put(m.upkeep, at, "on")
+def start_maintenance(m, at):
+    if m.maintenance[at] == "":
+        m.maintenance = put(m.maintenance, at, "on")
         m.threads = put(m.threads, len(m.model.programs) + at, ("upkeep", 0, at))
 
 
@@ -175,28 +175,28 @@ def unpin(m, pid):
 @step("upkeep")
 def wake_up(m, pid):
     at = m.memory(pid)
-    if m.upkeep[at] == "stopping":
-        return end_upkeep(m, pid)
+    if m.maintenance[at] == "stopping":
+        return end_maintenance(m, pid)
     m.go_on(pid, "keep up")
 
 
 @step("keep up")
-def keep_up(m, pid):
+def maintain(m, pid):
     """Goes on, unless the thread was told to stop meanwhile."""
     at = m.memory(pid)
     if not may_call(m, pid, at):
-        return end_upkeep(m, pid)
+        return end_maintenance(m, pid)
     pin(m, at)
     m.go_on(pid, "keeping up")
 
 
-def end_upkeep(m, pid):
-    m.upkeep = put(m.upkeep, m.memory(pid), "off")
+def end_maintenance(m, pid):
+    m.maintenance = put(m.maintenance, m.memory(pid), "off")
     m.go(pid, "done")
 
 
 @step("keeping up")
-def do_keep_up(m, pid):
+def do_maintain(m, pid):
     touch(m, m.memory(pid))
     m.go_on(pid, "unpin")
 
@@ -237,16 +237,16 @@ def leave(m, pid):
     m.set(at, users=m.get(at)["users"] - 1)
     if m.get(at)["users"]:
         return None
-    if m.upkeep[at] == "on":
-        m.upkeep = put(m.upkeep, at, "stopping")
+    if m.maintenance[at] == "on":
+        m.maintenance = put(m.maintenance, at, "stopping")
     return at
 
 
 @step("stop")
-def stop_upkeep(m, pid):
+def stop_maintenance(m, pid):
     """Closes, unless another thread has attached meanwhile: then it stays open."""
     at = m.memory(pid)
-    if m.upkeep[at] == "stopping":
+    if m.maintenance[at] == "stopping":
         return False
     pin(m, at, -1)
     if not close_if_last(m, pid, at):
@@ -284,7 +284,7 @@ def give_up_closing(m, pid):
 
 
 @step("note end")
-def note_end(m, pid):
+def write_closed_end(m, pid):
     """Makes calls like any others, of the closing thread alone."""
     touch(m, m.memory(pid))
     m.gate = None

@@ -32,7 +32,7 @@ class Judge:
     def judge(self) -> None:
         """Checks that the journal contradicts no known fact."""
         journal = jlog.Journal(self.path)
-        self.accounts.gaps |= set(journal.holes())
+        self.accounts.gaps |= set(journal.gaps())
         with jlog.Reader(self.path) as reader:
             first = reader.position
             records = list(reader)

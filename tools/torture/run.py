@@ -121,7 +121,7 @@ class Life:
 
     def _judge(self, round_: Round) -> None:
         for judge in self._judges:
-            judge.accounts.gaps |= set(jlog.Journal(judge.path).holes())
+            judge.accounts.gaps |= set(jlog.Journal(judge.path).gaps())
         self._listen()
         for judge in self._judges:
             judge.judge()

@@ -57,7 +57,7 @@ static void fill_header(struct jlog_buffer *buffer, const struct jlog_slot *slot
 }
 
 /* The closing block to its place, without the append lock; the write lock is let go. */
-static void write_out(struct jlog_buffer *buffer)
+static void write_back(struct jlog_buffer *buffer)
 {
     const uint64_t generation = jlog_load_acquire(&page->unwritten);
     const struct jlog_slot *slot = &page->slots[generation & 1];
@@ -96,7 +96,7 @@ static void *write_records(void *argument)
 
     for (uint64_t count = 0; !__atomic_load_n(&over, __ATOMIC_RELAXED); count++) {
         const size_t bytes = 8 + count % (sizeof value - 8);
-        int writes_out = 0;
+        int writes_back = 0;
         int64_t sequence;
 
         memset(value, (int)count, sizeof value);
@@ -104,10 +104,10 @@ static void *write_records(void *argument)
         lock(&page->append_lock, buffer.owner);
         sequence = jlog_put_value(&buffer, value, bytes, jlog_now_us(&buffer.clock));
         if (sequence < 0)
-            writes_out = defer_block(&buffer);
+            writes_back = defer_block(&buffer);
         jlog_unlock(&page->append_lock);
-        if (writes_out)
-            write_out(&buffer);
+        if (writes_back)
+            write_back(&buffer);
         if (sequence >= 0) {
             __atomic_add_fetch(&appended, 1, __ATOMIC_RELAXED);
             jlog_wake(page);

@@ -6,7 +6,7 @@ from jlog.reading.event_loops import Waiter
 JOURNALS_MAX: int
 
 @disjoint_base
-class Bell:
+class Waker:
     def ring(self) -> None: ...
     @property
     def rings(self) -> int: ...
@@ -24,5 +24,5 @@ class WatchedJournal:
     def has_changed(self) -> bool: ...
 
 def wait_for_change(
-    journals: list[WatchedJournal], bell: Bell, rings: int, seconds: float, poll_seconds: float
+    journals: list[WatchedJournal], waker: Waker, rings: int, seconds: float, poll_seconds: float
 ) -> list[WatchedJournal]: ...

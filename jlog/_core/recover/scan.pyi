@@ -3,7 +3,7 @@ from typing import NamedTuple
 from jlog._core.format.dual_slot import Bounds
 from jlog._core.segments.segment import Block
 
-class Damage(NamedTuple):
+class ScanDamage(NamedTuple):
     path: str
     offset: int
     reason: str
@@ -17,6 +17,6 @@ class End(NamedTuple):
     last: Block | None
     clock_us: int
     durable: int
-    damage: list[Damage]
+    damage: list[ScanDamage]
 
 def scan(directory: str, uuid: bytes, bounds: Bounds) -> End: ...

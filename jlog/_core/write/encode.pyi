@@ -6,9 +6,9 @@ from typing_extensions import Buffer, disjoint_base
 _Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
 
 @disjoint_base
-class Body:
+class EncodedRecords:
     @staticmethod
-    def of_values(values: tuple[bytes, ...]) -> Body: ...
+    def of_values(values: tuple[bytes, ...]) -> EncodedRecords: ...
     def add_columns(
         self,
         values: Sequence[Buffer | None],

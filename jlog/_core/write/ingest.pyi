@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pyarrow
 from typing_extensions import Self, disjoint_base
 
-from jlog._core.write.encode import Body
+from jlog._core.write.encode import EncodedRecords
 
 class Piece(NamedTuple):
     offset: int
@@ -34,4 +34,4 @@ class SegmentBuilder:
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
-def read_piece(path: str | os.PathLike[str], piece: Piece, body: Body) -> None: ...
+def read_piece(path: str | os.PathLike[str], piece: Piece, body: EncodedRecords) -> None: ...

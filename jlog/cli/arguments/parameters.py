@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
     ParamType = click.ParamType  # takes a type argument only since click 8.4
 
-Position = str | int | datetime
+PositionArgument = str | int | datetime
 
 _SIZE = re.compile(r"(\d+)\s*(?:([KMGT])(?:I?B)?|B)?\Z", re.IGNORECASE | re.ASCII)
 _DURATION = re.compile(r"(?:\d+[wdhms])+\Z", re.ASCII)
@@ -157,7 +157,7 @@ def is_archive(journal: str) -> bool:
     return is_url(journal) and not journal.lower().startswith("kafka:")
 
 
-def parse_position(text: str) -> Position:
+def parse_position(text: str) -> PositionArgument:
     """Parses a sequence, a time, "begin", "end" or the name of a checkpoint. Raises ValueError for a time without offset."""
     if text.isascii() and text.isdigit():
         return int(text)

@@ -58,7 +58,7 @@ def verify_archive(archive: Archive) -> jlog.Report:
         damage, segments = archive.verify(), archive.segments()
     damaged = {at.path for at in damage}
     records = sum(segment.records for segment in segments if segment.path not in damaged)
-    return jlog.Report(records, 0, len(segments), damage, archive.holes())
+    return jlog.Report(records, 0, len(segments), damage, archive.gaps())
 
 
 def size_of(journal: str) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from jlog.cli.arguments.groups import Group
-from jlog.cli.arguments.parameters import CHECKPOINT, POSITION, Position, checked, journal_or_topic_argument
+from jlog.cli.arguments.parameters import CHECKPOINT, POSITION, PositionArgument, checked, journal_or_topic_argument
 from jlog.cli.commands.subscribers import print_positions
 from jlog.cli.terminal.output import json_option
 from jlog.urls import open_journal
@@ -37,7 +37,7 @@ def list_checkpoints(journal: str, as_json: bool) -> None:
 @journal_or_topic_argument
 @click.argument("name", type=CHECKPOINT)
 @click.argument("position", type=POSITION)
-def set_checkpoint(journal: str, name: str, position: Position) -> None:
+def set_checkpoint(journal: str, name: str, position: PositionArgument) -> None:
     """Make the checkpoint NAME at POSITION, or move it there.
 
     POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name

@@ -13,7 +13,7 @@ import click
 import jlog
 from jlog.cli.arguments.parameters import (
     POSITION,
-    Position,
+    PositionArgument,
     checked,
     is_archive,
     is_topic,
@@ -88,8 +88,8 @@ def dump(journal: str, output: Format, blocks: bool, **selection: Any) -> None:
 class Selection:
     """The records to print, and their order."""
 
-    start: Position
-    stop: Position
+    start: PositionArgument
+    stop: PositionArgument
     limit: int | None
     reverse: bool
     match: Match | None
@@ -148,7 +148,7 @@ def _progress(reader: jlog.ReaderProtocol, end: int) -> AbstractContextManager[C
     return progress_bar("Reading", total, in_bytes=False, shown=into_file)
 
 
-def _sequence_of(journal: str, position: Position) -> int:
+def _sequence_of(journal: str, position: PositionArgument) -> int:
     """Returns the sequence of --to, and the end as it is now for `end`, so that the output of a growing journal ends too."""
     if isinstance(position, int):
         return position

@@ -7,7 +7,7 @@ import sys
 import click
 
 import jlog
-from jlog.cli.arguments.parameters import POSITION, SUBSCRIBER, Position, checked, journal_or_topic_argument
+from jlog.cli.arguments.parameters import POSITION, SUBSCRIBER, PositionArgument, checked, journal_or_topic_argument
 from jlog.cli.records.formats import Format, format_options
 from jlog.cli.records.past_damage import BATCH_RECORDS, LOOK_EVERY, Reading
 from jlog.cli.terminal.output import binary_stdout, stdout_is_gone
@@ -32,7 +32,7 @@ def read(
     subscriber: str,
     follow: bool,
     limit: int | None,
-    start: Position,
+    start: PositionArgument,
     no_commit: bool,
     output: Format,
 ) -> None:

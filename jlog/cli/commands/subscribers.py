@@ -12,7 +12,7 @@ from jlog.cli.arguments.parameters import (
     CHECKPOINT,
     POSITION,
     SUBSCRIBER,
-    Position,
+    PositionArgument,
     checked,
     journal_or_topic_argument,
 )
@@ -67,7 +67,7 @@ def _cell(value: Any) -> str:
 @journal_or_topic_argument
 @click.argument("name")
 @click.option("--start", type=POSITION, default="begin", show_default=True, help="Where the subscriber begins to read.")
-def add_subscriber(journal: str, name: str, start: Position) -> None:
+def add_subscriber(journal: str, name: str, start: PositionArgument) -> None:
     """Make the subscriber NAME. From now on JOURNAL keeps the records that it has not committed.
 
     POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name
@@ -101,7 +101,7 @@ def remove_subscriber(journal: str, name: str) -> None:
 @journal_or_topic_argument
 @click.argument("name", type=SUBSCRIBER)
 @click.argument("position", type=POSITION)
-def set_subscriber(journal: str, name: str, position: Position) -> None:
+def set_subscriber(journal: str, name: str, position: PositionArgument) -> None:
     """Move the subscriber NAME to POSITION, the next record that it reads, while no process reads as it.
 
     POSITION is `begin`, `end`, a sequence, an ISO time with its offset (the first record at or after it), or the name

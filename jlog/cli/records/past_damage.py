@@ -8,7 +8,7 @@ import click
 
 import jlog
 from jlog.archive import Archive
-from jlog.cli.arguments.parameters import Position, is_archive, is_topic
+from jlog.cli.arguments.parameters import PositionArgument, is_archive, is_topic
 from jlog.cli.exits import DAMAGED
 from jlog.cli.terminal.output import complain
 from jlog.errors import CorruptJournal, PositionLost
@@ -83,7 +83,7 @@ class Reading:
             raise click.exceptions.Exit(DAMAGED)
 
 
-def open_reader(journal: str, start: Position) -> jlog.ReaderProtocol:
+def open_reader(journal: str, start: PositionArgument) -> jlog.ReaderProtocol:
     """Opens an anonymous reader of a journal, a topic or an archive."""
     if is_archive(journal):
         return jlog.Reader(journal, start=start)
@@ -94,8 +94,8 @@ def gaps_of(journal: str) -> list[tuple[int, int]]:
     """Lists the gaps of a journal or an archive, which may be large after a power loss. The small ones of a topic do not matter
     when records are searched."""
     if is_archive(journal):
-        return Archive(journal).holes()
-    return [] if is_topic(journal) else jlog.Journal(journal).holes()
+        return Archive(journal).gaps()
+    return [] if is_topic(journal) else jlog.Journal(journal).gaps()
 
 
 def seek_kept(reader: jlog.ReaderProtocol, sequence: int) -> None:

@@ -154,7 +154,7 @@ def in_words(name: str, value: Any) -> str:
     if name in ("subscribers", "checkpoints"):
         return ", ".join(f"{at['name']} at {at['sequence']} (lag {at['lag']})" for at in value) or "none"
     if name == "skipped":
-        return ", ".join(f"{hole['first_sequence']} to {hole['next_sequence'] - 1}" for hole in value) or "none"
+        return ", ".join(f"{gap['first_sequence']} to {gap['next_sequence'] - 1}" for gap in value) or "none"
     if name == "retention" and "delete_read" in value:
         return describe_retention(value)
     if name == "dead":

@@ -11,7 +11,7 @@ _MARKS = "jlog.mirror."
 _TOPIC_NAME_MAX = 249
 
 
-def marks_topic(topic: str, identity: str) -> str:
+def positions_topic(topic: str, identity: str) -> str:
     """Names the table in which a mirror to `topic` stores its source position, which is its transactional id too. Each mirror
     has its own table, so that no open transaction of another one hides its rows."""
     name = f"{_MARKS}{topic}.{identity}"

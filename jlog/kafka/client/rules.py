@@ -33,7 +33,7 @@ class Rules:
 
     def refusal(self, record: RecordLike, key: bytes | None) -> str:
         """Returns why the topic would refuse the record; an empty text where no rule does."""
-        size = len(record.value or b"") + bytes_beside(key, record.headers)
+        size = len(record.value or b"") + overhead_bytes_of(key, record.headers)
         if size > self.limit_bytes:
             return f"{size} bytes are more than max.message.bytes={self.max_message_bytes} has room for"
         if self.needs_key and key is None:
@@ -62,7 +62,7 @@ class Rules:
         return found
 
 
-def bytes_beside(key: bytes | None, headers: Headers) -> int:
+def overhead_bytes_of(key: bytes | None, headers: Headers) -> int:
     """Returns the size of a record without its value."""
     return len(key or b"") + sum(len(name) + len(value or b"") for name, value in headers)
 

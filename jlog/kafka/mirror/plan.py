@@ -6,18 +6,18 @@ import os
 from typing import Any
 
 from jlog.flow.ends import SourcePosition
-from jlog.flow.journals import check_mark, journal_lag, read_marks
+from jlog.flow.journals import check_source_position, journal_lag, read_source_positions
 from jlog.flow.stop import Stop
 from jlog.journal import Journal
 from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import at_once
-from jlog.kafka.client.names import marks_topic
+from jlog.kafka.client.names import positions_topic
 from jlog.kafka.client.rules import Rules
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.url import parse, parse_topics
 from jlog.kafka.mirror.mirror import default_subscriber, key_of
 from jlog.kafka.mirror.sink import SINK
-from jlog.kafka.mirror.sink import read_marks as read_marks_topic
+from jlog.kafka.mirror.sink import read_source_positions as read_marks_topic
 from jlog.kafka.mirror.source import TopicSource
 from jlog.positions.names import Start
 from jlog.reading.reader import Reader
@@ -43,13 +43,13 @@ def plan_mirror(
     at = parse(url)
     settings = Settings(at, config, config_file)
     opened = Journal(journal)
-    marks, rules = marks_and_rules(settings, at.topic, opened.uuid)
+    source_positions, rules = source_positions_and_rules(settings, at.topic, opened.uuid)
     topic = Cluster(settings).find(at.topic)
-    mark = marks.get(opened.uuid) if resume_at is None else None
+    source_position = source_positions.get(opened.uuid) if resume_at is None else None
     name = default_subscriber(at.topic) if subscriber == "" else subscriber
-    if mark is not None:
-        check_mark(opened, mark)
-        begin: Start = int(mark["sequence"])
+    if source_position is not None:
+        check_source_position(opened, source_position)
+        begin: Start = int(source_position["sequence"])
     elif resume_at is None and name in opened.subscribers():
         begin = opened.subscribers()[name].sequence
     else:
@@ -73,17 +73,17 @@ def plan_mirror(
     }
 
 
-def marks_and_rules(settings: Settings, topic: str, identity: str) -> tuple[SourcePosition, Rules]:
+def source_positions_and_rules(settings: Settings, topic: str, identity: str) -> tuple[SourcePosition, Rules]:
     """Returns the source position that a sink of this identity has stored in the topic, and the rules of the topic, which need
     not exist yet."""
     cluster = Cluster(settings)
     cluster.check()
     rules = Rules(cluster.config(topic) if cluster.find(topic) is not None else {})
-    table = marks_topic(topic, identity)
+    table = positions_topic(topic, identity)
     if cluster.find(table) is None:
         return {}, rules
-    marks = read_marks_topic(settings, table, Stop())
-    return {name: mark for name, mark in marks.items() if name != SINK}, rules
+    source_positions = read_marks_topic(settings, table, Stop())
+    return {name: source_position for name, source_position in source_positions.items() if name != SINK}, rules
 
 
 def _scan(reader: Reader, rules: Rules, key: str) -> tuple[list[dict[str, Any]], int | None]:
@@ -119,16 +119,16 @@ def plan_capture(
     exists = os.path.exists(journal)
     source = TopicSource(settings, at, stop=Stop(), start=start)
     try:
-        source.resume(read_marks(journal) if exists else {}, resume_at)
-        marks = source.marks()
-        lag = source.lag(marks)
+        source.resume(read_source_positions(journal) if exists else {}, resume_at)
+        source_positions = source.source_positions()
+        lag = source.lag(source_positions)
     finally:
         source.close()
     return {
         "topics": str(at),
         "journal": os.path.abspath(journal),
         "create": not exists,
-        "offsets": {name: mark["offset"] for name, mark in sorted(marks.items())},
+        "offsets": {name: source_position["offset"] for name, source_position in sorted(source_positions.items())},
         "records": lag.records,
         "bytes": lag.bytes,
         "settings": settings.shown(),

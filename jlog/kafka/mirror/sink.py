@@ -19,8 +19,8 @@ from jlog.flow.records import Headers, RecordLike
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.errors import REFUSED, TopicChanged, code_of, describe
-from jlog.kafka.client.names import OURS_PREFIX, marks_topic
-from jlog.kafka.client.rules import Rules, bytes_beside, milliseconds
+from jlog.kafka.client.names import OURS_PREFIX, positions_topic
+from jlog.kafka.client.rules import Rules, milliseconds, overhead_bytes_of
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.table import ensure_table, read_table
 from jlog.kafka.client.transactions import OWNER, Transactions
@@ -67,11 +67,11 @@ class TopicSink:
         if (refused == "dead-letter") != (dead_letter is not None):
             raise ValueError("refused='dead-letter' and a topic for dead letters go together")
         self.left_out = 0
-        self.beside_bytes = 0
+        self.overhead_bytes = 0
         self.settings = settings
         self.cluster = Cluster(settings, stop)
         self.name = topic
-        self.marks_topic = marks_topic(topic, identity)
+        self.positions_topic = positions_topic(topic, identity)
         self._stop = stop
         self._key = key
         self._partition = partition
@@ -87,9 +87,9 @@ class TopicSink:
         self._on_event = on_event
         self._instance = secrets.token_hex(8)
         self._transactions = Transactions(
-            settings, self.cluster, stop, topic=topic, table=self.marks_topic, instance=self._instance
+            settings, self.cluster, stop, topic=topic, table=self.positions_topic, instance=self._instance
         )
-        self._marks: SourcePosition = {}
+        self._source_positions: SourcePosition = {}
         self._prepared: SourcePosition = {}
         self._topic: Topic | None = None
         self._rules: Rules | None = None
@@ -105,22 +105,22 @@ class TopicSink:
         limit = self._rules.limit_bytes
         largest = max(limit, self._dead_letter_bytes)
         self._transactions.start(limit, largest)
-        found = read_marks(self.settings, self.marks_topic, self._stop)
-        marks = {} if forget else found
-        self._check_same(marks, topic)
+        found = read_source_positions(self.settings, self.positions_topic, self._stop)
+        source_positions = {} if forget else found
+        self._check_same(source_positions, topic)
         self._topic = topic
-        self._marks = found
-        self._claim(marks, topic)
-        return {name: mark for name, mark in marks.items() if name != SINK}
+        self._source_positions = found
+        self._claim(source_positions, topic)
+        return {name: source_position for name, source_position in source_positions.items() if name != SINK}
 
     def _ensure_topics(self, forget: bool) -> Topic:
-        if not forget and self.cluster.find(self.name) is None and self.cluster.find(self.marks_topic) is not None:
+        if not forget and self.cluster.find(self.name) is None and self.cluster.find(self.positions_topic) is not None:
             raise self._deleted()
         topic, _ = self.cluster.ensure(self.name, **self._making)
         if self._partition is not None:
             topic.check_has(self._partition)
         replication_factor = self._making["replication_factor"]
-        ensure_table(self.cluster, self.marks_topic, replication_factor)
+        ensure_table(self.cluster, self.positions_topic, replication_factor)
         self._rules = Rules(self.cluster.config(self.name))
         if self._dead_letter is not None:
             config = {"max.message.bytes": str(DEAD_LETTER_BYTES)}
@@ -128,17 +128,17 @@ class TopicSink:
             self._dead_letter_bytes = Rules(self.cluster.config(self._dead_letter)).limit_bytes
         return topic
 
-    def _check_same(self, marks: SourcePosition, topic: Topic) -> None:
-        known = marks.get(SINK, {}).get("topic_id", topic.id)
+    def _check_same(self, source_positions: SourcePosition, topic: Topic) -> None:
+        known = source_positions.get(SINK, {}).get("topic_id", topic.id)
         if known != topic.id:
             raise TopicChanged(
                 f"kafka://{self.settings.servers}/{self.name} was deleted and made again since the last transaction: what was "
                 f"moved is not in it. Move everything again with --resume-at begin, or only new records with --resume-at end"
             )
 
-    def _claim(self, marks: SourcePosition, topic: Topic) -> None:
+    def _claim(self, source_positions: SourcePosition, topic: Topic) -> None:
         """Commits a first transaction, which says who writes now, and shows that transactions work."""
-        sink = marks.get(SINK) or {
+        sink = source_positions.get(SINK) or {
             "topic_id": topic.id,
             "begin": self.cluster.end_offsets(topic),
             "placing": [],
@@ -146,7 +146,7 @@ class TopicSink:
         by = self.settings.partitioner if self._partition is None else self._partition
         placing = {"partitions": topic.partitions, "by": by}
         if not sink["placing"] or {**sink["placing"][-1], **placing} != sink["placing"][-1]:
-            since = {name: mark for name, mark in marks.items() if name != SINK}
+            since = {name: source_position for name, source_position in source_positions.items() if name != SINK}
             sink = {**sink, "placing": [*sink["placing"], {**placing, "since": since}]}
         sink = {"left_out": 0, **sink, **self._about}
         owner = {
@@ -155,7 +155,7 @@ class TopicSink:
             "pid": os.getpid(),
             "since": int(time.time()),
         }
-        self._produce(self.marks_topic, json.dumps(owner).encode(), OWNER)
+        self._produce(self.positions_topic, json.dumps(owner).encode(), OWNER)
         self.prepare({SINK: sink})
         self.commit()
 
@@ -163,7 +163,7 @@ class TopicSink:
 
     def _begun(self) -> Producer:
         if not self._transactions.is_begun:
-            self.left_out = self.beside_bytes = 0
+            self.left_out = self.overhead_bytes = 0
         return self._transactions.begun()
 
     def write(self, batch: Iterable[RecordLike]) -> int:
@@ -195,7 +195,7 @@ class TopicSink:
             try:
                 if headers:
                     headers = without_ours(headers)
-                    beside += bytes_beside(None, headers)
+                    beside += overhead_bytes_of(None, headers)
                     produce(name, value, key, partition, None, None, time_ms, headers)
                 else:
                     produce(name, value, key, partition, None, None, time_ms)
@@ -206,7 +206,7 @@ class TopicSink:
                     if code_of(error) not in REFUSED:
                         raise self._transactions.what_failed(error, "producing") from None
                     self._refuse(record, describe(error.args[0]))
-        self.beside_bytes += beside
+        self.overhead_bytes += beside
         self._transactions.poll(0)
         return size
 
@@ -240,26 +240,30 @@ class TopicSink:
         time_us = record.timestamp_us
         # It keeps its own time, unless that lies in the future, which may be why it is here.
         time_ms = 0 if time_us is None or time_us > time.time() * 1e6 else milliseconds(time_us)
-        size = len(value or b"") + bytes_beside(key, record.headers)
-        if size + bytes_beside(None, about) > self._dead_letter_bytes:
+        size = len(value or b"") + overhead_bytes_of(key, record.headers)
+        if size + overhead_bytes_of(None, about) > self._dead_letter_bytes:
             value, headers = None, [*about, ("jlog.bytes", b"%d" % size)]
-            if bytes_beside(key, headers) > self._dead_letter_bytes:
+            if overhead_bytes_of(key, headers) > self._dead_letter_bytes:
                 key = None
         try:
             self._produce(self._dead_letter, value, key, -1, None, None, time_ms, headers)
         except KafkaException as error:
             raise self._transactions.what_failed(error, "producing a dead letter") from None
 
-    def prepare(self, marks: SourcePosition) -> None:
+    def prepare(self, source_positions: SourcePosition) -> None:
         self._begun()
         if self.left_out:
-            sink = self._marks[SINK]
-            marks = {**marks, SINK: {**sink, "left_out": sink["left_out"] + self.left_out}}
-        self._prepared = marks
-        changed = {name: mark for name, mark in marks.items() if self._marks.get(name) != mark}
+            sink = self._source_positions[SINK]
+            source_positions = {**source_positions, SINK: {**sink, "left_out": sink["left_out"] + self.left_out}}
+        self._prepared = source_positions
+        changed = {
+            name: source_position
+            for name, source_position in source_positions.items()
+            if self._source_positions.get(name) != source_position
+        }
         try:
-            for name, mark in changed.items():
-                self._produce(self.marks_topic, json.dumps(mark).encode(), name.encode())
+            for name, source_position in changed.items():
+                self._produce(self.positions_topic, json.dumps(source_position).encode(), name.encode())
         except KafkaException as error:
             raise self._transactions.what_failed(error, "producing positions") from None
 
@@ -267,7 +271,7 @@ class TopicSink:
         self._transactions.flush(self._check_topic)
         self._check_topic()  # all records are delivered; this makes sure that it is still the same topic
         self._transactions.commit()
-        self._marks = {**self._marks, **self._prepared}
+        self._source_positions = {**self._source_positions, **self._prepared}
 
     def _check_topic(self) -> None:
         assert self._topic is not None
@@ -306,6 +310,6 @@ def without_ours(headers: Headers) -> Sequence[tuple[str, bytes | None]]:
     return [header for header in headers if not header[0].startswith(OURS_PREFIX)]
 
 
-def read_marks(settings: Settings, table: str, stop: Stop) -> SourcePosition:
+def read_source_positions(settings: Settings, table: str, stop: Stop) -> SourcePosition:
     rows = read_table(settings, table, stop)
     return {key.decode(): json.loads(value) for key, value in rows.items() if key != OWNER}

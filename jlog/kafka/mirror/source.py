@@ -71,7 +71,7 @@ class TopicSource:
 
     # --- Beginning --------------------------------------------------------------------------------------------------
 
-    def resume(self, marks: SourcePosition, start: Any = None) -> None:
+    def resume(self, source_positions: SourcePosition, start: Any = None) -> None:
         self._let_go()
         self._broken = None
         self.cluster.check()
@@ -84,18 +84,20 @@ class TopicSource:
             end = self.cluster.end_offsets(topic, partitions)
             ends |= {(topic.name, partition): offset for partition, offset in end.items()}
             own = (
-                {} if start is not None else {p: marks[f"{topic.name}/{p}"] for p in partitions if f"{topic.name}/{p}" in marks}
+                {}
+                if start is not None
+                else {p: source_positions[f"{topic.name}/{p}"] for p in partitions if f"{topic.name}/{p}" in source_positions}
             )
             begin = self._begin(topic, first, end, "begin" if own else self._start if start is None else start)
             for partition in partitions:
-                mark = own.get(partition)
+                source_position = own.get(partition)
                 place = topic.name, partition
-                if mark is None:
+                if source_position is None:
                     self._next[place] = self._begun[place] = begin[partition]
                 else:
-                    self._next[place] = self._checked(topic, place, mark, first[partition], end[partition])
-                    self._begun[place] = mark["begin"]
-                    self._leader_epochs[place] = mark.get("leader_epoch", -1)
+                    self._next[place] = self._checked(topic, place, source_position, first[partition], end[partition])
+                    self._begun[place] = source_position["begin"]
+                    self._leader_epochs[place] = source_position.get("leader_epoch", -1)
         several = len(self._topics) > 1 or not is_topic_name(self.url.topics[0])
         self._origins = Origins(self._next, with_topic=several)
         if self._ends is None:
@@ -134,9 +136,9 @@ class TopicSource:
             raise ValueError(f"topics are read from 'begin', 'end', an offset or a time on, not from {start!r}")
         return self.cluster.offsets_at(topic, timestamp_us_of(start), first)
 
-    def _checked(self, topic: Topic, place: Place, mark: dict[str, Any], first: int, end: int) -> int:
-        offset = int(mark["offset"])
-        if mark["topic_id"] != topic.id:
+    def _checked(self, topic: Topic, place: Place, source_position: dict[str, Any], first: int, end: int) -> int:
+        offset = int(source_position["offset"])
+        if source_position["topic_id"] != topic.id:
             raise self._changed(topic.name)
         if offset > end:
             raise TopicChanged(
@@ -262,18 +264,18 @@ class TopicSource:
 
     # --- Position ---------------------------------------------------------------------------------------------------
 
-    def marks(self) -> SourcePosition:
+    def source_positions(self) -> SourcePosition:
         found: SourcePosition = {}
         for place, offset in self._next.items():
             name, partition = place
-            mark = {
+            source_position = {
                 "offset": offset,
                 "topic_id": self._topics[name].id,
                 "begin": self._begun[place],
                 **self._about,
             }
             epoch = self._leader_epochs.get(place, -1)
-            found[f"{name}/{partition}"] = mark if epoch < 0 else {**mark, "leader_epoch": epoch}
+            found[f"{name}/{partition}"] = source_position if epoch < 0 else {**source_position, "leader_epoch": epoch}
         return found
 
     def committed(self) -> None:
@@ -282,12 +284,12 @@ class TopicSource:
     def at_end(self) -> bool:
         return self._ends is not None and all(self._next.get(place, 0) >= end for place, end in self._ends.items())
 
-    def lag(self, marks: SourcePosition) -> Lag:
+    def lag(self, source_positions: SourcePosition) -> Lag:
         offsets = dict(self._next)
         for name, partition in offsets:
-            mark = marks.get(f"{name}/{partition}")
-            if mark is not None:
-                offsets[name, partition] = int(mark["offset"])
+            source_position = source_positions.get(f"{name}/{partition}")
+            if source_position is not None:
+                offsets[name, partition] = int(source_position["offset"])
         return topics_lag(self.cluster, offsets, self._stop)
 
     def describe(self, record: Any) -> str:

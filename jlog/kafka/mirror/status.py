@@ -10,13 +10,13 @@ from typing import Any
 from jlog.errors import JournalError
 from jlog.flow.ends import Lag, SourcePosition
 from jlog.flow.journals import journal_lag
-from jlog.flow.journals import read_marks as marks_in_journal
+from jlog.flow.journals import read_source_positions as marks_in_journal
 from jlog.flow.stop import Stop
 from jlog.journal import Journal
 from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.lag import topics_lag
-from jlog.kafka.client.names import marks_topic
+from jlog.kafka.client.names import positions_topic
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.table import read_table
 from jlog.kafka.client.transactions import OWNER
@@ -61,7 +61,7 @@ class Pair:
     url: TopicUrl
     settings: Settings
     direction: str
-    marks: SourcePosition  # the source position, and the sink's own rows
+    source_positions: SourcePosition  # the source position, and the sink's own rows
     owner: dict[str, Any]
 
     @property
@@ -82,20 +82,24 @@ def find_pair(
     opened = Journal(journal)
     cluster = Cluster(settings)
     cluster.check()
-    table = marks_topic(at.topic, opened.uuid)
+    table = positions_topic(at.topic, opened.uuid)
     if cluster.find(table) is not None:
         rows = {key: json.loads(value) for key, value in read_table(settings, table, Stop()).items()}
         owner = rows.pop(OWNER, {})
-        marks = {key.decode(): mark for key, mark in rows.items()}
-        if opened.uuid in marks:
-            return Pair(opened, at, settings, TO_KAFKA, marks, owner)
+        source_positions = {key.decode(): source_position for key, source_position in rows.items()}
+        if opened.uuid in source_positions:
+            return Pair(opened, at, settings, TO_KAFKA, source_positions, owner)
     prefix = f"{at.topic}/"
-    marks = {name[len(prefix) :]: mark for name, mark in marks_in_journal(journal).items() if name.startswith(prefix)}
-    if not marks:
+    source_positions = {
+        name[len(prefix) :]: source_position
+        for name, source_position in marks_in_journal(journal).items()
+        if name.startswith(prefix)
+    }
+    if not source_positions:
         raise JournalError(
             f"nothing was ever mirrored between {opened.path} and {at}; `jlogtool mirror to-kafka` or `mirror from-kafka` does"
         )
-    return Pair(opened, at, settings, FROM_KAFKA, marks, {})
+    return Pair(opened, at, settings, FROM_KAFKA, source_positions, {})
 
 
 @at_once()
@@ -110,10 +114,12 @@ def status(
     none."""
     pair = find_pair(journal, url, config, config_file)
     if pair.direction == TO_KAFKA:
-        sequence = int(pair.marks[pair.journal.uuid]["sequence"])
+        sequence = int(pair.source_positions[pair.journal.uuid]["sequence"])
         lag = journal_lag(pair.journal, sequence)
         return Status(TO_KAFKA, pair.journal.path, str(pair.url), lag, sequence=sequence, owner=pair.owner)
-    offsets = {int(partition): int(mark["offset"]) for partition, mark in sorted(pair.marks.items())}
+    offsets = {
+        int(partition): int(source_position["offset"]) for partition, source_position in sorted(pair.source_positions.items())
+    }
     places = {(pair.url.topic, partition): offset for partition, offset in offsets.items()}
     lag = topics_lag(pair.cluster, places, Stop())
     return Status(FROM_KAFKA, pair.journal.path, str(pair.url), lag, offsets=offsets)

@@ -62,7 +62,7 @@ def verify(
     Raises JournalError where nothing was moved, or where a transform changes the records.
     """
     pair = find_pair(journal, url, config, config_file)
-    if any(mark.get("transform") for mark in pair.marks.values()):
+    if any(source_position.get("transform") for source_position in pair.source_positions.values()):
         raise JournalError(f"{pair.journal.path} and {pair.url}: a transform lies between, so that they differ")
     return _verify_mirror(pair) if pair.direction == TO_KAFKA else _verify_capture(pair)
 
@@ -128,7 +128,7 @@ class _Mirrored:
         self._topic = pair.cluster.topic(pair.url.topic)
         self._first = pair.cluster.first_offsets(self._topic)
         self._read_ends()
-        self._sink = pair.marks[SINK]
+        self._sink = pair.source_positions[SINK]
         if self._sink["topic_id"] != self._topic.id:
             raise JournalError(f"{pair.url} was deleted and made again since it was mirrored to; nothing can be compared")
         self._key = key_of(self._sink["key"])
@@ -141,16 +141,16 @@ class _Mirrored:
 
     def _read_ends(self) -> None:
         """Reads the source position and the ends of the partitions of the same moment, while a mirror may be running."""
-        mark = self._pair.marks[self._pair.journal.uuid]
+        source_position = self._pair.source_positions[self._pair.journal.uuid]
         for _ in range(STABLE_TRIES):
             self._ends = self._pair.cluster.end_offsets(self._topic)
-            again = find_pair(self._pair.journal.path, str(self._pair.url), self._pair.settings.given).marks
-            before, mark = mark, again[self._pair.journal.uuid]
-            if before == mark:
+            again = find_pair(self._pair.journal.path, str(self._pair.url), self._pair.settings.given).source_positions
+            before, source_position = source_position, again[self._pair.journal.uuid]
+            if before == source_position:
                 break
         else:
             raise JournalError(f"{self._pair.url} is being mirrored to faster than it can be compared; stop the mirror")
-        self._begin, self._end = int(mark["begin"]), int(mark["sequence"])
+        self._begin, self._end = int(source_position["begin"]), int(source_position["sequence"])
 
     def _begin_offset(self, partition: int) -> int:
         begun: int = self._sink["begin"].get(str(partition), 0)
@@ -235,11 +235,13 @@ def _verify_capture(pair: Pair) -> Comparison:
     first = pair.cluster.first_offsets(topic)
     compacted = "compact" in pair.cluster.config(topic.name).get("cleanup.policy", "")
     streams: dict[int, Stream] = {}
-    for partition, mark in ((int(number), mark) for number, mark in pair.marks.items()):
-        if mark["topic_id"] != topic.id:
+    for partition, source_position in (
+        (int(number), source_position) for number, source_position in pair.source_positions.items()
+    ):
+        if source_position["topic_id"] != topic.id:
             raise JournalError(f"{pair.url} was deleted and made again since it was captured; nothing can be compared")
-        begin = max(int(mark["begin"]), first[partition])
-        streams[partition] = Stream(pair.settings, topic.name, partition, begin, int(mark["offset"]))
+        begin = max(int(source_position["begin"]), first[partition])
+        streams[partition] = Stream(pair.settings, topic.name, partition, begin, int(source_position["offset"]))
     with Reader(pair.journal.path) as reader:
         begun = set(streams) if reader.position == 0 else set()  # only where the journal still has its head
         for record, partition, offset in _captured(reader, topic.name, streams):

@@ -78,7 +78,7 @@ class TopicJournal:
     def size_bytes(self) -> None:
         """None: clients do not know it."""
 
-    def holes(self) -> list[tuple[int, int]]:
+    def gaps(self) -> list[tuple[int, int]]:
         """Returns no gaps, for a topic does not tell them."""
         return []
 

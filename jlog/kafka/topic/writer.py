@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from jlog.errors import JournalClosed, JournalError, RecordTooLarge
 from jlog.kafka.client.cluster import ANSWER_SECONDS
 from jlog.kafka.client.errors import REFUSED, BrokerError, at_once, code_of, told
-from jlog.kafka.client.rules import Rules, bytes_beside, milliseconds
+from jlog.kafka.client.rules import Rules, milliseconds, overhead_bytes_of
 from jlog.kafka.client.settings import TRANSACTIONAL, Config
 from jlog.kafka.topic.partition import Partition
 from jlog.kafka.topic.topics import topic_config
@@ -187,7 +187,7 @@ class TopicWriter:
         self._check_open()
         data, name = _bytes(value, "a value"), _bytes(key, "a key")
         pairs = [(_header_name(h), _bytes(v, "a header's value")) for h, v in headers] if headers else []
-        size = len(data or b"") + bytes_beside(name, pairs)
+        size = len(data or b"") + overhead_bytes_of(name, pairs)
         if size > self._rules.limit_bytes:
             raise RecordTooLarge(
                 f"{self._partition.url}: a record of {size} bytes, and the topic takes {self._rules.max_message_bytes} "

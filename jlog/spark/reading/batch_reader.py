@@ -49,7 +49,7 @@ class BatchReader(DataSourceReader):
         options = self._options
         end = source.find(place_of(options.end, source.name, LATEST), durable=options.durable)
         start = source.find(place_of(options.start, source.name, EARLIEST), durable=options.durable)
-        start = source.kept_from(start, fail_on_data_loss=options.fail_on_data_loss)
+        start = source.retained_from(start, fail_on_data_loss=options.fail_on_data_loss)
         return self._bounds.narrowed(Range(source, start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:

@@ -34,7 +34,7 @@ class SparkJournal:
         """Opens a reader at this sequence."""
         return jlog.Reader(self.path, start=sequence, archive=self.archive)
 
-    def kept_from(self, sequence: int, *, fail_on_data_loss: bool) -> int:
+    def retained_from(self, sequence: int, *, fail_on_data_loss: bool) -> int:
         """Returns this sequence, or the oldest retained one where retention has removed it; or raises PositionLost then, with
         fail_on_data_loss."""
         if not self.is_archive and jlog.Journal(self.path).first_sequence <= sequence:

@@ -11,29 +11,29 @@ from jlog.spark.reading.journals import SparkJournal
 SourcePosition = dict[str, dict[str, Any]]
 
 
-def marks_of(sources: dict[str, SparkJournal], sequences: dict[str, int]) -> SourcePosition:
+def source_positions_of(sources: dict[str, SparkJournal], sequences: dict[str, int]) -> SourcePosition:
     """Returns the source position. Spark compares these as text, so equal ones are written alike."""
-    return {name: _mark(sources[name], sequences[name]) for name in sorted(sequences)}
+    return {name: _source_position(sources[name], sequences[name]) for name in sorted(sequences)}
 
 
-def _mark(source: SparkJournal, sequence: int) -> dict[str, Any]:
+def _source_position(source: SparkJournal, sequence: int) -> dict[str, Any]:
     journal = jlog.Journal(source.path)
     epoch = max((first, number) for number, first in journal.epochs if first <= sequence)[1]
     return {"sequence": sequence, "uuid": journal.uuid, "epoch": epoch}
 
 
-def resume(source: SparkJournal, mark: dict[str, Any], *, fail_on_data_loss: bool) -> int:
+def resume(source: SparkJournal, source_position: dict[str, Any], *, fail_on_data_loss: bool) -> int:
     """Returns the sequence to go on with. Raises JournalError where the journal does not contain the records that the query has
     had."""
     journal = jlog.Journal(source.path)
-    sequence = int(mark["sequence"])
+    sequence = int(source_position["sequence"])
     known = [number for number, _ in journal.epochs]
-    if mark["uuid"] != journal.uuid:
+    if source_position["uuid"] != journal.uuid:
         kept, reason = 0, "it is another journal now"
-    elif mark["epoch"] not in known:
+    elif source_position["epoch"] not in known:
         kept, reason = 0, "it was replaced by an older copy"
     else:
-        parts = [first for _, first in journal.epochs[known.index(mark["epoch"]) + 1 :][:1]]
+        parts = [first for _, first in journal.epochs[known.index(source_position["epoch"]) + 1 :][:1]]
         kept = min([*parts, journal.next_sequence])
         reason = "it has lost its tail, or is another copy"
     if sequence <= kept:

@@ -12,7 +12,7 @@ from jlog.errors import JournalError
 from jlog.spark.reading.columns import OutputColumns
 from jlog.spark.reading.journals import SparkJournal, check_names, place_of, sources_of
 from jlog.spark.reading.limits import records_within, shares
-from jlog.spark.reading.marks import SourcePosition, marks_of, resume
+from jlog.spark.reading.marks import SourcePosition, resume, source_positions_of
 from jlog.spark.reading.options import EARLIEST, parse
 from jlog.spark.reading.plan import Range, RangePiece, partitions_of, pieces_of
 from jlog.spark.reading.scan import read_partition
@@ -59,7 +59,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             sources = self._look()
             check_names(self._options.start, sources)
             begins = {name: self._begin(source) for name, source in sources.items()}
-            self._initial = marks_of(sources, begins)
+            self._initial = source_positions_of(sources, begins)
         return self._initial
 
     def _begin(self, source: SparkJournal) -> int:
@@ -67,7 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first record."""
         stands = self._subscription.position(source) if self._options.start is None else None
         place = place_of(self._options.start, source.name, EARLIEST) if stands is None else stands
-        begin = source.kept_from(source.find(place, durable=True), fail_on_data_loss=self._options.fail_on_data_loss)
+        begin = source.retained_from(source.find(place, durable=True), fail_on_data_loss=self._options.fail_on_data_loss)
         self._subscription.make(source, begin)
         return begin
 
@@ -89,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             ends = {name: min(end, self._target[name]) for name, end in ends.items()}
         if start is None:
-            return marks_of(sources, ends)
+            return source_positions_of(sources, ends)
         gone = self._gone(start)
         begins = {name: self._start_of(source, start) for name, source in sources.items()}
         for name, begin in begins.items():  # Spark gives no limit for the last batch of an AvailableNow run
@@ -97,12 +97,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {name: max(end, begins[name]) for name, end in ends.items()}
         if limit is not None and type(limit) is not ReadAllAvailable:
             ends = self._limited(begins, ends)
-        return dict(sorted({**marks_of(sources, ends), **gone}.items()))
+        return dict(sorted({**source_positions_of(sources, ends), **gone}.items()))
 
     def reportLatestOffset(self) -> SourcePosition:  # noqa: N802
         """Returns the ends, for the progress that Spark reports: the distance of a batch's end from these is the lag."""
         sources = self._sources
-        return marks_of(sources, {name: source.next_sequence() for name, source in sources.items()})
+        return source_positions_of(sources, {name: source.next_sequence() for name, source in sources.items()})
 
     def _look(self) -> dict[str, SparkJournal]:
         now = time.monotonic()
@@ -122,9 +122,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._ends[source.name] = known = source.next_sequence(durable=True)
         return known
 
-    def _gone(self, marks: SourcePosition) -> SourcePosition:
+    def _gone(self, source_positions: SourcePosition) -> SourcePosition:
         """Returns the journals that are not read any more."""
-        gone = {name: mark for name, mark in marks.items() if name not in self._sources}
+        gone = {name: source_position for name, source_position in source_positions.items() if name not in self._sources}
         if gone and self._options.fail_on_data_loss:
             raise JournalError(
                 f"the query has read {', '.join(sorted(gone))}, which is not among the journals any more: "
@@ -132,14 +132,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return gone
 
-    def _start_of(self, source: SparkJournal, marks: SourcePosition) -> int:
+    def _start_of(self, source: SparkJournal, source_positions: SourcePosition) -> int:
         """Returns where the journal begins: at the first record, if it is new."""
-        mark = marks.get(source.name)
-        if mark is None:
+        source_position = source_positions.get(source.name)
+        if source_position is None:
             begin = source.first_sequence()
             self._subscription.make(source, begin)
             return begin
-        return resume(source, mark, fail_on_data_loss=self._options.fail_on_data_loss)
+        return resume(source, source_position, fail_on_data_loss=self._options.fail_on_data_loss)
 
     def _limited(self, begins: dict[str, int], ends: dict[str, int]) -> dict[str, int]:
         backlogs = {name: end - begins[name] for name, end in ends.items()}
@@ -164,13 +164,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         sources = self._look()
         gone = self._gone(end)
         pieces: list[RangePiece] = []
-        for name, mark in end.items():
-            if mark == start.get(name) or name in gone:
+        for name, source_position in end.items():
+            if source_position == start.get(name) or name in gone:
                 continue
             source = sources[name]
-            begin = source.kept_from(self._start_of(source, start), fail_on_data_loss=self._options.fail_on_data_loss)
-            if begin < mark["sequence"]:
-                pieces += self._pieces(Range(source, begin, mark["sequence"]))
+            begin = source.retained_from(self._start_of(source, start), fail_on_data_loss=self._options.fail_on_data_loss)
+            if begin < source_position["sequence"]:
+                pieces += self._pieces(Range(source, begin, source_position["sequence"]))
         found: list[InputPartition] = [*partitions_of(pieces, self._options)]
         return found
 
@@ -182,9 +182,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: SourcePosition) -> None:
         """Is called when Spark needs no record before `end` any more."""
-        for name, mark in end.items():
+        for name, source_position in end.items():
             if name in self._sources:
-                self._subscription.move(self._sources[name], int(mark["sequence"]))
+                self._subscription.move(self._sources[name], int(source_position["sequence"]))
 
     def stop(self) -> None:
         """Does nothing, for nothing is held."""
