@@ -14,7 +14,7 @@ import pytest
 TESTS = Path(__file__).parent.parent
 NOBODY = 65534
 PRELUDE = """
-import errno, os, sys
+import errno, os, shutil, sys
 import jlog
 from behaviour.journals import *
 """
