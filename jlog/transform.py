@@ -214,7 +214,7 @@ def _sink(
 
 
 def _dry_run_sink(url: Url, identity: str, options: dict[str, Any], common: dict[str, Any]) -> Sink:
-    from jlog.flow.trial import DryRunSink
+    from jlog.flow.dry_run import DryRunSink
 
     path = path_of(url)
     if path is not None:

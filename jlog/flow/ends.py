@@ -29,7 +29,7 @@ class Source(Protocol):
     missing: int  # records that retention removed before they were read, and that were passed over
 
     def resume(self, source_positions: SourcePosition, start: Any = None) -> None:
-        """Goes to the source position `marks`, or to `start` if that is given. Raises JournalError where the next record is
+        """Goes to the source position, or to `start` if that is given. Raises JournalError where the next record is
         missing."""
 
     def read(self, max_records: int, timeout: float) -> BatchLike:

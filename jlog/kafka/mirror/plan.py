@@ -17,7 +17,7 @@ from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.url import parse, parse_topics
 from jlog.kafka.mirror.mirror import default_subscriber, key_of
 from jlog.kafka.mirror.sink import SINK
-from jlog.kafka.mirror.sink import read_source_positions as read_marks_topic
+from jlog.kafka.mirror.sink import read_source_positions as read_topic_positions
 from jlog.kafka.mirror.source import TopicSource
 from jlog.positions.names import Start
 from jlog.reading.reader import Reader
@@ -82,7 +82,7 @@ def source_positions_and_rules(settings: Settings, topic: str, identity: str) ->
     table = positions_topic(topic, identity)
     if cluster.find(table) is None:
         return {}, rules
-    source_positions = read_marks_topic(settings, table, Stop())
+    source_positions = read_topic_positions(settings, table, Stop())
     return {name: source_position for name, source_position in source_positions.items() if name != SINK}, rules
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from jlog.errors import JournalError
 from jlog.flow.ends import Lag, SourcePosition
 from jlog.flow.journals import journal_lag
-from jlog.flow.journals import read_source_positions as marks_in_journal
+from jlog.flow.journals import read_source_positions as positions_in_journal
 from jlog.flow.stop import Stop
 from jlog.journal import Journal
 from jlog.kafka.client.cluster import Cluster
@@ -92,7 +92,7 @@ def find_pair(
     prefix = f"{at.topic}/"
     source_positions = {
         name[len(prefix) :]: source_position
-        for name, source_position in marks_in_journal(journal).items()
+        for name, source_position in positions_in_journal(journal).items()
         if name.startswith(prefix)
     }
     if not source_positions:

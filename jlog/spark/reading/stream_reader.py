@@ -12,10 +12,10 @@ from jlog.errors import JournalError
 from jlog.spark.reading.columns import OutputColumns
 from jlog.spark.reading.journals import SparkJournal, check_names, place_of, sources_of
 from jlog.spark.reading.limits import records_within, shares
-from jlog.spark.reading.marks import SourcePosition, resume, source_positions_of
 from jlog.spark.reading.options import EARLIEST, parse
 from jlog.spark.reading.plan import Range, RangePiece, partitions_of, pieces_of
 from jlog.spark.reading.scan import read_partition
+from jlog.spark.reading.source_positions import SourcePosition, resume, source_positions_of
 from jlog.spark.reading.subscription import Subscription
 
 if TYPE_CHECKING:

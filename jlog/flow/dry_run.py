@@ -12,7 +12,7 @@ Refusal = Callable[[RecordLike], str]
 
 
 class DryRunSink:
-    """Counts the records that it is given, as if it had stored the source position `marks`. refusal: returns why the real sink
+    """Counts the records that it is given, as if it had stored the source position. refusal: returns why the real sink
     would refuse a record, or an empty text."""
 
     transaction_records = 20_000
