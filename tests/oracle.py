@@ -46,7 +46,7 @@ INDEX_HEADER = struct.Struct("<8sII16sQQ")
 INDEX_ENTRY = struct.Struct("<QQq")
 PAGE_HEAD = struct.Struct("<8sII16s16sQQQQQ")
 SLOT = struct.Struct("<QQQQQIIQQ")
-LAYOUTS = (1, 2)  # of the page; with the first both bodies are one, and there is no closing block
+LAYOUT = 2  # of the page
 PAGE_LEASE_AT, PAGE_DIRECT_AT, PAGE_INCARNATION_AT, PAGE_UNWRITTEN_AT = 216, 256, 280, 312
 PAGE_DURABLE_AT, PAGE_GENERATION_AT, PAGE_SLOTS_AT, PAGE_CLOSING_AT = 360, 448, 512, 832
 
@@ -190,7 +190,6 @@ class Page:
 
     path: str
     current: bool
-    layout: int
     generation: int
     direct: int
     unwritten: int
@@ -210,12 +209,12 @@ class Page:
     @property
     def closing_slot(self) -> Slot | None:
         """Of the block before the open one, while that is not in its segment."""
-        is_there = self.layout > 1 and self.unwritten == self.generation - 1 and self.unwritten
+        is_there = self.unwritten == self.generation - 1 and self.unwritten
         return self.slots[self.unwritten & 1] if is_there else None
 
     def body_at(self, parity: int) -> int:
         """Where the body of even or odd generations begins in the file."""
-        return PAGE_BYTES + (self.capacity * parity if self.layout > 1 else 0)
+        return PAGE_BYTES + self.capacity * parity
 
     def body(self, parity: int, used: int) -> bytes:
         """Less than `used` where the file ends before."""
@@ -406,7 +405,7 @@ def read_page(path: str, uuid: bytes) -> Page | None:
     if len(page) < PAGE_BYTES:
         return None
     magic, layout, status, page_uuid, boot, device, inode, capacity, _, _ = PAGE_HEAD.unpack_from(page)
-    if magic != b"JLOGPAGE" or layout not in LAYOUTS or page_uuid != uuid:
+    if magic != b"JLOGPAGE" or layout != LAYOUT or page_uuid != uuid:
         return None
     slots = [read_slot(page[at : at + SLOT.size], uuid) for at in (PAGE_SLOTS_AT, PAGE_SLOTS_AT + SLOT.size)]
     direct, lease, durable, generation, unwritten = (
@@ -418,8 +417,7 @@ def read_page(path: str, uuid: bytes) -> Page | None:
     here = status == 1 and this_boot and (device, inode) == (found.st_dev, found.st_ino)
     return Page(
         path=name,
-        current=here and layout == LAYOUTS[-1],
-        layout=layout,
+        current=here,
         generation=generation,
         direct=direct,
         unwritten=unwritten,

@@ -201,13 +201,13 @@ def is_longer(bytes body not None, block not None) -> bool:
 
 
 cdef bytes stored_body(int fd, const jlog_page *page, const jlog_slot *slot):
-    """Returns the body that the slot's word vouches for; None where it does not stand there. A page of layout 1 has one
-    body. No checksum covers the page's capacity, so the body is also looked for where the file's size puts it."""
+    """Returns the body that the slot's word vouches for; None where it does not stand there. No checksum covers
+    the page's capacity, so the body is also looked for where the file's size puts it."""
     cdef uint32_t used = jlog_word_used(slot.word)
     cdef bytes body
     size = os.fstat(fd).st_size
     for capacity in (page.capacity, max(0, size - JLOG_PAGE_BYTES) // 2):
-        begin = JLOG_PAGE_BYTES + (capacity if slot.generation & 1 and page.layout != 1 else 0)
+        begin = JLOG_PAGE_BYTES + (capacity if slot.generation & 1 else 0)
         body = read_whole(fd, used, begin) if begin < size else b""
         if <uint32_t> len(body) == used and jlog_crc32c(0, <const uint8_t *> body, used) == jlog_word_crc(slot.word):
             return body

@@ -88,7 +88,7 @@ def test_whatever_is_damaged_every_record_of_a_whole_block_survives_the_repair(w
         with unchanged(path):
             foreseen = jlog.Journal.repair_at(path, dry_run=True)
     except jlog.UnsupportedFormat:
-        if layout_of(path / "precommit") <= oracle.LAYOUTS[-1]:
+        if layout_of(path / "precommit") <= oracle.LAYOUT:
             raise
         return  # a page of a newer layout looks the same, and is left alone
     before = snapshot(path)

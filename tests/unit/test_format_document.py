@@ -225,7 +225,7 @@ def block_header(
 
 def write_page(
     path: Path, place: tuple[int, int, int], records: bytes = b"", *, before: bytes = b"", generation: int = 4,
-    direct: int = 0, unwritten: int = 0, current: bool = True, layout: int = 2, **header: int,
+    direct: int = 0, unwritten: int = 0, current: bool = True, **header: int,
 ) -> None:  # fmt: skip
     """The page of this boot and this very file, if it is to be current. `place`: of the block before, if there are records
     in `before`: one, or as many as `count` says; else of the open block."""
@@ -233,7 +233,7 @@ def write_page(
     name.write_bytes(content)
     found = name.stat()
     inode = found.st_ino + (not current)
-    head = (b"JLOGPAGE", layout, 1, UUID, oracle.boot_id(), found.st_dev, inode, 4096, 1, 1 << 26)
+    head = (b"JLOGPAGE", oracle.LAYOUT, 1, UUID, oracle.boot_id(), found.st_dev, inode, 4096, 1, 1 << 26)
     struct.pack_into("<8sII16s16sQQQQQ", content, 0, *head)
     struct.pack_into("<Q", content, 256, direct)
     struct.pack_into("<Q", content, 312, unwritten)
@@ -241,9 +241,9 @@ def write_page(
     if before:
         given = {"count": 1, "base_us": NOW_US, **header}
         content[832:904] = block_header(*place, before, before, **given)
-        put_block(content, generation - 1, place, before, 0, layout)
+        put_block(content, generation - 1, place, before, 0)
         place, previous = (place[0], place[1] + 72 + len(before), place[2] + given["count"]), place[1]
-    put_block(content, generation, place, records, previous if before else 0, layout)
+    put_block(content, generation, place, records, previous if before else 0)
     name.write_bytes(content)
 
 
@@ -253,7 +253,6 @@ def put_block(
     place: tuple[int, int, int],
     records: bytes,
     previous: int,
-    layout: int,
 ) -> None:
     """Its slot, and its body."""
     parity = generation & 1
@@ -263,7 +262,7 @@ def put_block(
     slot += struct.pack("<IQQ", crc32c(UUID + slot), word, 0)
     content[512 + 64 * parity : 576 + 64 * parity] = slot
     if body:
-        begin = 4096 + (4096 * parity if layout > 1 else 0)
+        begin = 4096 + 4096 * parity
         content[begin : begin + len(body)] = body
 
 
@@ -469,19 +468,6 @@ def test_the_page_of_another_boot_adds_both_bodies_where_they_follow(empty, gene
     assert values(empty) == [b"0", b"before", b"open"]
 
 
-@pytest.mark.parametrize("generation", [4, 5])
-def test_a_page_of_layout_1_is_never_current_and_has_one_body(empty, generation):
-    segment = Image()
-    segment.block(short(b"0"), 1)
-    place = segment.end
-    segment.block(short(b"killed after its write"), 1)
-    segment.write(empty)
-    write_page(empty, place, short(b"open"), generation=generation, layout=1)
-    assert values(empty) == [b"0", b"killed after its write"]
-    write_page(empty, segment.end, short(b"open"), generation=generation, layout=1)
-    assert values(empty) == [b"0", b"killed after its write", b"open"]
-
-
 def test_a_torn_tail_that_nothing_vouches_for_is_the_end(empty):
     segment = Image()
     segment.block(short(b"0"), 1)
@@ -667,7 +653,7 @@ def test_an_open_block_that_does_not_follow_the_closing_one_is_refused(empty):
     segment = write_segment(empty, short(b"0"))
     write_page(empty, segment.end, before=short(b"closing"), unwritten=3)
     page = bytearray((empty / "precommit").read_bytes())
-    put_block(page, 4, (0, segment.end[1] + 72, 2), b"", 0, 2)
+    put_block(page, 4, (0, segment.end[1] + 72), b"", 0, 2)
     (empty / "precommit").write_bytes(page)
     refused(empty, "does not begin where the closing one ends")
 
