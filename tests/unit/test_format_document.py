@@ -653,7 +653,7 @@ def test_an_open_block_that_does_not_follow_the_closing_one_is_refused(empty):
     segment = write_segment(empty, short(b"0"))
     write_page(empty, segment.end, before=short(b"closing"), unwritten=3)
     page = bytearray((empty / "precommit").read_bytes())
-    put_block(page, 4, (0, segment.end[1] + 72), b"", 0, 2)
+    put_block(page, 4, (0, segment.end[1] + 72, 2), b"", 0)
     (empty / "precommit").write_bytes(page)
     refused(empty, "does not begin where the closing one ends")
 
