@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import HUNG_SECONDS
+
 TESTS = Path(__file__).parent.parent
 NOBODY = 65534
 PRELUDE = """
@@ -27,7 +29,7 @@ os.setuid({NOBODY})
 """
 
 
-def run(code: str, *, before: list[str] | None = None, timeout: float = 60) -> None:
+def run(code: str, *, before: list[str] | None = None, timeout: float = HUNG_SECONDS) -> None:
     """Runs it to its end; what it raises fails the test. `before`: the command that Python is run by."""
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [*(before or []), sys.executable, "-c", PRELUDE + textwrap.dedent(code)]

@@ -179,7 +179,7 @@ def every_way_in(path: Path, copy_to: Path) -> dict[str, Any]:
         return found
 
     def append() -> None:
-        with jlog.Writer(path, create=False, lock_timeout=10) as writer:
+        with jlog.Writer(path, create=False, lock_timeout=100) as writer:
             writer.append(b"more")
             writer.extend([b"much"] * 100, state={b"key": b"value"})
             writer.flush()

@@ -14,6 +14,7 @@ from behaviour.journals import SMALL, fill, read_away, value_of, values
 from crash.tampering import lose_unsynced
 from jlog._core.write.attachment import detach
 from jlog.care.retention import attach
+from patience import HUNG_SECONDS
 
 NEVER = 1e6  # seconds: no interval ends in a test
 CACHESTAT = 451  # system call, on all machines
@@ -173,7 +174,7 @@ def test_threads_share_their_fdatasyncs(path, tmp_path, precommit):
 def wait_until_durable(path, count):
     """Reads what is synced, until so many records are; nothing else is done for it."""
     with jlog.Reader(path, durable_only=True) as reader:
-        for record in reader.follow(timeout=20):
+        for record in reader.follow(timeout=HUNG_SECONDS):
             if record.sequence == count - 1:
                 return
     raise AssertionError(f"{durable_end(path)} of {count} records have become durable")
@@ -327,7 +328,6 @@ del owner
 gc.collect()
 handler.release()
 """,
-        timeout=30,
     )
     assert values(path)
     oracle.check_journal(path)
@@ -357,6 +357,5 @@ for writer in writers:
     writer.append(b"value")
 sys.modules["kept"] = writers
 """,
-        timeout=30,
     )
     assert values(str(path) + "0") == [b"value"]

@@ -8,9 +8,8 @@ import pytest
 import jlog
 from behaviour.journals import SMALL, fill, value_of
 from crash.tampering import flip
+from patience import HUNG_SECONDS
 from processes.children import Raised, nobody_follows, somebody_follows
-
-PATIENCE = 30.0  # what only a hang uses up
 
 
 @pytest.fixture(params=["billing", None], ids=["named", "anonymous"])
@@ -48,14 +47,14 @@ def test_its_timeout_counts_from_the_last_record(writer, reader):
 
 
 def test_it_is_woken_by_another_thread(writer, reader, in_thread):
-    following = reader.follow(timeout=PATIENCE)
+    following = reader.follow(timeout=HUNG_SECONDS)
     for number in range(20):
         in_thread(writer.append, value_of(number))
         assert next(following).value == value_of(number)
 
 
 def test_it_is_woken_by_every_kind_of_append(writer, path, reader, in_thread):
-    following = reader.follow(timeout=PATIENCE)
+    following = reader.follow(timeout=HUNG_SECONDS)
     with jlog.Writer(path, precommit=0) as bypassing:
         for append in (
             lambda: writer.append(b"x"),
@@ -71,7 +70,7 @@ def test_it_is_woken_by_every_kind_of_append(writer, path, reader, in_thread):
 
 def test_it_goes_on_through_rolls(writer, reader, in_thread):
     in_thread(fill, writer, 500)
-    following = reader.follow(timeout=PATIENCE)
+    following = reader.follow(timeout=HUNG_SECONDS)
     assert [next(following).sequence for _ in range(500)] == list(range(500))
 
 
@@ -80,7 +79,7 @@ def test_many_followers_get_every_record(path, in_thread):
 
     def follow(into):
         with jlog.Reader(path) as reader:
-            for record in reader.follow(timeout=PATIENCE):
+            for record in reader.follow(timeout=HUNG_SECONDS):
                 into.append(record.sequence)
                 if record.value == b"last":
                     return
@@ -103,14 +102,14 @@ def test_one_that_waits_since_before_the_first_writer_is_woken(path, in_thread):
                 writer.append(b"first")
 
         in_thread(write)
-        assert next(reader.follow(timeout=PATIENCE)).value == b"first"
+        assert next(reader.follow(timeout=HUNG_SECONDS)).value == b"first"
 
 
 def test_one_that_waits_goes_on_when_the_writer_closes_and_another_opens(path, in_thread):
     with jlog.Writer(path, **SMALL) as writer:
         writer.append(b"0")
         reader = jlog.Reader(path)
-        following = reader.follow(timeout=PATIENCE)
+        following = reader.follow(timeout=HUNG_SECONDS)
         assert next(following).value == b"0"
 
     def write():
@@ -127,7 +126,7 @@ def test_read_waits_for_the_first_record_and_no_longer(writer, path, reader, in_
     assert len(reader.read(timeout=0.01)) == 0
     nobody_follows(path)
     in_thread(lambda: (somebody_follows(path), writer.append(b"x")))
-    assert reader.read(timeout=PATIENCE).values() == [b"x"]
+    assert reader.read(timeout=HUNG_SECONDS).values() == [b"x"]
     in_thread(lambda: (somebody_follows(path), writer.append(b"y")))
     assert reader.read(timeout=None).values() == [b"y"]
 
@@ -143,7 +142,7 @@ def test_durable_only_waits_for_the_sync(path, in_thread):
         assert list(reader.follow(timeout=0.01)) == []
         nobody_follows(path)
         in_thread(lambda: (somebody_follows(path), writer.sync()))
-        assert next(reader.follow(timeout=PATIENCE)).value == b"x"
+        assert next(reader.follow(timeout=HUNG_SECONDS)).value == b"x"
 
 
 # --- Writers that die ---------------------------------------------------------------------------------------------
@@ -156,7 +155,7 @@ def test_a_record_whose_writer_dies_before_it_wakes_anybody_is_found(path, spawn
     child.call("open_writer", "w", str(path), {})
     with jlog.Reader(path) as reader:
         in_thread(lambda: (somebody_follows(path), child.dies("append", "w")))
-        assert next(reader.follow(timeout=PATIENCE)).sequence == 0
+        assert next(reader.follow(timeout=HUNG_SECONDS)).sequence == 0
 
 
 def test_the_death_of_a_writer_ends_nothing(path, spawn, in_thread):
@@ -164,7 +163,7 @@ def test_the_death_of_a_writer_ends_nothing(path, spawn, in_thread):
     child.call("open_writer", "w", str(path), {})
     child.call("append", "w")
     with jlog.Reader(path) as reader:
-        following = reader.follow(timeout=PATIENCE)
+        following = reader.follow(timeout=HUNG_SECONDS)
         next(following)
         child.kill()
 
@@ -200,7 +199,7 @@ def waiting(writer, path, in_thread):
 
     def follow():
         try:
-            found.extend(reader.read(timeout=PATIENCE).values())
+            found.extend(reader.read(timeout=HUNG_SECONDS).values())
         except jlog.JournalError as error:
             found.append(error)
 
@@ -230,7 +229,7 @@ def test_values_that_were_read_already_are_refused_too(writer, path, in_thread):
         next(values)
         reader.seek("end")
         nobody_follows(path)
-        thread = in_thread(reader.read, 10, 1000, PATIENCE)
+        thread = in_thread(reader.read, 10, 1000, HUNG_SECONDS)
         somebody_follows(path)
         with pytest.raises(jlog.JournalError, match="in use"):
             next(values)

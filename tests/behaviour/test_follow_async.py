@@ -12,9 +12,8 @@ import jlog
 from behaviour.elsewhere import read_only, run, run_with_mount
 from behaviour.journals import SMALL, fill, value_of
 from crash.tampering import flip
+from patience import HUNG_SECONDS
 from processes.children import nobody_follows, somebody_follows
-
-PATIENCE = 30.0  # what only a hang uses up
 
 
 def watching() -> list[str]:
@@ -23,7 +22,7 @@ def watching() -> list[str]:
 
 def nobody_watches() -> None:
     """Waits until the thread that waits for the loops has gone."""
-    guard = time.monotonic() + PATIENCE
+    guard = time.monotonic() + HUNG_SECONDS
     while watching():
         assert time.monotonic() < guard, "the waiting thread is still there"
         os.sched_yield()
@@ -81,7 +80,7 @@ def test_it_is_woken_by_another_process(path, spawn):
 
     async def follow():
         with jlog.Reader(path) as reader:
-            following = reader.follow_async(timeout=PATIENCE)
+            following = reader.follow_async(timeout=HUNG_SECONDS)
             for number in range(50):
                 task = asyncio.ensure_future(anext(following))
                 await until_asked(path)
@@ -98,7 +97,7 @@ def test_it_goes_on_through_rolls_while_another_process_writes(path, spawn):
     async def follow():
         with jlog.Reader(path) as reader:
             child.start("append", "w", 2000, 100)
-            following = reader.follow_async(timeout=PATIENCE)
+            following = reader.follow_async(timeout=HUNG_SECONDS)
             assert [(await anext(following)).sequence for _ in range(2000)] == list(range(2000))
 
     asyncio.run(follow())
@@ -150,7 +149,7 @@ def test_a_reader_on_a_read_only_mount_sees_what_is_written_meanwhile(path, spaw
 
                 async def follow():
                     with jlog.Reader({str(path)!r}, start="end") as reader:
-                        async for record in reader.follow_async(timeout=50):
+                        async for record in reader.follow_async(timeout=HUNG_SECONDS):
                             assert record.value == b"last"
                             return
                     sys.exit("no record came")
@@ -173,7 +172,7 @@ async def follow_all(readers, wake, journals) -> list[list[bytes]]:
     await until_asked(*journals)
     assert len(watching()) == 1 + (len(journals) - 1) // 127
     await asyncio.to_thread(wake)
-    return await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+    return await asyncio.wait_for(asyncio.gather(*tasks), HUNG_SECONDS)
 
 
 def test_hundreds_of_readers_of_several_journals_wait_in_one_thread(tmp_path, spawn):
@@ -325,7 +324,7 @@ def test_a_journal_that_is_gone_does_not_keep_the_thread(path):
                 await asyncio.sleep(0)
             path.rename(path.with_name("elsewhere"))
             with pytest.raises(FileNotFoundError):
-                await asyncio.wait_for(task, PATIENCE)
+                await asyncio.wait_for(task, HUNG_SECONDS)
 
     asyncio.run(follow())
     nobody_watches()

@@ -6,6 +6,7 @@ import jlog
 import oracle
 from behaviour.journals import fill, read_away, value_of, values
 from jlog.care import retention
+from patience import HUNG_SECONDS
 from processes.units import check_units, read_all
 
 LIMIT = 20_000
@@ -166,7 +167,7 @@ def test_processes_at_the_limit_go_on_as_a_subscriber_reads(path, spawn):
         child.start("append_what_there_is_room_for", f"w{number}", 200, 100)
     with jlog.Reader(path, "billing") as reader:
         seen = []
-        for record in reader.follow(timeout=20):
+        for record in reader.follow(timeout=HUNG_SECONDS):
             seen.append((record.sequence, record.value))
             if len(seen) % 10 == 0:
                 reader.commit()

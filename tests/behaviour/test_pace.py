@@ -9,10 +9,10 @@ import pytest
 
 import jlog
 from jlog.reading.pace import Pace
+from patience import HUNG_SECONDS
 from processes.children import Raised
 
 SECOND = 1_000_000
-PATIENCE = 30.0  # what only a hang uses up
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_record_that_is_not_due_yet_is_not_handed_out(at):
     thread.start()
     assert reader.position == 1
     reader.close()
-    thread.join(PATIENCE)
+    thread.join(HUNG_SECONDS)
     assert len(found) == 1
 
 
@@ -145,7 +145,7 @@ def test_while_a_record_is_not_due_the_timeout_does_not_run(at):
 
 def test_at_the_end_it_waits_for_more(at, path):
     reader = at(0, 0.01)
-    following = reader.follow(timeout=PATIENCE, pace=1.0)
+    following = reader.follow(timeout=HUNG_SECONDS, pace=1.0)
     assert [next(following).value, next(following).value] == [b"0", b"0.01"]
     with jlog.Writer(path) as writer:
         writer.append(b"more", timestamp_us=20_000)

@@ -79,7 +79,7 @@ def test_a_read_only_mount_is_looked_at(writer, path):
 def test_another_user_follows_what_is_written_meanwhile(writer, path):
     code = """
         with jlog.Reader({path!r}, start="end") as reader:
-            for record in reader.follow(timeout=50):
+            for record in reader.follow(timeout=200):
                 if record.value == b"last":
                     break
             else:

@@ -218,5 +218,4 @@ check = jlog.system.filesystem.check_local
 jlog.system.filesystem.check_local = lambda path: (gc.collect(), check(path))  # it may come at any allocation
 jlog.Writer({str(path) + "-other"!r}).append(b"value")
 """,
-        timeout=5,
     )

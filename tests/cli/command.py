@@ -10,12 +10,13 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from patience import HUNG_SECONDS
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 INSTALLED = os.path.join(os.path.dirname(sys.executable), "jlogtool")
 COMMAND = [INSTALLED] if os.path.exists(INSTALLED) else [sys.executable, "-m", "jlog.cli"]
-HUNG_SECONDS = 60.0  # guards against hanging only
 
 
 @dataclass

@@ -15,6 +15,7 @@ import pytest
 from jlog.demo.fleet import Broken, Fleet
 from jlog.demo.proof import differences, expected_chains
 from jlog.demo.sources import NoInput, digest_of, lines_of, share_out, take
+from patience import HUNG_SECONDS
 
 DEMO = [sys.executable, "-m", "jlog.cli", "demo"]
 
@@ -37,7 +38,7 @@ def test_every_line_is_proved_to_be_delivered_though_processes_are_killed(tmp_pa
         env=environment_with(temporary),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=HUNG_SECONDS,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "every acknowledged line reached audit and index, in order" in done.stdout
@@ -54,7 +55,7 @@ def test_segments_are_cleaned_behind_the_readers(tmp_path):
         env=environment_with(tmp_path / "tmp"),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=HUNG_SECONDS,
     )
     assert done.returncode == 0
     made, removed = next(line for line in done.stdout.splitlines() if " made, " in line).split("made, ")
@@ -68,7 +69,7 @@ def test_below_a_directory_of_the_users_the_journal_is_kept(tmp_path):
         env=environment,
         check=True,
         stdout=subprocess.DEVNULL,
-        timeout=100,
+        timeout=HUNG_SECONDS,
     )
     (kept,) = (tmp_path / "kept").iterdir()
     assert (kept / "journal" / "journal.meta").exists()
@@ -82,7 +83,7 @@ def test_without_java_it_says_what_is_missing_and_the_rest_stands(tmp_path):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=HUNG_SECONDS,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert " install " in done.stdout.splitlines()[-1]
@@ -94,7 +95,7 @@ def test_input_that_does_not_exist_is_said_in_a_line(tmp_path):
         env=environment_with(tmp_path / "tmp"),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=HUNG_SECONDS,
     )
     assert done.returncode == 1
     assert done.stderr == f"demo: {tmp_path / 'nothing'}: no such file or directory\n"
@@ -119,7 +120,7 @@ def test_ended_early_it_leaves_no_process_and_no_file(tmp_path, number, code):
         children = [os.pidfd_open(child) for child in children_of(demo.pid)]
         demo.send_signal(number)
         demo.stdout.read()  # ends when the last of them has let go of it
-        assert demo.wait(timeout=60) == code
+        assert demo.wait(HUNG_SECONDS) == code
     assert len(children) >= 6
     for child in children:
         assert select.select([child], [], [], 60)[0], "a process goes on"

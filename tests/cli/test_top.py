@@ -69,20 +69,34 @@ def stand_as(terminal: Terminal, names: list[str], expected: list[str]) -> None:
     terminal.until(lambda: order() == expected)
 
 
+def figures(header: list[str], line: list[str]) -> dict[str, str]:
+    """A line's figures by the titles of their columns; none while the screen is half drawn."""
+    return dict(zip(header, line, strict=True)) if len(header) == len(line) else {}
+
+
+def journal_figures(terminal: Terminal) -> dict[str, str]:
+    """Those of the only journal, whose line is below the titles."""
+    lines = terminal.lines
+    at = next((number for number, line in enumerate(lines[:-1]) if "REC/S" in line), 0)
+    return figures(lines[at].split(), lines[at + 1].split())
+
+
+def subscriber_figures(terminal: Terminal, name: str) -> dict[str, str]:
+    return figures(terminal.words_of("LAG/S"), terminal.words_of(name))
+
+
 # --- What it shows -----------------------------------------------------------------------------------------------
 
 
 def test_journal_and_subscribers_stand_there_with_their_figures(top, quiet):
     terminal, found = top(quiet), jlog.Journal(quiet).stats()
-    terminal.shows("done")
-    header, line = (terminal.words_of(text) for text in ("REC/S", "200"))
-    assert header == ["JOURNAL", *COLUMNS]
-    at = dict(zip(header, line, strict=True))
+    terminal.until(lambda: journal_figures(terminal) and subscriber_figures(terminal, "done"))
+    at = journal_figures(terminal)
+    assert list(at) == ["JOURNAL", *COLUMNS]
     assert (at["RECORDS"], at["SEGS"], at["WR"]) == ("200", str(found.segments), "0")
     assert at["SIZE"] == f"{found.size_bytes / 1024:.1f}KiB"
-    header = terminal.words_of("LAG/S")
     for name, lag in (("behind", 180), ("middle", 100), ("done", 0)):
-        at = dict(zip(header, terminal.words_of(name), strict=True))
+        at = subscriber_figures(terminal, name)
         held = found.subscribers[name].held_bytes
         assert (at["LAG"], at["HELD"]) == (str(lag), f"{held / 1024:.1f}KiB" if held else "0B")
         assert (at["OLDEST"] == "-") == (lag == 0)
@@ -92,30 +106,27 @@ def test_rates_and_lag_move_with_a_writing_process_and_a_reader(top, quiet):
     terminal = top(quiet)
     with start("append", quiet) as writer:
 
-        def column(row: str, title: str) -> str:
-            words = terminal.words_of(row)
-            header = terminal.words_of("LAG/S" if row == "behind" else "REC/S")
-            return dict(zip(header, words, strict=False)).get(title, "")
+        def behind(title: str) -> str:
+            return subscriber_figures(terminal, "behind").get(title, "")
 
         def journal(title: str) -> str:
-            (at,) = [n for n, line in enumerate(terminal.lines) if "REC/S" in line]
-            return dict(zip(terminal.lines[at].split(), terminal.lines[at + 1].split(), strict=True))[title]
+            return journal_figures(terminal).get(title, "")
 
         def feed() -> None:
             writer.stdin.write(b"line\n" * 50)
 
         terminal.until(lambda: journal("WR") == "1", feed)
-        terminal.until(lambda: journal("REC/S") not in ("-", "0") and journal("BYTES/S") not in ("-", "0B"), feed)
-        terminal.until(lambda: column("behind", "LAG/S").startswith("+"), feed)
+        terminal.until(lambda: journal("REC/S") not in ("", "-", "0") and journal("BYTES/S") not in ("", "-", "0B"), feed)
+        terminal.until(lambda: behind("LAG/S").startswith("+"), feed)
         with jlog.Reader(quiet, "behind") as reader:
 
             def read() -> None:
                 reader.read(20)
                 reader.commit()
 
-            terminal.until(lambda: column("behind", "LAG/S").startswith("-"), read)
-            terminal.until(lambda: column("behind", "READ/S") not in ("-", "0", ""), read)
-            terminal.until(lambda: column("behind", "STATE") == "read")
+            terminal.until(lambda: behind("LAG/S").startswith("-"), read)
+            terminal.until(lambda: behind("READ/S") not in ("-", "0", ""), read)
+            terminal.until(lambda: behind("STATE") == "read")
         writer.stdin.close()
         assert writer.wait(HUNG_SECONDS) == 0
     terminal.until(lambda: journal("WR") == "0")
@@ -291,8 +302,7 @@ def test_it_follows_the_size_of_the_terminal(top, quiet):
     terminal.resize(120, 30)
     terminal.until(lambda: "IDLE" in terminal.text)
     terminal.resize(60, 10)
-    terminal.until(lambda: "IDLE" not in terminal.text and "LAG" in terminal.text)
-    assert "jlogtool top" in terminal.lines[0]
+    terminal.until(lambda: "IDLE" not in terminal.text and "LAG" in terminal.text and "jlogtool top" in terminal.lines[0])
     terminal.resize(80, 24)
     terminal.until(lambda: terminal.words_of("done")[-1:] == ["-"])
 

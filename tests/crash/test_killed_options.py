@@ -66,7 +66,7 @@ def check_goes_on(path, either):
     """With the options that are there now, of which all are of one sort."""
     found = jlog.Journal(path).options
     assert found in either
-    with jlog.Writer(path, lock_timeout=10) as writer:
+    with jlog.Writer(path, lock_timeout=100) as writer:
         writer.flush()
         writer.append(b"compressed if that is so. " * 200)
         writer.flush()

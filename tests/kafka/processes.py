@@ -11,10 +11,9 @@ from typing import Any
 
 import jlog
 from kafka.witness import numbered
+from patience import HUNG_SECONDS
 
 TOOL = [sys.executable, "-m", "jlog.cli"]
-HUNG_SECONDS = 90.0  # guards against hanging only
-END_SECONDS = 10.0  # two are promised, the others are a busy machine's
 
 
 class Process:
@@ -68,7 +67,7 @@ class Process:
         """By SIGTERM, which a paused one gets when it goes on; its exit code and what it said on stderr."""
         self._process.send_signal(signal.SIGTERM)
         self.resume()
-        return self.wait(END_SECONDS)
+        return self.wait()
 
     def peak_megabytes(self) -> float:
         """Waits for its end, which is a good one; the most memory that it has had. (What wait4() tells begins with that of

@@ -17,6 +17,7 @@ from jlog.kafka.topic import writer as topic_writer
 from jlog.urls import open_reader, open_writer
 from kafka.processes import captured, fill, position, run_to_end
 from kafka.witness import numbered, wait_until
+from patience import HUNG_SECONDS
 
 # Shorter than the broker is away. Those of jlog and the client, which they stand for, are of up to a minute.
 SHORT = {"transaction.timeout.ms": 4000, "message.timeout.ms": 3000, "socket.timeout.ms": 2000}
@@ -145,7 +146,7 @@ def test_a_reader_and_a_writer_outlive_their_broker(broker, url, witness, topic)
         broker.start()
         writer.flush()
         found = []
-        for record in reader.follow(timeout=20):
+        for record in reader.follow(timeout=HUNG_SECONDS):
             found.append(record.value)
             if len(found) == 100:
                 break

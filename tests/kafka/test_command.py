@@ -14,9 +14,9 @@ import pytest
 import jlog
 from kafka.processes import Process, discard
 from kafka.witness import numbered, wait_until
+from patience import HUNG_SECONDS
 
 TOOL = [sys.executable, "-m", "jlog.cli"]
-HUNG_SECONDS = 60.0
 
 
 def run(*arguments, stdin=b"", env=None):

@@ -16,10 +16,10 @@ import pytest
 from kafka_broker import Missing, fetch
 
 from kafka.witness import Witness
+from patience import HUNG_SECONDS
 
 POM = Path(__file__).with_name("spark-source.xml")
 ROOT = Path(__file__).parent.parent.parent
-HUNG_SECONDS = 300  # guards against hanging only: Java starts slowly on a busy machine
 
 Pipeline = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -20,8 +20,8 @@ from confluent_kafka.admin import (
 )
 
 import jlog
+from patience import HUNG_SECONDS
 
-HUNG_SECONDS = 60.0  # guards against hanging only
 ANSWER_SECONDS = 15.0
 
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from patience import HUNG_SECONDS
 from processes.forkserver import Forked
 from processes.units import Unit
 
 WORKER = Path(__file__).with_name("worker.py")
-HUNG_SECONDS = 100.0  # guards against hanging only
 LOCK_WORDS = {"append": 128, "write": 304, "sync": 320}  # where they lie in the control page
 WAKE_FLAG = 388
 SLEEPERS = 1 << 31

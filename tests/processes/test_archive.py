@@ -9,6 +9,7 @@ import pytest
 
 import jlog
 from behaviour.journals import value_of, values
+from patience import HUNG_SECONDS
 
 TESTS = Path(__file__).parent.parent
 RECORDS = {"file": 2000, "s3": 500}
@@ -25,7 +26,7 @@ with jlog.Writer(path) as writer:
 """
 SUBSCRIBE = """
 with jlog.Reader(path, "billing", create=False) as reader:
-    for record in reader.follow(timeout=60):
+    for record in reader.follow(timeout=200):
         assert record.value == value_of(record.sequence), record
         if record.sequence % 20 == 19:
             reader.commit()
@@ -36,7 +37,7 @@ with jlog.Reader(path, "billing", create=False) as reader:
 READ_AND_CLEAN = """
 expected = 0
 with jlog.Reader(path, archive=True) as reader:
-    for record in reader.follow(timeout=60):
+    for record in reader.follow(timeout=200):
         assert (record.sequence, record.value) == (expected, value_of(expected)), (record, expected)
         expected += 1
         if expected % 100 == 0:
@@ -72,7 +73,7 @@ def test_nothing_is_missed_or_seen_twice_while_two_clean(tmp_path, where, reques
     journal.add_subscriber("billing")
     children = [start(code, path, records) for code in (READ_AND_CLEAN, READ_AND_CLEAN, SUBSCRIBE, WRITE)]
     for child in children:
-        _, told = child.communicate(timeout=100)
+        _, told = child.communicate(timeout=HUNG_SECONDS)
         assert child.returncode == 0, told
     journal.clean()
     expected = [value_of(number) for number in range(records)]

@@ -6,6 +6,7 @@ import pytest
 
 import jlog
 from crash.tampering import flip, lose_unsynced, newest_segment, zero_bodies
+from patience import HUNG_SECONDS
 from processes.children import lock_word
 from processes.units import check_units, part_of, read_all
 
@@ -200,7 +201,7 @@ def test_the_thread_that_syncs_takes_over_from_a_killed_one(spawn, tmp_path):
     assert lock_word(path, "sync") != 0
     with jlog.Reader(path, durable_only=True) as reader:
         other.start("extend", "x", 250, 10, 100)  # over more than 16 segments: then the thread syncs
-        for record in reader.follow(timeout=20):
+        for record in reader.follow(timeout=HUNG_SECONDS):
             if record.sequence > 100:
                 break
         else:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import jlog
+from patience import HUNG_SECONDS
 
 TESTS = Path(__file__).parent.parent
 PROGRAM = """
@@ -62,7 +63,7 @@ def test_no_descriptor_of_a_journal_is_a_standard_streams(tmp_path):
     path, said = tmp_path / "j", tmp_path / "said"
     (tmp_path / "program.py").write_text(PROGRAM)
     command = 'exec 0<&- 1>&- 2>&-; exec "$@"'
-    subprocess.run(["sh", "-c", command, "sh", sys.executable, tmp_path / "program.py", path, said], timeout=100)
+    subprocess.run(["sh", "-c", command, "sh", sys.executable, tmp_path / "program.py", path, said], timeout=HUNG_SECONDS)
     assert said.read_text() == "done"
     with jlog.Reader(path) as reader:
         assert [record.value for record in reader.read(1000)] == [b"%d" % number for number in range(100)] * 3

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from patience import HUNG_SECONDS
 from spark.sessions import ROOT
 
 DRIVER = Path(__file__).with_name("driver.py")
-HUNG_SECONDS = 250.0  # guards against hanging only: Java starts slowly on a busy machine
 
 
 class Driver:

@@ -20,9 +20,9 @@ import pytest
 import exhaustive
 import jlog
 from cli.command import run as run_command
+from patience import HUNG_SECONDS
 from spark.sessions import QUICK_JAVA
 
-HUNG_SECONDS = 300  # guards against hanging only: Java starts slowly on a busy machine
 KILLS = exhaustive.count(1, 4)
 QUICK = ["--conf", f"spark.driver.extraJavaOptions={QUICK_JAVA}"]
 
