@@ -8,6 +8,8 @@ MAKEFLAGS += --no-print-directory
 
 # setuptools and wheel build PySpark, which comes as its source.
 BUILD_REQUIREMENTS := 'scikit-build-core>=0.11' 'cython>=3.1' cmake ninja setuptools wheel
+# PySpark is 450 MB of jars. Its wheel, which pip makes only to unpack it, need not be compressed.
+export DIST_EXTRA_CONFIG := $(CURDIR)/tools/uncompressed-wheels.cfg
 COMPILED := Makefile pyproject.toml pyx $(wildcard pyx/* pyx/*/*)
 
 USABLE := import ensurepip, os, sys, sysconfig, venv; \
@@ -18,15 +20,19 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 
 release = .venv/bin/python
 test = .venv-test/bin/python
-install = $(1) -m pip install --quiet --no-build-isolation
+install = $(1) -m pip install --quiet --no-build-isolation --no-compile
 install_release = $(call install,$(release)) -C build-dir=build/release
 install_test = $(call install,$(test)) -C build-dir=build/test -C cmake.define.JLOG_FAILPOINTS=ON
 
 # What runs a Kafka broker. Installed where that may be done; without it those tests skip, and say how.
 JAVA := maven default-jre-headless
+POMS := tools/kafka-broker.xml tests/kafka/spark-source.xml
 as_root := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 
-.PHONY: help demo pyspark kafka test test-all test-sanitized fuzz bench lint docs build clean machine java
+# A line for each part of an installation, with the seconds it took.
+step := @tools/step
+
+.PHONY: help demo pyspark kafka test test-all ready test-sanitized fuzz bench lint docs build clean machine java
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
@@ -42,11 +48,16 @@ pyspark: .venv/.installed
 kafka: ## a small Kafka broker to try things on, until Ctrl-C; needs Java and Maven
 	@tools/kafka-broker $(ARGS)
 
-test: .venv-test/.installed java ## runs the tests, in ten minutes; ARGS='-k torn' are pytest's arguments
+test: ready ## runs the tests; ARGS='-k torn' are pytest's arguments
 	$(test) -m pytest -n auto --dist loadgroup $(ARGS)
 
-test-all: ## runs the exhaustive tests too, in half an hour; ARGS as for test
-	@$(MAKE) test ARGS="--exhaustive $(ARGS)"
+test-all: ready ## runs those tests too that take long: every kill, every state of the models; ARGS as for test
+	$(test) -m pytest -n auto --dist loadgroup --exhaustive $(ARGS)
+
+# One part waits for the network while another compiles.
+ready: .venv-test/.tools
+	@$(MAKE) -j4 .venv-test/.core .venv-test/.packages java
+	@touch .venv-test/.installed
 
 # Python itself is not built with the sanitizers. So their libraries are loaded before it, and leaks are not looked for,
 # since Python has leaks of its own.
@@ -91,36 +102,50 @@ clean: ## removes all that these commands have made
 	rm -rf build dist .venv .venv-test .venv-sanitized .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find jlog tests bench tools -name __pycache__ -prune -exec rm -rf {} +
 
-.venv/.installed: .venv/.made $(COMPILED)
-	$(release) -m pip install --quiet $(BUILD_REQUIREMENTS)
-	$(install_release) -e .
+.venv/.installed: .venv/.tools $(COMPILED)
+	$(step) "jlog, compiled" $(install_release) -e .
 	@touch $@
 
 .venv/.installed-%: .venv/.installed
-	$(install_release) -e '.[$*]'
+	$(step) "what $* needs" $(install_release) -e '.[$*]'
 	@touch $@
 
-.venv-test/.installed: .venv-test/.made $(COMPILED)
-	$(test) -m pip install --quiet $(BUILD_REQUIREMENTS)
-	$(install_test) -e '.[test,lint]'
+.venv-test/.installed: .venv-test/.tools $(COMPILED)
+	@$(MAKE) -j2 .venv-test/.core .venv-test/.packages
 	@touch $@
 
-.venv-sanitized/.installed: .venv-sanitized/.made $(COMPILED)
-	.venv-sanitized/bin/python -m pip install --quiet $(BUILD_REQUIREMENTS)
-	$(call install,.venv-sanitized/bin/python) -C build-dir=build/sanitized -C cmake.define.JLOG_FAILPOINTS=ON \
-		-C cmake.define.JLOG_SANITIZE=ON -e '.[test]'
+.venv-test/.core: .venv-test/.tools $(COMPILED)
+	$(step) "jlog for the tests, compiled" $(install_test) --no-deps -e .
+	@touch $@
+
+.venv-test/.packages: .venv-test/.tools pyproject.toml tools/requirements.py
+	@$(test) tools/requirements.py test lint >.venv-test/requirements.txt
+	$(step) "the packages that the tests need" $(install_test) -r .venv-test/requirements.txt
+	@touch $@
+
+.venv-sanitized/.installed: .venv-sanitized/.tools $(COMPILED)
+	$(step) "jlog with the sanitizers, compiled" $(call install,.venv-sanitized/bin/python) -C build-dir=build/sanitized \
+		-C cmake.define.JLOG_FAILPOINTS=ON -C cmake.define.JLOG_SANITIZE=ON -e '.[test]'
 	@touch $@
 
 .venv/.made .venv-test/.made .venv-sanitized/.made: | machine
-	$(PYTHON) -m venv --clear $(@D)
-	$(@D)/bin/python -m pip install --quiet --upgrade pip
+	$(step) "an environment in $(@D)" $(PYTHON) -m venv --clear $(@D)
 	@touch $@
 
+.venv/.tools .venv-test/.tools .venv-sanitized/.tools: %/.tools: %/.made Makefile
+	$(step) "pip, and what compiles jlog" $(@D)/bin/python -m pip install --quiet --upgrade pip $(BUILD_REQUIREMENTS)
+	@touch $@
+
+# Skipped tests say again what is missing.
 java:
-	@check() { $(PYTHON) tools/kafka-broker --check; }; \
-	check 2>/dev/null || { command -v apt-get && $(as_root) apt-get update -qq && \
-	  $(as_root) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(JAVA); } >/dev/null 2>&1 || :; \
-	check || echo "the tests that need it will skip" >&2
+	@check() { $(PYTHON) tools/kafka-broker --check 2>/dev/null; }; \
+	check || { command -v apt-get >/dev/null && tools/step "Java and Maven" $(as_root) sh -c \
+	  'apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(JAVA)'; } || :; \
+	{ $(PYTHON) tools/kafka-broker --check && $(MAKE) build/.jars; } || echo "the tests that need it will skip" >&2
+
+build/.jars: $(POMS)
+	$(step) "a Kafka broker, and Spark's source for Kafka" $(PYTHON) tools/kafka-broker --fetch $(POMS)
+	@touch $@
 
 machine:
 	@missing() { echo "$$1: apt-get install $$2" >&2; exit 1; }; \

@@ -282,7 +282,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--port", type=int, default=0, help="of the loopback interface (default: a free one)")
     parser.add_argument("--dir", type=Path, help="where its data lies, and is found again the next time")
-    parser.add_argument("--fetch", action="store_true", help="only fetch what it needs")
+    parser.add_argument(
+        "--fetch", nargs="*", type=Path, metavar="POM", help="only fetch what it needs, or the jars that these files name"
+    )
     parser.add_argument("--check", action="store_true", help="only say what this machine lacks")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND...")
     options = parser.parse_args(arguments)
@@ -291,9 +293,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.check:
             check_machine()
             return 0
-        fetch()
-        if options.fetch:
+        if options.fetch is not None:
+            for pom in options.fetch or [POM]:
+                fetch(pom)
             return 0
+        fetch()
         if options.dir:
             return _run(Broker(options.dir, options.port), options.command)
         with tempfile.TemporaryDirectory(prefix="kafka-broker-", ignore_cleanup_errors=True) as directory:
