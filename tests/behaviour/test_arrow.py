@@ -142,14 +142,14 @@ def name_in_place(path, name):
         ("🦊".encode(), "🦊"),
     ],
 )
-def test_a_headers_name_that_is_not_utf8_is_mended(path, name, rewritten_after_failed_sync):
+def test_a_headers_name_that_is_not_utf8_is_mended(path, name, mended):
     with jlog.Writer(path) as writer:
         writer.append(b"value", headers=[("n" * len(name), b"x")])
     name_in_place(path, name)
     with jlog.Reader(path) as reader:
         batch = reader.read().to_arrow()
     batch.validate(full=True)
-    assert batch.column("headers").to_pylist() == [[{"key": rewritten_after_failed_sync, "value": b"x"}]]
+    assert batch.column("headers").to_pylist() == [[{"key": mended, "value": b"x"}]]
 
 
 # --- Straight from the reader ------------------------------------------------------------------------------------
