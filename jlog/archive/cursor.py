@@ -8,7 +8,8 @@ from typing import Generic, TypeVar
 
 from jlog._core.read.cursor import Cursor
 from jlog._core.records.record import Record, RecordBatch
-from jlog._core.segments.segment import SEGMENT_HEADER_BYTES, SegmentFile
+from jlog._core.format.constants import SEGMENT_HEADER_BYTES
+from jlog._core.segments.segment import SegmentFile
 from jlog.archive.archive import Archive
 from jlog.archive.local_copy import LocalCopy
 from jlog.archive.manifest import ArchivedSegment

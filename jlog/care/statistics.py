@@ -13,7 +13,8 @@ from jlog._core.buffer.precommit import read_counters
 from jlog._core.read.cursor import Cursor
 from jlog._core.read.journal_end import JournalEnd
 from jlog._core.segments.index import segment_end
-from jlog._core.segments.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES, list_segments
+from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
+from jlog._core.segments.segment import list_segments
 from jlog._core.system.lock import OWNERS, LockFile
 from jlog.care.retention import is_expired
 from jlog.errors import CorruptJournal, PositionLost

@@ -186,10 +186,22 @@ static inline int jlog_slot_valid(const struct jlog_slot *slot, const uint8_t uu
 /* The open block's slot. Under the append lock. */
 static inline struct jlog_slot *jlog_open_slot(struct jlog_page *page) { return &page->slots[page->generation & 1]; }
 
-/* The body of a generation's block: the two bodies take turns. */
+/* Offset in the file `precommit` of the body of a generation's block: the two bodies take turns. */
+static inline uint64_t jlog_body_offset(uint64_t generation, uint64_t capacity)
+{
+    return JLOG_PAGE_BYTES + (generation & 1) * capacity;
+}
+
+/* That body, in the mapped buffer. */
 static inline uint8_t *jlog_body(const struct jlog_buffer *buffer, uint64_t generation)
 {
     return buffer->bodies + (generation & 1) * buffer->page->capacity;
+}
+
+/* Whether these `bytes` are the whole body that the slot's word vouches for. */
+static inline int jlog_is_whole_body(const struct jlog_slot *slot, const uint8_t *body, size_t bytes)
+{
+    return bytes == jlog_word_used(slot->word) && jlog_crc32c(0, body, bytes) == jlog_word_crc(slot->word);
 }
 
 /* Whether the block of this generation is published, and noted as not in its segment yet. */

@@ -38,3 +38,4 @@ cdef class Precommit:
     cdef int read_body(self, const jlog_slot *slot, uint64_t capacity, uint8_t *target, uint32_t start,
                        uint32_t end) noexcept nogil
     cdef uint64_t generation(self) noexcept nogil
+    cdef bytes stored_body(self, const jlog_slot *slot, uint64_t capacity)

@@ -28,6 +28,8 @@ from jlog._core.buffer.page cimport (
     JLOG_PAGE_READY,
     JLOG_SNAPSHOT_BYTES,
     JLOG_UNWRITTEN_OFFSET,
+    jlog_body_offset,
+    jlog_is_whole_body,
     jlog_page,
     jlog_slot,
     jlog_slot_valid,
@@ -259,13 +261,25 @@ cdef class Precommit:
                        uint32_t end) noexcept nogil:
         """Reads body[start, end) to target + start. Returns 1 if it is that block's, 0 if the body may have been used for
         another block meanwhile, or -errno: ENODATA if the file is cut off. The caller checks the CRC."""
-        cdef uint64_t begin = JLOG_PAGE_BYTES + (slot.generation & 1) * capacity
-        cdef int64_t got = jlog_read_at(self.fd, target + start, end - start, begin + start)
+        cdef uint64_t offset = jlog_body_offset(slot.generation, capacity) + start
+        cdef int64_t got = jlog_read_at(self.fd, target + start, end - start, offset)
         if got < 0:
             return <int> got
         if self.generation() - slot.generation > 1:
             return 0
         return 1 if got == end - start else -ENODATA
+
+    cdef bytes stored_body(self, const jlog_slot *slot, uint64_t capacity):
+        """Returns the whole body that the slot's word vouches for, while no process writes; None if the file does not hold it.
+        No checksum covers the page's capacity, so the body is also looked for where the file's size puts it."""
+        cdef bytes body
+        for apart in (capacity, self.room()):
+            offset = jlog_body_offset(slot.generation, apart)
+            if offset < JLOG_PAGE_BYTES + 2 * self.room():
+                body = read_whole(self.fd, jlog_word_used(slot.word), offset)
+                if jlog_is_whole_body(slot, body, len(body)):
+                    return body
+        return None
 
 
 cdef bint is_before(const jlog_slot *slot, const jlog_slot *following, const uint8_t *uuid) noexcept nogil:

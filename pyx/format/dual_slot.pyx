@@ -16,6 +16,7 @@ from jlog._core.system.file cimport jlog_birth_us, jlog_read_at, jlog_sync_data,
 from jlog._core.format.format cimport (
     JLOG_BOUNDS_MAGIC,
     JLOG_DUAL_SLOT_STRIDE,
+    JLOG_DUAL_SLOT_UUID_OFFSET,
     JLOG_FORMAT_VERSION,
     JLOG_NONE,
     JLOG_POSITION_MAGIC,
@@ -108,8 +109,8 @@ def both_copies(int fd, bytes uuid not None, *, bint bounds=False) -> list:
     found = []
     for offset in (0, JLOG_DUAL_SLOT_STRIDE):
         copy = read_whole(fd, size, offset)
-        valid = <size_t> len(copy) == size and has_right_crc(copy, size, magic) and copy[24:40] == uuid \
-            and makes_sense(copy, size)
+        valid = (<size_t> len(copy) == size and has_right_crc(copy, size, magic)
+                 and copy[JLOG_DUAL_SLOT_UUID_OFFSET:][:16] == uuid and makes_sense(copy, size))
         found.append(copy if valid else None)
     return found
 

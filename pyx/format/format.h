@@ -133,6 +133,11 @@ _Static_assert(offsetof(struct jlog_bounds, crc) == JLOG_CRC_OFFSET, "bounds");
 _Static_assert(offsetof(struct jlog_position, crc) == JLOG_CRC_OFFSET, "position");
 _Static_assert(offsetof(struct jlog_index_header, crc) == JLOG_CRC_OFFSET, "index header");
 
+#define JLOG_DUAL_SLOT_UUID_OFFSET 24u                   /* of `uuid` in each copy of a bounds or position record */
+
+_Static_assert(offsetof(struct jlog_bounds, uuid) == JLOG_DUAL_SLOT_UUID_OFFSET, "bounds");
+_Static_assert(offsetof(struct jlog_position, uuid) == JLOG_DUAL_SLOT_UUID_OFFSET, "position");
+
 #define JLOG_NAME_BYTES 32u
 
 /* A segment is named by its first sequence, so that the names in order are the records in order. */
@@ -219,20 +224,6 @@ static inline uint64_t jlog_index_entries(const uint8_t *index, size_t bytes, co
 }
 
 /* --- Blocks ------------------------------------------------------------------------------------------------------ */
-
-static inline void jlog_fill_block_header(struct jlog_block_header *header, int kind, int has_state,
-                                          uint64_t record_count, uint64_t raw_bytes, uint64_t first_sequence)
-{
-    memset(header, 0, sizeof *header);
-    header->magic = JLOG_BLOCK_MAGIC;
-    header->kind = (uint8_t)kind;
-    header->codec = JLOG_CODEC_NONE;
-    header->flags = has_state ? JLOG_BLOCK_HAS_STATE : 0;
-    header->record_count = (uint32_t)record_count;
-    header->stored_bytes = header->raw_bytes = (uint32_t)raw_bytes;
-    header->first_sequence = first_sequence;
-    header->max_timestamp_us = INT64_MIN;
-}
 
 /* What a block header's CRC covers beside the header: so a block's image inside a value, or one left over from
  * another place, is never taken for a block. */

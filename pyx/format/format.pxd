@@ -14,6 +14,7 @@ cdef extern from "format/format.h" nogil:
         JLOG_STATE_BYTES_MAX
         JLOG_HEADERS_MAX
         JLOG_DUAL_SLOT_STRIDE
+        JLOG_DUAL_SLOT_UUID_OFFSET
         JLOG_CRC_OFFSET
         JLOG_COMPRESS_BYTES_MIN
         JLOG_KIND_RECORDS
@@ -137,8 +138,6 @@ cdef extern from "format/format.h" nogil:
     bint jlog_bounds_valid(const jlog_bounds *bounds)
     bint jlog_position_valid(const jlog_position *position)
     uint64_t jlog_index_entries(const uint8_t *index, size_t bytes, const uint8_t *uuid, uint64_t segment)
-    void jlog_fill_block_header(jlog_block_header *header, int kind, int has_state, uint64_t record_count,
-                                uint64_t raw_bytes, uint64_t first_sequence)
     uint32_t jlog_block_header_crc(const jlog_block_header *header, const uint8_t *uuid, uint64_t segment, uint64_t offset)
     bint jlog_block_header_valid(const jlog_block_header *header, const uint8_t *uuid, uint64_t segment, uint64_t offset)
     uint32_t jlog_load32(const uint8_t *at)

@@ -16,7 +16,8 @@ from jlog._core.system.lock cimport process_token
 from jlog._core.buffer.wake cimport jlog_wake_all
 
 from jlog._core.segments.index import build_index, locate, segment_end
-from jlog._core.segments.segment import SEGMENT_HEADER_BYTES, list_segments, segment_name
+from jlog._core.format.constants import SEGMENT_HEADER_BYTES
+from jlog._core.segments.segment import list_segments, segment_name
 from jlog.errors import CorruptJournal, JournalError, PositionLost
 
 

@@ -6,7 +6,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from jlog._core.format.format cimport JLOG_NONE, jlog_block_header
-from jlog._core.buffer.page cimport JLOG_BASE_BYTES, JLOG_PAGE_BYTES, jlog_slot, jlog_word, jlog_word_crc, jlog_word_used
+from jlog._core.buffer.page cimport JLOG_BASE_BYTES, jlog_body_offset, jlog_slot, jlog_word, jlog_word_crc, jlog_word_used
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.buffer.precommit cimport PAGE_OF_ANOTHER_BOOT, PAGE_VALID, Precommit, Snapshot
 
@@ -62,7 +62,7 @@ cdef class JournalEnd:
 
     cdef uint64_t body_offset(self, const jlog_slot *slot) noexcept:
         """Offset of this slot's body in the file `precommit`."""
-        return JLOG_PAGE_BYTES + (slot.generation & 1) * self.now.capacity
+        return jlog_body_offset(slot.generation, self.now.capacity)
 
     cdef uint64_t first_retained(self) except? -1:
         """Sequence of the oldest retained record. Raises CorruptJournal if it lies behind the journal's end."""

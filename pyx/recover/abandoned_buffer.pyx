@@ -1,7 +1,5 @@
 """What the buffer still says once nobody is there: whether its page is the truth, and what its bodies hold."""
 
-import os
-
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -18,13 +16,14 @@ from jlog._core.buffer.page cimport (
     JLOG_BASE_BYTES,
     JLOG_CAPACITY_MIN,
     JLOG_PAGE_BYTES,
+    jlog_body_offset,
     jlog_is_closing,
+    jlog_is_whole_body,
     jlog_open_slot,
     jlog_page,
     jlog_slot,
     jlog_slot_valid,
     jlog_unwritten_slot,
-    jlog_word_crc,
     jlog_word_raw,
     jlog_word_used,
 )
@@ -32,7 +31,7 @@ from jlog._core.buffer.precommit cimport PAGE_VALID, Precommit
 from jlog._core.segments.segment cimport SegmentFile
 from jlog._core.segments.walk cimport JLOG_BLOCK_VALID, jlog_block_end
 
-from jlog._core.segments.segment import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
+from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from jlog.errors import CorruptJournal
 from jlog.system.files import read_whole
 
@@ -40,15 +39,11 @@ from jlog.system.files import read_whole
 cdef bint body_is_whole(Precommit precommit, const jlog_slot *slot) noexcept:
     """Whether the mapped body is what the slot's word says. The page's capacity fits into the file."""
     cdef uint32_t used = jlog_word_used(slot.word)
-    if used == 0:
-        return jlog_word_crc(slot.word) == 0
-    if used < JLOG_BASE_BYTES or used > precommit.page.capacity:
-        return False
-    return jlog_crc32c(0, mapped_body(precommit, slot), used) == jlog_word_crc(slot.word)
+    return used <= precommit.page.capacity and jlog_is_whole_body(slot, mapped_body(precommit, slot), used)
 
 
 cdef const uint8_t *mapped_body(Precommit precommit, const jlog_slot *slot) noexcept:
-    return <uint8_t *> precommit.page + JLOG_PAGE_BYTES + (slot.generation & 1) * precommit.page.capacity
+    return <uint8_t *> precommit.page + jlog_body_offset(slot.generation, precommit.page.capacity)
 
 
 cdef bint closing_is_whole(Precommit precommit) noexcept:
@@ -187,7 +182,7 @@ cdef object body_at(Precommit precommit, const jlog_page *page, segment, place):
             continue
         if (slot.segment, slot.offset, slot.first_sequence) != (segment, offset, sequence):
             continue
-        body = stored_body(precommit.fd, page, slot)
+        body = precommit.stored_body(slot, page.capacity)
         if body is not None and jlog_walk_records(<const uint8_t *> body + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES,
                                                   jlog_load64(<const uint8_t *> body), &walk) == 0:
             return body, (offset + BLOCK_HEADER_BYTES + used - JLOG_BASE_BYTES, sequence + walk.record_count)
@@ -198,17 +193,3 @@ def is_longer(bytes body not None, block not None) -> bool:
     """Whether the body at a Block's place has all records of the block, and more."""
     return (len(body) > JLOG_BASE_BYTES + block.raw_bytes
             and begins_with(<const uint8_t *> body, len(body), block.base_time_us, block.raw_bytes, block.raw_crc))
-
-
-cdef bytes stored_body(int fd, const jlog_page *page, const jlog_slot *slot):
-    """Returns the body that the slot's word vouches for; None where it does not stand there. No checksum covers
-    the page's capacity, so the body is also looked for where the file's size puts it."""
-    cdef uint32_t used = jlog_word_used(slot.word)
-    cdef bytes body
-    size = os.fstat(fd).st_size
-    for capacity in (page.capacity, max(0, size - JLOG_PAGE_BYTES) // 2):
-        begin = JLOG_PAGE_BYTES + (capacity if slot.generation & 1 else 0)
-        body = read_whole(fd, used, begin) if begin < size else b""
-        if <uint32_t> len(body) == used and jlog_crc32c(0, <const uint8_t *> body, used) == jlog_word_crc(slot.word):
-            return body
-    return None

@@ -20,7 +20,6 @@ from jlog._core.buffer.page cimport (
 )
 from jlog._core.buffer.precommit cimport PAGE_VALID, Precommit
 from jlog._core.format.format cimport jlog_load64, jlog_walk, jlog_walk_records
-from jlog._core.recover.abandoned_buffer cimport stored_body
 from jlog._core.system.file cimport jlog_write_at
 
 Body = namedtuple("Body", "segment offset first_sequence base_time_us raw records clock_us")
@@ -62,7 +61,7 @@ def look_at_page(directory, bytes uuid not None):
         slot = <jlog_slot *> &page.slots[parity]
         if not jlog_slot_valid(slot, precommit.uuid) or slot.word == 0:
             continue
-        body = stored_body(precommit.fd, page, slot)
+        body = precommit.stored_body(slot, page.capacity)
         found = make_body(slot, body) if body is not None else None
         if found is not None:
             bodies.append(found)

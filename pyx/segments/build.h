@@ -1,4 +1,4 @@
-/* Building a block's header. All that writes blocks builds their headers here. Nothing here needs the interpreter. */
+/* The one builder of a block's header, for everything that writes blocks. Nothing here needs the interpreter. */
 #ifndef JLOG_BUILD_H
 #define JLOG_BUILD_H
 
@@ -19,6 +19,14 @@ struct jlog_block_content {
     int64_t max_timestamp_us;                            /* INT64_MIN without records */
 };
 
+/* The newest timestamp of a block, INT64_MIN without records. `clock_us`: the newest that the clock gave, where it gave one. */
+static inline int64_t jlog_latest_us(uint64_t records, uint64_t explicit_count, int64_t explicit_max_us, int64_t clock_us)
+{
+    if (records == 0)
+        return INT64_MIN;
+    return explicit_count == records || explicit_max_us > clock_us ? explicit_max_us : clock_us;
+}
+
 /* Makes a header that is complete but for its CRC valid at this place, and only there. */
 static inline void jlog_place_block_header(struct jlog_block_header *header, const uint8_t uuid[16], uint64_t segment,
                                            uint64_t offset)
@@ -32,9 +40,14 @@ static inline void jlog_build_block_header(struct jlog_block_header *header, con
                                            int64_t clock_us, uint64_t durable_end, const uint8_t uuid[16], uint64_t segment,
                                            uint64_t offset)
 {
-    jlog_fill_block_header(header, content->kind, content->has_state, content->record_count, content->raw_bytes,
-                           content->first_sequence);
+    memset(header, 0, sizeof *header);
+    header->magic = JLOG_BLOCK_MAGIC;
+    header->kind = (uint8_t)content->kind;
     header->codec = (uint8_t)content->codec;
+    header->flags = content->has_state ? JLOG_BLOCK_HAS_STATE : 0;
+    header->record_count = (uint32_t)content->record_count;
+    header->first_sequence = content->first_sequence;
+    header->raw_bytes = (uint32_t)content->raw_bytes;
     header->stored_bytes = (uint32_t)content->stored_bytes;
     header->raw_crc = content->raw_crc;
     header->stored_crc = content->stored_crc;

@@ -42,6 +42,7 @@ from jlog._core.segments.walk cimport (
 )
 from jlog._core.system.clock cimport jlog_clock_us
 
+from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from jlog.errors import CorruptJournal, UnsupportedFormat
 from jlog.system.files import open_segment, read_whole
 
@@ -69,8 +70,6 @@ class Block(namedtuple(
         return self.first_sequence + self.records
 
 
-SEGMENT_HEADER_BYTES = sizeof(jlog_segment_header)
-BLOCK_HEADER_BYTES = sizeof(jlog_block_header)
 KINDS = {1: "records", 2: "state"}
 CODECS = {0: "none", 1: "lz4"}
 

@@ -1,16 +1,11 @@
 """Direct blocks, which do not go through the buffer: their records do not fit into it, or must be in the segment before they
 are published. Under the append lock, without the interpreter."""
 
-from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from jlog._core.write.write_back cimport count_block
 from jlog._core.system.file cimport jlog_allocate, jlog_write_two_at
-from jlog._core.format.format cimport (
-    JLOG_KIND_RECORDS,
-    jlog_block_header,
-    jlog_block_header_crc,
-    jlog_fill_block_header,
-)
+from jlog._core.format.format cimport JLOG_KIND_RECORDS, jlog_block_header
 from jlog._core.write.encode cimport Records
 from jlog._core.write.operation cimport DONE, NewRecords, Operation, failed
 from jlog._core.write.process cimport WritingProcess
@@ -18,6 +13,7 @@ from jlog._core.buffer.page cimport jlog_open_slot, jlog_page, jlog_slot
 from jlog._core.buffer.publish cimport jlog_clamped_now_us, jlog_rotate
 from jlog._core.buffer.room cimport jlog_block_capacity
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
+from jlog._core.segments.build cimport jlog_block_content, jlog_build_block_header, jlog_latest_us
 from jlog._core.segments.walk cimport JLOG_BLOCK_UNREADABLE, JLOG_BLOCK_VALID, jlog_check_block
 
 
@@ -39,21 +35,21 @@ cdef int reserve(WritingProcess process, Operation *operation, uint64_t end) noe
     return DONE
 
 
-cdef int64_t fill_direct_header(WritingProcess process, NewRecords *new, jlog_block_header *header, uint64_t segment,
-                                uint64_t offset) noexcept nogil:
+cdef int64_t build_direct_header(WritingProcess process, NewRecords *new, jlog_block_header *header, uint64_t segment,
+                                 uint64_t offset) noexcept nogil:
     """Returns the time of those records that have the clock's."""
     cdef const Records *records = &new.records
     cdef jlog_page *page = process.buffer.page
+    cdef jlog_block_content content
     cdef int64_t now_us = jlog_clamped_now_us(&process.buffer)
-    jlog_fill_block_header(header, JLOG_KIND_RECORDS, records.has_state, records.count, records.bytes, page.next_sequence)
-    header.raw_crc = records.crc
-    header.codec, header.stored_bytes, header.stored_crc = new.stored.codec, <uint32_t> new.stored.bytes, new.stored.crc
-    header.base_time_us = now_us
-    if records.count != 0:
-        header.max_timestamp_us = max(now_us if records.explicit_count < records.count else INT64_MIN, records.explicit_max_us)
-    header.clock_us = now_us
-    header.durable_end = page.durable_end
-    header.header_crc = jlog_block_header_crc(header, page.uuid, segment, offset)
+    content.kind, content.codec, content.has_state = JLOG_KIND_RECORDS, new.stored.codec, records.has_state
+    content.record_count = records.count
+    content.first_sequence = page.next_sequence
+    content.raw_bytes, content.raw_crc = records.bytes, records.crc
+    content.stored_bytes, content.stored_crc = new.stored.bytes, new.stored.crc
+    content.base_time_us = now_us
+    content.max_timestamp_us = jlog_latest_us(records.count, records.explicit_count, records.explicit_max_us, now_us)
+    jlog_build_block_header(header, &content, now_us, page.durable_end, page.uuid, segment, offset)
     return now_us
 
 
@@ -65,7 +61,7 @@ cdef int write_direct(WritingProcess process, NewRecords *new, jlog_slot *slot) 
     cdef uint64_t end = slot.offset + sizeof(header) + new.stored.bytes
     if fd < 0:
         return failed(&new.head, -fd, b"opening the newest segment")
-    now_us = fill_direct_header(process, new, &header, slot.segment, slot.offset)
+    now_us = build_direct_header(process, new, &header, slot.segment, slot.offset)
     page.direct = page.generation
     if new.records.has_state:
         page.state = page.generation

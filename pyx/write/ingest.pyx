@@ -23,9 +23,7 @@ from jlog._core.format.format cimport (
     JLOG_LONG_BYTES,
     JLOG_NONE,
     jlog_block_header,
-    jlog_block_header_crc,
     jlog_crc32c,
-    jlog_fill_block_header,
 )
 from jlog._core.write.operation cimport ADOPT, Adopt, Prepared
 from jlog._core.write.process cimport WritingProcess
@@ -33,6 +31,7 @@ from jlog._core.buffer.page cimport jlog_page, jlog_slot, jlog_word_used
 from jlog._core.system.atomic cimport jlog_load_acquire
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
+from jlog._core.segments.build cimport jlog_block_content, jlog_build_block_header, jlog_latest_us
 from jlog._core.write.rows cimport body_of_arrow
 
 from jlog._core.segments.build import encode_block, encode_state, segment_start
@@ -312,6 +311,7 @@ cdef bytes head_of(Operations operations, dict state, previous):
 
 cdef int write_headers(WritingProcess process, Adopt *adopt, int fd, str path, pieces, bytes head, uint64_t sequence) except -1:
     cdef jlog_page *page = process.buffer.page
+    cdef jlog_block_content content
     cdef jlog_block_header header
     cdef int64_t now_us = max(jlog_clock_us(CLOCK_REALTIME), page.clamp_us)
     cdef uint64_t segment = sequence, offset
@@ -321,14 +321,14 @@ cdef int write_headers(WritingProcess process, Adopt *adopt, int fd, str path, p
         if error != 0:
             break
         offset = piece.offset
-        jlog_fill_block_header(&header, JLOG_KIND_RECORDS, False, piece.records, piece.raw_bytes, sequence)
-        header.codec, header.stored_bytes = piece.codec, piece.stored_bytes
-        header.raw_crc, header.stored_crc = piece.raw_crc, piece.stored_crc
-        header.base_time_us = header.clock_us = now_us
-        header.max_timestamp_us = max(now_us if piece.explicit_count < piece.records else INT64_MIN,
-                                      <int64_t> piece.explicit_max_us)
-        header.durable_end = page.durable_end
-        header.header_crc = jlog_block_header_crc(&header, process.precommit.uuid, segment, offset)
+        content.kind, content.codec, content.has_state = JLOG_KIND_RECORDS, piece.codec, False
+        content.record_count = piece.records
+        content.first_sequence = sequence
+        content.raw_bytes, content.raw_crc = piece.raw_bytes, piece.raw_crc
+        content.stored_bytes, content.stored_crc = piece.stored_bytes, piece.stored_crc
+        content.base_time_us = now_us
+        content.max_timestamp_us = jlog_latest_us(piece.records, piece.explicit_count, piece.explicit_max_us, now_us)
+        jlog_build_block_header(&header, &content, now_us, page.durable_end, page.uuid, segment, offset)
         error = jlog_write_at(fd, &header, sizeof(header), offset)
         sequence += header.record_count
     if error == 0:

@@ -7,7 +7,7 @@ from jlog._core.segments.segment cimport SegmentFile
 from jlog._core.write.operation cimport NewRecords
 from jlog._core.write.process cimport WritingProcess
 
-from jlog._core.segments.segment import SEGMENT_HEADER_BYTES
+from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog.errors import RecordTooLarge
 
 

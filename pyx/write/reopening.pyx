@@ -20,7 +20,8 @@ from jlog._core.write.write_back cimport write_back_for
 
 from jlog._core.recover.abandoned_buffer import only_processes_died
 from jlog._core.recover.recovery import copy_unsynced, recover_after_power_loss
-from jlog._core.segments.segment import SEGMENT_HEADER_BYTES, segment_name
+from jlog._core.format.constants import SEGMENT_HEADER_BYTES
+from jlog._core.segments.segment import segment_name
 
 
 cdef bint recover(Operations operations, const Options *options, Deadline deadline) except -1:

@@ -7,7 +7,7 @@ from libc.errno cimport EEXIST
 from libc.stdint cimport int64_t, uint64_t
 
 from jlog._core.write.write_back cimport drain
-from jlog._core.write.direct_block cimport fill_direct_header, publish_direct
+from jlog._core.write.direct_block cimport build_direct_header, publish_direct
 from jlog._core.system.file cimport (
     jlog_inode,
     jlog_rename_new,
@@ -20,7 +20,6 @@ from jlog._core.format.format cimport (
     JLOG_NAME_BYTES,
     JLOG_NONE,
     jlog_block_header,
-    jlog_block_header_crc,
     jlog_segment_header,
     jlog_segment_name,
 )
@@ -43,6 +42,7 @@ from jlog._core.buffer.publish cimport jlog_clamped_now_us, jlog_rotate
 from jlog._core.buffer.room cimport jlog_begin_period, jlog_block_capacity, jlog_may_append
 from jlog._core.system.atomic cimport jlog_store_release
 from jlog._core.system.clock cimport jlog_now_us
+from jlog._core.segments.build cimport jlog_place_block_header
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.segments.segment cimport fill_segment_header
 
@@ -231,12 +231,12 @@ cdef void complete_start(Prepared *prepared, jlog_page *page, jlog_slot *slot, i
     state.first_sequence = slot.first_sequence
     state.clock_us = now_us
     state.durable_end = page.durable_end
-    state.header_crc = jlog_block_header_crc(state, page.uuid, slot.first_sequence, sizeof(jlog_segment_header))
+    jlog_place_block_header(state, page.uuid, slot.first_sequence, sizeof(jlog_segment_header))
 
 
 cdef int64_t write_block_header(WritingProcess process, NewRecords *new, Prepared *prepared, uint64_t segment, uint64_t offset,
                                 int *error) noexcept nogil:
     cdef jlog_block_header header
-    cdef int64_t now_us = fill_direct_header(process, new, &header, segment, offset)
+    cdef int64_t now_us = build_direct_header(process, new, &header, segment, offset)
     error[0] = jlog_write_at(prepared.fd, &header, sizeof(header), offset)
     return now_us

@@ -3,7 +3,7 @@
 Under the append lock, or after it is let go. Without the interpreter; the steps are those of tools/model.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 
 from jlog._core.system.file cimport jlog_open_at, jlog_write_two_at
 from jlog._core.format.format cimport (
@@ -13,11 +13,9 @@ from jlog._core.format.format cimport (
     JLOG_NAME_BYTES,
     JLOG_COMPRESS_BYTES_MIN,
     jlog_block_header,
-    jlog_block_header_crc,
     jlog_block_header_valid,
     jlog_crc32c,
     jlog_crc32c_shift,
-    jlog_fill_block_header,
     jlog_load64,
     jlog_segment_name,
 )
@@ -47,6 +45,7 @@ from jlog._core.buffer.publish cimport jlog_clamped_now_us, jlog_rotate
 from jlog._core.buffer.room cimport jlog_block_capacity
 from jlog._core.system.atomic cimport jlog_load32_acquire, jlog_pause, jlog_store_release, jlog_try_lock, jlog_unlock
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
+from jlog._core.segments.build cimport jlog_block_content, jlog_build_block_header, jlog_latest_us
 
 cdef extern from "<fcntl.h>" nogil:
     enum:
@@ -67,6 +66,7 @@ cdef int close_block(WritingProcess process, Operation *operation) noexcept nogi
     cdef jlog_slot *slot = jlog_open_slot(page)
     cdef const uint8_t *stored = jlog_body(&process.buffer, slot.generation) + JLOG_BASE_BYTES
     cdef const CompressedBlock *compressed = &operation.closing.compressed
+    cdef jlog_block_content content
     cdef jlog_block_header header
     cdef int error, fd, status = drain(process, operation)
     if status != DONE or jlog_word_used(slot.word) == 0:
@@ -80,11 +80,11 @@ cdef int close_block(WritingProcess process, Operation *operation) noexcept nogi
     fd = process.descriptors.of_open(slot.segment)
     if fd < 0:
         return failed(operation, -fd, b"opening the newest segment")
-    fill_header(process, slot, &header)
+    describe_open_block(process, slot, &content)
     if compressed.generation == page.generation and compressed.data != NULL:
-        header.codec = JLOG_CODEC_LZ4
-        stored, header.stored_bytes, header.stored_crc = compressed.data, compressed.size, compressed.crc
-        header.header_crc = jlog_block_header_crc(&header, page.uuid, slot.segment, slot.offset)
+        content.codec = JLOG_CODEC_LZ4
+        stored, content.stored_bytes, content.stored_crc = compressed.data, compressed.size, compressed.crc
+    build_header(process, slot, &content, &header)
     JLOG_FAILPOINT(b"close.before_write")
     error = jlog_write_two_at(fd, &header, sizeof(header), stored, header.stored_bytes, slot.offset)
     if error != 0:
@@ -103,25 +103,29 @@ cdef bint is_plain(jlog_page *page, const jlog_slot *slot, const Operation *oper
             or jlog_word_raw(slot.word) < JLOG_COMPRESS_BYTES_MIN)
 
 
-cdef void fill_header(WritingProcess process, const jlog_slot *slot, jlog_block_header *header) noexcept nogil:
-    """Fills the header of the open block, as it is uncompressed."""
+cdef void describe_open_block(WritingProcess process, const jlog_slot *slot, jlog_block_content *content) noexcept nogil:
+    """Fills in the content of the open block, uncompressed."""
     cdef jlog_page *page = process.buffer.page
     cdef const uint8_t *body = jlog_body(&process.buffer, slot.generation)
     cdef uint64_t raw_bytes = jlog_word_raw(slot.word)
     cdef uint64_t records = page.next_sequence - slot.first_sequence
-    jlog_fill_block_header(header, JLOG_KIND_RECORDS, False, records, raw_bytes, slot.first_sequence)
+    content.kind, content.codec, content.has_state = JLOG_KIND_RECORDS, JLOG_CODEC_NONE, False
+    content.record_count = records
+    content.first_sequence = slot.first_sequence
+    content.raw_bytes = content.stored_bytes = raw_bytes
     # The running CRC covers the base time, the block's does not: crc(a + b) = shift(crc(a), len(b)) ^ crc(b).
-    header.raw_crc = header.stored_crc = jlog_word_crc(slot.word) ^ jlog_crc32c_shift(
+    content.raw_crc = content.stored_crc = jlog_word_crc(slot.word) ^ jlog_crc32c_shift(
         jlog_crc32c(0, body, JLOG_BASE_BYTES), raw_bytes)
-    header.base_time_us = jlog_load64(body)
-    header.max_timestamp_us = latest_us(page, records)
-    header.clock_us = jlog_clamped_now_us(&process.buffer)
-    header.durable_end = page.durable_end
-    header.header_crc = jlog_block_header_crc(header, page.uuid, slot.segment, slot.offset)
+    content.base_time_us = jlog_load64(body)
+    content.max_timestamp_us = jlog_latest_us(records, page.explicit_count, page.explicit_max_us, page.clamp_us)
 
 
-cdef int64_t latest_us(jlog_page *page, uint64_t records) noexcept nogil:
-    return page.explicit_max_us if page.explicit_count == records else max(page.clamp_us, page.explicit_max_us)
+cdef void build_header(WritingProcess process, const jlog_slot *slot, const jlog_block_content *content,
+                       jlog_block_header *header) noexcept nogil:
+    """Builds the header of the open block with this content."""
+    cdef jlog_page *page = process.buffer.page
+    jlog_build_block_header(header, content, jlog_clamped_now_us(&process.buffer), page.durable_end, page.uuid, slot.segment,
+                            slot.offset)
 
 
 cdef void rotate(jlog_page *page, const jlog_slot *slot, const jlog_block_header *header) noexcept nogil:
@@ -146,6 +150,7 @@ cdef int defer_block(WritingProcess process, Operation *operation) noexcept nogi
     is let go, so that others can fill the next block meanwhile: write_back()."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
+    cdef jlog_block_content content
     cdef int status = drain(process, operation)
     if status != DONE:
         return status
@@ -154,7 +159,8 @@ cdef int defer_block(WritingProcess process, Operation *operation) noexcept nogi
         return failed(operation, -operation.closing.fd, b"opening the newest segment")
     if not jlog_try_lock(&page.write_lock, process.buffer.owner):
         return NEEDS_WRITE_BACK
-    fill_header(process, slot, &page.closing)
+    describe_open_block(process, slot, &content)
+    build_header(process, slot, &content, &page.closing)
     jlog_store_release(&page.unwritten, page.generation)
     JLOG_FAILPOINT(b"close.deferred")
     operation.closing.writes_back = True

@@ -8,7 +8,8 @@ import struct
 from pathlib import Path
 
 import jlog
-from jlog._core.segments.segment import BLOCK_HEADER_BYTES, SegmentFile
+from jlog._core.format.constants import BLOCK_HEADER_BYTES
+from jlog._core.segments.segment import SegmentFile
 
 BOOT_ID_AT = 32
 DEVICE_AT = 48

@@ -1,5 +1,5 @@
-/* The publish protocol of pyx/buffer/publish.h with real threads, for ThreadSanitizer: writers append under the lock word, switch to the next
- * block and write the closing one to its place; readers follow generation, slot, word and body, and check every checksum, as
+/* The publish protocol of pyx/buffer/publish.h with real threads, for ThreadSanitizer: writers append under the lock word,
+ * rotate, and write the closing block back; readers follow generation, slot, word and body, and check every checksum, as
  * pyx/buffer/precommit.pyx does.
  *
  *     publish SECONDS [WRITERS [READERS]]
@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 
 #include "buffer/publish.h"
+#include "segments/build.h"
 
 enum { CAPACITY = 4096, SEGMENT_BYTES = 1 << 22, THREADS_MAX = 16, SPIN_TURNS = 400 };
 
@@ -42,18 +43,19 @@ static void lock(uint32_t *word, uint32_t owner)
         ;
 }
 
-/* --- Writing, as append.pyx and closing.pyx do ---------------------------------------------------------------------- */
+/* --- Writing, as append.pyx and write_back.pyx do ---------------------------------------------------------------------- */
 
 static void fill_header(struct jlog_buffer *buffer, const struct jlog_slot *slot)
 {
     const uint8_t *body = jlog_body(buffer, slot->generation);
-    struct jlog_block_header *header = &page->closing;
+    const uint32_t crc = jlog_crc32c(0, body + JLOG_BASE_BYTES, jlog_word_raw(slot->word));
+    const struct jlog_block_content content = {
+        .kind = JLOG_KIND_RECORDS, .codec = JLOG_CODEC_NONE, .record_count = page->next_sequence - slot->first_sequence,
+        .first_sequence = slot->first_sequence, .raw_bytes = jlog_word_raw(slot->word), .stored_bytes = jlog_word_raw(slot->word),
+        .raw_crc = crc, .stored_crc = crc, .base_time_us = jlog_load64(body), .max_timestamp_us = INT64_MIN,
+    };
 
-    jlog_fill_block_header(header, JLOG_KIND_RECORDS, 0, page->next_sequence - slot->first_sequence, jlog_word_raw(slot->word),
-                           slot->first_sequence);
-    header->raw_crc = header->stored_crc = jlog_crc32c(0, body + JLOG_BASE_BYTES, jlog_word_raw(slot->word));
-    header->base_time_us = jlog_load64(body);
-    header->header_crc = jlog_block_header_crc(header, uuid, slot->segment, slot->offset);
+    jlog_build_block_header(&page->closing, &content, 0, 0, uuid, slot->segment, slot->offset);
 }
 
 /* The closing block to its place, without the append lock; the write lock is let go. */

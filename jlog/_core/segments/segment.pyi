@@ -3,8 +3,6 @@ from typing import NamedTuple
 
 from typing_extensions import disjoint_base
 
-SEGMENT_HEADER_BYTES: int
-BLOCK_HEADER_BYTES: int
 KINDS: dict[int, str]
 CODECS: dict[int, str]
 
