@@ -99,6 +99,12 @@ cdef class Writer:
             raise closed_error(self.path)
         return 0
 
+    cdef Attachment opened(self):
+        """Returns the attachment, or raises JournalClosed. The caller's reference keeps the attachment alive during a call, while
+        another thread may close this writer."""
+        self.raise_if_closed()
+        return self.attachment
+
     # --- Appending ----------------------------------------------------------------------------------------------
 
     def append(self, value, /, *, key=None, headers=None, timestamp_us=None):
@@ -312,19 +318,16 @@ cdef class Writer:
     def flush(self):
         """Hands the pre-commit buffer to the segment file. No record needs it: readers see them, and they survive the
         death of any process, without."""
-        self.raise_if_closed()
-        self.attachment.flush(self.deadline())
+        self.opened().flush(self.deadline())
 
     def sync(self):
         """Returns when every record appended before survives a power loss: flush, then an fdatasync that concurrent
         callers share. OSError where it failed: then every writer raises until all have closed and one opens anew."""
-        self.raise_if_closed()
-        self.attachment.make_durable(self.deadline())
+        self.opened().make_durable(self.deadline())
 
     def roll(self):
         """Closes the newest segment and opens the next; nothing where it has no record yet."""
-        self.raise_if_closed()
-        self.attachment.roll(self.deadline())
+        self.opened().roll(self.deadline())
 
     def close(self):
         """Flushes, and gives the journal back; the last writer of all processes cuts the preallocated end off. A second

@@ -149,7 +149,7 @@ def test_a_reader_on_a_read_only_mount_sees_what_is_written_meanwhile(path, spaw
 
                 async def follow():
                     with jlog.Reader({str(path)!r}, start="end") as reader:
-                        async for record in reader.follow_async(timeout=HUNG_SECONDS):
+                        async for record in reader.follow_async(timeout={HUNG_SECONDS}):
                             assert record.value == b"last"
                             return
                     sys.exit("no record came")

@@ -69,7 +69,7 @@ def stress(code, **options):
     run(PRELUDE + code, **options)
 
 
-def test_writers_that_are_dropped_beside_their_upkeep_are_closed_once(tmp_path):
+def test_writers_that_are_dropped_beside_their_maintenance_are_closed_once(tmp_path):
     """The interval is so short that the thread is at work whenever a Writer goes."""
     stress(f"""
 path = {str(tmp_path / "j")!r}
@@ -153,6 +153,19 @@ assert mappings(path) == 0
 with jlog.Reader(path) as reader:
     assert {{record.sequence for record in reader}} >= set(acknowledged)
 assert len(set(acknowledged)) == len(acknowledged)
+""")
+
+
+def test_a_call_whose_writer_is_closed_meanwhile_ends_and_closes_the_journal(tmp_path):
+    """After a roll the journal cleans, and the writer is closed there. Then only the call still refers to the attachment."""
+    stress(f"""
+from jlog.care import retention
+path = {str(tmp_path / "j")!r}
+writer = jlog.Writer(path)
+retention.clean_if_free = lambda path: writer.close()
+writer.append(b"before the roll")
+writer.roll()
+assert "closed" in repr(writer) and mappings(path) == 0
 """)
 
 

@@ -18,7 +18,7 @@ class Living(Small):
         "all",  # each attachment: (life, users, pins, is mapped, has its writer slot, thread that opens or closes it)
         "registry",  # the attachment that calls find, or None
         "gate",  # attachment that has the opening lock; -1: another process
-        "upkeep",  # maintenance thread of each: "", "on", "stopping", "off"
+        "maintenance",  # thread of each: "", "on", "stopping", "off"
         "has",  # attachment that each thread uses, or None
         "threads",  # threads of the program, and the maintenance thread of each attachment
         "kills",
@@ -45,7 +45,7 @@ class LivingModel(SmallModel):
     ATTACHMENTS = 3  # number of openings at most
 
     def start(self):
-        spare = ("gone", 0, ("upkeep",))
+        spare = ("gone", 0, ("maintenance",))
         threads = self.first_threads() + (spare,) * self.ATTACHMENTS
         return (), None, -1, (), (None,) * len(threads), threads, 0
 
@@ -159,7 +159,7 @@ def do_call(m, pid):
 def start_maintenance(m, at):
     if m.maintenance[at] == "":
         m.maintenance = put(m.maintenance, at, "on")
-        m.threads = put(m.threads, len(m.model.programs) + at, ("upkeep", 0, at))
+        m.threads = put(m.threads, len(m.model.programs) + at, ("maintenance", 0, at))
 
 
 @step("unpin")
@@ -172,7 +172,7 @@ def unpin(m, pid):
         return_from(m, pid)
 
 
-@step("upkeep")
+@step("maintenance")
 def wake_up(m, pid):
     at = m.memory(pid)
     if m.maintenance[at] == "stopping":
@@ -204,7 +204,7 @@ def do_maintain(m, pid):
 def return_from(m, pid):
     if pid < len(m.model.programs):
         return m.next_call(pid)
-    m.go_on(pid, "upkeep")
+    m.go_on(pid, "maintenance")
 
 
 # --- Detaching ---
