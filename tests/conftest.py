@@ -35,6 +35,11 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Returns two workers more than there are cores: Spark's tests and Kafka's, two groups that take the longest, mostly wait."""
+    return len(os.sched_getaffinity(0)) + 2
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     exhaustive.choose(config, items)
 
