@@ -15,18 +15,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark.running import Driver
-from spark.sessions import ROOT, session
+from spark.sessions import QUICK_JAVA, ROOT, session
 
 HERE = Path(__file__).parent
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of them in one worker, so that there is one Java virtual machine."""
+    """Those that share a session run in one worker, so that there is one such Java virtual machine. The others, which start
+    theirs themselves, share a cluster in another worker."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group("spark" if "spark" in getattr(item, "fixturenames", ()) else "spark-processes"))
             item.add_marker(pytest.mark.timeout(300))  # whoever comes first waits for Java
 
 
@@ -45,8 +46,11 @@ def _spark_environment(_java: None) -> Iterator[None]:
         tempfile.TemporaryDirectory(prefix="spark-", ignore_cleanup_errors=True) as temporary,
         pytest.MonkeyPatch.context() as patch,
     ):
-        defaults = f"spark.python.unix.domain.socket.dir {temporary}\n"
-        Path(temporary, "spark-defaults.conf").write_text(defaults)
+        defaults = {
+            "spark.python.unix.domain.socket.dir": temporary,
+            "spark.driver.extraJavaOptions": QUICK_JAVA,
+        }
+        Path(temporary, "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in defaults.items()))
         patch.setenv("SPARK_CONF_DIR", temporary)
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)

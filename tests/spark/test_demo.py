@@ -15,7 +15,7 @@ DEMO = [sys.executable, "-m", "jlog.cli", "demo", "--spark"]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.usefixtures("_java")
+@pytest.mark.usefixtures("_spark_environment")
 def test_what_sql_counts_is_what_the_journal_holds(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     (tmp_path / "input").write_bytes(b"".join(b"line %d\n" % number for number in range(1_234)))
