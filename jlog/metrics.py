@@ -33,7 +33,7 @@ COUNTERS: dict[str, tuple[str, str]] = {
     "records": ("jlog_records_appended", "Records appended, by all processes."),
     "raw_bytes": ("jlog_appended_bytes", "Bytes of records appended, before compression."),
     "stored_bytes": ("jlog_written_bytes", "Bytes of blocks written to segments, after compression."),
-    "blocks": ("jlog_blocks", "Times the pre-commit buffer was written out."),
+    "blocks": ("jlog_blocks", "Blocks that went from the pre-commit buffer to a segment."),
     "direct_blocks": ("jlog_direct_blocks", "Blocks that were written past the pre-commit buffer."),
     "flushes": ("jlog_flushes", "Flushes that were asked for."),
     "syncs": ("jlog_syncs", "Syncs to the disk, however many callers shared one."),

@@ -33,7 +33,7 @@ class Load:
         return replace(self, records=max(self.records // step, 1) * step)
 
     def share(self, part: float, least: int = 1) -> Load:
-        """Takes a part of the records, but at least so many."""
+        """Takes a part of the records, but at least `least`."""
         return replace(self, records=max(int(self.records * part), least)).whole()
 
 

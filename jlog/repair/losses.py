@@ -13,16 +13,16 @@ from jlog.storage.damage import Damage
 def lost_records(findings: Findings, drafts: list[SegmentDraft], known_end: int) -> list[tuple[int, int]]:
     """Returns the sequences that had been given out and whose records no file holds any more."""
     heads = [(segment.head.previous, segment.segment) for segment in findings.segments if segment.head is not None]
-    damaged_ranges = [(previous[2], segment) for previous, segment in heads if previous is not None]
+    gaps = [(previous[2], segment) for previous, segment in heads if previous is not None]
     found = []
     for i, draft in enumerate(drafts[1:], 1):
         end = draft.first_sequence if i < len(drafts) - 1 else min(draft.first_sequence, known_end)
-        found += _without(drafts[i - 1].end_sequence, end, damaged_ranges)
+        found += _without(drafts[i - 1].end_sequence, end, gaps)
     return found
 
 
 def _without(first: int, end: int, parts: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns what the parts leave of the numbers from `first` to `end`."""
+    """Returns the sequences from `first` to `end` that are in none of the parts."""
     found = []
     for part_first, part_end in sorted(parts):
         if first < part_end and part_first < end:
@@ -49,7 +49,7 @@ def _lost_files(findings: Findings) -> dict[int, str]:
 
 
 def damage_of_segments(findings: Findings, lost: list[tuple[int, int]]) -> list[Damage]:
-    """Returns each damaged place. Lost records that lie in none of them are a missing file's."""
+    """Returns each damaged place. Lost records that lie in none of them were in a file that is missing."""
     found, explained = [], []
     for segment in findings.segments:
         if segment.head is None:

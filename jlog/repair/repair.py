@@ -80,7 +80,7 @@ def _report_of(findings: Findings, wanted: RepairPlan) -> RepairReport:
         RepairAction(os.path.join(findings.path, step.file), step.text) for step in wanted.steps if step.text is not None
     ]
     report.records, report.blocks, report.segments = wanted.records, wanted.blocks, len(wanted.segments)
-    report.skipped = wanted.damaged_ranges
+    report.skipped = wanted.gaps
     return report
 
 

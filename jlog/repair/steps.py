@@ -149,7 +149,7 @@ class RepairPlan:
         return sum(part.blocks if isinstance(part, BlockRun) else 1 for part in parts)
 
     @property
-    def damaged_ranges(self) -> list[tuple[int, int]]:
+    def gaps(self) -> list[tuple[int, int]]:
         """Ranges of sequences that no record has."""
         ends = [(segment.previous or (0, 0, 0))[2] for segment in self.segments]
         firsts = [segment.first_sequence for segment in self.segments]

@@ -61,15 +61,16 @@ cdef bint has_right_crc(const uint8_t *copy, size_t size, const char *magic) noe
 
 
 cdef bint makes_sense(const uint8_t *copy, size_t size) noexcept nogil:
-    """Whether its numbers can be right. It looks at this version alone: in a newer one they may mean something else."""
+    """Returns whether the copy's numbers can be right. It knows this version alone: in a newer one they may mean something
+    else."""
     if size == sizeof(jlog_bounds):
         return jlog_bounds_valid(<const jlog_bounds *> copy)
     return jlog_position_valid(<const jlog_position *> copy)
 
 
 cdef int find_newer_copy(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid) noexcept nogil:
-    """The newer valid copy into `target`. 1 for the first one, 2 for the second; 0 where neither is valid; -EPROTO where one
-    is of a later version, which is in `target` then; or the -errno of a failed read."""
+    """Copies the newer valid copy to `target`. Returns 1 or 2 for the copy that it was, 0 if neither is valid, -EPROTO if one
+    is of a later version, which `target` then holds, or the -errno of a failed read."""
     cdef uint8_t copy[256]
     cdef DualSlotHeader *head = <DualSlotHeader *> copy
     cdef int found = 0, index
@@ -92,7 +93,8 @@ cdef int find_newer_copy(int fd, void *target, size_t size, const char *magic, c
 
 
 cdef int read_dual_slot(int fd, void *target, size_t size, const char *magic, const uint8_t *uuid, str path) except -1:
-    """The newer valid copy into `target`. 1 for the first one, 2 for the second; 0 where neither is valid."""
+    """Copies the newer valid copy to `target`. Returns 1 or 2 for the copy that it was, 0 if neither is valid. Raises
+    UnsupportedFormat for a later version."""
     cdef int found = find_newer_copy(fd, target, size, magic, uuid)
     if found == -EPROTO:
         raise UnsupportedFormat(f"{path} has format version {(<DualSlotHeader *> target).version}, this jlog reads up to "
@@ -103,7 +105,7 @@ cdef int read_dual_slot(int fd, void *target, size_t size, const char *magic, co
 
 
 def both_copies(int fd, bytes uuid not None, *, bint bounds=False) -> list:
-    """The bytes of each copy of a position, or of `bounds`; None where that one is not valid."""
+    """Returns the bytes of each copy of a position, or of `bounds`; None for a copy that is not valid."""
     cdef size_t size = sizeof(jlog_bounds) if bounds else sizeof(jlog_position)
     cdef const char *magic = JLOG_BOUNDS_MAGIC if bounds else JLOG_POSITION_MAGIC
     found = []
@@ -116,8 +118,8 @@ def both_copies(int fd, bytes uuid not None, *, bint bounds=False) -> list:
 
 
 cdef int put_dual_slot(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, int found) noexcept nogil:
-    """Completes the head of `source` and writes both copies; 0, or errno. Power loss leaves each of them old or new. The copy
-    that was found is written last: where the other one is cut short, it still counts."""
+    """Completes the head of `source`, and writes both copies. Returns 0 or errno. A power loss leaves each of them old or new.
+    The copy that was found is written last: it still counts if the other one is cut short."""
     cdef DualSlotHeader *head = <DualSlotHeader *> source
     cdef int error = 0, turn
     memcpy(head.magic, magic, 8)
@@ -163,8 +165,8 @@ cdef class BoundsFile:
     @staticmethod
     def create(str path not None, bytes uuid not None, uint64_t lease_limit, closed, *, uint64_t first_sequence=0,
                mark=(0, 0, 0), temporary=None):
-        """The bounds of a journal that is made anew, in place of any that are there, synced; their entry in the directory is
-        not yet. `temporary`: a name in the same directory, which they have until they are whole."""
+        """Makes and syncs the bounds of a new journal, in place of any that are there. Their entry in the directory is not
+        synced yet. `temporary`: a name in the same directory, which the file has until it is whole."""
         cdef jlog_bounds bounds
         memset(&bounds, 0, sizeof(bounds))
         bounds.lease_limit = lease_limit
@@ -183,7 +185,7 @@ cdef class BoundsFile:
         return read_dual_slot(self.fd, bounds, sizeof(bounds[0]), JLOG_BOUNDS_MAGIC, self.uuid, self.path)
 
     def read(self):
-        """What it says now. CorruptJournal where both copies are damaged: then only `repair` goes on."""
+        """Reads the file. Raises CorruptJournal if neither copy is valid: then only `repair` goes on."""
         cdef jlog_bounds bounds
         if not self.read_into(&bounds):
             raise CorruptJournal(self.path, 0, "neither copy is valid, so that numbers might be given out twice; "
@@ -196,10 +198,10 @@ cdef class BoundsFile:
 
     def update(self, *, first_sequence=0, mark=None, lease_limit=0, closed=..., bint durable=False,
                Deadline deadline not None=NEVER):
-        """Raises what is given to at least this; `closed` is set as given, None takes it away. Returns the result.
-        JournalLocked, with nothing changed, where others write it until the deadline.
+        """Advances each number that is given; a lower one changes nothing. Sets `closed`; None removes it. Returns the result.
+        Raises JournalLocked, and changes nothing, if another process writes the file until the deadline.
 
-        `durable`: it has survived a power loss when this returns, otherwise perhaps.
+        durable: the change survives a power loss once this has returned; otherwise it may be lost.
         """
         cdef jlog_bounds bounds
         cdef int error, found
@@ -210,7 +212,7 @@ cdef class BoundsFile:
             bounds.first_sequence = max(bounds.first_sequence, first_sequence)
             bounds.lease_limit = max(bounds.lease_limit, lease_limit)
             if mark is not None:
-                raise_synced_mark(&bounds, mark[0], mark[1], mark[2])
+                move_mark_forward(&bounds, mark[0], mark[1], mark[2])
             if closed is None:
                 bounds.closed_segment = bounds.closed_offset = bounds.closed_sequence = JLOG_NONE
             elif closed is not ...:
@@ -224,23 +226,23 @@ cdef class BoundsFile:
         return self.read()
 
     cdef bint try_begin(self):
-        """Whether no other thread writes it now: then until end()."""
+        """Keeps other threads from writing it until end(). Returns False if one writes it now."""
         return self._mutex.acquire(False)
 
     cdef end(self):
         self._mutex.release()
 
     cdef int advance_synced_mark(self, const SyncedMark *mark) noexcept nogil:
-        """Advances the mark for a sync, between try_begin() and end(), instead of update(mark=…): with few system calls, and
-        not at all while another process writes, for the next sync advances it too. Returns 0, or errno; EBADMSG where no
-        copy is valid."""
+        """Advances the mark after a sync, between try_begin() and end(). Unlike update(mark=…) it makes few system calls, and
+        does nothing while another process writes the file, since the next sync advances the mark too. Returns 0 or errno;
+        EBADMSG if no copy is valid."""
         cdef jlog_bounds bounds
         cdef int found, error = self._lock_file.try_lock(F_WRLCK, BOUNDS_BYTE, 1)
         if error != 0:
             return 0 if error == EAGAIN else error
         found = find_newer_copy(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid)
         if found > 0:
-            raise_synced_mark(&bounds, mark.segment, mark.offset, mark.sequence)
+            move_mark_forward(&bounds, mark.segment, mark.offset, mark.sequence)
             error = put_dual_slot(self.fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, self.uuid, found)
         else:
             error = EBADMSG if found == 0 else -found
@@ -248,19 +250,21 @@ cdef class BoundsFile:
         return error
 
 
-cdef void raise_synced_mark(jlog_bounds *bounds, uint64_t segment, uint64_t offset, uint64_t sequence) noexcept nogil:
-    """By sequence, then by segment: at the beginning of one the mark has left the one before, which may be gone."""
+cdef void move_mark_forward(jlog_bounds *bounds, uint64_t segment, uint64_t offset, uint64_t sequence) noexcept nogil:
+    """Moves the mark forward, never back. Of two marks with one sequence that in the later segment counts, because retention
+    may have removed the earlier one."""
     if sequence > bounds.mark_sequence or (sequence == bounds.mark_sequence and segment >= bounds.mark_segment):
         bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence = segment, offset, sequence
 
 
 def birth_us(int fd) -> int:
-    """When the file was made, in microseconds since the epoch; 0 where the file system does not keep it."""
+    """Returns when the file was made, in microseconds since 1970; 0 if the file system does not keep that."""
     return jlog_birth_us(fd)
 
 
 cdef int descriptor_of(file, path) except -1:
-    """Of a LockFile, which another thread may close: good until the GIL is let go. Or the descriptor that `file` is."""
+    """Returns the descriptor of a LockFile, or `file` itself if it is one. The former is valid until the GIL is released, since
+    another thread may close the LockFile."""
     if not isinstance(file, LockFile):
         return file
     if not (<LockFile> file).is_open():
@@ -269,7 +273,8 @@ cdef int descriptor_of(file, path) except -1:
 
 
 def read_position(file, bytes uuid not None, str path not None):
-    """Where the position file stands. CorruptJournal where both copies are damaged: it then holds everything back."""
+    """Returns the position that the file holds. Raises CorruptJournal if both copies are damaged; the position then holds every
+    record back."""
     cdef jlog_position position
     cdef int fd = descriptor_of(file, path)
     if not read_dual_slot(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path):
@@ -279,7 +284,7 @@ def read_position(file, bytes uuid not None, str path not None):
 
 
 def write_position(file, bytes uuid not None, uint64_t epoch, uint64_t sequence, str path not None):
-    """Moves it. It survives the death of the process; a power loss only once the file is synced."""
+    """Moves the position. It survives the death of the process at once, and a power loss once the file is synced."""
     cdef jlog_position position
     cdef int fd = descriptor_of(file, path)
     cdef int found = read_dual_slot(fd, &position, sizeof(position), JLOG_POSITION_MAGIC, uuid, path)

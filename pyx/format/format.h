@@ -50,7 +50,7 @@ struct jlog_segment_header {
     uint64_t first_sequence;
     uint64_t previous_segment;                           /* first sequence of the file before, or JLOG_NONE */
     uint64_t previous_end_offset;                        /* where that file's blocks end */
-    uint64_t previous_end_sequence;                      /* below first_sequence: the numbers between were never given */
+    uint64_t previous_end_sequence;                      /* if below first_sequence: the numbers between are a gap */
     int64_t created_us;
     uint64_t replacements;                               /* files that had the name before, with state alone */
     uint8_t reserved[8];

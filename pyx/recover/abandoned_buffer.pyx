@@ -1,4 +1,4 @@
-"""What the buffer still says once nobody is there: whether its page is the truth, and what its bodies hold."""
+"""The buffer that dead writers have left: whether its page is current, and what its bodies hold."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -37,7 +37,7 @@ from jlog.system.files import read_whole
 
 
 cdef bint body_is_whole(Precommit precommit, const jlog_slot *slot) noexcept:
-    """Whether the mapped body is what the slot's word says. The page's capacity fits into the file."""
+    """Returns whether the mapped body is what the slot's word says. The page's capacity fits into the file."""
     cdef uint32_t used = jlog_word_used(slot.word)
     return used <= precommit.page.capacity and jlog_is_whole_body(slot, mapped_body(precommit, slot), used)
 
@@ -47,7 +47,7 @@ cdef const uint8_t *mapped_body(Precommit precommit, const jlog_slot *slot) noex
 
 
 cdef bint closing_is_whole(Precommit precommit) noexcept:
-    """Whether the closing block's header is of its place and its body, and the open block begins behind it."""
+    """Returns whether the closing block's header fits its place and its body, and the open block begins behind it."""
     cdef jlog_page *page = precommit.page
     cdef const jlog_block_header *header = &page.closing
     cdef jlog_slot *slot = jlog_unwritten_slot(page)
@@ -65,8 +65,8 @@ cdef bint closing_is_whole(Precommit precommit) noexcept:
 
 
 def only_processes_died(directory, bytes uuid not None, Precommit precommit not None, bounds) -> bool:
-    """Whether the mapped page is the truth though nobody is there: it is of this boot and this file, and what stands in
-    the segment agrees with it."""
+    """Returns whether the mapped page is current although no writer lives: it is of this boot and of this file, and what stands
+    in the segment agrees with it."""
     cdef uint64_t said = precommit.page.capacity
     if precommit.identify(precommit.page) != PAGE_VALID:
         return False
@@ -128,14 +128,14 @@ cdef bint agrees(directory, bytes uuid, Precommit precommit, bounds) except -1:
 
 
 cdef bint begins_with(const uint8_t *body, uint32_t used, int64_t base_time_us, uint32_t raw_bytes, uint32_t raw_crc) noexcept:
-    """Whether the records of a block that stands at this body's place are the first of the body's, or all: a write-out that was
-    killed or failed has written the body as it was then, compressed or not."""
+    """Returns whether the records of the block at this body's place are the first of the body's, or all of them: a write back
+    that was killed or failed has written the body as it was then, compressed or not."""
     return (JLOG_BASE_BYTES + <uint64_t> raw_bytes <= used and base_time_us == jlog_load64(body)
             and raw_crc == jlog_crc32c(0, body + JLOG_BASE_BYTES, raw_bytes))
 
 
 cdef uint64_t blocks_end(SegmentFile file, uint64_t limit) except? 0:
-    """Where the first block begins that lies at or behind `limit`, or where the blocks end before that."""
+    """Returns the offset of the first block at or behind `limit`, or the end of the blocks if that comes before."""
     file.begin_walk(SEGMENT_HEADER_BYTES, limit, False)
     while file.next_block_of_walk():
         pass
@@ -143,11 +143,12 @@ cdef uint64_t blocks_end(SegmentFile file, uint64_t limit) except? 0:
 
 
 def stored_bodies(Precommit precommit not None, end not None) -> tuple:
-    """(offset, sequence, bodies): where what the buffer adds to this End begins, and the bodies, each with its base time, one
-    behind the other: none, the open block's, the closing one's, or both. Read without mapping, also for who may change nothing.
+    """Returns (offset, sequence, bodies): where the buffer continues behind this End, and the bodies in their order, each with
+    its base time: none, the open block's, the closing one's, or both. Reads without mapping, so that it needs no right to
+    write.
 
-    They begin at the end; or where the last block does, if its records are the first of a longer body's. A block with fewer
-    records than the body of its place was never switched away from, so that nobody was told that it is durable."""
+    The bodies begin at the end; or where the last block does, if its records are the first of a longer body's. The journal
+    never rotated behind a block with fewer records than the body of its place, so no caller was told that it is durable."""
     cdef jlog_page copied  # the compiler counts on a page's alignment, which bytes do not have
     cdef const jlog_page *page = &copied
     cdef bytes content = read_whole(precommit.fd, JLOG_PAGE_BYTES, 0)
@@ -169,7 +170,7 @@ def stored_bodies(Precommit precommit not None, end not None) -> tuple:
 
 
 cdef object body_at(Precommit precommit, const jlog_page *page, segment, place):
-    """(body, (offset, sequence) behind it) of a whole body that belongs at this place, (offset, sequence); else None."""
+    """Returns a whole body that belongs at this place, (offset, sequence), and the place behind it; None without one."""
     cdef jlog_slot *slot
     cdef jlog_walk walk
     cdef bytes body
@@ -190,6 +191,6 @@ cdef object body_at(Precommit precommit, const jlog_page *page, segment, place):
 
 
 def is_longer(bytes body not None, block not None) -> bool:
-    """Whether the body at a Block's place has all records of the block, and more."""
+    """Returns whether the body at a Block's place has all records of the block, and more."""
     return (len(body) > JLOG_BASE_BYTES + block.raw_bytes
             and begins_with(<const uint8_t *> body, len(body), block.base_time_us, block.raw_bytes, block.raw_crc))

@@ -124,7 +124,7 @@ cdef class Attachment:
             return True
         if self.life.stage == OPENING:
             left = deadline.left()
-            if self.life.is_worker() or not self.opened.acquire(timeout=-1 if left is None else left):
+            if self.life.opens_or_closes_it() or not self.opened.acquire(timeout=-1 if left is None else left):
                 raise JournalLocked(f"{self.process.path}: another thread of this process was opening it for the whole "
                                     "lock_timeout; it waits for another process, which may be stopped: continue or end that")
             self.opened.release()
@@ -142,7 +142,7 @@ cdef class Attachment:
                 thread.stop(wait, deadline)
         finally:
             self.life.pins -= 1
-            if self.life.is_over():
+            if self.life.may_be_closed():
                 self.finish(deadline)
 
     cdef int pin(self) except -1:
@@ -155,7 +155,7 @@ cdef class Attachment:
     cdef unpin(self):
         """The last call to end closes what was given back meanwhile; what fails in that is not the call's failure."""
         self.life.pins -= 1
-        if self.life.is_over():
+        if self.life.may_be_closed():
             try:
                 self.finish(self.life.closing_deadline)
             except Exception as error:  # noqa: BLE001

@@ -37,7 +37,7 @@ cdef int reserve(WritingProcess process, Operation *operation, uint64_t end) noe
 
 cdef int64_t build_direct_header(WritingProcess process, NewRecords *new, jlog_block_header *header, uint64_t segment,
                                  uint64_t offset) noexcept nogil:
-    """Returns the time of those records that have the clock's."""
+    """Builds the header. Returns its base time, which is the timestamp of every record that the caller gave none."""
     cdef const Records *records = &new.records
     cdef jlog_page *page = process.buffer.page
     cdef jlog_block_content content
@@ -69,8 +69,9 @@ cdef int write_direct(WritingProcess process, NewRecords *new, jlog_slot *slot) 
     error = jlog_write_two_at(fd, &header, sizeof(header), new.stored.data, new.stored.bytes, slot.offset)
     JLOG_FAILPOINT(b"direct.written")
     if error != 0:
-        # Whole at its place it has not failed, since its numbers could not be given out again; torn it never becomes
-        # whole. Where nobody can tell, nobody may go on: to publish it later would be an append of what has raised.
+        # If the whole block is there, the append has succeeded in spite of the error, since its numbers could not be given
+        # out again. If it is torn, it never becomes whole, and the append has failed. If it cannot be read, all writers
+        # stop: otherwise a takeover might publish records whose append has raised.
         status = jlog_check_block(fd, page.uuid, slot.segment, slot.offset, &found, &look_error)
         if status == JLOG_BLOCK_UNREADABLE:
             page.sync_error = look_error

@@ -277,9 +277,11 @@ cdef bint prepare(Operations operations, Adopt *adopt, str path, pieces, dict st
 
 
 cdef bint can_be_segment(int fd, str path, uint64_t end) except -1:
-    """Returns False if the file has other names than `path` and ours, for it may be a segment, or is about to become one, and
-    is not to be touched; if it is another user's, so that others that write to the journal may not write to it; or if it is
-    longer than it was: it was a segment once."""
+    """Returns False if the file
+    - has names besides `path` and ours: it may be a segment already, or is about to become one;
+    - belongs to another user: others that write to the journal could not write to it;
+    - is longer than its pieces: it was a segment once.
+    Raises JournalError if it is shorter."""
     found = os.fstat(fd)
     try:
         named = os.stat(path, follow_symlinks=False)
@@ -293,8 +295,8 @@ cdef bint can_be_segment(int fd, str path, uint64_t end) except -1:
 
 
 cdef bytes head_of(Operations operations, dict state, previous):
-    """What stands before the first piece: the segment's start, and a block that changes the state. In that one the room that
-    is left is filled by deleting a key that is not there. None where there is not enough."""
+    """Returns what stands before the first piece: the segment's start, and a block that changes the state. A deletion of a key
+    that does not exist pads this block to HEAD_BYTES. Returns None if there is not room enough."""
     cdef WritingProcess process = operations.process
     cdef jlog_page *page = process.buffer.page
     sequence, clamp_us = previous[2], page.clamp_us

@@ -12,11 +12,11 @@ cdef class Life:
     cdef int stage
     cdef int users
     cdef int pins
-    cdef unsigned long worker  # the thread that opens or closes it
+    cdef unsigned long opener_or_closer  # the thread that opens or closes it
     cdef LockFile lock_file
     cdef Deadline closing_deadline  # of whoever gave it back last
 
     cdef bint may_call(self) noexcept
-    cdef bint is_over(self) noexcept
-    cdef bint is_worker(self) noexcept
+    cdef bint may_be_closed(self) noexcept
+    cdef bint opens_or_closes_it(self) noexcept
     cdef void begin_closing(self) noexcept

@@ -7,27 +7,27 @@ cdef extern from "pythread.h":
 
 
 cdef class Life:
-    """Its stages are OPENING, OPEN, CLOSING, CLOSED. While it is OPEN calls may begin, of threads that use it and of the one
-    that keeps it up. The last of its users and calls to go makes it CLOSING, and is the only one that closes it: nothing else
-    is under way then, and what would begin is refused. A child of a fork has none of it."""
+    """Its stages are OPENING, OPEN, CLOSING, CLOSED. While the attachment is OPEN, calls of its users and of its maintenance
+    thread may begin. The last user or call to go makes it CLOSING, and alone closes it: no other call is under way then, and
+    no new one may begin. In a child of a fork no call may begin."""
 
     def __cinit__(self):
-        self.worker = PyThread_get_thread_ident()
+        self.opener_or_closer = PyThread_get_thread_ident()
         self.closing_deadline = NEVER
 
     cdef bint may_call(self) noexcept:
-        """Returns whether a call of this thread may begin: not before it is open; not once it is about to close, but for what
-        the closing itself does; and never in a child of the process that made it."""
-        if self.stage == OPEN or (self.stage == CLOSING and self.is_worker()):
+        """Returns whether a call of this thread may begin: while the attachment is open; while it closes, only in the thread
+        that closes it; and never in a child of the process that made it."""
+        if self.stage == OPEN or (self.stage == CLOSING and self.opens_or_closes_it()):
             return self.lock_file.is_open()
         return False
 
-    cdef bint is_over(self) noexcept:
-        """Returns whether nobody uses it, no call is under way, and nobody closes it yet."""
+    cdef bint may_be_closed(self) noexcept:
+        """Returns whether it has no user and no call under way, and no thread closes it yet."""
         return self.pins == 0 and self.users == 0 and self.stage == OPEN
 
-    cdef bint is_worker(self) noexcept:
-        return self.worker == PyThread_get_thread_ident()
+    cdef bint opens_or_closes_it(self) noexcept:
+        return self.opener_or_closer == PyThread_get_thread_ident()
 
     cdef void begin_closing(self) noexcept:
-        self.stage, self.worker = CLOSING, PyThread_get_thread_ident()
+        self.stage, self.opener_or_closer = CLOSING, PyThread_get_thread_ident()

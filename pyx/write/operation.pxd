@@ -64,10 +64,10 @@ cdef struct Prepared:
     bint has_block  # the operation's records stand behind `start` already
     uint64_t replaces  # the open segment, whose name it shall take, complete and synced; or JLOG_NONE
 
-# How far the operation is with closing the open block.
-cdef struct Closing:
+# How far the operation is with closing the open block. (The closing block is the one before it.)
+cdef struct BlockClose:
     CompressedBlock compressed
-    uint64_t closed_generation  # the generation that it has closed, or has waited for long enough
+    uint64_t noted_closed  # the generation that it has noted as closed, or has waited for long enough
     bint plain  # the open block is not compressed: it was tried once, and other writers came first
     bint writes_back  # it has the write lock, and writes the closing block through `fd`
     int fd
@@ -88,7 +88,7 @@ cdef struct Operation:
     const char *what
     bint rotated
     int space_attempts  # how often it has tried to
-    Closing closing
+    BlockClose closing
     Rolling rolling
 
 # Where a direct block or an adopted file was published. Generation 0: it was not.

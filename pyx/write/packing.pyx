@@ -29,7 +29,7 @@ cdef object compress_open_block(WritingProcess process, Operation *operation):
     cdef uint32_t used = jlog_word_used(jlog_load_acquire(&slot.word))
     cdef const uint8_t *body = jlog_body(&process.buffer, generation)
     cdef bytes raw, stored
-    if generation != operation.closing.closed_generation or used < JLOG_BASE_BYTES:
+    if generation != operation.closing.noted_closed or used < JLOG_BASE_BYTES:
         return None
     raw = PyBytes_FromStringAndSize(<const char *> body + JLOG_BASE_BYTES, used - JLOG_BASE_BYTES)
     jlog_full_fence()
@@ -58,5 +58,5 @@ cdef int wait_for_generation(WritingProcess process, Operation *operation) excep
         while jlog_load_acquire(&page.generation) == generation and jlog_clock_us(CLOCK_MONOTONIC) < until_us:
             jlog_futex_wait(NULL, 0, PATIENCE_SLICE_US)
     PyErr_CheckSignals()
-    operation.closing.closed_generation = generation
+    operation.closing.noted_closed = generation
     return 0

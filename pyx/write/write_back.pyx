@@ -61,7 +61,8 @@ cdef enum:
 
 cdef int close_block(WritingProcess process, Operation *operation) noexcept nogil:
     """Writes the open block to its place in the segment, and opens the next one. There is nothing to do if it is empty. A block
-    that is to be compressed is first closed, and written by the operation that comes back with it compressed."""
+    that is to be compressed is only noted as closed: this returns NEEDS_COMPRESSION, and the operation calls again with the
+    compressed body."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
     cdef const uint8_t *stored = jlog_body(&process.buffer, slot.generation) + JLOG_BASE_BYTES
@@ -72,9 +73,9 @@ cdef int close_block(WritingProcess process, Operation *operation) noexcept nogi
     if status != DONE or jlog_word_used(slot.word) == 0:
         return status
     if compressed.generation != page.generation and not is_plain(page, slot, operation):
-        if page.closed == page.generation and operation.closing.closed_generation != page.generation:
+        if page.closed == page.generation and operation.closing.noted_closed != page.generation:
             return NEEDS_WAIT
-        page.closed = operation.closing.closed_generation = page.generation
+        page.closed = operation.closing.noted_closed = page.generation
         JLOG_FAILPOINT(b"close.noted")
         return NEEDS_COMPRESSION
     fd = process.descriptors.of_open(slot.segment)
@@ -187,8 +188,8 @@ cdef int drain(WritingProcess process, Operation *operation) noexcept nogil:
 
 
 cdef int write_back(WritingProcess process, Operation *operation) noexcept nogil:
-    """Writes the closing block to its place, and lets go of the write lock, which the caller has. Returns errno: then it stays
-    the closing block, and the next operation that needs it written tries again."""
+    """Writes the closing block to its place, and releases the write lock, which the caller has. Returns 0 or errno. After an
+    error the block is still the closing block, and the next operation that needs it written tries again."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = &page.slots[page.unwritten & 1]
     cdef const uint8_t *body = jlog_body(&process.buffer, page.unwritten)

@@ -100,8 +100,8 @@ cdef class Writer:
         return 0
 
     cdef Attachment opened(self):
-        """Returns the attachment, or raises JournalClosed. The caller's reference keeps the attachment alive during a call, while
-        another thread may close this writer."""
+        """Returns the attachment, or raises JournalClosed. The caller's reference keeps the attachment alive during a call,
+        while another thread may close this writer."""
         self.raise_if_closed()
         return self.attachment
 

@@ -38,9 +38,9 @@ Rates are per second, over the time between two looks.
 LAG      records that are not committed; LAG/S: how fast that grows or shrinks
 OLDEST   age of the next record that it reads
 HELD     bytes of sealed segments that it keeps from being removed
-STATE    read: somebody reads it; dead: there is something to read, and nobody
-         has for long; expired: for so long that it holds nothing back any
-         more; damaged: its position cannot be read
+STATE    read: a process reads under this name; dead: it has records to read, and
+         has not committed for a day; expired: for so long that it holds nothing
+         back any more; damaged: its position cannot be read
 WR       processes that have it open for writing
 """
 
