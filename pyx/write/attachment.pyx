@@ -48,13 +48,13 @@ def attach(str path not None, policy, *, uint64_t capacity=0, Deadline deadline 
     """
     cdef Attachment mine = None, found
     while True:
-        uuid, epoch, _ = policy.read()
+        uuid, _, _ = policy.read()
         place = os.stat(path)
         key = place.st_dev, place.st_ino
         registry = registry_of_this_process()
         found = registry.get(key)
         if found is None:
-            mine = Attachment(path, policy, uuid, epoch)
+            mine = Attachment(path, policy, uuid)
             mine.key = key
             found = registry.setdefault(key, mine)  # another thread may have been first
         if found is mine:
@@ -90,8 +90,8 @@ cdef dict registry_of_this_process():
 cdef class Attachment:
     """It has what the process needs to write to the journal, and closes that when its last user and the last call have gone."""
 
-    def __init__(self, str path not None, policy not None, bytes uuid not None, uint64_t epoch):
-        self.process = WritingProcess(path, uuid, epoch)
+    def __init__(self, str path not None, policy not None, bytes uuid not None):
+        self.process = WritingProcess(path, uuid)
         self.life = Life()
         self.operations = Operations(self.process, policy, self.life)
         self.group = GroupCommit(self.operations)

@@ -12,10 +12,9 @@ from jlog._core.write.locks cimport Locks
 
 
 cdef class WritingProcess:
-    def __init__(self, str path not None, bytes uuid not None, uint64_t epoch):
+    def __init__(self, str path not None, bytes uuid not None):
         self.path = path
         self.uuid = uuid
-        self.epoch = epoch
         self.locks = Locks()
         self.locks.buffer = &self.buffer
         self.descriptors = Descriptors()

@@ -8,6 +8,7 @@ import jlog
 import oracle
 from crash.tampering import another_boot, copy, lose_unsynced, newest_segment, open_body_at, quarantined, zero
 from jlog._core.segments.segment import SegmentFile
+from jlog.care.retention import JournalPolicy
 from processes.units import check_units, read_all, values_of
 
 pytestmark = pytest.mark.usefixtures("failpoints")
@@ -281,6 +282,27 @@ def test_a_copied_journal_has_an_epoch_of_its_own_whatever_else_changes(tmp_path
     assert oracle.read_journal(path).epochs[-1][1] == first
     jlog.Writer(path, precommit=2 << 20).close()
     assert len(oracle.read_journal(path).epochs) == 2
+
+
+def test_a_writer_uses_the_epoch_that_another_has_begun_in_a_copy_meanwhile(spawn, tmp_path, monkeypatch):
+    """Another process opens the copy first, after this one has read journal.meta and before it has the open lock."""
+    with jlog.Writer(tmp_path / "j") as writer:
+        writer.append(b"before")
+    path, others, read = copy(tmp_path / "j", tmp_path / "copy"), [spawn()], JournalPolicy.read
+
+    def read_too_early(policy):
+        found = read(policy)
+        if others:
+            others.pop().call("open_writer", "first", str(path), {})
+        return found
+
+    monkeypatch.setattr(JournalPolicy, "read", read_too_early)
+    with jlog.Writer(path) as writer:
+        writer.append(b"after")
+        writer.roll()
+        journal = oracle.read_journal(path)
+        assert len(journal.epochs) == 2
+        assert journal.segments[-1].epoch == journal.epochs[-1][0]
 
 
 # --- What the disk has lost --------------------------------------------------------------------------------------
