@@ -13,7 +13,8 @@ from jlog._core.read.cursor import Cursor
 from jlog._core.segments.segment import Block, SegmentFile
 from jlog._core.system.lock import OWNERS, RANGES, Deadline, LockFile
 from jlog.care.backup import backup
-from jlog.care.retention import clean, clean_if_free, held_bytes, is_expired, now_us, roll_if_due
+from jlog.care.cleaning import clean, clean_if_free, roll_if_due
+from jlog.care.retention import held_bytes, is_expired, now_us
 from jlog.care.statistics import Stats, StatsSource
 from jlog.care.verify import Progress, Report, segment_ends, verify
 from jlog.errors import CorruptJournal, JournalLocked, SubscriberExists

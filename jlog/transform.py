@@ -224,8 +224,8 @@ def _dry_run_sink(url: Url, identity: str, options: dict[str, Any], common: dict
     from jlog.kafka.client.errors import at_once
     from jlog.kafka.client.settings import Settings
     from jlog.kafka.client.url import parse
+    from jlog.kafka.mirror.dry_run import source_positions_and_rules
     from jlog.kafka.mirror.mirror import key_of
-    from jlog.kafka.mirror.plan import source_positions_and_rules
 
     at = parse(str(url))
     key = options.get("key", "record")

@@ -7,7 +7,7 @@ from typing import Any
 
 from jlog._core.system.lock import Deadline
 from jlog._core.write import writer
-from jlog.care.retention import JournalPolicy
+from jlog.care.cleaning import policy_of
 from jlog.options import Retention, check_lock_timeout
 from jlog.storage.meta import writer_options
 from jlog.system.filesystem import journal_path
@@ -78,7 +78,7 @@ class Writer(writer.Writer):
         capacity, changes = writer_options(path, precommit, options, create, deadline)
         super().__init__(
             path,
-            JournalPolicy(path),
+            policy_of(path),
             capacity=capacity,
             options=changes,
             exclusive=exclusive,

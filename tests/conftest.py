@@ -35,8 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Returns two workers more than there are cores: Spark's tests and Kafka's, two groups that take the longest, mostly wait."""
+    """Returns two workers more than there are cores: the groups that take the longest, Spark's and Kafka's, mostly wait."""
     return len(os.sched_getaffinity(0)) + 2
 
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Generic, TypeVar
 
+from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.read.cursor import Cursor
 from jlog._core.records.record import Record, RecordBatch
-from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.segments.segment import SegmentFile
 from jlog.archive.archive import Archive
 from jlog.archive.local_copy import LocalCopy

@@ -10,13 +10,8 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from jlog._core.format.checksum import crc32c
-from jlog._core.format.constants import NONE, NUMBER_MAX
-from jlog._core.segments.segment import (
-    SEGMENT_HEADER_BYTES,
-    Block,
-    SegmentFile,
-    segment_name,
-)
+from jlog._core.format.constants import NONE, NUMBER_MAX, SEGMENT_HEADER_BYTES
+from jlog._core.segments.segment import Block, SegmentFile, segment_name
 from jlog.errors import CorruptJournal, UnsupportedFormat
 from jlog.storage.meta import Meta, check_uuid, parse_json, whole_number
 from jlog.storage.segments import Segment, first_time_of, last_time_of, time_of

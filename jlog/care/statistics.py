@@ -10,21 +10,19 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 from jlog._core.buffer.precommit import read_counters
+from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from jlog._core.read.cursor import Cursor
 from jlog._core.read.journal_end import JournalEnd
 from jlog._core.segments.index import segment_end
-from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from jlog._core.segments.segment import list_segments
 from jlog._core.system.lock import OWNERS, LockFile
 from jlog.care.retention import is_expired
 from jlog.errors import CorruptJournal, PositionLost
 from jlog.options import retention_of
 from jlog.positions import position_files
-from jlog.positions.position_files import DEAD_AFTER, SUBSCRIBER, PositionFile
+from jlog.positions.position_files import SUBSCRIBER, PositionFile, is_dead
 from jlog.storage.gaps import count_assigned
 from jlog.storage.meta import Meta, read_meta
-
-DEAD_AFTER_SECONDS = DEAD_AFTER.total_seconds()
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class SubscriberStats:
     @property
     def dead(self) -> bool:
         """Whether it has records to read, and nobody has read it or moved it for a day."""
-        return self.lag > 0 and not self.busy and self.idle_seconds >= DEAD_AFTER_SECONDS
+        return is_dead(self.busy, self.lag, self.idle_seconds)
 
 
 @dataclass(frozen=True)

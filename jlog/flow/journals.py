@@ -1,4 +1,4 @@
-"""A journal as the source and as the sink of a flow."""
+"""A journal as the source and as the sink of a flow. One process at a time may write to a sink."""
 
 from __future__ import annotations
 

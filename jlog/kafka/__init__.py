@@ -9,9 +9,9 @@ from jlog.flow.errors import RecordRefused
 from jlog.kafka.client.errors import BrokerError, Fenced, TopicChanged
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.url import parse
+from jlog.kafka.mirror.dry_run import plan_capture, plan_mirror
 from jlog.kafka.mirror.many import Mirrors
 from jlog.kafka.mirror.mirror import Capture, Mirror
-from jlog.kafka.mirror.plan import plan_capture, plan_mirror
 from jlog.kafka.mirror.status import Status, status
 from jlog.kafka.mirror.verify import Comparison, verify
 from jlog.kafka.topic.reader import TopicReader, open_reader

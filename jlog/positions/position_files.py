@@ -41,6 +41,11 @@ DEAD_AFTER = timedelta(days=1)  # so that a subscriber is not called dead over a
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
+def is_dead(busy: bool, lag: int, idle_seconds: float) -> bool:
+    """Says whether a subscriber is dead: it has records to read, no Reader has its name, and it has not moved for a day."""
+    return not busy and lag > 0 and idle_seconds >= DEAD_AFTER.total_seconds()
+
+
 @dataclass(frozen=True)
 class Position:
     """The position of a subscriber or a checkpoint."""
@@ -62,7 +67,7 @@ class Position:
     @property
     def dead(self) -> bool:
         """Whether there are records to read, no Reader has the name, and nothing was committed for DEAD_AFTER, a day."""
-        return not self.busy and self.lag > 0 and self.idle_seconds >= DEAD_AFTER.total_seconds()
+        return is_dead(self.busy, self.lag, self.idle_seconds)
 
 
 def _open(path: str, kind: str, name: str) -> tuple[LockFile, OSError | None]:

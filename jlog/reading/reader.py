@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import NEVER, Deadline
 from jlog._core.write.attachment import detach
-from jlog.care.retention import attach
+from jlog.care.cleaning import attach
 from jlog.errors import JournalError
 from jlog.options import check_lock_timeout
 from jlog.positions.names import Start, check_name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jlog._core.system.lock import Deadline
-from jlog.care.retention import clean_if_free
+from jlog.care.cleaning import clean_if_free
 from jlog.errors import JournalClosed, JournalError, PositionLost
 from jlog.positions import position_files
 from jlog.positions.names import Start

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from jlog._core.segments.segment import list_segments
 from jlog._core.system.lock import NEVER, OWNERS, RANGES, Deadline, LockFile
 from jlog._core.write.attachment import detach
-from jlog.care.retention import attach
+from jlog.care.cleaning import attach
 from jlog.care.verify import Progress, Report, verify
 from jlog.errors import JournalLocked, JournalNotFound
 from jlog.positions import position_files

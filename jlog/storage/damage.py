@@ -8,15 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from jlog._core.format.constants import KIND_STATE
+from jlog._core.format.constants import KIND_STATE, SEGMENT_HEADER_BYTES
 from jlog._core.read.cursor import Cursor
-from jlog._core.segments.segment import (
-    SEGMENT_HEADER_BYTES,
-    Block,
-    SegmentFile,
-    list_segments,
-    walk_body,
-)
+from jlog._core.segments.segment import Block, SegmentFile, list_segments, walk_body
 from jlog.errors import CorruptJournal, JournalError
 
 SECTOR_BYTES = 4096  # step by which the rest is searched around a sector that the disk cannot read

@@ -10,17 +10,10 @@ from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import ClassVar
 
+from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.read.cursor import Cursor
 from jlog._core.segments.index import locate, segment_end
-from jlog._core.segments.segment import (
-    SEGMENT_HEADER_BYTES,
-    Block,
-    SegmentFile,
-    first_time,
-    list_segments,
-    segment_name,
-    walk_body,
-)
+from jlog._core.segments.segment import Block, SegmentFile, first_time, list_segments, segment_name, walk_body
 from jlog.errors import CorruptJournal
 from jlog.storage.meta import Meta
 

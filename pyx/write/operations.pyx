@@ -15,6 +15,7 @@ from jlog._core.buffer.room cimport jlog_period_is_over
 from jlog._core.system.atomic cimport jlog_raise_to, jlog_spin_lock
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.write.append cimport attempt as attempt_without_gil, step
+from jlog._core.write.compression cimport compress_open_block, wait_for_generation
 from jlog._core.write.encode cimport EncodedRecords
 from jlog._core.write.operation cimport (
     APPEND,
@@ -43,7 +44,6 @@ from jlog._core.write.operation cimport (
     Operation,
     new_records,
 )
-from jlog._core.write.packing cimport compress_open_block, wait_for_generation
 from jlog._core.write.process cimport WritingProcess
 from jlog._core.write.roll cimport has_records
 from jlog._core.write.write_back cimport write_back, write_back_for

@@ -245,10 +245,10 @@ def test_the_first_segment_that_is_kept_is_replaced_by_a_shorter_one_meanwhile(t
         while newest.stat().st_ino == inode:
             writer.extend([], state={b"large": bytes(value)})
 
-    original = getattr(jlog.care.retention, call)
+    original = getattr(jlog.care.cleaning, call)
 
     def then_replaced(*arguments):
-        monkeypatch.setattr(jlog.care.retention, call, original)
+        monkeypatch.setattr(jlog.care.cleaning, call, original)
         found = original(*arguments)
         store_until_replaced(writer, 20_000)
         return found
@@ -259,7 +259,7 @@ def test_the_first_segment_that_is_kept_is_replaced_by_a_shorter_one_meanwhile(t
         writer.roll()
         store_until_replaced(writer, 60_000)
         jlog.Journal(path).set_subscriber("billing", 10)
-        monkeypatch.setattr(jlog.care.retention, call, then_replaced)
+        monkeypatch.setattr(jlog.care.cleaning, call, then_replaced)
         assert [segment.first_sequence for segment in jlog.Journal(path).clean()] == [0]
         assert jlog.Journal(path).verify().ok
     assert {key: len(value) for key, value in jlog.Journal(path).state().items()} == {b"large": 20_000}

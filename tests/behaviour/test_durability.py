@@ -13,7 +13,7 @@ from behaviour.elsewhere import run
 from behaviour.journals import SMALL, fill, read_away, value_of, values
 from crash.tampering import lose_unsynced
 from jlog._core.write.attachment import detach
-from jlog.care.retention import attach
+from jlog.care.cleaning import attach
 from patience import HUNG_SECONDS
 
 NEVER = 1e6  # seconds: no interval ends in a test

@@ -255,7 +255,7 @@ def test_a_file_of_a_terabyte_of_nothing_takes_neither_memory_nor_time(killed, n
 
 USUAL = [10**6, 2**62, NONE]
 ALL_NUMBERS = [*USUAL, 1, HUGE, NONE - 1]
-NUMBERS = [*USUAL, *map(exhaustive.only, ALL_NUMBERS[len(USUAL):])]
+NUMBERS = [*USUAL, *map(exhaustive.only, ALL_NUMBERS[len(USUAL) :])]
 
 
 @pytest.mark.parametrize("number", NUMBERS)

@@ -5,7 +5,7 @@ import pytest
 import jlog
 import oracle
 from behaviour.journals import fill, read_away, value_of, values
-from jlog.care import retention
+from jlog.care import cleaning
 from patience import HUNG_SECONDS
 from processes.units import check_units, read_all
 
@@ -139,7 +139,7 @@ def test_it_holds_for_who_opens_a_full_journal_anew(path):
 
 def test_a_call_that_has_rolled_and_must_roll_again_behind_others_does(path, spawn, monkeypatch):
     """It finds the limit behind its roll; while it makes room, another process fills the new segment."""
-    other, free_space = spawn(), retention.free_space
+    other, free_space = spawn(), cleaning.free_space
     options = {"precommit": 4 << 10, "segment_bytes": 4 << 10, "retention": jlog.Retention(limit_bytes=4000)}
 
     def make_room_for_others(*arguments):
@@ -152,7 +152,7 @@ def test_a_call_that_has_rolled_and_must_roll_again_behind_others_does(path, spa
         other.call("open_writer", "other", str(path), {})
         for _ in range(4):
             writer.append(b"x" * 900)
-        monkeypatch.setattr(retention, "free_space", make_room_for_others)
+        monkeypatch.setattr(cleaning, "free_space", make_room_for_others)
         assert writer.append(b"x" * 900) == 8
         assert len(list(path.glob("*.seg"))) == 2
 

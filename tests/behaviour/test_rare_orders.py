@@ -7,7 +7,7 @@ import pytest
 import jlog
 from jlog._core.format.dual_slot import BoundsFile
 from jlog._core.system.lock import LockFile
-from jlog.care import retention
+from jlog.care import cleaning
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_an_append_succeeds_though_what_follows_a_roll_fails(path, monkeypatch):
     def fail(_path):
         raise RuntimeError("the cleaning is broken")
 
-    monkeypatch.setattr(retention, "clean_if_free", fail)
+    monkeypatch.setattr(cleaning, "clean_if_free", fail)
     with jlog.Writer(path, segment_bytes=4096, precommit=4096) as writer:
         assert [writer.append(b"x" * 500) for _ in range(40)] == list(range(40))
     assert len(jlog.Journal(path)) == 40

@@ -11,7 +11,7 @@ import jlog
 from behaviour.elsewhere import read_only, run_with_mount
 from behaviour.journals import SMALL, fill, read_away
 from crash.tampering import another_boot, copy, flip, zero
-from jlog.care.statistics import DEAD_AFTER_SECONDS
+from jlog.positions.position_files import DEAD_AFTER
 
 COUNTED = ("flushes", "syncs", "rolls")
 AN_HOUR_US = 3600 * 1_000_000
@@ -311,7 +311,7 @@ def test_dead_is_who_has_records_to_read_and_has_not_moved_for_a_day(writer, pat
     jlog.Journal(path).add_subscriber("billing")
     found = stats(path).subscribers["billing"]
     assert not found.dead
-    gone = replace(found, idle_seconds=DEAD_AFTER_SECONDS)
+    gone = replace(found, idle_seconds=DEAD_AFTER.total_seconds())
     assert gone.dead
     assert not replace(gone, busy=True).dead
     assert not replace(gone, lag=0).dead

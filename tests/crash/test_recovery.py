@@ -8,7 +8,7 @@ import jlog
 import oracle
 from crash.tampering import another_boot, copy, lose_unsynced, newest_segment, open_body_at, quarantined, zero
 from jlog._core.segments.segment import SegmentFile
-from jlog.care.retention import JournalPolicy
+from jlog.storage.policy import JournalPolicy
 from processes.units import check_units, read_all, values_of
 
 pytestmark = pytest.mark.usefixtures("failpoints")

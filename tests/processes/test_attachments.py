@@ -159,10 +159,10 @@ assert len(set(acknowledged)) == len(acknowledged)
 def test_a_call_whose_writer_is_closed_meanwhile_ends_and_closes_the_journal(tmp_path):
     """After a roll the journal cleans, and the writer is closed there. Then only the call still refers to the attachment."""
     stress(f"""
-from jlog.care import retention
+from jlog.care import cleaning
 path = {str(tmp_path / "j")!r}
 writer = jlog.Writer(path)
-retention.clean_if_free = lambda path: writer.close()
+cleaning.clean_if_free = lambda path: writer.close()
 writer.append(b"before the roll")
 writer.roll()
 assert "closed" in repr(writer) and mappings(path) == 0

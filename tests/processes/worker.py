@@ -20,7 +20,7 @@ import calling
 from units import Unit, values_of
 
 import jlog
-from jlog.care import retention
+from jlog.care import cleaning
 from jlog.ingest import SegmentBuilder
 
 if TYPE_CHECKING:
@@ -321,12 +321,12 @@ def clean(path: str) -> list[int]:
 
 def clean_and_die_prepared(path: str, name: str, sequence: int) -> None:
     """The subscriber has passed everything before this sequence, and nobody has cleaned since."""
-    kept, retention.clean = retention.clean, lambda *_, **__: []
+    kept, cleaning.clean = cleaning.clean, lambda *_, **__: []
     try:
         with jlog.Reader(path, name) as reader:
             reader.commit(sequence)
     finally:
-        retention.clean = kept
+        cleaning.clean = kept
 
 
 def clean_and_die(path: str, unlinked: int) -> None:
@@ -342,7 +342,7 @@ def clean_and_die(path: str, unlinked: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             os.unlink(*arguments)
 
-    retention.os = Dying()  # type: ignore[attr-defined]
+    cleaning.os = Dying()  # type: ignore[attr-defined]
     jlog.Journal(path).clean()
 
 

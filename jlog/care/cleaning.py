@@ -1,0 +1,197 @@
+"""Removes the segments that retention lets go, and archives them before.
+
+It is the work of a process that writes to the journal, so this file also makes a process one: attach().
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import closing
+
+from jlog._core.read.cursor import Cursor
+from jlog._core.recover.recovery import write_blocks
+from jlog._core.segments.segment import SegmentFile, first_block_offset, index_name, segment_name
+from jlog._core.system.durable import sync_data, sync_directory
+from jlog._core.system.lock import AT_ONCE, NEVER, Deadline
+from jlog._core.write.attachment import Attachment, detach
+from jlog._core.write.attachment import attach as attach_with_policy
+from jlog.care.retention import removable
+from jlog.errors import JournalError, JournalLocked
+from jlog.options import Retention, retention_of
+from jlog.positions import position_files
+from jlog.storage.copying import nobody_copies
+from jlog.storage.meta import Meta, read_meta
+from jlog.storage.policy import JournalPolicy
+from jlog.storage.segments import Segment
+from jlog.system.files import naming, naming_its_path, open_file
+
+LOCK_SECONDS = 1.0  # how long an append that has met limit_bytes waits for a process that cleans or moves a position
+
+
+def _removable_now(path: str, meta: Meta, retention: Retention) -> list[Segment]:
+    """Lists the segments that may go, without any lock. They are looked at again under the lock of the table before they are
+    removed."""
+    cursor = Cursor(path, meta.uuid)
+    try:
+        while True:
+            try:
+                return removable(path, meta, retention, cursor.end_place, cursor.buffered_bytes)
+            except FileNotFoundError:
+                continue  # removed in the meantime
+    finally:
+        cursor.close()
+
+
+@naming_its_path
+def clean(
+    path: str,
+    *,
+    dry_run: bool = False,
+    deadline: Deadline = NEVER,
+    progress: Callable[[int], None] | None = None,
+) -> list[Segment]:
+    """Removes the segments that may go, and returns them. A journal with an archive copies each of them there before. The
+    positions that allow it, and the new first sequence, are made durable before: a segment that a power loss brings back is
+    then known to be removed.
+
+    progress: called with each number of bytes that the archive has taken.
+    """
+    meta = read_meta(path)
+    retention = retention_of(meta.options)
+    found = _removable_now(path, meta, retention)
+    if dry_run or not found:
+        return found
+    attachment = attach(path, deadline)
+    try:
+        if retention.archive is not None:
+            return _archive_and_remove(path, meta, attachment, retention, found, deadline, progress)
+        with position_files.table_locked(path, deadline):
+            found = removable(path, meta, retention, attachment.written_place, attachment.buffered_bytes)
+            if found:
+                remove(path, meta, attachment, found, deadline)
+            return found
+    finally:
+        detach(attachment, deadline=deadline)
+
+
+def _archive_and_remove(
+    path: str,
+    meta: Meta,
+    attachment: Attachment,
+    retention: Retention,
+    found: list[Segment],
+    deadline: Deadline,
+    progress: Callable[[int], None] | None,
+) -> list[Segment]:
+    """Archives and removes one segment after the other, so that an interrupted call has freed what it copied. Nobody waits for
+    the upload: the table is locked only once the segment is archived, and a segment that is needed again by then stays."""
+    from jlog.archive.archive import Archive  # most journals archive nothing
+
+    assert retention.archive is not None
+    archive = Archive.of_journal(retention.archive, path)
+    removed = []
+    for segment in found:
+        try:
+            if os.path.getsize(segment.path) > segment.size_bytes:
+                attachment.seal(segment.first_sequence, segment.size_bytes)
+            archive.store(segment, progress)
+        except FileNotFoundError:
+            continue  # another process has archived and removed it
+        with position_files.table_locked(path, deadline):
+            oldest = removable(path, meta, retention, attachment.written_place, attachment.buffered_bytes)[:1]
+            if oldest == [segment]:
+                remove(path, meta, attachment, oldest, deadline)
+                removed += oldest
+        if not oldest:
+            break
+    return removed
+
+
+def remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segment], deadline: Deadline = NEVER) -> None:
+    """Removes the segments, under the table's lock. Raises JournalLocked, and removes nothing, while a backup copies the
+    journal, or where another process writes `bounds` until the deadline."""
+    with nobody_copies(path):
+        _remove(path, meta, attachment, segments, deadline)
+
+
+def _remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segment], deadline: Deadline) -> None:
+    position_files.sync_all(path, meta)
+    # Each segment begins with the complete state: that of the first retained one must not be lost with the others. It is
+    # written again before the sync. The kernel may have failed to write it, have told that to another descriptor, and take it
+    # for clean now.
+    first = segments[-1].next_segment
+    name = os.path.join(path, segment_name(first))
+    with naming(name):
+        fd = open_file(name, os.O_RDWR)
+        try:
+            with closing(SegmentFile(path, first, attachment.uuid)) as file:
+                offset = first_block_offset(file)
+                # A writer that has given the name to another file in between has synced that file.
+                if os.path.samestat(os.fstat(file.fileno()), os.fstat(fd)):
+                    write_blocks(file, offset, fd)
+            sync_data(fd, name)
+        finally:
+            os.close(fd)
+    sync_directory(path)
+    attachment.bounds_file.update(first_sequence=first, mark=(first, offset, first), durable=True, deadline=deadline)
+    for segment in segments:
+        for name in (index_name(segment.first_sequence), segment_name(segment.first_sequence)):
+            try:
+                os.unlink(os.path.join(path, name))
+            except FileNotFoundError:
+                continue
+
+
+def clean_if_free(path: str) -> None:
+    """Cleans after a commit or a roll. It leaves the work to the next one where another process is at it, or where it fails,
+    and to clean() where the journal has an archive."""
+    try:
+        if retention_of(read_meta(path).options).archive is None:
+            clean(path, deadline=AT_ONCE)
+    except JournalLocked:
+        return
+    except (JournalError, OSError) as error:
+        logging.getLogger("jlog").warning("%s: nothing was cleaned: %s", path, error)
+
+
+def free_space(path: str, deadline: Deadline) -> bool:
+    """Removes what may go, for an append that has met limit_bytes after the open segment was sealed. Returns whether a segment
+    was removed. A journal with an archive leaves this to clean()."""
+    try:
+        if retention_of(read_meta(path).options).archive is not None:
+            return False
+        return bool(clean(path, deadline=deadline.at_most(LOCK_SECONDS)))
+    except JournalLocked:
+        return False
+    except (JournalError, OSError) as error:
+        logging.getLogger("jlog").warning("%s: nothing was cleaned: %s", path, error)
+        return False
+
+
+def roll_if_due(path: str, deadline: Deadline = NEVER) -> None:
+    """Rolls where the journal rolls by time, and no append has come since the period of the open segment ended. Raises OSError
+    where this process may not write, also where nothing is due."""
+    attachment = attach(path, deadline)
+    try:
+        attachment.roll_if_due(deadline)
+    finally:
+        detach(attachment, deadline=deadline)
+
+
+# --- The process as one that writes ----------------------------------------------------------------------------------
+
+
+def policy_of(path: str) -> JournalPolicy:
+    """Makes the object that the core asks about the journal at the absolute `path`."""
+    return JournalPolicy(
+        path,
+        after_roll=lambda: clean_if_free(path),
+        free_space=lambda deadline: free_space(path, deadline),
+    )
+
+
+def attach(path: str, deadline: Deadline = NEVER) -> Attachment:
+    """Makes this process one that writes to the journal at the absolute `path`. Each attach() needs a detach()."""
+    return attach_with_policy(path, policy_of(path), deadline=deadline)
