@@ -116,7 +116,7 @@ def test_kills_at_any_time_lose_and_repeat_nothing(tmp_path: Path) -> None:
     journal, lake = tmp_path / "journal", tmp_path / "lake"
     dice = random.Random(7)
     records = exhaustive.count(20_000, 100_000)  # before each kill half as many come
-    arguments = [journal, lake, "--parse", "json", "--batch-records", records // 5]
+    arguments = [journal, lake, "--parse", "json", "--batch-records", records // 3]
     fill(journal, records)
     for _ in range(KILLS):
         before = len(list(lake.glob("date=*/*.parquet")))

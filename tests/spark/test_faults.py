@@ -28,7 +28,7 @@ from jlog.spark.parquet.lake import Files
 from spark.running import Driver
 from spark.sessions import ROOT
 
-KILLS = exhaustive.count(2, 10)
+KILLS = exhaustive.count(1, 10)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from behaviour.journals import values
 from spark.driver import RECORDS
 from spark.running import Driver
 
-KILLS = exhaustive.count(2, 10)
+KILLS = exhaustive.count(1, 10)
 FILES, LINES = exhaustive.count(4, 30), 12_000
 
 
