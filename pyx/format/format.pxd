@@ -1,4 +1,4 @@
-"""What format.h declares, for the Cython sources."""
+"""The declarations of checksum.h, format.h and record.h, for the Cython sources."""
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -23,7 +23,6 @@ cdef extern from "format/format.h" nogil:
         JLOG_CODEC_LZ4
         JLOG_BLOCK_HAS_STATE
         JLOG_SHORT_BYTES
-        JLOG_LONG_BYTES
         JLOG_NAME_BYTES
         JLOG_INDEX_EVERY_BYTES
         JLOG_FIRST_BLOCK
@@ -33,14 +32,6 @@ cdef extern from "format/format.h" nogil:
     const uint32_t JLOG_VALUE_BYTES_MAX
     const uint32_t JLOG_RAW_BYTES_MAX
     const uint32_t JLOG_BLOCK_MAGIC
-    const uint32_t JLOG_SHORT_VALUE_MAX
-    const uint32_t JLOG_NULL_BYTES
-    const uint32_t JLOG_TAG_LONG
-    const uint32_t JLOG_TAG_EXPLICIT
-    const uint32_t JLOG_TAG_STATE
-    const uint32_t JLOG_TAG_NULL
-    const uint32_t JLOG_TAG_KEY
-    const uint32_t JLOG_TAG_ABSOLUTE
     const char *JLOG_SEGMENT_MAGIC
     const char *JLOG_INDEX_MAGIC
     const char *JLOG_BOUNDS_MAGIC
@@ -114,6 +105,28 @@ cdef extern from "format/format.h" nogil:
         uint64_t offset
         int64_t max_timestamp_us
 
+    void jlog_segment_name(char *name, uint64_t first_sequence)
+    uint32_t jlog_structure_crc(const void *structure, size_t bytes)
+    bint jlog_segment_header_valid(const jlog_segment_header *header)
+    bint jlog_bounds_valid(const jlog_bounds *bounds)
+    bint jlog_position_valid(const jlog_position *position)
+    uint64_t jlog_index_entries(const uint8_t *index, size_t bytes, const uint8_t *uuid, uint64_t segment)
+    uint32_t jlog_block_header_crc(const jlog_block_header *header, const uint8_t *uuid, uint64_t segment, uint64_t offset)
+    bint jlog_block_header_valid(const jlog_block_header *header, const uint8_t *uuid, uint64_t segment, uint64_t offset)
+
+
+cdef extern from "format/record.h" nogil:
+    enum:
+        JLOG_LONG_BYTES
+    const uint32_t JLOG_SHORT_VALUE_MAX
+    const uint32_t JLOG_NULL_BYTES
+    const uint32_t JLOG_TAG_LONG
+    const uint32_t JLOG_TAG_EXPLICIT
+    const uint32_t JLOG_TAG_STATE
+    const uint32_t JLOG_TAG_NULL
+    const uint32_t JLOG_TAG_KEY
+    const uint32_t JLOG_TAG_ABSOLUTE
+
     struct jlog_record:
         const uint8_t *value
         const uint8_t *key
@@ -132,14 +145,6 @@ cdef extern from "format/format.h" nogil:
         int64_t last_timestamp_us
         uint32_t has_state
 
-    void jlog_segment_name(char *name, uint64_t first_sequence)
-    uint32_t jlog_structure_crc(const void *structure, size_t bytes)
-    bint jlog_segment_header_valid(const jlog_segment_header *header)
-    bint jlog_bounds_valid(const jlog_bounds *bounds)
-    bint jlog_position_valid(const jlog_position *position)
-    uint64_t jlog_index_entries(const uint8_t *index, size_t bytes, const uint8_t *uuid, uint64_t segment)
-    uint32_t jlog_block_header_crc(const jlog_block_header *header, const uint8_t *uuid, uint64_t segment, uint64_t offset)
-    bint jlog_block_header_valid(const jlog_block_header *header, const uint8_t *uuid, uint64_t segment, uint64_t offset)
     uint32_t jlog_load32(const uint8_t *at)
     int64_t jlog_load64(const uint8_t *at)
     void jlog_store32(uint8_t *at, uint32_t value)

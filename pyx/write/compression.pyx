@@ -1,4 +1,4 @@
-"""Compressing the open block, outside the append lock, by the operation that has closed it."""
+"""Compresses the open block outside the append lock. The operation that has closed the block does it."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
@@ -15,14 +15,15 @@ from jlog._core.write.process cimport WritingProcess
 
 cdef enum:
     CLOCK_MONOTONIC = 1
-    PATIENCE_BYTES_PER_US = 100  # the least that is compressed in this time, by a process that is not stopped
+    PATIENCE_BYTES_PER_US = 100  # the slowest speed of compression that is expected of a running process
     PATIENCE_MIN_US = 200
     PATIENCE_SLICE_US = 50
 
 
 cdef object compress_open_block(WritingProcess process, Operation *operation):
-    """Compresses a copy of the block that the operation has closed: another one may lose patience and rotate meanwhile, and
-    then the body is used anew. Returns the bytes that the operation points into; None if the block stays as it is."""
+    """Compresses a copy of the block that the operation has closed. It takes a copy because another operation may lose
+    patience and rotate meanwhile: then new records overwrite the body. Returns the compressed bytes, which the operation
+    points into; None if the block stays uncompressed."""
     cdef jlog_page *page = process.buffer.page
     cdef uint64_t generation = jlog_load_acquire(&page.generation)
     cdef jlog_slot *slot = &page.slots[generation & 1]
@@ -43,13 +44,13 @@ cdef object compress_open_block(WritingProcess process, Operation *operation):
         operation.closing.compressed.data = <const uint8_t *> PyBytes_AS_STRING(stored)
         operation.closing.compressed.size = len(stored)
         operation.closing.compressed.crc = jlog_crc32c(0, operation.closing.compressed.data, operation.closing.compressed.size)
-    # An operation that must find the next block empty does not come round again: other writers could be first for ever.
+    # A roll and a direct block need an empty block next. They compress only once: other writers could come first for ever.
     operation.closing.plain = operation.kind == ROLL or (operation.kind == APPEND and (<Append *> operation).direct)
     return stored
 
 
 cdef int wait_for_generation(WritingProcess process, Operation *operation) except -1:
-    """Waits while another operation compresses the block that it has closed; after a while this one does the same."""
+    """Waits while another operation compresses the open block. When the time is up, this operation compresses it itself."""
     cdef jlog_page *page = process.buffer.page
     cdef uint64_t generation = jlog_load_acquire(&page.generation)
     cdef int64_t until_us = jlog_clock_us(CLOCK_MONOTONIC) + PATIENCE_MIN_US + (

@@ -1,5 +1,5 @@
-/* Feeds any bytes to what pyx/format/format.h, buffer/publish.h and records/columns.h make of a journal's files, with every checksum put right first:
- * so what stands behind the checksums is what is tested.
+/* Feeds any bytes to the decoders in pyx/format/format.h and record.h, buffer/publish.h and records/columns.h. Every
+ * checksum is put right first, so that the code behind the checksums is tested.
  *
  * The first byte of an input chooses the structure, the rest is its image. Built with clang -fsanitize=fuzzer it is a target of
  * libFuzzer; linked with standalone.c, by any compiler, it is a program that runs files and seeded mutations of them. */
@@ -10,6 +10,7 @@
 
 #include "records/columns.h"
 #include "format/format.h"
+#include "format/record.h"
 #include "buffer/publish.h"
 
 static const uint8_t uuid[16] = {0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77};
