@@ -110,7 +110,7 @@ struct jlog_page {
 
     uint32_t wake_counter __attribute__((aligned(64)));  /* futex of waiting readers */
     uint32_t wake_flag;                                  /* not 0: a reader waits */
-    uint32_t sync_stuck;                                 /* sync_leads of a lead that was waited for in vain: the others sync alone */
+    uint32_t sync_stuck;                                 /* sync_leads of a lead that never ended: the others sync alone */
 
     uint64_t generation __attribute__((aligned(64)));
     struct jlog_slot slots[2];

@@ -1,8 +1,8 @@
 """Makes a journal whole after a power loss, before the next writer appends.
 
-Where only processes died, the control page still says where the journal ends (abandoned_buffer.pyx), and little is to do. Where
-the power failed, or the directory was copied, the segments say it from the synced mark on (scan.pyx). What follows the valid
-prefix was promised to nobody.
+If only processes died, the control page still states where the journal ends (abandoned_buffer.pyx), and little is to do. If the
+power failed, or the directory was copied, the end is found in the segments, from the synced mark on (scan.pyx). No caller was
+told that the bytes behind the valid prefix are durable.
 """
 
 import os
@@ -34,11 +34,11 @@ from jlog._core.system.lock import NEVER
 from jlog.errors import CorruptJournal
 from jlog.system.files import Directory, open_file, read_whole
 
-TEMPORARY = "next.recovery"  # under this name a file is no part of a journal
+TEMPORARY = "next.recovery"  # a file with this name is not part of the journal yet
 
 
 def create_segment(directory, first_sequence, bytes start not None) -> None:
-    """A segment file that holds `start`, synced, and its entry in the directory too."""
+    """Makes a segment file that holds `start`, and syncs both the file and its entry in the directory."""
     with Directory(directory) as place, place.made(segment_name(first_sequence), TEMPORARY) as fd:
         _check(jlog_write_at(fd, <const uint8_t *> start, len(start), 0), os.path.join(directory, TEMPORARY))
         _visit(b"recovery.segment_written")
@@ -47,8 +47,8 @@ def create_segment(directory, first_sequence, bytes start not None) -> None:
 
 def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Precommit precommit not None, bounds_file,
                              uint64_t segment_bytes, Deadline deadline not None=NEVER):
-    """Makes the journal whole and the mapped page valid. Killed anywhere, the next one does it again. Returns what was
-    found damaged. JournalLocked where others write `bounds` until the deadline."""
+    """Makes the journal whole and the mapped page valid. If the process is killed at any step, the next one begins anew. Returns
+    the damage that was found. Raises JournalLocked if another process writes `bounds` until the deadline."""
     cdef jlog_page *page = precommit.page
     cdef uint64_t generation
     page.status = JLOG_PAGE_RECOVERING
@@ -64,7 +64,8 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
     _visit(b"recovery.quarantined")
     fd = open_file(path, os.O_RDWR)
     try:
-        # Also of the block that a longer body is written over: killed in between, the body belongs exactly at the end.
+        # This also cuts off a block whose longer body is written next. If the process is killed in between, the next recovery
+        # finds that the body belongs exactly at the end.
         os.ftruncate(fd, offset)
         end = end._replace(offset=offset, sequence=sequence)
         for body in added:
@@ -78,10 +79,10 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
     finally:
         os.close(fd)
     _visit(b"recovery.cut")
-    # The note was taken away by whoever opened the journal next: all that was given out by then is there.
+    # The first writer to open a journal removes the closed end. If it is still there, no sequence was used after it.
     closed_here = bounds.closed is not None and bounds.closed[2] == end.sequence
     first = end.sequence if closed_here else max(bounds.lease_limit, end.sequence)
-    if first == end.segment:  # no record is in the segment yet, and none was ever given out
+    if first == end.segment:  # the segment has no record, and no sequence of it was ever used
         place = end.segment, end.offset
     else:
         state = SegmentFile(directory, end.segment, uuid).state_before(end.offset)
@@ -91,7 +92,7 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
         place = first, len(start)
     sync_directory(directory)
     _visit(b"recovery.segment_created")
-    # The note that the journal is closed here makes it all repeatable: nothing was given out since.
+    # With this closed end recovery can be repeated: it states that no sequence from here on is used.
     bounds_file.update(mark=(*place, first), lease_limit=first + JLOG_LEASE_STRIDE, closed=(*place, first), durable=True,
                        deadline=deadline)
     _visit(b"recovery.marked")
@@ -102,7 +103,7 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
 
 def make_page(Precommit precommit not None, uint64_t generation, uint64_t segment_bytes, uint64_t segment, uint64_t offset,
               uint64_t first_sequence, int64_t clamp_us) -> None:
-    """A valid page whose open block is empty and lies at this place. Its lease is set by whoever opens it."""
+    """Makes the page valid, with an empty open block at this place. The process that opens the journal sets the lease."""
     cdef jlog_page *page = precommit.page
     page.status = JLOG_PAGE_RECOVERING
     jlog_full_fence()
@@ -130,14 +131,14 @@ cdef int _visit(const char *failpoint) except -1:
 
 
 def quarantine_what_follows(directory, uint64_t segment, uint64_t offset) -> None:
-    """Moves later segments, and what stands behind the end in this one, into `quarantine/`: nothing is thrown away. Later
-    segments are durable there once the journal's directory is synced."""
+    """Keeps all bytes behind the end in `quarantine/`: moves later segments there, and copies the rest of this one. The moves
+    are durable once the journal's directory is synced."""
     quarantine = Quarantine(directory)
     for later in list_segments(directory):
         if later > segment:
             quarantine.move(os.path.join(directory, segment_name(later)))
         if later >= segment and os.path.exists(os.path.join(directory, index_name(later))):
-            os.unlink(os.path.join(directory, index_name(later)))  # it speaks of blocks that are gone
+            os.unlink(os.path.join(directory, index_name(later)))  # it lists blocks that are gone
     quarantine.copy(os.path.join(directory, segment_name(segment)), offset)
 
 
@@ -145,13 +146,13 @@ def quarantine_what_follows(directory, uint64_t segment, uint64_t offset) -> Non
 
 
 def write_unsynced_again(directory, bytes uuid not None, bounds) -> None:
-    """Writes each whole block behind the mark once more to its place, and syncs it. What can be read may be in the page cache
-    alone, and the kernel may call it clean: it tells of a failed write once, and perhaps it told a process that has died. So
-    nothing is believed that another descriptor wrote, whether or not a failure is known."""
+    """Writes each whole block behind the mark once more to its place, and syncs it. A block that can be read may exist in the
+    page cache alone, and the kernel may call its pages clean: the kernel reports a failed write once, and perhaps to a process
+    that has died. So recovery trusts no write of another descriptor, whether or not a failure is known."""
     cdef SegmentFile file
     for segment in [s for s in list_segments(directory) if s >= bounds.mark_segment]:
         file = SegmentFile(directory, segment, uuid, check_header=False)
-        # The mark may be a place in a file that had the name before, where no record lies before it.
+        # If no record lies before the mark, the mark may be a place in an earlier file with the same name.
         marked = segment == bounds.mark_segment and bounds.mark_sequence != segment
         fd = open_file(file.path, os.O_RDWR)
         try:
@@ -162,8 +163,8 @@ def write_unsynced_again(directory, bytes uuid not None, bounds) -> None:
 
 
 cdef int _write_whole_blocks(SegmentFile file, uint64_t offset, int fd) except -1:
-    """Writes every whole block from this offset on to its place again, those behind damage too. Offset 0: also the segment's
-    header."""
+    """Writes every whole block from this offset on to its place again, also those behind damage. From offset 0 it also writes
+    the segment's header."""
     if offset == 0:
         header = read_whole(file.fd, SEGMENT_HEADER_BYTES, 0)
         _check(jlog_write_at(fd, <const uint8_t *> <bytes> header, len(header), 0), file.path)
@@ -175,15 +176,16 @@ cdef int _write_whole_blocks(SegmentFile file, uint64_t offset, int fd) except -
 
 
 cdef int _write_block(SegmentFile file, int fd) except -1:
-    """Writes the block that was read last to its place."""
+    """Writes the block that was read last to its place again."""
     cdef jlog_block_header *header = &file.walk.header
     _check(jlog_write_at(fd, <const uint8_t *> header, sizeof(header[0]), file.walk.offset), file.path)
     return _check(jlog_write_at(fd, file.walk.body, header.stored_bytes, file.walk.offset + sizeof(header[0])), file.path)
 
 
 def copy_unsynced(directory, bytes uuid not None, bounds, open_segment, open_offset) -> bool:
-    """The kernel may have dropped pages that it could not write, and calls them clean: what follows the synced mark is
-    copied to new files, checked, synced and renamed over. False where a block cannot be read any more."""
+    """Copies the blocks of each segment from the synced mark's on to a new file, checks and syncs them, and renames the new file
+    over the old one. The old file is not trusted: the kernel may have dropped pages that it could not write, and calls them
+    clean. Returns False if a block cannot be read any more."""
     names = [s for s in list_segments(directory) if bounds.mark_segment <= s <= open_segment]
     for segment, following in zip(names, [*names[1:], None]):
         try:
@@ -197,14 +199,14 @@ def copy_unsynced(directory, bytes uuid not None, bounds, open_segment, open_off
 
 
 def copy_segment(SegmentFile file not None, uint64_t end) -> None:
-    """Replaces the file by a copy of its blocks up to `end`. CorruptJournal where they do not reach that far."""
+    """Replaces the file by a copy of its blocks up to `end`. Raises CorruptJournal if the blocks do not reach that far."""
     with Directory(os.path.dirname(file.path)) as place, place.made(os.path.basename(file.path), TEMPORARY) as fd:
         write_blocks(file, end, fd)
 
 
 def rewrite_unsynced_blocks(directory, segment, bytes uuid not None, end, fd, durable_end) -> None:
-    """Writes the blocks that are not durable once more through this descriptor. Then they are dirty, and the kernel tells this
-    descriptor how their write-back ends. `end`: 0 for a sealed segment."""
+    """Writes the blocks that are not durable once more through this descriptor. Their pages are dirty then, and the kernel
+    reports to this descriptor how the kernel's write-back ends. `end`: where the blocks end; 0 for a sealed segment."""
     file = SegmentFile(directory, segment, uuid)
     if end == 0:
         following = min(name for name in list_segments(directory) if name > segment)
@@ -213,12 +215,12 @@ def rewrite_unsynced_blocks(directory, segment, bytes uuid not None, end, fd, du
 
 
 def write_blocks(SegmentFile file not None, uint64_t end, int fd, uint64_t durable_end=0) -> None:
-    """Writes the segment's header, and of its blocks up to `end` those that reach behind `durable_end`, to the same places of
-    another descriptor. Every block up to `end` is checked."""
+    """Writes the segment's header, and its blocks up to `end` that reach behind `durable_end`, to the same places of another
+    descriptor. Checks every block up to `end`."""
     cdef bytes header = read_whole(file.fd, SEGMENT_HEADER_BYTES, 0)
     _check(jlog_write_at(fd, <const uint8_t *> header, len(header), 0), file.path)
     for block in file.blocks(end=end, with_body=True):
-        # A block that has no record lies behind the end too, if it lies there.
+        # The first test is for a block without records: its end_sequence is its first_sequence.
         if block.first_sequence >= durable_end or block.end_sequence > durable_end:
             _write_block(file, fd)
     if file.walk.offset < end:

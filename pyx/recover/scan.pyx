@@ -1,4 +1,4 @@
-"""Finds where a journal ends after a power loss, from its segments alone. Nothing is changed here."""
+"""Finds where a journal ends after a power loss, from its segments alone. It changes nothing."""
 
 import os
 from collections import namedtuple
@@ -11,15 +11,16 @@ from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.segments.segment import list_segments, segment_name
 from jlog.errors import CorruptJournal
 
-# `last`: the last Block before the end, where it stands in the same file and behind the synced mark. `durable`: the sequence up
-# to which the records are known to be synced.
+# `last`: the last Block before the end, if it lies in the same file and behind the synced mark; otherwise None.
+# `durable`: the end of the records that are known to be synced.
 End = namedtuple("End", "segment offset sequence last clock_us durable damage")
 ScanDamage = namedtuple("ScanDamage", "path offset reason first_sequence records_lost")
 
 
 def scan(directory, bytes uuid not None, bounds) -> End:
-    """The end of the valid prefix, from the synced mark on. Damage that a later block's durable end vouches for is
-    listed and gone past; what has not been synced and does not check ends the journal."""
+    """Returns the End of the valid prefix. The scan begins at the synced mark, and ends at the first place without a whole
+    block. It goes past such a place, and lists it as damage, only if a later block's durable end shows that the place was
+    synced."""
     segments = list_segments(directory)
     kept = [s for s in segments if s >= bounds.mark_segment] or segments
     if bounds.mark_sequence and bounds.mark_segment not in segments:
@@ -31,7 +32,7 @@ def scan(directory, bytes uuid not None, bounds) -> End:
     last, clock_us, durable, damage = None, INT64_MIN, bounds.mark_sequence, []
     if segment == bounds.mark_segment and bounds.mark_offset and not (
             bounds.mark_sequence == segment and SegmentFile(directory, segment, uuid).replacements):
-        # Where a file holds state alone the mark may be a place in one that had the name before.
+        # If the file holds no records, the mark may be a place in an earlier file with the same name.
         offset, sequence = bounds.mark_offset, bounds.mark_sequence
         clock_us = _clock_before_mark(SegmentFile(directory, segment, uuid), offset, sequence)
     while True:
@@ -57,9 +58,9 @@ def scan(directory, bytes uuid not None, bounds) -> End:
 
 
 def _clock_before_mark(SegmentFile file, uint64_t mark_offset, uint64_t mark_sequence):
-    """The clock that was reached: the headers before the mark tell it, and the state block has taken it over. Damage among them
-    is passed over here, for reading meets it. CorruptJournal where the mark cannot be one of this file: to write there would
-    cut off, or skip, what nobody has looked at."""
+    """Returns the latest time in the headers of the blocks before the mark. (The state block's time is not below any in the
+    segment before.) Damage before the mark is passed over, because reading reports it. Raises CorruptJournal if the mark cannot
+    be a place of this file: a write there would cut off or skip blocks that the scan has not seen."""
     cdef uint64_t reached = SEGMENT_HEADER_BYTES, sequence = file.segment
     cdef int64_t clock_us = INT64_MIN
     for block in file.blocks(end=mark_offset):
@@ -75,8 +76,8 @@ def _clock_before_mark(SegmentFile file, uint64_t mark_offset, uint64_t mark_seq
 
 
 def _successor(directory, uuid, segments, segment, offset, sequence):
-    """The segment whose header says that it goes on exactly here. Its block with the state must be whole: without it the
-    state would be lost, and nothing else of the file can be."""
+    """Returns the segment whose header states that it continues exactly here; None without one. Its state block must be whole,
+    otherwise the state would be lost. _vouched() still finds the segment if one of its later blocks was synced."""
     for later in segments:
         if later > segment:
             try:
@@ -89,7 +90,8 @@ def _successor(directory, uuid, segments, segment, offset, sequence):
 
 
 def _vouched(directory, uuid, segments, segment, offset, sequence):
-    """(segment, first whole block behind this place), if some later block knew the place to be synced; else None."""
+    """Returns (segment, first whole block behind this place) if some later block's durable end shows that the place was synced;
+    otherwise None."""
     first = None
     for later in segments:
         if later < segment:

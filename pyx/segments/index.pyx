@@ -1,5 +1,5 @@
-"""The sparse index of a segment: where a sequence or a time is to be looked for. Derived from the blocks' headers, so that
-a missing or wrong one is made again."""
+"""The sparse index of a segment: it finds the block with a sequence or a time. The index is derived from the blocks' headers,
+so a missing or wrong one is built anew."""
 
 import os
 from bisect import bisect_right
@@ -30,7 +30,8 @@ NO_TIME = INT64_MIN
 
 
 cdef class SparseIndex:
-    """Entries (first sequence, offset, latest timestamp before it); the last one stands for the end of the segment."""
+    """A list of entries (first sequence, offset, latest timestamp before this offset), each for a block. The last entry stands
+    for the end of the segment."""
 
     cdef readonly list entries
 
@@ -39,16 +40,16 @@ cdef class SparseIndex:
 
     @property
     def end(self) -> tuple:
-        """(sequence, offset, latest timestamp) behind the last block."""
+        """The entry of the end: (sequence, offset, latest timestamp of the segment)."""
         return self.entries[-1]
 
     def locate(self, uint64_t sequence) -> tuple:
-        """The last entry that begins at or before this sequence."""
+        """Returns the last entry whose block begins at or before this sequence."""
         at = bisect_right(self.entries, (sequence, 1 << 64, 0)) - 1
         return self.entries[max(0, min(at, len(self.entries) - 2))]
 
     def locate_time(self, int64_t timestamp_us):
-        """The last entry before which every record is earlier; None when all of the segment is earlier."""
+        """Returns the last entry before which every record is earlier than this time; None if the whole segment is earlier."""
         if self.entries[-1][2] < timestamp_us:
             return None
         found = self.entries[0]
@@ -60,7 +61,7 @@ cdef class SparseIndex:
 
 
 def build_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset) -> SparseIndex:
-    """From the headers of the blocks before `end_offset`, or to the first place where no block stands."""
+    """Builds an index from the headers of the blocks before `end_offset`, or before the first place without a block."""
     cdef SegmentFile file = SegmentFile(directory, segment, uuid, check_header=False)
     cdef jlog_index_entry *entries = NULL
     cdef size_t count = 0, room = 0
@@ -86,7 +87,7 @@ def build_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_o
         found = [(entries[i].first_sequence, entries[i].offset, entries[i].max_timestamp_us) for i in range(count)]
     finally:
         free(entries)
-    if len(found) == 1:  # no block with records: then the entry is that of the block with the state
+    if len(found) == 1:  # no block with records: the entry then stands for the state block
         found.insert(0, (segment, sizeof(jlog_segment_header), INT64_MIN))
     return SparseIndex(found)
 
@@ -108,7 +109,7 @@ cdef bint append_entry(jlog_index_entry **entries, size_t *count, size_t *room, 
 
 
 def write_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset, temporary_name) -> SparseIndex:
-    """Builds it and puts it beside a sealed segment, as a whole."""
+    """Builds the index of a sealed segment and writes its file. The file gets its name once it is complete."""
     cdef jlog_index_header header
     cdef jlog_index_entry entry
     cdef bytes content
@@ -132,13 +133,14 @@ def write_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_o
 
 
 def read_index(directory, uint64_t segment, bytes uuid not None):
-    """The index file, or None where it is missing, damaged, of another version or another journal's."""
+    """Returns the index that the file holds; None if the file is missing, damaged or another journal's. Raises
+    UnsupportedFormat for a later version."""
     cdef jlog_index_header *header
     cdef jlog_index_entry *entries
     cdef bytes content
     cdef uint64_t count
     try:
-        # An entry for each 64 KiB, the first one and that of the end: no index of this segment is larger.
+        # No index of this segment is larger: an entry for each 64 KiB, the first one, and that of the end.
         most = os.stat(os.path.join(directory, segment_name(segment))).st_size // JLOG_INDEX_EVERY_BYTES + 2
         content = read_small(os.path.join(directory, index_name(segment)),
                              sizeof(jlog_index_header) + most * sizeof(jlog_index_entry))
@@ -163,8 +165,8 @@ def read_index(directory, uint64_t segment, bytes uuid not None):
 
 
 def load_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset) -> SparseIndex:
-    """Of a sealed segment: the file's if it agrees with the segment's end, else built anew (and not written, for who
-    only reads may not)."""
+    """Returns the index of a sealed segment: from its file if that agrees with the segment's end, otherwise built anew. It is
+    not written, because a reader may have no right to write."""
     index = read_index(directory, segment, uuid)
     if index is not None and index.end[1] == end_offset:
         return index
@@ -172,7 +174,8 @@ def load_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_of
 
 
 def locate(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset, uint64_t sequence) -> tuple:
-    """(first sequence, offset) of a block at or before this sequence, from an entry that was checked against its block."""
+    """Returns (first sequence, offset) of a block at or before this sequence. An entry of a file is checked against its
+    block."""
     first, offset, _ = load_index(directory, segment, uuid, end_offset).locate(sequence)
     if not points_at_block(directory, segment, uuid, first, offset):
         first, offset, _ = build_index(directory, segment, uuid, end_offset).locate(sequence)
@@ -185,8 +188,8 @@ def points_at_block(directory, uint64_t segment, bytes uuid not None, uint64_t f
 
 
 def segment_end(directory, uint64_t segment, uint64_t following, bytes uuid not None) -> tuple:
-    """(offset, sequence, True) at which a sealed segment ends, as the next one's header states; or as far as its blocks
-    reach, and False, where that header is damaged or follows another segment, which is missing."""
+    """Returns (offset, sequence, True): the end of a sealed segment, as the next one's header states it. If that header is
+    damaged, or states another segment before it, which is missing, returns the end of the segment's own blocks, and False."""
     try:
         header = SegmentFile(directory, following, uuid)
         if header.previous_segment == segment:

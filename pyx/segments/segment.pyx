@@ -55,7 +55,7 @@ class Block(namedtuple(
     "offset kind codec has_state records stored_bytes raw_bytes first_sequence base_time_us max_timestamp_us clock_us "
     "durable_end raw_crc",
 )):
-    """A block's header, and where the block begins."""
+    """The header of a block, and the offset where the block begins."""
 
     __slots__ = ()
 
@@ -66,7 +66,7 @@ class Block(namedtuple(
 
     @property
     def end_sequence(self) -> int:
-        """The sequence behind the block's last record."""
+        """The sequence that follows the block's last record."""
         return self.first_sequence + self.records
 
 
@@ -86,7 +86,7 @@ _NAME = re.compile(r"([0-9]{20})\.(seg|idx)")
 
 
 def named(str name not None, str kind not None):
-    """The first sequence that names a segment ("seg") or an index ("idx"); None for any other name."""
+    """Returns the first sequence that stands in the name of a segment ("seg") or an index ("idx"); None for any other name."""
     found = _NAME.fullmatch(name)
     if found is None or found[2] != kind or int(found[1]) > JLOG_NUMBER_MAX:
         return None
@@ -94,8 +94,8 @@ def named(str name not None, str kind not None):
 
 
 def list_segments(path) -> list:
-    """First sequences of the segment files in a journal's directory, ascending. What is no regular file is none: a pipe, a
-    directory, a link to nothing."""
+    """Returns the first sequences of the segment files in a journal's directory, ascending. Only regular files count: a pipe, a
+    directory or a link to nothing is no segment."""
     found = []
     with os.scandir(path) as entries:
         for entry in entries:
@@ -109,7 +109,7 @@ def list_segments(path) -> list:
 cdef bint is_file(entry):
     try:
         return entry.is_file()
-    except OSError:  # a link that leads in a circle
+    except OSError:  # a circle of links
         return False
 
 
@@ -142,7 +142,7 @@ cdef int fill_segment_header(jlog_segment_header *header, const uint8_t *uuid, u
 
 
 def decompress(bytes stored not None, uint32_t raw_bytes) -> bytes:
-    """The raw body of an LZ4 block. ValueError where it is none."""
+    """Returns the raw body of an LZ4 block. Raises ValueError if the bytes are no such block."""
     import lz4.block
 
     try:
@@ -155,13 +155,14 @@ def decompress(bytes stored not None, uint32_t raw_bytes) -> bytes:
 
 
 cdef class SegmentFile:
-    """Reads a segment. Raises CorruptJournal where its header is not that of this journal's segment."""
+    """Reads a segment file. Raises CorruptJournal if the header is damaged, or does not belong to this segment of this
+    journal."""
 
     def __cinit__(self):
         self.fd = -1
 
     def __init__(self, directory, uint64_t segment, bytes uuid not None, *, bint check_header=True):
-        """check_header=False: for who looks what is left of a damaged one."""
+        """check_header: False reads a damaged segment too, to find the blocks that are left."""
         cdef jlog_segment_header header
         cdef int64_t got
         self.path = os.path.join(directory, segment_name(segment))
@@ -213,7 +214,7 @@ cdef class SegmentFile:
         return jlog_file_bytes(self.fd)
 
     cdef int read_block(self, uint64_t offset, bint with_body) except? -100:
-        """Reads the block at this offset into self.walk. Returns its JLOG_BLOCK_ status."""
+        """Reads the block at this offset into self.walk. Returns a JLOG_BLOCK_ status."""
         self.begin_walk(offset, JLOG_NONE, with_body)
         self.next_block_of_walk()
         return self.walk.status
@@ -222,7 +223,7 @@ cdef class SegmentFile:
         jlog_begin_walk(&self.walk, self.fd, self.uuid, self.segment, offset, end, with_body)
 
     cdef bint next_block_of_walk(self) except -1:
-        """Steps to the next block. False behind the last one, as self.walk.status says."""
+        """Steps to the next block. Returns False if there is none before the end of the walk; self.walk.status says why."""
         cdef bint found
         with nogil:
             found = jlog_next_block(&self.walk)
@@ -231,22 +232,23 @@ cdef class SegmentFile:
         return found
 
     cdef object _block(self):
-        """The Block that was read last."""
+        """Returns the block that was read last, as a Block."""
         cdef jlog_block_header *h = &self.walk.header
         return Block(self.walk.offset, h.kind, h.codec, bool(h.flags & JLOG_BLOCK_HAS_STATE), h.record_count, h.stored_bytes,
                      h.raw_bytes, h.first_sequence, h.base_time_us, h.max_timestamp_us, h.clock_us, h.durable_end, h.raw_crc)
 
     def block_at(self, uint64_t offset, *, bint with_body=True):
-        """(Block, None) where a whole block stands; (None, reason) elsewhere, reason None for the end of the blocks."""
+        """Returns (Block, None) if a whole block begins at this offset. Otherwise returns (None, reason); the reason is None
+        where no block was ever written."""
         cdef int status = self.read_block(offset, with_body)
         if status == JLOG_BLOCK_VALID:
             return self._block(), None
         return None, None if status == JLOG_BLOCK_NONE else block_problem(status).decode()
 
     def blocks(self, uint64_t offset=SEGMENT_HEADER_BYTES, *, uint64_t end=JLOG_NONE, bint with_body=False):
-        """Every block that begins at or behind `offset`, up to `end` or to where no whole block stands.
+        """Yields the blocks from `offset` on, up to `end` or to the first place without a whole block.
 
-        with_body: the stored bodies are read and checked too.
+        with_body: reads and checks the stored bodies too.
         """
         while True:
             self.begin_walk(offset, end, with_body)
@@ -256,7 +258,8 @@ cdef class SegmentFile:
             yield self._block()
 
     def raw_body(self, uint64_t offset) -> bytes:
-        """The records of the block at this offset, decompressed and checked. CorruptJournal where it is not whole."""
+        """Returns the records of the block at this offset, decompressed and checked. Raises CorruptJournal if the block is not
+        whole."""
         cdef int status = self.read_block(offset, True)
         if status != JLOG_BLOCK_VALID:
             raise CorruptJournal(self.path, offset, block_problem(status).decode())
@@ -271,7 +274,8 @@ cdef class SegmentFile:
         return raw
 
     def next_block(self, uint64_t offset, uint64_t end):
-        """The first whole block at or behind `offset`, wherever it begins: what damage is followed by. None without."""
+        """Returns the first whole block that begins at any byte from `offset` on; None without one. So it finds the block that
+        follows damage."""
         cdef uint32_t value = JLOG_BLOCK_MAGIC
         cdef bytes magic = (<const uint8_t *> &value)[:4], window
         cdef uint64_t at = offset
@@ -293,7 +297,7 @@ cdef class SegmentFile:
         return None
 
     def apply_state(self, block, dict state) -> dict:
-        """The state behind this block, from the state before it."""
+        """Returns the state after this block. `state` is the state before it, and is not changed."""
         if block.kind == JLOG_KIND_STATE:
             state = {}
         if block.has_state:
@@ -305,11 +309,11 @@ cdef class SegmentFile:
         return state
 
     def state_before(self, uint64_t end_offset) -> dict:
-        """The state that all blocks of the segment before this offset make."""
+        """Returns the state at this offset, from all blocks of the segment before it."""
         return self.state_between(SEGMENT_HEADER_BYTES, end_offset, {})
 
     def state_between(self, uint64_t offset, uint64_t end_offset, dict state) -> dict:
-        """The state behind the blocks from `offset` to `end_offset`, from the state before them."""
+        """Returns the state after the blocks from `offset` to `end_offset`. `state` is the state before them."""
         while True:
             self.begin_walk(offset, end_offset, False)
             with nogil:
@@ -324,8 +328,8 @@ cdef class SegmentFile:
 
 
 def next_data(int fd, uint64_t offset) -> int:
-    """The first offset at or behind this one where more than a hole of the file may be; its size where there is none. A hole
-    has no blocks, and may be as large as anybody likes."""
+    """Returns the first offset from this one on that is not in a hole of the file; the file's size if there is none. A hole has
+    no blocks, and skipping it saves time: a damaged file may have a huge one."""
     try:
         return os.lseek(fd, offset, os.SEEK_DATA)
     except OSError as error:
@@ -333,7 +337,7 @@ def next_data(int fd, uint64_t offset) -> int:
 
 
 def end_of_content(int fd, start, end) -> int:
-    """Where the zeros begin that fill the rest of these bytes: `start`, where there are only zeros."""
+    """Returns where the zeros begin that fill the rest of the bytes from `start` to `end`; `start` if there are only zeros."""
     found, at = [], next_data(fd, start)
     while at < end:
         try:
@@ -372,7 +376,8 @@ def change_state(bytes raw not None, int64_t base_time_us, dict state) -> None:
 
 
 def walk_body(bytes raw not None, int64_t base_time_us):
-    """(records, greatest clock time, greatest explicit time, last time, explicit records); ValueError where it is no body."""
+    """Returns (records, latest clock time, latest explicit time, last time, explicit records) of a body. Raises ValueError if
+    the bytes are no body."""
     cdef jlog_walk walk
     if jlog_walk_records(raw, len(raw), base_time_us, &walk) != 0:
         raise ValueError("a record of the block does not fit into it")
@@ -380,7 +385,7 @@ def walk_body(bytes raw not None, int64_t base_time_us):
 
 
 def first_time(bytes raw not None, int64_t base_time_us) -> int:
-    """Timestamp of a body's first record. ValueError where it has none."""
+    """Returns the timestamp of a body's first record. Raises ValueError if the body has no record."""
     cdef jlog_record record
     cdef const uint8_t *at = raw
     cdef size_t left = len(raw), size
@@ -396,7 +401,7 @@ def first_time(bytes raw not None, int64_t base_time_us) -> int:
 
 
 def first_block_offset(SegmentFile file not None) -> int:
-    """Where the segment's first block with records begins or will: behind the one with the state."""
+    """Returns the offset where the segment's first block with records begins, or will begin: behind the state block."""
     if file.read_block(SEGMENT_HEADER_BYTES, True) != JLOG_BLOCK_VALID:
         raise CorruptJournal(file.path, SEGMENT_HEADER_BYTES, "the block with the state is missing")
     return file.walk.next

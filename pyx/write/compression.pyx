@@ -1,4 +1,4 @@
-"""Compresses the open block outside the append lock. The operation that has closed the block does it."""
+"""Compresses the open block outside the append lock. The operation that has noted it as closed does it."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
@@ -21,7 +21,7 @@ cdef enum:
 
 
 cdef object compress_open_block(WritingProcess process, Operation *operation):
-    """Compresses a copy of the block that the operation has closed. It takes a copy because another operation may lose
+    """Compresses a copy of the block that the operation has noted as closed. It takes a copy because another operation may lose
     patience and rotate meanwhile: then new records overwrite the body. Returns the compressed bytes, which the operation
     points into; None if the block stays uncompressed."""
     cdef jlog_page *page = process.buffer.page
