@@ -7,7 +7,7 @@ cdef int read_dual_slot(int fd, void *target, size_t size, const char *magic, co
 cdef int write_dual_slot(int fd, void *source, size_t size, const char *magic, const uint8_t *uuid, str path,
                          int found) except -1
 
-# The synced mark: a boundary of blocks before which everything is synced.
+# The synced mark: the boundary of two blocks before which every block is synced.
 cdef struct SyncedMark:
     uint64_t segment
     uint64_t offset

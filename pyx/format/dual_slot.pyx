@@ -1,7 +1,8 @@
-"""Small durable facts: a record with a generation and a CRC32C, kept in two copies of which the newer valid one counts.
+"""Dual-slot records: small durable facts, each with a generation and a CRC32C. A file holds two copies of its record, and the
+newer valid one counts.
 
-Both copies are written each time; they lie in different pages, so that damage to one leaves the other. `bounds` holds
-what is known of the whole journal, a position file where a subscriber or a checkpoint stands.
+Every write stores both copies. They lie in different pages, so that damage to one leaves the other. `bounds` holds facts about
+the whole journal. A position file holds the position of a subscriber or a checkpoint.
 """
 
 import os
@@ -46,7 +47,7 @@ cdef enum:
 Bounds = namedtuple("Bounds", "first_sequence mark_segment mark_offset mark_sequence lease_limit closed")
 StoredPosition = namedtuple("StoredPosition", "sequence epoch moved_us")
 
-# Every structure in two copies begins alike.
+# The beginning of every dual-slot record.
 cdef struct DualSlotHeader:
     uint8_t magic[8]
     uint32_t version
@@ -146,7 +147,7 @@ cdef int write_dual_slot(int fd, void *source, size_t size, const char *magic, c
 
 
 cdef class BoundsFile:
-    """`bounds`: the first sequence kept, the synced mark, the lease and the closed end."""
+    """The file `bounds`: the sequence of the oldest retained record, the synced mark, the lease and the closed end."""
 
     def __cinit__(self):
         self.fd = -1

@@ -70,7 +70,7 @@ def only_processes_died(directory, bytes uuid not None, Precommit precommit not 
     cdef uint64_t said = precommit.page.capacity
     if precommit.identify(precommit.page) != PAGE_VALID:
         return False
-    # No checksum is over the capacity: it is the one with which the bodies are whole.
+    # No checksum covers the capacity. Of the two candidates the right one is that with which the bodies are whole.
     for capacity in dict.fromkeys((said, precommit.room())):
         if JLOG_CAPACITY_MIN <= capacity <= precommit.room():
             precommit.page.capacity = capacity

@@ -27,7 +27,7 @@ Page = namedtuple("Page", "ready current whole direct sync_failed segment offset
 
 
 cdef object make_body(const jlog_slot *slot, bytes body):
-    """Returns what the slot says and the body holds; None where the body is no sequence of records."""
+    """Returns a Body with the facts of its slot and its records; None if the bytes are not whole records."""
     cdef jlog_walk walk
     if not body:
         return Body(slot.segment, slot.offset, slot.first_sequence, 0, b"", 0, 0)
@@ -39,11 +39,16 @@ cdef object make_body(const jlog_slot *slot, bytes body):
 
 
 def look_at_page(directory, bytes uuid not None):
-    """What the file `precommit` says while nobody writes; None where it is missing. `ready`: it is of this boot and file, so
-    that readers believe it. `current`: its open slot is right too, and so it says where the segments end: at `segment`,
-    `offset`, `first_sequence`, and with which sequence the open block begins. `whole`: the open block is empty, or, as a
-    closing one, among `bodies`: each slot whose CRC is right, with the body that its word vouches for. `sync_failed`: the
-    kernel may have dropped what was written since the synced mark, though it still reads it."""
+    """Returns a Page with the facts that the file `precommit` holds while no process writes; None if the file is missing.
+
+    ready: the page is of this boot and of this file, so readers trust it.
+    current: its open slot is right too. So the segments end at `segment`, `offset`, `first_sequence`, and the open block begins
+        with `open_first_sequence`.
+    bodies: a Body for each slot whose CRC is right and whose word vouches for the body.
+    whole: the open block is empty or among `bodies`, and so is a closing block if there is one.
+    direct: the open block is empty, and the page notes a direct block at its place.
+    sync_failed: the kernel may have dropped bytes that were written since the synced mark, although they can still be read.
+    """
     cdef Precommit precommit
     cdef jlog_page copied  # the compiler counts on a page's alignment, which bytes do not have
     cdef const jlog_page *page = &copied
@@ -83,7 +88,8 @@ cdef bint is_among(list bodies, const jlog_slot *slot):
 
 
 def invalidate_page(directory, bytes uuid not None) -> None:
-    """In place, for a reader may have it open: whoever looks at it from now on finds the journal's end in the segments."""
+    """Marks the page as not valid. From now on readers find the journal's end in the segments. The file stays in its place,
+    because a reader may have it open."""
     cdef Precommit precommit
     cdef uint32_t status = JLOG_PAGE_RECOVERING
     cdef int error

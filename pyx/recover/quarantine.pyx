@@ -8,25 +8,25 @@ from jlog._core.system.durable import sync_directory
 from jlog.system.files import Directory, open_file, read_whole, write_whole
 
 NAME = "quarantine"
-PIECE_BYTES = 1 << 20  # of a file that is copied
+PIECE_BYTES = 1 << 20  # a file is copied in pieces of this size
 
 
 class Quarantine:
-    """The quarantine of the journal at `path`. All files that one of these takes bear the same time."""
+    """The quarantine of the journal at `path`. All files that one object takes have the same time in their names."""
 
     def __init__(self, path):
         self._path = path
         self._stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
 
     def keep(self, file, start=0, end=None):
-        """Copies bytes of a file, except the zeros at their end. Does nothing where there are only zeros, or where it is no
-        regular file. The file is left as it is. The copy is durable, and so is the directory."""
+        """Copies bytes of a file, except the zeros at their end. Does nothing if there are only zeros, or if the file is no
+        regular file. The file stays as it is. The copy and its directory are durable."""
         if os.path.isfile(file):
             self.copy(file, start, end, folder_durable=True)
 
     def copy(self, file, start=0, end=None, *, folder_durable=False):
-        """Copies bytes of a file, as keep() does. Without `folder_durable`, a quarantine that is made for it is durable only
-        once the journal's directory is synced."""
+        """Copies bytes of a file, as keep() does. Without `folder_durable`, a quarantine directory that this call makes is
+        durable only once the journal's directory is synced."""
         with open(file, "rb", opener=open_file) as source:
             end = _content_end(source, start, end)
             if end <= start:
@@ -39,7 +39,7 @@ class Quarantine:
                 sync_directory(folder.path)
 
     def take(self, file):
-        """Moves a whole file; a link itself, not the file that it names. The move is durable."""
+        """Moves a whole file. A link is moved itself, not the file that it names. The move is durable."""
         sync_directory(self.move(file, folder_durable=True))
         sync_directory(os.path.dirname(file))
 

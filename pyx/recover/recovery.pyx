@@ -47,8 +47,8 @@ def create_segment(directory, first_sequence, bytes start not None) -> None:
 
 def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Precommit precommit not None, bounds_file,
                              uint64_t segment_bytes, Deadline deadline not None=NEVER):
-    """Makes the journal whole and the mapped page valid. If the process is killed at any step, the next one begins anew. Returns
-    the damage that was found. Raises JournalLocked if another process writes `bounds` until the deadline."""
+    """Makes the journal whole and the mapped page valid. If the process is killed at any step, the next one begins anew.
+    Returns the damage that was found. Raises JournalLocked if another process writes `bounds` until the deadline."""
     cdef jlog_page *page = precommit.page
     cdef uint64_t generation
     page.status = JLOG_PAGE_RECOVERING
@@ -183,9 +183,9 @@ cdef int _write_block(SegmentFile file, int fd) except -1:
 
 
 def copy_unsynced(directory, bytes uuid not None, bounds, open_segment, open_offset) -> bool:
-    """Copies the blocks of each segment from the synced mark's on to a new file, checks and syncs them, and renames the new file
-    over the old one. The old file is not trusted: the kernel may have dropped pages that it could not write, and calls them
-    clean. Returns False if a block cannot be read any more."""
+    """Copies each segment from the synced mark's on to a new file, checks and syncs it, and renames it over the old one. The
+    old file is not trusted: the kernel may have dropped pages that it could not write, and calls them clean. Returns False if
+    a block cannot be read any more."""
     names = [s for s in list_segments(directory) if bounds.mark_segment <= s <= open_segment]
     for segment, following in zip(names, [*names[1:], None]):
         try:
