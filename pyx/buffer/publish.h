@@ -3,7 +3,6 @@
 #define JLOG_PUBLISH_H
 
 #include "buffer/room.h"
-#include "format/record.h"
 #include "system/failpoint.h"
 
 /* The timestamp of a record that is appended now: the clock's, but never earlier than one the clock gave before. */

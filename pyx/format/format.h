@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "format/checksum.h"
+#include "format/record.h"
 
 #if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__ || UINTPTR_MAX != UINT64_MAX
 #error "jlog needs a 64-bit little-endian machine"
@@ -21,14 +22,11 @@
 #define JLOG_NONE UINT64_MAX                             /* stands for no sequence, no segment, no offset */
 #define JLOG_NUMBER_MAX (1ull << 62)                     /* greatest sequence, end and offset: sums of them cannot wrap */
 
-#define JLOG_VALUE_BYTES_MAX (1u << 30)                  /* largest value, key, or headers of a record: 1 GiB */
 #define JLOG_RAW_BYTES_MAX 1610612736u                   /* largest body: 1.5 GiB, below the limits of LZ4 and of one pwrite */
 #define JLOG_STATE_BYTES_MAX (64u << 10)                 /* largest live state, keys included */
 #define JLOG_EXPANSION_MAX 255u                          /* most raw bytes for one stored byte: no LZ4 block holds more */
 #define JLOG_TIME_US_MAX 253402300799999999              /* latest time of a clock: the end of the year 9999 */
 #define JLOG_INDEX_EVERY_BYTES (64u << 10)               /* least distance between two blocks that an index names */
-#define JLOG_SHORT_BYTES 8u                              /* smallest record: the short form with an empty value */
-#define JLOG_HEADERS_MAX 65535u                          /* most headers of one record */
 #define JLOG_COMPRESS_BYTES_MIN 128u                     /* smallest body that is worth compressing */
 #define JLOG_DUAL_SLOT_STRIDE 4096u                      /* distance between the two copies of a dual-slot record */
 #define JLOG_LEASE_STRIDE (1ull << 24)                   /* sequences in one lease, that is, for one durable write of bounds */

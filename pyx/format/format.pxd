@@ -12,7 +12,6 @@ cdef extern from "format/format.h" nogil:
     enum:
         JLOG_FORMAT_VERSION
         JLOG_STATE_BYTES_MAX
-        JLOG_HEADERS_MAX
         JLOG_DUAL_SLOT_STRIDE
         JLOG_DUAL_SLOT_UUID_OFFSET
         JLOG_CRC_OFFSET
@@ -22,14 +21,12 @@ cdef extern from "format/format.h" nogil:
         JLOG_CODEC_NONE
         JLOG_CODEC_LZ4
         JLOG_BLOCK_HAS_STATE
-        JLOG_SHORT_BYTES
         JLOG_NAME_BYTES
         JLOG_INDEX_EVERY_BYTES
         JLOG_FIRST_BLOCK
     const uint64_t JLOG_NONE
     const uint64_t JLOG_NUMBER_MAX
     const uint64_t JLOG_LEASE_STRIDE
-    const uint32_t JLOG_VALUE_BYTES_MAX
     const uint32_t JLOG_RAW_BYTES_MAX
     const uint32_t JLOG_BLOCK_MAGIC
     const char *JLOG_SEGMENT_MAGIC
@@ -117,7 +114,10 @@ cdef extern from "format/format.h" nogil:
 
 cdef extern from "format/record.h" nogil:
     enum:
+        JLOG_HEADERS_MAX
+        JLOG_SHORT_BYTES
         JLOG_LONG_BYTES
+    const uint32_t JLOG_VALUE_BYTES_MAX
     const uint32_t JLOG_SHORT_VALUE_MAX
     const uint32_t JLOG_NULL_BYTES
     const uint32_t JLOG_TAG_LONG

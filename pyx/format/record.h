@@ -5,7 +5,12 @@
 #ifndef JLOG_RECORD_H
 #define JLOG_RECORD_H
 
-#include "format/format.h"
+#include <stdint.h>
+#include <string.h>
+
+#define JLOG_VALUE_BYTES_MAX (1u << 30)                  /* largest value, key, or headers of a record: 1 GiB */
+#define JLOG_HEADERS_MAX 65535u                          /* most headers of one record */
+#define JLOG_SHORT_BYTES 8u                              /* smallest record: the short form with an empty value */
 
 #define JLOG_TAG_LONG 0x80000000u                        /* long form: its flags follow */
 #define JLOG_TAG_EXPLICIT 0x40000000u                    /* long form: the caller's timestamp; it does not move the clamp */

@@ -2,7 +2,7 @@
 #ifndef JLOG_COLUMNS_H
 #define JLOG_COLUMNS_H
 
-#include "format/record.h"
+#include "format/format.h"
 #include "records/utf8.h"
 
 #define JLOG_PREFETCH_BYTES 1024u                        /* with a cold cache, memory latency bounds the walk */

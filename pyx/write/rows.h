@@ -3,7 +3,7 @@
 #ifndef JLOG_ROWS_H
 #define JLOG_ROWS_H
 
-#include "format/record.h"
+#include "format/format.h"
 #include "records/utf8.h"
 
 enum {

@@ -10,7 +10,6 @@
 
 #include "records/columns.h"
 #include "format/format.h"
-#include "format/record.h"
 #include "buffer/publish.h"
 
 static const uint8_t uuid[16] = {0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77};
