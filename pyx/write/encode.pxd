@@ -1,13 +1,13 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-# Records, encoded as a block's body has them. Those with the clock's time have it at 0 microseconds from the base.
+# Records, encoded as in a body. A record with the clock's time has 0 microseconds from the base time.
 cdef struct Records:
     const uint8_t *data
     uint64_t bytes
     uint64_t count
-    uint64_t explicit_count  # records whose time was given
-    int64_t explicit_max_us  # the latest of these times
-    uint32_t crc  # known once they are stored as a block of their own
+    uint64_t explicit_count  # records whose caller gave the time
+    int64_t explicit_max_us  # the latest of the times that callers gave
+    uint32_t crc  # set by store(), for a block of their own
     bint has_state
 
 # A block's body as it goes into the file.

@@ -1,5 +1,5 @@
-"""Records encoded before the lock is taken: what does not go straight into the buffer. Records with the clock's time have
-it at 0 microseconds from the base; under the lock that is set, or the base moved."""
+"""Encodes records before the lock is taken, unless they go straight into the buffer. A record with the clock's time is encoded
+with 0 microseconds from the base time. Under the lock either this number or the base time is set."""
 
 from operator import index
 
@@ -37,11 +37,11 @@ cdef extern from "Python.h":
     int64_t PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
 
 
-_compress = None  # of the package lz4, which a journal without compression does not import
+_compress = None  # lz4.block.compress; imported at the first use, since a journal without compression does not need it
 
 
 cdef bytes as_bytes(value):
-    """The bytes of any contiguous bytes-like object of at most 1 GiB, copied unless it is bytes already."""
+    """Returns the bytes of any contiguous bytes-like object of at most 1 GiB. Copies them unless they are bytes already."""
     cdef Py_buffer view
     if type(value) is bytes:
         if PyBytes_GET_SIZE(value) > JLOG_VALUE_BYTES_MAX:
@@ -72,7 +72,7 @@ cdef int64_t as_time_us(timestamp_us) except? -1:
 
 
 cdef class EncodedRecords:
-    """The body of a block, growing. Raises RecordTooLarge at 1.5 GiB."""
+    """A body to which records are added. Raises RecordTooLarge if it would have more than 1.5 GiB."""
 
     def __cinit__(self):
         self.explicit_max_us = INT64_MIN
@@ -92,14 +92,15 @@ cdef class EncodedRecords:
         return body
 
     cdef int take(self) except -1:
-        """Adding runs the caller's code, and appending lets go of the GIL: neither may be met by another one."""
+        """Claims the body for one call that adds to it or appends it. Raises ValueError if it is claimed already: adding runs
+        the caller's code, and appending releases the GIL, so another thread could use the same body meanwhile."""
         if self.taken:
             raise ValueError("this body was appended already, or is being added to; writer.body() makes another")
         self.taken = True
         return 0
 
     cdef int reserve(self, size_t more) except -1:
-        """Room for `more` bytes."""
+        """Makes room for `more` bytes."""
         cdef size_t needed = self.size + more, room
         cdef void *larger
         if needed > JLOG_RAW_BYTES_MAX:
@@ -114,7 +115,7 @@ cdef class EncodedRecords:
         return 0
 
     cdef uint8_t *extend(self, size_t more) except NULL:
-        """Where `more` bytes can be written."""
+        """Returns the address where `more` bytes can be written. They belong to the body from now on."""
         self.reserve(more)
         self.size += more
         return self.data + self.size - more
@@ -125,7 +126,7 @@ cdef class EncodedRecords:
         return <uint32_t> size
 
     cdef int add(self, value, key, headers, timestamp_us) except -1:
-        """A record. `value` and `key` may be None, `headers` pairs of str and bytes or None."""
+        """Adds a record. value: bytes-like or None. key: bytes-like or None. headers: pairs of str and bytes-like or None."""
         cdef int64_t time_us = 0
         cdef uint32_t tag = 0
         cdef size_t size
@@ -147,7 +148,7 @@ cdef class EncodedRecords:
         return 0
 
     def add_columns(self, values not None, keys, headers, timestamps_us) -> None:
-        """As many records as there are values; a column may be None. All of them, or none where one is refused."""
+        """Adds a record for each value. Every column but the values may be None. If one record is refused, none is added."""
         self.take()
         size, count, explicit_count = self.size, self.count, self.explicit_count
         cdef int64_t explicit_max_us = self.explicit_max_us
@@ -206,13 +207,13 @@ cdef class EncodedRecords:
         return <uint32_t> (self.size - start)
 
     cdef int add_state(self, bytes key, bytes value) except -1:
-        """A state record: it has no sequence. A value of None deletes the key."""
+        """Adds a state record, which has no sequence. A value of None deletes the key."""
         self.put_long(JLOG_TAG_STATE, 0, value, key, None)
         self.has_state = True
         return 0
 
     cdef int describe(self, Records *records) except -1:
-        """Fills in what the body holds. It must outlive its description."""
+        """Fills in `records`, which then points into the body. The body must live longer than `records`."""
         records.data = self.data
         records.bytes = self.size
         records.count = self.count
@@ -222,7 +223,7 @@ cdef class EncodedRecords:
         return 0
 
     cdef int store(self, int codec, Records *records, StoredBody *stored) except -1:
-        """Fills in how the body is stored as a block of its own: compressed, if that makes it smaller."""
+        """Fills in `stored`, the body as a block of its own holds it: compressed, if that makes it smaller."""
         self.describe(records)
         with nogil:
             records.crc = jlog_crc32c(0, self.data, self.size)
@@ -240,7 +241,7 @@ cdef class EncodedRecords:
 
 
 cdef bytes compressed_or_none(raw):
-    """Compressed for a block; None where that is not smaller. The GIL is released meanwhile."""
+    """Returns the body compressed; None if that is not smaller. lz4 releases the GIL meanwhile."""
     global _compress
     if _compress is None:
         from lz4.block import compress

@@ -1,8 +1,8 @@
-"""Records that are written into a file of their own, without the journal, and become a segment of it as they are.
+"""Writes records into a file of their own, without the journal, and adopts the file as a segment without copying it.
 
-In front the file has room for what only the journal can tell, the segment's header and the state; and before each body room
-for the block's header. All of that is written when the journal is known, and synced, before the append lock is taken: under
-it the file gets its name, if nothing came in between.
+The file begins with room for the segment's header and the state, and before each body there is room for the block's header.
+These parts depend on the journal. They are written and synced once the journal is known, before the append lock is taken. Under
+the lock the file gets its name, if no other records came in between.
 """
 
 import errno
@@ -41,11 +41,11 @@ from jlog.system.files import naming, open_file
 
 cdef enum:
     CLOCK_REALTIME = 0
-    HEAD_BYTES = 64 << 10  # in front of the first body's block
-    TRIES = 3  # beside others that append; then it is not tried any more
+    HEAD_BYTES = 64 << 10  # room before the block of the first body
+    TRIES = 3  # attempts while other writers append; adopt() then gives up
 
 _CODECS = {"none": JLOG_CODEC_NONE, "lz4": JLOG_CODEC_LZ4}
-_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)  # another file system, or one that has no links
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)  # no link can be made: another file system, or no links
 
 Piece = namedtuple(
     "Piece", "offset records raw_bytes stored_bytes codec raw_crc stored_crc explicit_count explicit_max_us", module=__name__
@@ -53,15 +53,15 @@ Piece = namedtuple(
 
 
 cdef class SegmentBuilder:
-    """Writes a new file at `path`: one piece for each add, which will be a block. Close it before the file is adopted. Where
-    an add has failed to write there are no pieces any more, and the file is of no use.
+    """Writes a new file at `path`. Each add() writes one piece, which becomes a block. Close the builder before the file is
+    adopted. If an add() fails to write, the builder has no pieces any more, and the file is of no use.
 
     compression: "none" or "lz4".
     """
 
     cdef readonly str path
     cdef readonly list pieces
-    cdef readonly uint64_t bytes  # of the file so far
+    cdef readonly uint64_t bytes  # size of the file so far
     cdef int fd
     cdef int codec
 
@@ -82,7 +82,7 @@ cdef class SegmentBuilder:
             os.close(self.fd)
 
     def add(self, data, /) -> None:
-        """Records as Writer.extend_arrow takes them. It raises as that does."""
+        """Adds records, given and checked as for Writer.extend_arrow."""
         cdef Records records
         cdef StoredBody stored
         cdef int error
@@ -102,11 +102,11 @@ cdef class SegmentBuilder:
             raise OSError(error, os.strerror(error), self.path)
 
     def start_writeback(self) -> None:
-        """So that a later sync has less to wait for."""
+        """Begins to write the file's pages to the disk, so that a later sync has less to wait for."""
         jlog_start_writeback(self.fd, self.bytes)
 
     def sync(self) -> None:
-        """Returns when the file survives a power loss; not yet its name."""
+        """Returns when the file's bytes survive a power loss. Its name may still be lost."""
         cdef int error
         with nogil:
             error = jlog_sync_data(self.fd)
@@ -126,7 +126,7 @@ cdef class SegmentBuilder:
 
 
 def read_piece(path, piece not None, EncodedRecords body not None) -> None:
-    """Adds the records of a piece to a body. JournalError where the file does not hold them any more."""
+    """Adds the records of a piece to a body. Raises JournalError if the file does not hold them any more."""
     cdef int fd
     cdef uint64_t offset = piece.offset + sizeof(jlog_block_header)
     cdef uint64_t size = piece.stored_bytes
@@ -165,7 +165,7 @@ cdef object spoiled(path, offset, reason):
 
 
 cdef object adopt(Operations operations, str path, pieces, dict state, Deadline deadline):
-    """Makes the file the newest segment. Returns its first sequence; None, with nothing done, if that cannot be."""
+    """Makes the file the newest segment. Returns its first sequence; None if that is impossible, and then changes nothing."""
     cdef Adopt adopt
     cdef jlog_page *page = operations.process.buffer.page
     end = end_of(pieces)
@@ -175,7 +175,7 @@ cdef object adopt(Operations operations, str path, pieces, dict state, Deadline 
         if place is None:
             continue
         generation, segment, offset, sequence = place
-        if sequence == segment:  # a segment is named by its first sequence, and this name is taken
+        if sequence == segment:  # the open segment has no record, so it has the name that the file needs
             return None
         if page.limit_bytes != 0 and page.sealed_bytes + <uint64_t> (offset + end) > page.limit_bytes:
             return None
@@ -198,7 +198,7 @@ cdef object adopt(Operations operations, str path, pieces, dict state, Deadline 
 
 
 cdef int sum_up(Adopt *adopt, pieces) except -1:
-    """Fills in what all pieces hold together."""
+    """Fills in the totals of all pieces."""
     adopt.new.block_count = len(pieces)
     adopt.new.records.has_state = True
     adopt.new.records.explicit_max_us = INT64_MIN
@@ -211,7 +211,7 @@ cdef int sum_up(Adopt *adopt, pieces) except -1:
 
 
 cdef object end_of(pieces):
-    """Where the last one ends. ValueError where they are not those of a builder, all of them in their order."""
+    """Returns where the last piece ends. Raises ValueError unless these are all pieces of one builder, in their order."""
     end = HEAD_BYTES
     for piece in pieces:
         if piece.offset != end:
@@ -233,8 +233,8 @@ cdef object empty_place(jlog_page *page):
 
 
 cdef bint prepare(Operations operations, Adopt *adopt, str path, pieces, dict state, previous) except -1:
-    """Completes the file, under a second name in the journal's directory, which the operation takes along. Returns False if the
-    state does not fit into it, or it cannot be a segment."""
+    """Completes the file under a second name, in the journal's directory, where the operation takes it. Returns False if the
+    state does not fit into the file, or the file cannot be a segment."""
     cdef WritingProcess process = operations.process
     cdef Prepared *prepared
     head = head_of(operations, state, previous)
@@ -312,6 +312,7 @@ cdef bytes head_of(Operations operations, dict state, previous):
 
 
 cdef int write_headers(WritingProcess process, Adopt *adopt, int fd, str path, pieces, bytes head, uint64_t sequence) except -1:
+    """Writes `head` and the header of each piece's block, and syncs the file. The first record gets `sequence`."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_block_content content
     cdef jlog_block_header header

@@ -56,7 +56,7 @@ from jlog.system.files import naming, open_file
 
 cdef enum:
     CLOCK_REALTIME = 0
-    QUICK_TURNS = 200  # what may be spun away with the GIL held
+    QUICK_TURNS = 200  # attempts at the append lock while the GIL is held
     HOLD_GIL_BYTES = 256 << 10  # writing less into the page cache is over before another thread has the GIL
 
 

@@ -1,4 +1,4 @@
-"""What every append of a Writer runs through."""
+"""The compiled part of a Writer: the path of every append."""
 
 import os
 from functools import partial
@@ -34,27 +34,27 @@ cdef extern from "Python.h":
     object PyDescr_NewMethod(PyTypeObject *type, PyMethodDef *method)
 
 cdef enum:
-    QUICK_TURNS = 200  # what may be spun away with the GIL held
+    QUICK_TURNS = 200  # attempts at the append lock while the GIL is held
 
 cdef enum:
-    CLOSED = 0  # no process has this token
+    CLOSED = 0  # the token of a closed writer; no process has it
 
 
 cdef class Writer:
     """The compiled part of jlog.Writer.
 
-    path: the journal's directory, which exists, as an absolute path.
-    policy: as attach() takes it.
+    path: absolute path of the journal's directory, which exists.
+    policy: the policy for attach().
     capacity: bytes of the shared pre-commit buffer; 0: this writer bypasses it.
-    options: those that the writer changes, as policy.change() takes them.
-    exclusive: the only writing process.
-    lock_timeout: seconds that each later call waits in all; None: for ever.
+    options: the options that this writer changes, as policy.change() takes them.
+    exclusive: no other process may write to the journal.
+    lock_timeout: seconds that each later call waits in all; None: without limit.
     deadline: of this call.
     """
 
     cdef Attachment attachment
     cdef jlog_buffer *buffer
-    cdef jlog_clock clock  # used with the GIL held
+    cdef jlog_clock clock  # protected by the GIL
     cdef const uint64_t *process
     cdef uint64_t token
     cdef bint buffered
@@ -91,7 +91,7 @@ cdef class Writer:
         return f"<jlog.Writer {self.path!r} {state}>"
 
     cdef Deadline deadline(self):
-        """The deadline of a call that begins now."""
+        """Returns the deadline of a call that begins now."""
         return NEVER if self.lock_timeout is None else Deadline(self.lock_timeout)
 
     cdef int raise_if_closed(self) except -1:
@@ -108,16 +108,16 @@ cdef class Writer:
     # --- Appending ----------------------------------------------------------------------------------------------
 
     def append(self, value, /, *, key=None, headers=None, timestamp_us=None):
-        """Appends one record; returns its sequence. Readers see it from then on.
+        """Appends one record and returns its sequence. Readers see the record from then on.
 
         value: any contiguous bytes-like object of at most 1 GiB, copied; None is Kafka's tombstone.
         key: bytes-like or None. headers: pairs of str and bytes-like or None.
-        timestamp_us: microseconds since 1970, 64 bits, stored as given; None: the clock's, which never runs backwards
+        timestamp_us: microseconds since 1970, 64 bits, stored as given; None: the clock's time, which never runs backwards
             within a journal.
-        Raises with nothing of it readable: JournalClosed, JournalLocked (lock_timeout), RecordTooLarge, TypeError, OSError
-        (a full disk: when there is space again the next append works). A KeyboardInterrupt out of it leaves the record
-        appended or not, never half; with sync="append" an OSError of the sync itself, or a JournalLocked that says so, leaves
-        it appended and not durable.
+        Raises JournalClosed, JournalLocked (lock_timeout), RecordTooLarge, TypeError, or OSError (a full disk: once there is
+        space again the next append works); the record is then not appended. A KeyboardInterrupt leaves the record appended or
+        not, never half. With sync="append" an OSError of the sync itself, or a JournalLocked that says so, leaves it appended
+        and not durable.
         """
         cdef int64_t sequence, now_us
         cdef jlog_page *page
@@ -139,7 +139,7 @@ cdef class Writer:
         return self.append_slowly(value, key, headers, timestamp_us)
 
     cdef object durable(self, Attachment attachment, sequence, Deadline deadline):
-        """With sync="append" a call returns when its records survive a power loss."""
+        """Syncs the records that a call with sync="append" has appended from `sequence` on. Returns `sequence`."""
         try:
             attachment.make_durable(deadline)
         except JournalLocked as error:
@@ -176,12 +176,12 @@ cdef class Writer:
 
     def extend(self, values, /, keys=None, headers=None, timestamps_us=None, state=None):
         """Appends all of `values`, or none: readers see them together, and a crash leaves all or nothing. Returns the
-        sequence of the first.
+        sequence of the first record.
 
-        values: an iterable as append takes them one by one, at most 1.5 GiB together.
-        keys, headers, timestamps_us: None, or as many as there are values, each of them what append takes.
-        state: {bytes: bytes}: small named values that are stored atomically with the records, and read back by
-            Journal.state(); None deletes a key. At most 64 KiB, keys included, may live.
+        values: an iterable of values as append takes them, at most 1.5 GiB together.
+        keys, headers, timestamps_us: None, or one entry for each value, as append takes it.
+        state: {bytes: bytes}: small named values that are stored atomically with the records. Journal.state() reads them. A
+            value of None deletes the key. The whole state has at most 64 KiB, keys included.
         Without values and state nothing is written. Raises as append does; ValueError for columns of unequal length.
         """
         cdef tuple items = tuple(values)
@@ -198,33 +198,34 @@ cdef class Writer:
         return self.extend_body(body, state)
 
     def extend_arrow(self, data, /, *, state=None):
-        """extend from Arrow, without a Python object for a record: all of it or none. Returns the sequence of the first.
+        """Appends records from Arrow data, all or none, without making a Python object for each. Returns the sequence of the
+        first record.
 
-        data: a pyarrow Array or ChunkedArray of values: binary, large_binary, string or large_string, null being None; or a
-            RecordBatch or Table with the columns of RecordBatch.to_arrow(), of which `value` must be there. `key` is of the
-            same types; `headers` list<struct<key: string, value: binary>>, or large ones; `timestamp` has a time zone and
-            any unit, nanoseconds are rounded down, and a null is the clock's time. `sequence` is ignored.
+        data: a pyarrow Array or ChunkedArray of values, which are binary, large_binary, string or large_string; null is None.
+            Or a RecordBatch or Table with the columns of RecordBatch.to_arrow(), of which only `value` is required. `key` has
+            one of the same types. `headers` is list<struct<key: string, value: binary>>, or the large types. `timestamp` has a
+            time zone and any unit; nanoseconds are rounded down, and null is the clock's time. `sequence` is ignored.
         state: as extend takes it.
-        Raises as extend does, with nothing of it readable: TypeError for other types; ValueError for a column that records
-        do not have, a timestamp without a time zone or out of range, a header or its key that is null, and an array whose
-        offsets point outside its buffers; RecordTooLarge above 1.5 GiB.
+        Raises as extend does, and also, with nothing appended: TypeError for other types; ValueError for a column that records
+        do not have, a timestamp without a time zone or out of range, a header or a header's key that is null, and an array
+        whose offsets point outside its buffers; RecordTooLarge above 1.5 GiB.
         """
         self.raise_if_closed()
         return self.extend_body(body_of_arrow(data), state)
 
     def adopt(self, path, pieces, /, state=None):
-        """The file that a jlog.ingest.SegmentBuilder has written becomes the newest segment, with nothing copied: all of its
-        records or none, and with them `state`, as extend takes it. Returns the sequence of the first; or None, with nothing
-        done, where that cannot be: then read_piece and extend_body append them.
+        """Makes the file that a jlog.ingest.SegmentBuilder has written the newest segment, without copying it. Readers see all
+        of its records together, and with them the new `state`, as extend takes it. Returns the sequence of the first record.
+        Returns None, and changes nothing, if the file cannot be adopted: then read_piece and extend_body append the records.
 
-        path: on the journal's file system, where it may keep its name: the same file gets another one. The builder is closed,
-            and the file must not be changed any more.
-        pieces: of the builder.
-        It cannot be while the newest segment has no record yet, where others keep appending, where the live state takes up
-        the room that the file has for it (64 KiB), where limit_bytes would be passed, or where the file is another user's, or
-        has other names, as one that was adopted.
-        The file is synced; that it is the journal's survives a power loss after sync(), as what was appended does. Raises as
-        extend does; ValueError for pieces that are not the builder's; JournalError where the file was cut off.
+        path: a file on the journal's file system. It keeps this name, and gets a second one in the journal. The builder is
+            closed, and the file must not be changed any more.
+        pieces: the builder's `pieces`.
+        The file cannot be adopted while the newest segment has no record, or while other writers keep appending; if the state
+        does not fit into the room that the file has for it (64 KiB); if limit_bytes would be exceeded; if the file belongs to
+        another user, or has other names, because it was adopted before for example.
+        The file itself is synced. That it belongs to the journal survives a power loss only after sync(), as with appended
+        records. Raises as extend does; ValueError for pieces that are not the builder's; JournalError if the file was cut off.
         """
         cdef Attachment attachment = self.attachment
         cdef Deadline deadline = self.deadline()
@@ -241,13 +242,14 @@ cdef class Writer:
             attachment.unpin()
 
     def body(self) -> EncodedRecords:
-        """An empty body for extend_body: for a batch that is gathered bit by bit. What is added to it is encoded at once, so
-        that it takes the memory of its bytes alone: body.add_columns(values, keys, headers, timestamps_us), with lists or
-        tuples, or None for all columns but the first. A refused record leaves the body as it was before that call."""
+        """Returns an empty body for extend_body, to gather a batch bit by bit. body.add_columns(values, keys, headers,
+        timestamps_us) adds records; the columns are lists or tuples, and all but the first may be None. Records are encoded
+        at once, so the body takes only the memory of their bytes. A refused record leaves the body as it was before that
+        call."""
         return EncodedRecords()
 
     cdef object extend_values(self, tuple items, state):
-        """Values without key, headers or time: encoded under the lock, straight into the buffer."""
+        """Appends values without keys, headers and timestamps. They are encoded under the lock, straight into the buffer."""
         cdef Attachment attachment = self.attachment
         cdef Append append
         cdef uint64_t total = 0
@@ -283,7 +285,7 @@ cdef class Writer:
         return self.durable(attachment, append.new.sequence, deadline)
 
     def extend_body(self, EncodedRecords body not None, state=None):
-        """extend with what a body holds: all of it or none. Returns the sequence of the first. A body is appended once."""
+        """Appends the records of a body, all or none. Returns the sequence of the first. A body can be appended only once."""
         cdef Attachment attachment = self.attachment
         self.raise_if_closed()
         body.take()
@@ -306,33 +308,34 @@ cdef class Writer:
             state = add_state(body, state)
             append.new.state = <void *> state
             attachment.operations.state.check(&append.new)
-        # State goes into a block of its own, so that a roll finds it by its header.
+        # State goes into a block of its own, so that a roll finds it by the block's header.
         if not self.buffered or body.has_state or body.size + JLOG_BASE_BYTES > page.capacity:
             make_direct(&append, page.codec)
         else:
             body.describe(&append.new.records)
         return self.carry_through(attachment, &append)
 
-    # --- The rest -----------------------------------------------------------------------------------------------
+    # --- Flushing and closing -----------------------------------------------------------------------------------
 
     def flush(self):
-        """Hands the pre-commit buffer to the segment file. No record needs it: readers see them, and they survive the
-        death of any process, without."""
+        """Writes the records of the pre-commit buffer to the segment file. Records need no flush: in the buffer too, readers
+        see them, and they survive the death of any process."""
         self.opened().flush(self.deadline())
 
     def sync(self):
-        """Returns when every record appended before survives a power loss: flush, then an fdatasync that concurrent
-        callers share. OSError where it failed: then every writer raises until all have closed and one opens anew."""
+        """Returns when every record that was appended before survives a power loss. It flushes, and then waits for an
+        fdatasync, which concurrent callers share. Raises OSError if the fdatasync failed: then every writer raises until all
+        have closed and one opens the journal anew."""
         self.opened().make_durable(self.deadline())
 
     def roll(self):
-        """Closes the newest segment and opens the next; nothing where it has no record yet."""
+        """Seals the open segment and opens the next one. Does nothing if the open segment has no record yet."""
         self.opened().roll(self.deadline())
 
     def close(self):
-        """Flushes, and gives the journal back; the last writer of all processes cuts the preallocated end off. A second
-        close does nothing. JournalLocked where the flush could not be done within lock_timeout: the writer is closed all
-        the same, and nothing is lost."""
+        """Flushes and closes the writer. The last writer of all processes cuts off the preallocated end of the segment. A
+        second close does nothing. Raises JournalLocked if the flush could not be done within lock_timeout: the writer is closed
+        all the same, and no record is lost."""
         if self.token == CLOSED:
             return
         cdef Attachment attachment
@@ -358,7 +361,7 @@ cdef class Writer:
 
     def __del__(self):
         if self.attachment is not None:
-            # Not self.close: what waits must not keep an object alive that is being collected.
+            # Not self.close: a call that waits must not keep this object alive while it is being collected.
             attachment, self.attachment, in_child = self.attachment, None, self.process[0] != self.token
             self.token = CLOSED
             if not in_child:
@@ -373,7 +376,7 @@ cdef class Writer:
 
     @property
     def precommit(self):
-        """Bytes of the pre-commit buffer that this writer uses; 0: it bypasses it."""
+        """Bytes of the pre-commit buffer that this writer uses; 0 if it bypasses the buffer."""
         self.raise_if_closed()
         return self.buffer.page.capacity if self.buffered else 0
 
@@ -398,7 +401,7 @@ cdef list check_column(name, column, count):
 
 
 cdef tuple plain_items(tuple items):
-    """All of them as bytes; None where one of them is None, which only the long form can hold."""
+    """Returns all values as bytes; None if one of them is None, which only the long form can hold."""
     cdef bint exact = True
     for value in items:
         if type(value) is not bytes:
@@ -409,7 +412,7 @@ cdef tuple plain_items(tuple items):
 
 
 cdef dict add_state(EncodedRecords body, state):
-    """Its entries as bytes."""
+    """Adds a state record for each entry to the body. Returns the entries as bytes."""
     entries = {}
     for key, value in state.items():
         key = as_bytes(key)
