@@ -13,14 +13,14 @@ def test_sequences_count_from_0_without_gaps(writer):
     assert [writer.append(b"value") for _ in range(300)] == list(range(300))
 
 
-def test_records_come_back_in_the_order_of_their_appends_over_many_segments(writer, path):
+def test_records_come_back_in_the_order_of_their_appends(writer, path):
     written = fill(writer, 500)
     assert len(jlog.Journal(path).segments()) > 10
     assert values(path) == written
     assert [record.sequence for record in records(path)] == list(range(500))
 
 
-def test_what_is_appended_stays_when_the_buffer_is_passed_to_a_changing_object(writer, path):
+def test_an_append_copies_a_buffer_that_changes_later(writer, path):
     value = bytearray(b"before")
     writer.append(value)
     value[:] = b"behind"
@@ -81,7 +81,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("value", "error"), REFUSED.values(), ids=REFUSED.keys())
 @pytest.mark.parametrize("precommit", [0, 4 << 10])
-def test_what_is_no_contiguous_bytes_is_refused_and_nothing_is_written(path, value, error, precommit):
+def test_a_value_that_is_not_contiguous_bytes_is_refused(path, value, error, precommit):
     with jlog.Writer(path, precommit=precommit) as writer:
         for call in (
             lambda: writer.append(value),
@@ -128,7 +128,7 @@ def test_an_empty_key_is_not_an_absent_one(writer, path):
     assert [record.key for record in records(path)] == [b"", None]
 
 
-def test_headers_keep_order_repetition_nulls_and_names_in_any_script(writer, path):
+def test_headers_keep_order_repetition_nulls_and_any_script(writer, path):
     headers = [
         ("trace", b"1"),
         ("trace", b"2"),
@@ -184,14 +184,14 @@ def test_writers_of_one_process_share_one_order(path):
         assert values(path) == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_writer_without_buffer_has_every_append_in_the_segment_file(path):
+def test_a_writer_without_buffer_appends_to_the_segment_file(path):
     with jlog.Writer(path, precommit=0) as writer:
         for number in range(5):
             writer.append(value_of(number))
             assert value_of(number) in (path / f"{0:020d}.seg").read_bytes()
 
 
-def test_the_buffer_holds_appends_until_a_flush_hands_them_to_the_segment_file(writer, path):
+def test_a_flush_hands_buffered_appends_to_the_segment_file(writer, path):
     writer.append(b"in the buffer")
     assert b"in the buffer" not in (path / f"{0:020d}.seg").read_bytes()
     assert values(path) == [b"in the buffer"]

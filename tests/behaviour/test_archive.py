@@ -95,7 +95,7 @@ def test_commits_and_rolls_leave_what_clean_archives_and_removes(make, url):
     assert values(url) == all_values(50)
 
 
-def test_what_is_archived_is_the_segment_byte_for_byte_with_what_there_is_to_say_of_it(make, files):
+def test_an_archived_segment_is_the_same_byte_for_byte(make, files):
     journal = make(files)
     before = {os.path.basename(s.path): Path(s.path).read_bytes()[: s.size_bytes] for s in journal.segments()[:-1]}
     journal.clean()
@@ -139,7 +139,7 @@ def test_a_dry_run_archives_nothing(make, files, tmp_path):
     assert not (tmp_path / "archive").exists()
 
 
-def test_what_was_not_sealed_yet_is_archived_without_what_is_preallocated(path, files):
+def test_an_unsealed_segment_is_archived_without_preallocated_space(path, files):
     with jlog.Writer(path, segment_bytes=1 << 20, retention=jlog.Retention(archive=files)) as writer:
         fill(writer, 10)
         writer.roll()
@@ -159,7 +159,7 @@ def refused(call, match):
         call()
 
 
-def test_a_place_that_cannot_be_written_leaves_everything_and_says_where(make, tmp_path):
+def test_a_place_that_cannot_be_written_is_named_and_all_stays(make, tmp_path):
     (tmp_path / "file").write_bytes(b"")
     url = (tmp_path / "file" / "archive").as_uri()
     journal = make(url)
@@ -411,7 +411,7 @@ def test_an_archive_has_no_subscribers_and_no_followers(archived):
         next(iter(reader))
 
 
-def test_what_has_been_fetched_goes_with_the_segment_and_the_reader(archived, tmp_path, monkeypatch):
+def test_fetched_files_go_with_the_segment_and_the_reader(archived, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def fetched():
@@ -553,7 +553,7 @@ def test_a_segment_that_was_cut_off_ends_in_damage(make, files, left):
 
 
 @pytest.mark.damage
-def test_damage_that_was_there_before_is_archived_as_it_is_and_said(make, files, path):
+def test_earlier_damage_is_archived_as_it_is_and_reported(make, files, path):
     journal = make(files)
     with open(journal.segments()[2].path, "r+b") as file:
         file.seek(-50, os.SEEK_END)
@@ -621,7 +621,7 @@ def test_all_segments_are_listed_once_with_their_place(make, url, path):
     assert all(segment.path.startswith(url if segment.archived else str(path)) for segment in found)
 
 
-def test_a_reader_in_a_segment_that_is_archived_meanwhile_misses_nothing(make, url, path):
+def test_a_reader_in_a_segment_that_is_archived_misses_nothing(make, url, path):
     journal = make(url)
     with jlog.Reader(path, archive=True) as reader:
         found = []
@@ -632,7 +632,7 @@ def test_a_reader_in_a_segment_that_is_archived_meanwhile_misses_nothing(make, u
         assert found == list(range(51))
 
 
-def test_a_place_between_archive_and_journal_that_is_nowhere_is_told(make, files, path):
+def test_a_place_between_archive_and_journal_is_reported(make, files, path):
     make(files).clean()
     with jlog.Writer(path, retention=jlog.Retention()) as writer:
         writer.roll()
@@ -648,7 +648,7 @@ def test_a_place_between_archive_and_journal_that_is_nowhere_is_told(make, files
             reader.seek(50)
 
 
-def test_an_archive_may_have_a_path_that_is_written_otherwise_in_a_url(make, tmp_path, path):
+def test_an_archive_may_have_a_path_that_a_url_writes_otherwise(make, tmp_path, path):
     make((tmp_path / "a b%").as_uri()).clean()
     assert (tmp_path / "a b%").is_dir()
     assert values((tmp_path / "a b%").as_uri()) == all_values(50)
@@ -691,7 +691,7 @@ def test_a_journal_is_made_of_what_is_archived(path, url, tmp_path):
 
 
 @pytest.mark.parametrize("records", [0, 10])
-def test_an_archive_that_ends_with_a_segment_without_a_record_is_restored(path, files, tmp_path, records):
+def test_an_archive_that_ends_with_an_empty_segment_is_restored(path, files, tmp_path, records):
     """A power loss may leave one: numbering goes on behind a hole, in another segment."""
     child = os.fork()
     if child == 0:

@@ -175,7 +175,7 @@ def test_max_bytes_bounds_a_batch_but_for_its_first_record(path, writer):
     assert sizes == [3, 3, 3, 1, 1, 3, 3, 3, 1]
 
 
-def test_the_position_stands_behind_every_batch_that_was_handed_out(path, writer):
+def test_the_position_stands_behind_every_returned_batch(path, writer):
     fill(writer, 100)
     with jlog.Reader(path, "billing") as reader:
         batches = reader.record_batches(max_records=30)
@@ -212,7 +212,7 @@ def test_only_the_columns_that_are_wanted_are_there(path, kinds):
 
 
 @pytest.mark.parametrize("columns", [[], ["value", "offset"]])
-def test_columns_that_are_not_there_are_refused_with_those_that_are(path, writer, columns):
+def test_columns_that_do_not_exist_are_refused_with_the_choices(path, writer, columns):
     with (
         jlog.Reader(path) as reader,
         pytest.raises(ValueError, match="sequence, timestamp, key, value, headers"),
@@ -231,7 +231,7 @@ def test_limits_that_leave_nothing_are_refused(path, writer):
 
 
 @pytest.mark.damage
-def test_what_stands_before_damage_comes_first_and_after_skipping_it_goes_on(path):
+def test_records_before_damage_come_first_and_skipping_goes_on(path):
     with jlog.Writer(path, precommit=4 << 10, segment_bytes=64 << 10) as writer:
         for _ in range(3):
             fill(writer, 10)
@@ -353,7 +353,7 @@ print(list(reader.values()))
 
 
 @pytest.mark.parametrize("call", ["to_arrow", "record_batches", "extend_arrow", "jlog.arrow"])
-def test_without_pyarrow_all_else_works_and_the_error_says_what_to_install(tmp_path, path, call):
+def test_without_pyarrow_the_error_says_what_to_install(tmp_path, path, call):
     (tmp_path / "pyarrow.py").write_text("raise ModuleNotFoundError(name='pyarrow')")
     searched = os.pathsep.join([str(tmp_path), *sys.path])
     run = subprocess.run(

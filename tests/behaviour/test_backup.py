@@ -144,7 +144,7 @@ def test_progress_tells_the_bytes(path, writer, target):
 # --- Where it goes -----------------------------------------------------------------------------------------------
 
 
-def test_an_empty_directory_will_do_and_what_is_missing_above_is_made(path, writer, target):
+def test_missing_directories_above_are_made(path, writer, target):
     fill(writer, 10)
     target.mkdir()
     jlog.Journal(path).backup(target)
@@ -174,7 +174,7 @@ def test_nothing_is_overwritten(path, writer, target):
         journal.backup(path)
 
 
-def test_what_a_killed_backup_left_is_no_journal_and_the_next_one_says_what_to_do(path, writer, target, spawn):
+def test_a_killed_backup_is_no_journal_and_the_next_says_what_to_do(path, writer, target, spawn):
     fill(writer, 200)
     child = spawn()
     step = 0
@@ -217,7 +217,7 @@ def test_a_full_disk_leaves_nothing(tmp_path):
     )
 
 
-def test_the_error_that_ended_it_is_raised_though_cleaning_up_fails(path, writer, target):
+def test_its_error_is_raised_though_cleaning_up_fails(path, writer, target):
     fill(writer, 100)
 
     def remove_the_copy(_):

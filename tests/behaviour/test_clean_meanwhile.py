@@ -123,7 +123,7 @@ def test_what_is_gone_before_it_is_listed_is_no_damage(path, when_listed):
         assert sequences(reader) == [25, 26, 27, 28, 29, 30]  # it has stayed where it was
 
 
-def test_a_reader_that_finds_all_of_what_it_has_listed_gone_has_lost_its_position(path, when_listed):
+def test_a_reader_whose_listed_segments_are_gone_lost_its_position(path, when_listed):
     """It lists what follows, and is stopped; all of that is rolled away from and cleaned before it goes on."""
     journal = make(path)
 
@@ -144,7 +144,7 @@ def test_a_reader_that_finds_all_of_what_it_has_listed_gone_has_lost_its_positio
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_reader_at_a_torn_block_behind_which_all_is_removed_has_lost_its_position(path, when_listed, when):
+def test_a_reader_at_a_removed_torn_block_has_lost_its_position(path, when_listed, when):
     """It stands where a killed writer has left half a block in a sealed segment, and asks whether the next one follows."""
     journal = make(path)
     uuid = bytes.fromhex(journal.uuid)
@@ -222,20 +222,20 @@ def test_a_reader_that_leaves_the_archive_goes_back_to_it(path, tmp_path, monkey
         assert sequences(reader) == list(range(31))
 
 
-def test_a_time_in_an_archive_that_is_empty_is_looked_for_in_the_journal(archiving):
+def test_a_time_is_found_in_the_journal_beside_an_empty_archive(archiving):
     with jlog.Reader(archiving.path, start=LONG_AGO, archive=True) as reader:
         assert reader.position == 0
         reader.seek(datetime.now(timezone.utc))
         assert reader.position == 31
 
 
-def test_a_time_in_an_archive_that_is_empty_is_not_found_in_it_alone(archiving):
+def test_a_time_is_not_found_in_an_empty_archive_alone(archiving):
     with pytest.raises(jlog.JournalNotFound, match="holds no archived segment"):
         Archive.of_journal(archiving.options.retention.archive, archiving.path).find(LONG_AGO)
 
 
 @pytest.mark.parametrize("call", ["SegmentFile", "first_block_offset"])
-def test_the_first_segment_that_is_kept_is_replaced_by_a_shorter_one_meanwhile(tmp_path, monkeypatch, call):
+def test_the_first_retained_segment_is_replaced_meanwhile(tmp_path, monkeypatch, call):
     """It holds state alone, and the state has become smaller."""
     path = tmp_path / "j"
 

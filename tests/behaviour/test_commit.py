@@ -37,7 +37,7 @@ def test_commit_commits_the_position(reader, ten):
     assert (reader.position, reader.committed, stands_at(ten)) == (4, 4, 4)
 
 
-def test_closing_does_not_commit_and_reading_resumes_at_the_last_commit(reader, ten):
+def test_closing_does_not_commit(reader, ten):
     take(reader, 4)
     reader.commit()
     take(reader, 3)

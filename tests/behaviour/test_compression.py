@@ -123,7 +123,7 @@ def test_it_is_kept_with_the_journal(path):
     assert jlog.Journal(path).options.compression == "lz4"
 
 
-def test_a_later_writer_changes_it_for_later_blocks_of_every_process(path, spawn):
+def test_a_later_writer_changes_it_for_every_process(path, spawn):
     child = spawn()
     child.call("open_writer", "w", str(path), {"precommit": 4 << 10})
     child.call("append", "w", 100, 100)
@@ -226,7 +226,7 @@ def test_after_a_power_loss_mixed_blocks_are_all_there(mixed, tmp_path):
     assert not quarantined(path)
 
 
-def test_a_torn_block_that_was_never_synced_ends_the_journal_wherever_it_is_cut(tmp_path):
+def test_a_torn_block_that_was_never_synced_ends_the_journal(tmp_path):
     written = [value_of(number) for number in range(30)]
     with jlog.Writer(tmp_path / "j", compression="lz4") as writer:
         for number in range(0, 30, 10):
@@ -270,7 +270,7 @@ def read_damaged(path, written):
 
 
 @pytest.mark.damage
-def test_no_flipped_byte_of_a_compressed_block_is_ever_returned_as_data(one_block, path):
+def test_no_flipped_byte_of_a_compressed_block_is_returned(one_block, path):
     segment, content, block, written = one_block
     for offset in range(block.offset, block.offset + 72 + block.stored_bytes):
         for change in (0x01, 0x80, 0xFF):
@@ -282,7 +282,7 @@ def test_no_flipped_byte_of_a_compressed_block_is_ever_returned_as_data(one_bloc
 
 
 @pytest.mark.damage
-def test_a_stream_that_lz4_cannot_or_wrongly_decompresses_is_damage_though_its_checksums_are_right(one_block, path):
+def test_a_stream_that_lz4_cannot_decompress_is_damage(one_block, path):
     """As a faulty compressor or memory would leave it."""
     segment, content, block, written = one_block
     uuid = bytes.fromhex(jlog.Journal(path).uuid)
@@ -304,7 +304,7 @@ def test_a_stream_that_lz4_cannot_or_wrongly_decompresses_is_damage_though_its_c
 
 
 @pytest.mark.damage
-def test_a_block_that_says_it_is_larger_than_any_lz4_stream_can_be_takes_no_memory(one_block, path):
+def test_a_block_that_claims_an_impossible_size_takes_no_memory(one_block, path):
     segment, content, block, written = one_block
     uuid = bytes.fromhex(jlog.Journal(path).uuid)
     header = bytearray(content[block.offset : block.offset + 72])
@@ -338,7 +338,7 @@ def test_who_is_stopped_while_it_compresses_holds_nobody_up(spawn, path, failpoi
     check_units(path, stopped.acknowledged + other.acknowledged)
 
 
-def test_who_is_killed_while_it_compresses_leaves_the_block_to_the_others(spawn, path, failpoints):
+def test_a_block_whose_compressor_was_killed_is_taken_by_others(spawn, path, failpoints):
     victim, other = spawn(), spawn()
     victim.call("open_writer", "w", str(path), SMALL_LZ4)
     other.call("open_writer", "x", str(path), {})
@@ -350,7 +350,7 @@ def test_who_is_killed_while_it_compresses_leaves_the_block_to_the_others(spawn,
     assert codecs(path) == {1}
 
 
-def test_threads_and_processes_that_fill_the_same_block_lose_nothing(spawn, path):
+def test_threads_and_processes_that_fill_one_block_lose_nothing(spawn, path):
     children = [spawn() for _ in range(2)]
     for child, precommit in zip(children, (4 << 10, 0), strict=True):
         child.call("open_writer", "w", str(path), {**SMALL_LZ4, "precommit": precommit})

@@ -40,7 +40,7 @@ def damaged(request, path, blocks):
     return file, block.offset
 
 
-def test_a_reader_hands_out_all_before_it_and_then_says_where_it_is(path, damaged):
+def test_a_reader_returns_all_before_damage_and_then_its_place(path, damaged):
     file, offset = damaged
     with jlog.Reader(path) as reader:
         found = []
@@ -53,7 +53,7 @@ def test_a_reader_hands_out_all_before_it_and_then_says_where_it_is(path, damage
             list(reader)
 
 
-def test_skip_damage_says_what_was_lost_and_the_same_iterator_goes_on(path, damaged):
+def test_skip_damage_reports_the_loss_and_the_iterator_goes_on(path, damaged):
     with jlog.Reader(path) as reader:
         iterator, found = reader.values(), []
         with pytest.raises(jlog.CorruptJournal):  # noqa: PT012
@@ -207,7 +207,7 @@ def test_one_damaged_copy_of_a_small_file_changes_nothing(path, blocks, file, da
         assert reader.committed == 6
 
 
-def test_without_bounds_nobody_appends_for_numbers_might_be_given_out_twice(path, blocks):
+def test_without_bounds_nobody_appends(path, blocks):
     flip(path / "bounds", 45)
     flip(path / "bounds", 4096 + 45)
     with pytest.raises(jlog.CorruptJournal, match="repair"):

@@ -71,7 +71,7 @@ CALLS = {
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 @pytest.mark.parametrize("precommit", [0, 4 << 10])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_what_has_been_appended_with_sync_append_survives_a_power_loss(path, tmp_path, call, precommit, compression):
+def test_an_append_with_sync_append_survives_a_power_loss(path, tmp_path, call, precommit, compression):
     options = {**SMALL, "precommit": precommit, "compression": compression}
     with jlog.Writer(path, sync="append", **options) as writer:
         for _ in range(2):
@@ -85,7 +85,7 @@ def test_what_has_been_appended_with_sync_append_survives_a_power_loss(path, tmp
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_the_kernel_has_nothing_left_to_write_when_an_append_returns(path, told_by_the_kernel, call):
+def test_the_kernel_has_nothing_to_write_when_an_append_returns(path, told_by_the_kernel, call):
     with jlog.Writer(path, sync="append", **SMALL) as writer:
         for _ in range(2):
             call(writer)
@@ -109,7 +109,7 @@ def test_state_alone_survives_a_power_loss_too(path, tmp_path):
         assert jlog.Journal(lose_unsynced(path, tmp_path / "left")).state() == {}
 
 
-def test_without_sync_a_power_loss_takes_what_was_not_synced_and_nothing_before(path, tmp_path):
+def test_without_sync_a_power_loss_takes_only_what_was_not_synced(path, tmp_path):
     with jlog.Writer(path, **SMALL) as writer:
         written = fill(writer, 50)
         writer.sync()
@@ -133,7 +133,7 @@ def test_a_sync_of_what_is_synced_already_does_nothing(path):
         assert counters(path)["syncs"] == before
 
 
-def test_numbering_after_a_power_loss_goes_on_behind_what_was_given_out(path, tmp_path):
+def test_a_power_loss_never_makes_a_number_come_twice(path, tmp_path):
     with jlog.Writer(path, **SMALL) as writer:
         fill(writer, 10)
         writer.sync()
@@ -190,7 +190,7 @@ def test_with_an_interval_all_becomes_durable_without_any_call(path, tmp_path, c
     assert jlog.Journal(path).options.sync_interval == 0.05
 
 
-def test_an_interval_begins_for_every_process_with_the_writer_that_sets_it(path, spawn):
+def test_an_interval_begins_for_every_process_with_its_writer(path, spawn):
     child = spawn()
     child.call("open_writer", "w", str(path), {})
     child.call("append", "w", 3)
@@ -304,7 +304,7 @@ def test_what_is_not_durable_is_not_handed_out_with_durable_only(path):
 # --- The thread that does it -------------------------------------------------------------------------------------
 
 
-def test_a_writer_that_the_collector_closes_while_its_thread_logs_holds_nothing_up(path, failpoints):
+def test_the_collector_closes_a_writer_while_its_thread_logs(path, failpoints):
     run(
         f"""
 import gc, logging

@@ -31,7 +31,7 @@ PLAIN = [
 
 
 @pytest.mark.parametrize("name", [*ALSO, *PLAIN])
-def test_every_error_is_a_journal_error_and_what_python_programs_catch(name):
+def test_every_error_is_a_journal_error_and_a_builtin_one(name):
     error = getattr(jlog, name)
     assert issubclass(error, jlog.JournalError)
     assert issubclass(error, ALSO.get(name, Exception))
@@ -63,7 +63,7 @@ def test_an_error_survives_the_way_to_another_process(error):
             assert getattr(again, name, None) == getattr(error, name, None)
 
 
-def test_a_journal_that_is_missing_or_there_tells_errno_filename_and_its_own_message(path):
+def test_a_missing_or_existing_journal_gives_errno_and_filename(path):
     with pytest.raises(jlog.JournalNotFound) as missing:
         jlog.Journal(path)
     assert (missing.value.errno, missing.value.filename) == (errno.ENOENT, str(path))

@@ -23,7 +23,7 @@ def test_it_returns_the_sequence_of_the_first(writer):
 
 
 @pytest.mark.parametrize("empty", [[], (), iter(())], ids=["list", "tuple", "iterator"])
-def test_nothing_without_state_writes_nothing_and_returns_next_sequence(writer, path, empty):
+def test_nothing_without_state_writes_nothing(writer, path, empty):
     writer.append(b"a")
     writer.flush()
     before = [block for _, block in jlog.Journal(path).blocks()]

@@ -32,7 +32,7 @@ def headers_of(*lists, type_=HEADERS):
 
 
 @EACH_BINARY
-def test_an_array_of_each_type_gives_its_values_and_the_sequence_of_the_first(writer, path, type_):
+def test_an_array_of_each_type_gives_its_values(writer, path, type_):
     array = pyarrow.array(["a", None, "", "dé"], pyarrow.string()).cast(type_)
     assert writer.extend_arrow(array) == 0
     assert writer.extend_arrow(array) == 4
@@ -167,7 +167,7 @@ def test_a_timestamp_that_does_not_fit_is_refused_with_its_row(writer, unit, giv
         writer.extend_arrow(batch_of(value=[b"a", b"b"], timestamp=timestamps))
 
 
-def test_a_timestamp_without_a_time_zone_is_refused_with_what_to_do(writer):
+def test_a_timestamp_without_a_time_zone_is_refused(writer):
     timestamps = pyarrow.array([0], pyarrow.timestamp("ms"))
     with pytest.raises(ValueError, match=r"cast it to pyarrow.timestamp\('ms', 'UTC'\)"):
         writer.extend_arrow(batch_of(value=[b"a"], timestamp=timestamps))
@@ -178,7 +178,7 @@ def test_sequences_are_given_anew(writer, path):
     assert [(record.sequence, record.value) for record in records(path)] == [(0, b"a"), (1, b"b")]
 
 
-def test_a_table_whose_columns_are_chunked_differently_is_one_extend(writer, path):
+def test_differently_chunked_columns_are_one_extend(writer, path):
     table = pyarrow.table(
         {
             "key": pyarrow.chunked_array([["k0"], ["k1", None, "k3"]]),
@@ -262,7 +262,7 @@ def test_what_is_no_record_is_refused_and_nothing_is_written(writer, path, name)
     assert (writer.next_sequence, values(path)) == (0, [])
 
 
-def test_one_bad_row_in_the_last_chunk_leaves_nothing_and_is_named_by_its_row(writer, path):
+def test_one_bad_row_leaves_nothing_and_is_named(writer, path):
     good = batch_of(value=[b"x"] * 1000, headers=headers_of(*[[("h", b"v")]] * 1000))
     bad = batch_of(value=[b"y", b"z"], headers=headers_of([("h", b"v")], [(None, b"v")]))
     with pytest.raises(ValueError, match="row 1001"):

@@ -105,7 +105,7 @@ def test_one_that_waits_since_before_the_first_writer_is_woken(path, in_thread):
         assert next(reader.follow(timeout=HUNG_SECONDS)).value == b"first"
 
 
-def test_one_that_waits_goes_on_when_the_writer_closes_and_another_opens(path, in_thread):
+def test_a_waiting_reader_goes_on_with_the_next_writer(path, in_thread):
     with jlog.Writer(path, **SMALL) as writer:
         writer.append(b"0")
         reader = jlog.Reader(path)
@@ -149,7 +149,7 @@ def test_durable_only_waits_for_the_sync(path, in_thread):
 
 
 @pytest.mark.usefixtures("failpoints")
-def test_a_record_whose_writer_dies_before_it_wakes_anybody_is_found(path, spawn, in_thread):
+def test_a_record_is_found_whose_writer_died_before_the_wake(path, spawn, in_thread):
     jlog.Journal.create(path)
     child = spawn("append.published=kill@1")
     child.call("open_writer", "w", str(path), {})

@@ -131,7 +131,7 @@ def test_durable_only_is_woken_by_the_sync(path):
     asyncio.run(follow())
 
 
-def test_a_reader_on_a_read_only_mount_sees_what_is_written_meanwhile(path, spawn):
+def test_a_reader_on_a_read_only_mount_sees_new_records(path, spawn):
     with jlog.Writer(path) as writer:
         done = threading.Event()
 
@@ -175,7 +175,7 @@ async def follow_all(readers, wake, journals) -> list[list[bytes]]:
     return await asyncio.wait_for(asyncio.gather(*tasks), HUNG_SECONDS)
 
 
-def test_hundreds_of_readers_of_several_journals_wait_in_one_thread(tmp_path, spawn):
+def test_hundreds_of_readers_wait_in_one_thread(tmp_path, spawn):
     paths = [tmp_path / str(number) for number in range(4)]
     child = spawn()
     for path in paths:
@@ -208,7 +208,7 @@ def test_more_journals_than_the_kernel_waits_for_at_once(tmp_path):
 
 
 @pytest.mark.usefixtures("failpoints")
-def test_a_kernel_that_cannot_wait_for_many_words_is_made_up_for_by_polling(path, writer, monkeypatch):
+def test_it_polls_where_the_kernel_cannot_wait_for_many_words(path, writer, monkeypatch):
     monkeypatch.setenv("JLOG_FAILPOINTS", "wake.wait_for_any=38@0")
     with jlog.Reader(path) as one, jlog.Reader(path) as other:
         found = asyncio.run(follow_all([one, other], lambda: writer.append(b"x"), [path]))
@@ -263,7 +263,7 @@ def test_one_with_much_to_read_lets_other_tasks_run(path):
 # --- How it ends --------------------------------------------------------------------------------------------------
 
 
-def test_a_step_that_is_cancelled_loses_no_record_and_the_iterator_goes_on(writer, path, reader):
+def test_a_cancelled_step_loses_no_record(writer, path, reader):
     async def follow():
         following = reader.follow_async()
         for number in range(20):
@@ -375,7 +375,7 @@ def test_the_same_iterator_goes_on_behind_damage(path):
 
 
 @pytest.mark.usefixtures("failpoints")
-def test_a_record_whose_writer_dies_before_it_wakes_anybody_is_found(path, spawn):
+def test_a_record_is_found_whose_writer_died_before_the_wake(path, spawn):
     jlog.Journal.create(path)
     child = spawn("append.published=kill@1")
     child.call("open_writer", "w", str(path), {})

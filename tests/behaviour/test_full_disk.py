@@ -99,7 +99,7 @@ assert len(values(path)) == 23
 """)
 
 
-def test_flush_sync_and_close_need_no_more_space_than_appends_have_reserved(on_small_disk):
+def test_flush_sync_and_close_need_no_more_space_than_appends(on_small_disk):
     on_small_disk("""
 writer = jlog.Writer(path, precommit=32 << 10, segment_bytes=128 << 10)
 written = fill(writer, 50)
@@ -133,7 +133,7 @@ oracle.check_journal(path)
 """)
 
 
-def test_a_journal_that_could_not_be_made_is_made_when_there_is_space(on_small_disk):
+def test_a_journal_that_could_not_be_made_is_made_with_space(on_small_disk):
     on_small_disk("""
 fill_disk()
 assert full(lambda: jlog.Writer(path))
@@ -146,7 +146,7 @@ oracle.check_journal(path)
 """)
 
 
-def test_a_subscriber_that_could_not_be_made_is_made_when_there_is_space(on_small_disk):
+def test_a_subscriber_that_could_not_be_made_is_made_with_space(on_small_disk):
     on_small_disk("""
 with jlog.Writer(path, precommit=4 << 10, segment_bytes=8 << 10) as writer:
     fill(writer, 10)

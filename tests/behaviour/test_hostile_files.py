@@ -153,7 +153,7 @@ METAS = {
 
 
 @pytest.mark.parametrize("change", METAS.values(), ids=METAS.keys())
-def test_a_meta_that_makes_no_sense_is_damage_whatever_its_checksum_says(journal, change):
+def test_a_meta_that_makes_no_sense_is_damage(journal, change):
     set_meta(journal, change)
     for opener in (jlog.Journal, jlog.Reader, jlog.Writer):
         with pytest.raises(jlog.CorruptJournal) as caught:
@@ -178,7 +178,7 @@ def test_a_key_that_is_said_twice_is_damage(journal):
         jlog.Journal(journal)
 
 
-def test_options_that_are_missing_have_their_defaults_and_nothing_is_removed_unasked(journal):
+def test_missing_options_have_defaults_that_remove_nothing(journal):
     set_meta(journal, lambda fields: fields.__setitem__("options", {}))
     options = jlog.Journal(journal).options
     assert (options.segment_bytes, options.sync, options.retention.delete_read) == (64 << 20, "none", False)
@@ -246,7 +246,7 @@ def test_what_is_no_regular_file_is_told_and_never_waited_for(journal, name, mak
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_of_a_terabyte_of_nothing_takes_neither_memory_nor_time(killed, name):
+def test_a_file_of_an_empty_terabyte_takes_no_memory_and_no_time(killed, name):
     os.truncate(killed / name, TERABYTE)
     outcomes(killed)
 
@@ -273,7 +273,7 @@ def test_after_a_power_loss_too(journal, name, number):
     outcomes(journal)
 
 
-def test_a_mark_behind_the_end_of_its_file_is_damage_and_the_file_is_not_grown(journal):
+def test_a_mark_behind_the_end_of_its_file_is_damage(journal):
     (journal / "precommit").unlink()
     set_bounds(journal, mark_offset=1 << 40)
     size = hostile.segments(journal)[-1].stat().st_size
@@ -314,7 +314,7 @@ def test_an_index_that_counts_what_it_has_not_is_built_anew(journal, count):
 
 
 @pytest.mark.parametrize("entry", [(NONE, 168, 0), (0, NONE, 0), (0, 0, 0), (5, 168, HUGE), (0, 1 << 62, -HUGE)])
-def test_an_index_whose_entries_make_no_sense_finds_every_record_all_the_same(journal, entry):
+def test_an_index_that_makes_no_sense_loses_no_record(journal, entry):
     index = journal / f"{0:020d}.idx"
     hostile.write_at(index, oracle.INDEX_HEADER.size, struct.pack("<QQq", *(n & NONE for n in entry[:2]), entry[2]))
     hostile.seal(index, 0, index.stat().st_size)
@@ -328,13 +328,13 @@ def test_an_index_whose_entries_make_no_sense_finds_every_record_all_the_same(jo
 @pytest.mark.parametrize(
     "name", ["epoch", "first_sequence", "previous_segment", "previous_end_offset", "previous_end_sequence"]
 )
-def test_a_segment_header_with_any_number_in_it_is_damage_or_is_right(journal, name, number):
+def test_any_number_in_a_segment_header_is_damage_or_right(journal, name, number):
     set_segment_header(hostile.segments(journal)[1], **{name: number})
     (journal / "precommit").unlink()
     outcomes(journal)
 
 
-def test_segments_that_name_each_other_are_no_chain_to_follow_for_ever(journal):
+def test_segments_that_name_each_other_are_not_followed_for_ever(journal):
     first, second, third = hostile.segments(journal)
     set_segment_header(first, previous_segment=14, previous_end_offset=500, previous_end_sequence=0)
     set_segment_header(second, previous_segment=7, previous_end_offset=96, previous_end_sequence=7)
@@ -377,7 +377,7 @@ HEADERS = [
 
 
 @pytest.mark.parametrize(("name", "number", "at"), HEADERS)
-def test_a_block_header_with_any_number_in_it_is_damage_or_is_right(journal, name, number, at):
+def test_any_number_in_a_block_header_is_damage_or_right(journal, name, number, at):
     block = list(hostile.blocks(hostile.segments(journal)[1]))[at]
     block.put(**{name: number})
     (journal / "precommit").unlink()
@@ -385,7 +385,7 @@ def test_a_block_header_with_any_number_in_it_is_damage_or_is_right(journal, nam
 
 
 @pytest.mark.parametrize("count", [5, 6, 8, 9])
-def test_records_that_are_more_or_fewer_than_the_header_counts_are_damage_when_the_block_ends(journal, count):
+def test_a_wrong_count_of_records_is_damage_at_the_blocks_end(journal, count):
     segment = hostile.segments(journal)[0]
     block = [found for found in hostile.blocks(segment) if found.fields["record_count"]][-1]
     block.put(record_count=count)
@@ -437,7 +437,7 @@ def test_a_body_that_is_no_sequence_of_records_is_damage(journal, body):
     assert found["append again"][0] == "returned"
 
 
-def test_a_segment_with_a_body_that_is_no_sequence_of_records_is_archived_as_it_is(journal, tmp_path):
+def test_a_segment_with_a_senseless_body_is_archived_as_it_is(journal, tmp_path):
     """It is what there is; its times are not known."""
     segment = hostile.segments(journal)[0]
     block = list(hostile.blocks(segment))[-1]
@@ -455,7 +455,7 @@ def test_a_segment_with_a_body_that_is_no_sequence_of_records_is_archived_as_it_
     assert (manifest["first_timestamp_us"], manifest["last_timestamp_us"]) == (None, None)
 
 
-def test_a_name_of_a_header_that_is_not_utf_8_is_handed_out_as_it_is(journal):
+def test_a_header_name_that_is_not_utf_8_is_returned_as_it_is(journal):
     record = long_record(0, 0, 0, 10, body=struct.pack("<II", 2, 0) + b"\xff\xfe")
     segment = hostile.segments(journal)[-1]
     block = list(hostile.blocks(segment))[-1]
@@ -468,7 +468,7 @@ def test_a_name_of_a_header_that_is_not_utf_8_is_handed_out_as_it_is(journal):
 
 
 @pytest.mark.parametrize("packed_bytes", [300_000, 100])
-def test_a_packed_body_that_becomes_larger_than_it_may_takes_no_memory(journal, packed_bytes):
+def test_a_body_that_unpacks_too_large_takes_no_memory(journal, packed_bytes):
     segment = hostile.segments(journal)[-1]
     block = list(hostile.blocks(segment))[-1]
     block.body = b"\x1f\x00\x01\x00" + b"\xff" * packed_bytes + b"\x00\x50zzzzz"
@@ -490,7 +490,7 @@ def test_a_slot_with_any_number_in_it_is_no_place_or_is_right(killed, name, numb
     outcomes(killed)
 
 
-def test_an_empty_open_block_that_claims_a_later_place_is_no_end_to_read_backward_from(journal):
+def test_an_open_block_with_a_false_place_is_no_end(journal):
     """The page is believed, as behind killed writers: its open block begins with a number that nothing leads up to."""
     found = (journal / "precommit").stat()
     hostile.write_at(journal / "precommit", 48, struct.pack("<QQ", found.st_dev, found.st_ino))

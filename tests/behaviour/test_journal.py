@@ -71,7 +71,7 @@ OPENERS = {
 
 
 @pytest.mark.parametrize("opener", OPENERS.values(), ids=OPENERS.keys())
-def test_where_no_journal_is_it_is_not_found_and_nothing_is_touched(tmp_path, opener):
+def test_a_missing_journal_is_not_found_and_nothing_is_touched(tmp_path, opener):
     (tmp_path / "file").write_bytes(b"mine")
     (tmp_path / "directory").mkdir()
     (tmp_path / "directory" / "other").write_bytes(b"mine")
@@ -101,7 +101,7 @@ def test_a_link_leads_to_the_same_journal(writer, path, tmp_path):
     assert values(tmp_path / "link") == [b"a", b"b", b"c"]
 
 
-def test_paths_are_str_or_path_and_relative_to_where_they_were_given(tmp_path, monkeypatch):
+def test_paths_are_str_or_path_and_stay_relative_to_their_origin(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     journal = jlog.Journal.create("j")
     reader = jlog.Reader("j")

@@ -137,7 +137,7 @@ def test_it_holds_for_who_opens_a_full_journal_anew(path):
         fill(writer, 10)
 
 
-def test_a_call_that_has_rolled_and_must_roll_again_behind_others_does(path, spawn, monkeypatch):
+def test_a_call_that_must_roll_twice_rolls_twice(path, spawn, monkeypatch):
     """It finds the limit behind its roll; while it makes room, another process fills the new segment."""
     other, free_space = spawn(), cleaning.free_space
     options = {"precommit": 4 << 10, "segment_bytes": 4 << 10, "retention": jlog.Retention(limit_bytes=4000)}

@@ -69,7 +69,7 @@ def test_new_options_are_not_written_through_a_link(path):
         assert not (path / "journal.meta").is_symlink()
 
 
-def test_the_next_segment_and_its_index_are_not_written_through_a_link(path):
+def test_the_next_segment_is_not_written_through_a_link(path):
     with jlog.Writer(path) as writer, linked(path, "next.0.1"), linked(path, f"next.0.{10}.idx"):
         writer.roll()
         writer.append(b"11")
@@ -150,7 +150,7 @@ def repair(path):
         ("subscribers/billing", repair),
     ],
 )
-def test_a_file_that_is_a_link_is_refused_even_where_it_has_the_right_bytes(path, name, use):
+def test_a_link_is_refused_even_with_the_right_bytes_behind_it(path, name, use):
     flip(path / SEGMENT, 300, 0)
     content = (path / name).read_bytes()
     (path / name).unlink()
@@ -304,7 +304,7 @@ def test_a_restored_journal_is_not_written_through_a_link(archived, tmp_path, mo
     assert elsewhere.stat().st_mode & 0o777 == 0o700
 
 
-def test_an_upload_takes_the_place_of_a_link_and_removes_those_that_look_like_its_parts(path, archived, tmp_path):
+def test_an_upload_replaces_links_and_removes_links_to_its_parts(path, archived, tmp_path):
     (folder,) = (tmp_path / "archive").iterdir()
     with jlog.Writer(path) as writer:
         writer.append(b"11")

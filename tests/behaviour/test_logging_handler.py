@@ -129,7 +129,7 @@ def test_a_formatter_makes_the_value(handler, log, path):
     assert last(path).value == b"ERROR: no tea"
 
 
-def test_an_exception_is_in_the_value_with_its_traceback_and_named_in_a_header(handler, log, path):
+def test_an_exception_is_in_the_value_and_named_in_a_header(handler, log, path):
     try:
         raise ZeroDivisionError("by nothing")
     except ZeroDivisionError:
@@ -267,7 +267,7 @@ def test_after_a_fork_child_and_parent_go_on_logging(log, path, given):
     assert handler.dropped == 0
 
 
-def test_a_fork_beside_a_thread_that_is_logging_leaves_the_child_able_to_log(handler, log, path):
+def test_a_fork_beside_a_logging_thread_leaves_logging_usable(handler, log, path):
     done = threading.Event()
 
     def keep_on():
@@ -308,7 +308,7 @@ def run_program(path, code, **options):
     )
 
 
-def test_at_the_interpreters_exit_the_journal_is_closed_and_all_is_there(path):
+def test_at_the_interpreters_exit_the_journal_is_closed(path):
     done = run_program(
         path,
         """
@@ -323,7 +323,7 @@ def test_at_the_interpreters_exit_the_journal_is_closed_and_all_is_there(path):
     assert segment.stat().st_size == jlog.Journal(path).size_bytes  # what was preallocated has been cut off
 
 
-def test_what_is_logged_after_logging_has_shut_down_is_dropped_without_a_word(path):
+def test_records_logged_after_shutdown_are_dropped_silently(path):
     done = run_program(
         path,
         """
@@ -347,7 +347,7 @@ def test_what_was_logged_survives_a_process_that_ends_at_once(path, end):
 # --- What goes wrong ---------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_formatted_is_told_on_stderr_and_the_application_goes_on(handler, log, path, capsys):
+def test_a_record_that_cannot_be_formatted_is_told_on_stderr(handler, log, path, capsys):
     handler.handle(logging.makeLogRecord({"msg": "%d", "args": ("no number",)}))
     log.info("x", extra={"broken": type("Broken", (), {"__str__": lambda _: 1 / 0})()})
     told = capsys.readouterr().err
@@ -369,7 +369,7 @@ def test_a_path_that_cannot_be_a_journal_raises_at_once(tmp_path):
 
 
 @pytest.mark.usefixtures("failpoints", "retries_at_once")
-def test_a_locked_journal_neither_blocks_nor_raises_and_what_was_dropped_is_said_once(log, path, spawn, capsys):
+def test_a_locked_journal_neither_blocks_nor_raises(log, path, spawn, capsys):
     holder = spawn()
     holder.call("open_writer", "w", str(path), {})
     handler = JournalHandler(path, lock_timeout=0.01)
@@ -394,7 +394,7 @@ def test_a_locked_journal_neither_blocks_nor_raises_and_what_was_dropped_is_said
 
 
 @pytest.mark.usefixtures("failpoints")
-def test_while_the_journal_stays_locked_only_the_first_record_waits_and_complains(log, path, spawn, capsys, monkeypatch):
+def test_while_the_journal_is_locked_only_the_first_record_waits(log, path, spawn, capsys, monkeypatch):
     monkeypatch.setattr(jlog_logging, "RETRY_SECONDS", 3600.0)
     holder = spawn()
     holder.call("open_writer", "w", str(path), {})
@@ -412,7 +412,7 @@ def test_while_the_journal_stays_locked_only_the_first_record_waits_and_complain
 
 
 @pytest.mark.usefixtures("retries_at_once")
-def test_a_journal_that_another_process_has_to_itself_is_opened_when_it_is_free(log, path, spawn, capsys):
+def test_an_exclusively_held_journal_is_opened_when_it_is_free(log, path, spawn, capsys):
     owner = spawn()
     owner.call("open_writer", "w", str(path), {"exclusive": True})
     handler = JournalHandler(path)
@@ -464,7 +464,7 @@ def test_a_full_disk_costs_records_and_not_the_application(tmp_path):
 
 
 @pytest.mark.damage
-def test_what_jlog_logs_while_it_appends_comes_behind_what_set_it_off(path, capsys):
+def test_jlogs_own_messages_come_behind_their_cause(path, capsys):
     """A sealed segment's index cannot be written: a directory has its name."""
     core = logging.getLogger("jlog")
     handler = JournalHandler(path, **SMALL)
@@ -503,7 +503,7 @@ while lost != handler.dropped:
 
 
 @pytest.mark.usefixtures("failpoints")
-def test_a_sync_that_fails_in_the_background_ends_nothing_and_the_journal_is_opened_anew(path):
+def test_a_failed_sync_in_the_background_opens_the_journal_anew(path):
     done = run_program(path, FAILING_SYNC, sync="interval", sync_interval=0.01)
     assert (done.returncode, done.stderr) == (0, "")
     found = values(path)

@@ -113,7 +113,7 @@ def test_a_dead_subscriber_is_seen_with_what_it_holds_back(path, server):
             assert found("jlog_subscriber_oldest_unread_seconds", path, **alive) == 0
 
 
-def test_a_journal_that_cannot_be_read_is_down_and_the_rest_goes_on(tmp_path):
+def test_an_unreadable_journal_is_down_and_the_rest_goes_on(tmp_path):
     whole, missing, broken = (tmp_path / name for name in ("whole", "missing", "broken"))
     for path in (whole, broken):
         jlog.Journal.create(path)

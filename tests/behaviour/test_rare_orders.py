@@ -23,14 +23,14 @@ def bounds(path):
     lock_file.close()
 
 
-def test_a_slow_sync_does_not_put_the_mark_back_into_a_segment_that_may_be_gone(path, bounds):
+def test_a_slow_sync_does_not_move_the_mark_back(path, bounds):
     bounds.update(mark=(10, 168, 10))
     assert bounds.update(mark=(0, 4000, 10)).mark_segment == 10
     assert bounds.update(mark=(10, 300, 12)).mark_sequence == 12
     jlog.Journal.delete(path)
 
 
-def test_a_sync_does_not_wait_for_another_process_that_writes_bounds(path, bounds):
+def test_a_sync_does_not_wait_for_a_process_that_writes_bounds(path, bounds):
     other = LockFile(str(path / "lock"))
     with jlog.Writer(path, sync="append") as writer:
         writer.append(b"a")
@@ -44,7 +44,7 @@ def test_a_sync_does_not_wait_for_another_process_that_writes_bounds(path, bound
     other.close()
 
 
-def test_a_mark_that_cannot_be_moved_is_logged_once_and_fails_no_append(path, bounds, caplog):
+def test_a_mark_that_cannot_move_is_logged_once_and_fails_nothing(path, bounds, caplog):
     with jlog.Writer(path, sync="append") as writer:
         writer.append(b"a")
         content = (path / "bounds").read_bytes()
@@ -58,7 +58,7 @@ def test_a_mark_that_cannot_be_moved_is_logged_once_and_fails_no_append(path, bo
         assert bounds.read().mark_sequence == 4
 
 
-def test_a_journal_that_was_made_again_under_an_open_writer_is_not_written_through_it(path):
+def test_a_writer_does_not_write_to_a_journal_made_anew(path):
     with jlog.Writer(path) as writer:
         writer.append(b"old")
         writer.flush()
@@ -74,7 +74,7 @@ def test_a_journal_that_was_made_again_under_an_open_writer_is_not_written_throu
         assert writer.append(b"new") == 0
 
 
-def test_a_writer_that_could_not_be_made_exclusive_with_its_options_lets_others_in(path, monkeypatch, failpoints):
+def test_a_failed_exclusive_writer_lets_others_in(path, monkeypatch, failpoints):
     with jlog.Writer(path) as first:
         monkeypatch.setenv("JLOG_FAILPOINTS", "file.sync_directory=28@0")
         with pytest.raises(OSError, match="No space"):
@@ -128,7 +128,7 @@ def test_a_lost_subscriber_is_told_so_when_it_asks_to_skip_damage(path):
         reader.skip_damage()
 
 
-def test_a_writer_that_is_closed_while_it_takes_its_arguments_finishes_the_call(path):
+def test_a_writer_closed_by_its_own_arguments_finishes_the_call(path):
     writer = jlog.Writer(path)
 
     class State(dict):

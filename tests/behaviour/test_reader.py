@@ -119,7 +119,7 @@ def test_a_record_has_all_that_was_written(writer, path, name):
     assert record.timestamp == at(0)
 
 
-def test_a_record_stays_whole_when_its_segment_and_its_reader_are_gone(writer, path):
+def test_a_record_outlives_its_segment_and_its_reader(writer, path):
     written = fill(writer, 200)
     with jlog.Reader(path, "billing") as reader:
         kept = list(reader)
@@ -280,7 +280,7 @@ def test_durable_only_hands_out_what_is_synced(writer, path, name):
         assert sequences(reader) == [10, 11, 12]
 
 
-def test_durable_only_reads_to_the_end_of_a_sync_in_the_middle_of_much(path):
+def test_durable_only_reads_to_the_end_of_a_sync_in_the_middle(path):
     with jlog.Writer(path, **SMALL) as writer, jlog.Reader(path, durable_only=True) as reader:
         for _ in range(5):
             synced = len(fill(writer, 77)) and writer.next_sequence
@@ -305,7 +305,7 @@ def test_a_batch_has_no_more_than_max_records(writer, path, name):
 
 
 @pytest.mark.parametrize("max_bytes", [1, 100, 250, 1000, 5000])
-def test_a_batch_has_no_more_than_max_bytes_but_at_least_one_record(writer, path, name, max_bytes):
+def test_a_batch_has_at_most_max_bytes_and_at_least_one_record(writer, path, name, max_bytes):
     written = fill(writer, 100)
     with jlog.Reader(path, name) as reader:
         found = []

@@ -75,7 +75,7 @@ def test_a_follower_that_waits_lets_go_of_a_removed_segment(writer, path):
     follower.close()
 
 
-def test_a_reader_that_stands_in_a_removed_segment_reads_on_and_lets_go_behind_it(writer, path):
+def test_a_reader_in_a_removed_segment_reads_it_to_its_end(writer, path):
     for _ in range(2):
         writer.call("flush", "w")
         writer.call("append", "w", 5)
@@ -88,7 +88,7 @@ def test_a_reader_that_stands_in_a_removed_segment_reads_on_and_lets_go_behind_i
         assert removed_and_open(path) == []
 
 
-def test_a_reader_at_the_end_goes_on_where_the_open_segments_file_was_replaced(writer, path):
+def test_a_reader_at_the_end_goes_on_in_a_replaced_segment(writer, path):
     with jlog.Reader(path) as reader:
         assert len(reader.read(100)) == 5
         roll_and_remove(writer, path)

@@ -33,7 +33,7 @@ def test_a_journal_without_subscribers_keeps_everything(journal, writer):
     assert (journal.first_sequence, len(journal.segments())) == (0, 12)
 
 
-def test_a_segment_goes_once_its_only_subscriber_has_committed_past_it(journal, path):
+def test_a_segment_goes_once_its_only_subscriber_has_passed_it(journal, path):
     with jlog.Reader(path, "billing") as reader:
         for committed, kept in ((5, 0), (9, 0), (10, 10), (19, 10), (35, 30), (100, 100)):
             reader.commit(committed)
@@ -128,7 +128,7 @@ def test_seeking_and_reading_without_commit_removes_nothing(journal, path):
     assert journal.first_sequence == 0
 
 
-def test_clean_tells_what_it_has_removed_and_a_dry_run_what_it_would(journal, path):
+def test_clean_lists_what_it_removes_and_a_dry_run_what_it_would(journal, path):
     journal.set_checkpoint("c", "begin")
     read_away(path, "billing", 55)
     os.unlink(path / "checkpoints" / "c")  # so that nobody has noticed
@@ -187,7 +187,7 @@ def test_a_damaged_position_holds_everything_back(journal, path, request):
     assert len(journal.clean()) == 10
 
 
-def test_nothing_is_removed_before_what_takes_its_place_is_on_the_disk(journal, writer, path):
+def test_nothing_is_removed_before_its_replacement_is_on_the_disk(journal, writer, path):
     writer.sync()
     writer.extend([b"x"], state={b"k": b"v"})
     writer.roll()
@@ -198,7 +198,7 @@ def test_nothing_is_removed_before_what_takes_its_place_is_on_the_disk(journal, 
     assert oracle.read_journal(path).bounds.mark >= (first, 1, first)
 
 
-def test_a_durable_reader_begins_where_retention_has_removed_what_was_never_synced(journal, writer, path):
+def test_a_durable_reader_begins_behind_removed_unsynced_records(journal, writer, path):
     fill(writer, 5)
     read_away(path, "billing")
     assert journal.first_sequence == 100
@@ -208,7 +208,7 @@ def test_a_durable_reader_begins_where_retention_has_removed_what_was_never_sync
         assert sequences(reader) == [100, 101, 102, 103, 104]
 
 
-def test_a_durable_reader_has_a_lag_where_retention_has_removed_what_was_never_synced(journal, writer, path):
+def test_a_durable_reader_has_a_lag_behind_removed_unsynced_records(journal, writer, path):
     fill(writer, 5)
     read_away(path, "billing")
     with jlog.Reader(path, durable_only=True) as reader:
@@ -232,7 +232,7 @@ def lost(call):
     return caught.value.first_sequence
 
 
-def test_an_anonymous_reader_whose_next_record_is_gone_is_told_the_first_that_is_there(journal, path):
+def test_an_anonymous_reader_learns_the_first_record_still_there(journal, path):
     reader = jlog.Reader(path)
     assert next(iter(reader)).sequence == 0
     reader.seek(10)
@@ -245,7 +245,7 @@ def test_an_anonymous_reader_whose_next_record_is_gone_is_told_the_first_that_is
     assert sequences(reader) == list(range(50, 100))
 
 
-def test_a_reader_in_the_midst_of_a_removed_segment_never_skips_silently(journal, path):
+def test_a_reader_in_a_removed_segment_never_skips_silently(journal, path):
     reader = jlog.Reader(path)
     records = iter(reader)
     found = [next(records).sequence for _ in range(5)]
@@ -281,7 +281,7 @@ def test_begin_is_the_first_that_is_there(cleaned):
         assert sequences(reader)[0] == 50
 
 
-def test_a_subscriber_that_was_passed_over_opens_and_is_told_until_it_seeks(journal, path):
+def test_a_passed_over_subscriber_raises_until_it_seeks(journal, path):
     journal.add_subscriber("late", start=5)
     os.rename(path / "subscribers" / "late", path / "subscribers" / ".late")
     read_away(path, "billing", 55)

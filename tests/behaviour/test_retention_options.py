@@ -120,7 +120,7 @@ def test_max_bytes_spares_what_a_checkpoint_has_not_passed(make, path):
     assert journal.first_sequence == 10
 
 
-def test_without_keep_for_subscribers_unread_records_go_and_the_reader_is_told(make, path):
+def test_without_keep_for_subscribers_unread_records_go(make, path):
     journal = make(delete_read=False)
     with jlog.Reader(path, "slow") as reader:
         assert next(iter(reader)).sequence == 0
@@ -137,7 +137,7 @@ def test_without_keep_for_subscribers_unread_records_go_and_the_reader_is_told(m
         assert sequences(reader) == list(range(first, 100))
 
 
-def test_delete_read_false_with_max_bytes_keeps_what_is_read_up_to_that(make, path):
+def test_delete_read_false_with_max_bytes_keeps_read_records(make, path):
     journal = make(delete_read=False)
     read_away(path, "billing")
     assert journal.first_sequence == 0
@@ -165,7 +165,7 @@ def test_max_age_removes_what_was_written_longer_ago(make, path, later):
     assert journal.first_sequence == 100
 
 
-def test_max_age_counts_from_the_writing_and_not_from_the_records_own_time(path, later):
+def test_max_age_counts_from_the_clock_at_writing(path, later):
     with jlog.Writer(path, **SMALL, retention=jlog.Retention(max_age=DAY)) as writer:
         writer.append(b"of 1970", timestamp_us=0)
         writer.roll()
@@ -187,7 +187,7 @@ def test_a_segment_is_as_old_as_its_newest_record(make, path, later):
     assert journal.clean(dry_run=True)[:5] == journal.segments()[:5]
 
 
-def test_max_age_spares_what_a_subscriber_has_not_passed_unless_told(make, path, later):
+def test_max_age_spares_what_a_subscriber_has_not_passed(make, path, later):
     journal = make(max_age=DAY)
     journal.add_subscriber("slow", start=25)
     later(DAY * 2)
@@ -208,7 +208,7 @@ def test_a_clock_that_was_set_back_removes_nothing(make, later):
 # --- Subscribers that do not come back ----------------------------------------------------------------------------
 
 
-def test_a_subscriber_that_has_not_committed_for_so_long_holds_nothing_back_any_more(make, path, later):
+def test_a_subscriber_that_does_not_commit_holds_nothing_for_ever(make, path, later):
     journal = make(subscriber_max_age=DAY)
     journal.add_subscriber("dead", start=5)
     read_away(path, "alive")
@@ -255,7 +255,7 @@ def test_a_subscriber_that_had_nothing_to_commit_has_not_expired(path):
             assert sequences(reader) == list(range(10, 20))
 
 
-def test_a_reader_that_has_the_name_and_does_not_commit_expires_like_others(make, path, later):
+def test_a_reader_that_does_not_commit_expires_like_others(make, path, later):
     journal = make(subscriber_max_age=DAY)
     with jlog.Reader(path, "slow") as reader:
         next(iter(reader))
@@ -266,7 +266,7 @@ def test_a_reader_that_has_the_name_and_does_not_commit_expires_like_others(make
             list(reader)
 
 
-def test_a_commit_that_lies_ahead_of_the_clock_counts_as_one_of_now(make, path, later):
+def test_a_commit_ahead_of_the_clock_counts_as_one_of_now(make, path, later):
     journal = make(subscriber_max_age=DAY)
     journal.add_subscriber("slow")
     backdate(path, "subscribers", "slow", DAY * 10)
@@ -347,7 +347,7 @@ def test_a_full_journal_takes_records_again_once_some_were_read(full, path):
         read_away(path, "billing")
 
 
-def test_a_full_journal_takes_records_again_once_a_subscriber_has_gone(full, path):
+def test_a_full_journal_takes_records_once_a_subscriber_has_gone(full, path):
     jlog.Journal(path).add_subscriber("other", start="end")
     os.unlink(path / "subscribers" / "billing")  # so that nobody has noticed
     assert full.append(b"goes on")
@@ -406,7 +406,7 @@ def test_what_cannot_be_is_refused_with_what_can(given, error, said):
     assert "secret" not in str(caught.value)
 
 
-def test_an_archive_that_nothing_can_reach_is_refused_with_what_can_be(path):
+def test_an_unreachable_archive_is_refused_with_the_choices(path):
     with pytest.raises(ValueError, match=r"knows no nowhere://.*, file, .*, s3"):
         jlog.Journal.create(path, retention=jlog.Retention(archive="nowhere://x"))
     assert not path.exists()

@@ -51,7 +51,7 @@ def test_a_value_of_any_size_is_the_first_of_its_journal(path, size, precommit):
 
 
 @pytest.mark.parametrize("step", [0, 1, 2, 7, 8, 9])
-def test_values_that_fill_the_smallest_segments_to_the_last_byte_lose_nothing(path, step):
+def test_values_that_fill_segments_to_the_last_byte_lose_nothing(path, step):
     written = []
     with jlog.Writer(path, precommit=4 << 10, segment_bytes=4 << 10) as writer:
         for size in range(3700 + step * 10, 3900 + step * 10, 3):
@@ -67,7 +67,7 @@ def test_every_size_up_to_a_buffers_end_comes_back(writer, path):
     assert values(path) == written
 
 
-def test_keys_and_headers_may_be_larger_than_the_buffer_and_the_segment(writer, path):
+def test_keys_and_headers_may_be_larger_than_buffer_and_segment(writer, path):
     writer.append(b"value", key=pattern(20_000, 1), headers=[("h", pattern(30_000, 2)), ("n" * 5000, None)])
     (record,) = jlog.Reader(path)
     assert record.key == pattern(20_000, 1)
@@ -102,7 +102,7 @@ def test_a_value_of_300_megabytes_comes_back(path):
     ids=["append", "extend", "key", "with key", "1.5 GiB together"],
 )
 @pytest.mark.parametrize("precommit", [0, CAPACITY])
-def test_beyond_the_formats_limits_it_is_too_large_and_nothing_is_written(path, call, precommit):
+def test_records_beyond_the_formats_limits_are_too_large(path, call, precommit):
     with jlog.Writer(path, precommit=precommit) as writer:
         with pytest.raises(jlog.RecordTooLarge, match=r"\d{10}"):
             call(writer)

@@ -127,7 +127,7 @@ def test_a_refused_value_leaves_the_state_as_it_was(writer, path):
     assert (state(path), values(path)) == ({b"k": b"v"}, [])
 
 
-def test_threads_that_roll_take_along_what_others_have_stored_meanwhile(path):
+def test_threads_that_roll_keep_state_stored_by_others_meanwhile(path):
     until = time.monotonic() + 2
 
     def store(number):

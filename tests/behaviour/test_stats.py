@@ -33,14 +33,14 @@ def segment_files(path):
 # --- Counters ----------------------------------------------------------------------------------------------------
 
 
-def test_of_a_journal_that_nobody_has_written_to_everything_is_zero(path):
+def test_everything_is_zero_for_a_journal_without_records(path):
     found = jlog.Journal.create(path).stats()
     assert set(found.counters.values()) == {0}
     assert (found.records, found.next_sequence, found.writers, found.subscribers) == (0, 0, 0, {})
     assert (found.segments, found.open_bytes) == (1, 0)
 
 
-def test_flushes_syncs_and_rolls_of_all_processes_are_counted_together(path, spawn):
+def test_counters_are_those_of_all_processes_together(path, spawn):
     child = spawn()
     with jlog.Writer(path) as writer:
         child.call("open_writer", "w", str(path), {})
@@ -57,7 +57,7 @@ def test_flushes_syncs_and_rolls_of_all_processes_are_counted_together(path, spa
         assert found.rolls - before.rolls == 3
 
 
-def test_every_record_of_every_process_is_counted_once_wherever_it_stands(path, spawn):
+def test_every_record_of_every_process_is_counted_once(path, spawn):
     child = spawn()
     with jlog.Writer(path, **SMALL) as writer, jlog.Writer(path, precommit=0) as direct:
         journal = jlog.Journal(path)
@@ -129,7 +129,7 @@ def test_counters_of_a_boot_that_is_over_are_zero(path):
     assert (found.records, found.segments) == (1, 2)
 
 
-def test_a_journal_whose_buffer_was_removed_still_tells_what_it_holds(path):
+def test_a_journal_whose_buffer_was_removed_still_has_figures(path):
     with jlog.Writer(path) as writer:
         fill(writer, 10)
     os.unlink(path / "precommit")
@@ -167,7 +167,7 @@ def test_segments_that_were_removed_count_no_more(path):
         assert found.records == len(journal) < before.records
 
 
-def test_open_bytes_are_those_of_the_records_that_only_the_buffer_has(path):
+def test_open_bytes_are_those_of_records_only_in_the_buffer(path):
     with jlog.Writer(path) as writer:
         assert stats(path).open_bytes == 0
         fill(writer, 10)
@@ -186,7 +186,7 @@ def test_the_durable_end_moves_with_a_sync(path):
         assert (found.durable_end, found.next_sequence) == (10, 15)
 
 
-def test_numbers_that_were_never_given_out_are_no_records_and_no_lag(path, spawn, tmp_path):
+def test_gaps_are_no_records_and_no_lag(path, spawn, tmp_path):
     child = spawn()
     child.call("open_writer", "w", str(path), SMALL)
     child.call("append", "w", 20, 100)
@@ -256,7 +256,7 @@ def test_it_needs_no_right_to_write(writer, path):
 # --- Subscribers -------------------------------------------------------------------------------------------------
 
 
-def test_each_subscriber_has_its_own_lag_and_says_whether_it_is_read(writer, path):
+def test_each_subscriber_has_its_own_lag_and_busy(writer, path):
     fill(writer, 10)
     journal = jlog.Journal(path)
     journal.add_subscriber("idle", start=2)
@@ -271,7 +271,7 @@ def test_each_subscriber_has_its_own_lag_and_says_whether_it_is_read(writer, pat
         }
 
 
-def test_held_bytes_are_the_sealed_segments_that_a_subscriber_has_not_passed(path):
+def test_held_bytes_are_sealed_segments_not_passed_yet(path):
     with jlog.Writer(path, retention=jlog.Retention(delete_read=False), **SMALL) as writer:
         journal = jlog.Journal(path)
         journal.add_subscriber("billing")
@@ -306,7 +306,7 @@ def test_a_record_of_the_future_has_no_negative_age(writer, path):
     assert stats(path).subscribers["billing"].oldest_unread_seconds == 0
 
 
-def test_dead_is_who_has_records_to_read_and_has_not_moved_for_a_day(writer, path):
+def test_dead_has_records_to_read_and_has_not_moved_for_a_day(writer, path):
     fill(writer, 10)
     jlog.Journal(path).add_subscriber("billing")
     found = stats(path).subscribers["billing"]
@@ -328,7 +328,7 @@ def test_idle_time_begins_anew_with_each_commit(writer, path):
 
 
 @pytest.mark.damage
-def test_a_position_that_cannot_be_read_is_said_to_be_damaged_and_holds_everything(writer, path):
+def test_an_unreadable_position_is_damaged_and_holds_everything(writer, path):
     fill(writer, 200)
     journal = jlog.Journal(path)
     journal.add_subscriber("billing", start=150)
@@ -341,7 +341,7 @@ def test_a_position_that_cannot_be_read_is_said_to_be_damaged_and_holds_everythi
 
 
 @pytest.mark.damage
-def test_a_record_that_cannot_be_read_has_no_age_and_the_rest_is_told(writer, path):
+def test_an_unreadable_record_has_no_age(writer, path):
     fill(writer, 200)
     journal = jlog.Journal(path)
     journal.add_subscriber("billing")
@@ -376,7 +376,7 @@ def test_looking_again_reads_no_more_of_many_segments_than_of_few(tmp_path):
     assert costs[0] == costs[1]
 
 
-def test_what_is_kept_from_one_look_to_the_next_follows_rolls_and_cleaning(path):
+def test_what_a_look_remembers_follows_rolls_and_cleaning(path):
     with jlog.Writer(path, **SMALL) as writer:
         watched = jlog.Journal(path)
         watched.add_subscriber("billing")

@@ -24,7 +24,7 @@ def test_the_clocks_time_is_now(writer, path):
     assert before - slack <= clock_times(path)[0] <= after + slack
 
 
-def test_clock_times_never_run_backwards_over_appends_rolls_and_reopening(path):
+def test_clock_times_never_run_backwards(path):
     for precommit in (4 << 10, 0, 8 << 10):
         with jlog.Writer(path, **{**SMALL, "precommit": precommit}) as writer:
             fill(writer, 100)
@@ -34,7 +34,7 @@ def test_clock_times_never_run_backwards_over_appends_rolls_and_reopening(path):
     assert found == sorted(found)
 
 
-def test_explicit_times_are_stored_as_given_and_never_move_the_clock(writer, path):
+def test_explicit_times_are_stored_and_never_move_the_clock(writer, path):
     future = NOW_US * 2
     writer.append(b"clock")
     writer.append(b"explicit", timestamp_us=future)
@@ -87,7 +87,7 @@ def test_a_records_timestamp_is_its_time_in_utc_to_the_microsecond(writer, path)
     assert second.timestamp == datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=timezone.utc)
 
 
-def test_a_time_outside_of_datetimes_range_is_still_there_in_microseconds(writer, path):
+def test_a_time_outside_datetimes_range_is_kept_in_microseconds(writer, path):
     writer.append(b"value", timestamp_us=(1 << 63) - 1)
     (record,) = records(path)
     assert record.timestamp_us == (1 << 63) - 1

@@ -64,7 +64,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("url", REFUSED)
 @pytest.mark.parametrize("open_it", [jlog.open_writer, jlog.open_reader])
-def test_a_url_that_names_no_journal_is_a_value_error_that_says_what_to_write(open_it, url):
+def test_a_url_that_names_no_journal_is_a_helpful_value_error(open_it, url):
     with pytest.raises(ValueError, match=re.escape(REFUSED[url])) as caught:
         open_it(url)
     assert repr(url) in str(caught.value)

@@ -160,7 +160,7 @@ def test_a_pickled_writer_keeps_every_option(path):
         assert again.__reduce__() == writer.__reduce__()
 
 
-def test_a_pickled_writer_of_a_journal_that_is_gone_makes_it_anew_or_not_as_it_was_told(path):
+def test_a_pickled_writer_makes_its_journal_anew_only_if_told(path):
     with jlog.Writer(path) as writer:
         making, finding = pickle.dumps(writer), pickle.dumps(jlog.Writer(path, create=False))
     jlog.Journal.delete(path)
@@ -200,7 +200,7 @@ def test_it_cannot_be_made_twice(writer, path):
     assert writer.append(b"a") == 0
 
 
-def test_one_that_the_garbage_collector_closes_while_another_one_is_opened_holds_nothing_up(path):
+def test_the_collector_closes_a_writer_while_another_one_opens(path):
     run(
         f"""
 import gc

@@ -36,7 +36,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_value_that_is_not_allowed_is_refused_with_those_that_are(path, name):
+def test_a_value_that_is_not_allowed_is_refused_with_the_choices(path, name):
     value, error, allowed = REFUSED[name]
     with pytest.raises(error, match=f"(?s){name}.*{allowed}"):
         jlog.Writer(path, **{name: value})
@@ -149,7 +149,7 @@ def test_the_capacity_grows_for_a_writer_that_is_alone_and_stays(path):
     assert values(path) == written
 
 
-def test_the_journals_options_tell_the_capacity_that_it_has_grown_to(path):
+def test_the_options_give_the_capacity_that_the_buffer_grew_to(path):
     jlog.Writer(path, precommit=4 * KIB).close()
     with jlog.Writer(path, precommit=16 * KIB):
         assert options(path).precommit == 16 * KIB
@@ -165,7 +165,7 @@ def test_the_capacity_does_not_grow_while_another_writer_is_there(path):
     assert values(path) == [b"x" * 10_000]
 
 
-def test_the_buffer_grows_with_records_in_it_that_a_killed_process_left(path):
+def test_the_buffer_grows_with_records_of_a_killed_process_in_it(path):
     jlog.Writer(path, precommit=4 * KIB).close()
     child = os.fork()
     if child == 0:
@@ -201,7 +201,7 @@ def test_missing_directories_above_the_journal_are_made(tmp_path):
     assert values(tmp_path / "a" / "b" / "j") == [b"value"]
 
 
-def test_lock_timeout_bounds_the_wait_for_another_process_that_opens(path):
+def test_lock_timeout_limits_the_wait_for_an_opening_process(path):
     jlog.Writer(path).close()
     lock_file = LockFile(str(path / "lock"))
     with lock_file.held(RANGES["open"]):

@@ -92,21 +92,21 @@ def test_half_a_line_waits_for_its_other_half(journal: Path) -> None:
         tool.stdin.close()
 
 
-def test_length32_that_ends_within_a_record_keeps_those_before_and_fails(journal: Path) -> None:
+def test_length32_that_ends_within_a_record_keeps_those_before(journal: Path) -> None:
     result = run("append", journal, "--framing", "length32", stdin=framed([b"whole", b"torn"])[:-1])
     assert result.code == 1
     assert "ends within a record" in result.err
     assert values(journal) == [b"whole"]
 
 
-def test_a_length_that_no_record_may_have_is_refused_and_not_waited_for(journal: Path) -> None:
+def test_an_impossible_length_is_refused_and_not_waited_for(journal: Path) -> None:
     with start("append", journal, "--framing", "length32") as tool:
         tool.stdin.write(struct.pack("<I", (1 << 30) + 1))
         assert tool.wait(HUNG_SECONDS) == 1
         assert tool.stderr.read().count(b"\n") == 1
 
 
-def test_interrupted_it_ends_quietly_and_keeps_what_it_has_appended(journal: Path) -> None:
+def test_interrupted_it_keeps_what_it_has_appended(journal: Path) -> None:
     do("create", journal)
     with start("append", journal) as tool, jlog.Reader(journal) as reader:
         tool.stdin.write(b"one\n")
@@ -123,7 +123,7 @@ def test_a_file_that_cannot_be_read_makes_no_journal(journal: Path, tmp_path: Pa
     assert not journal.exists()
 
 
-def test_a_value_that_the_writer_does_not_allow_is_an_error_of_usage(journal: Path) -> None:
+def test_a_value_that_the_writer_refuses_is_an_error_of_usage(journal: Path) -> None:
     assert run("append", journal, "--precommit", "5").code == 2
     assert run("append", journal, "--precommit", "many").code == 2
     assert run("append", journal, "--compression", "zip").code == 2

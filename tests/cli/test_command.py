@@ -66,7 +66,7 @@ def shown_help(path: tuple[str, ...]) -> str:
 
 
 @EACH
-def test_help_begins_with_a_sentence_and_the_list_of_commands_has_a_shorter_one(
+def test_help_begins_with_a_sentence_and_the_list_is_shorter(
     path: tuple[str, ...],
 ) -> None:
     command = COMMANDS[path]

@@ -31,7 +31,7 @@ def write_lines(path: Path, count: int) -> str:
 
 
 @pytest.mark.parametrize("lines", [1, 2, 5, 40_000])
-def test_every_line_is_proved_to_be_delivered_though_processes_are_killed(tmp_path, lines):
+def test_every_line_is_proved_to_be_delivered_through_kills(tmp_path, lines):
     temporary = tmp_path / "tmp"
     done = subprocess.run(
         [*DEMO, write_lines(tmp_path / "input", lines)],

@@ -198,7 +198,7 @@ def test_reverse_goes_over_records_of_every_size(journal: Path) -> None:
 
 
 @pytest.mark.damage
-def test_reverse_writes_what_is_intact_and_each_damaged_place_has_one_line(segments: Path) -> None:
+def test_reverse_writes_what_is_intact_and_lists_the_damage(segments: Path) -> None:
     for segment in jlog.Journal(segments).segments()[1:3]:
         damage(segment, 0.5)
     forward, backward = run("dump", segments), run("dump", segments, "--reverse")
@@ -245,7 +245,7 @@ def damage(segment: jlog.Segment, at: float) -> None:
 
 
 @pytest.mark.damage
-def test_what_is_intact_is_written_and_each_damaged_place_has_a_line(segments: Path) -> None:
+def test_what_is_intact_is_written_and_damage_is_listed(segments: Path) -> None:
     for segment in jlog.Journal(segments).segments()[1:3]:
         damage(segment, 0.5)
     result = run("dump", segments)
@@ -270,7 +270,7 @@ def test_blocks_ends_with_3_where_one_is_damaged(segments: Path) -> None:
 
 
 @pytest.mark.damage
-def test_blocks_shows_the_damage_in_its_place_and_what_stands_behind_it(segments: Path) -> None:
+def test_blocks_shows_damage_in_its_place_and_what_follows(segments: Path) -> None:
     path, block = [found for found in jlog.Journal(segments).blocks() if found[0].endswith("10.seg")][4]
     with open(path, "r+b") as file:
         file.seek(block.offset + 20)

@@ -85,7 +85,7 @@ def test_two_cannot_read_as_one_subscriber(numbers: Path) -> None:
     assert (result.code, result.out, result.err.count("\n")) == (1, b"", 1)
 
 
-def test_what_is_lost_to_retention_is_said_and_nothing_is_committed(segments: Path) -> None:
+def test_a_loss_to_retention_is_reported_and_nothing_committed(segments: Path) -> None:
     journal = jlog.Journal(segments)
     journal.add_subscriber("billing", 15)
     journal.add_subscriber("slow")

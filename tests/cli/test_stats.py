@@ -65,7 +65,7 @@ def test_a_journal_without_subscribers_has_no_table_of_them(numbers):
     assert b"subscriber" not in do("stats", numbers).out
 
 
-def test_with_an_interval_each_line_has_the_rates_since_the_one_before(busy):
+def test_with_an_interval_each_line_has_the_rates_since_the_last(busy):
     with jlog.Writer(busy) as writer, start("stats", "--interval", "0.1", busy) as tool:
         header, first = (tool.stdout.readline().split() for _ in range(2))
         assert header[:3] == [b"time", b"rec/s", b"bytes/s"]

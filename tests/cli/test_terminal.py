@@ -54,7 +54,7 @@ def test_a_table_fits_a_narrow_terminal(numbers: Path) -> None:
     assert all(len(line) <= 40 for line in tool.text.splitlines())
 
 
-def test_lines_that_are_typed_are_appended_as_they_end_and_nothing_is_drawn_between_them(
+def test_typed_lines_are_appended_as_they_end(
     journal: Path,
 ) -> None:
     do("create", journal)
@@ -92,7 +92,7 @@ def test_appending_a_long_file_shows_how_far_it_is(journal: Path, tmp_path: Path
     do("rm", "--yes", journal)  # the oracle would take a minute
 
 
-def test_dumping_into_a_file_shows_how_far_it_is_and_into_a_pipe_nothing(journal: Path, tmp_path: Path) -> None:
+def test_dumping_into_a_file_shows_progress_and_into_a_pipe_none(journal: Path, tmp_path: Path) -> None:
     value = b"." * (1 << 20)
     with jlog.Writer(journal) as writer:
         for _ in range(16):

@@ -158,7 +158,7 @@ def test_columns_of_names_are_as_wide_as_they_need_to_be(top, quiet, tmp_path):
 
 
 @pytest.mark.damage
-def test_a_journal_that_cannot_be_read_says_so_in_its_line_and_the_others_go_on(top, quiet, tmp_path):
+def test_an_unreadable_journal_has_a_line_and_the_others_go_on(top, quiet, tmp_path):
     other = tmp_path / "other"
     jlog.Journal.create(other)
     terminal = top(quiet, other, columns=200)
@@ -362,7 +362,7 @@ def test_it_ends_with_its_terminal(top, quiet):
     assert terminal.wait() == 128 + signal.SIGHUP
 
 
-def test_stopped_by_ctrl_z_it_gives_the_terminal_back_and_takes_it_when_it_goes_on(top, quiet):
+def test_stopped_by_ctrl_z_it_gives_the_terminal_back(top, quiet):
     terminal = top(quiet)
     terminal.press("\x1a")
     terminal.is_stopped()
@@ -434,7 +434,7 @@ def test_what_is_no_journal_is_said_before_anything_is_drawn(opened, tmp_path):
 
 
 @pytest.mark.damage
-def test_a_snapshot_says_which_journal_could_not_be_read_and_shows_the_rest(quiet, tmp_path):
+def test_a_snapshot_names_unreadable_journals_and_shows_the_rest(quiet, tmp_path):
     broken = tmp_path / "broken"
     jlog.Journal.create(broken)
     os.truncate(broken / "bounds", 0)

@@ -40,7 +40,7 @@ def victim(spawn, tmp_path):
 
 
 @pytest.mark.parametrize(("point", "visit"), POINTS)
-def test_killed_with_another_one_alive_all_of_the_file_is_in_or_nothing(victim, spawn, tmp_path, point, visit):
+def test_killed_beside_another_all_of_the_file_is_in_or_nothing(victim, spawn, tmp_path, point, visit):
     path, other, reader = tmp_path / "j", spawn(), spawn()
     other.call("open_writer", "other", str(path), {})
     reader.start("follow", str(path), END.decode())
@@ -88,7 +88,7 @@ def test_whoever_takes_over_is_killed_too(victim, spawn, tmp_path, second):
 
 
 @pytest.mark.parametrize(("point", "visit"), FAILING)
-def test_where_a_system_call_fails_nothing_is_in_and_the_file_can_be_adopted_again(victim, tmp_path, point, visit):
+def test_a_failed_system_call_leaves_nothing_in(victim, tmp_path, point, visit):
     path = tmp_path / "j"
     victim.call("arm", f"{point}=5@{visit}")
     with pytest.raises(Exception, match="Input/output error"):

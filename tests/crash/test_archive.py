@@ -69,7 +69,7 @@ def test_killed_at_any_step_the_next_one_goes_on(tmp_path):
     assert visit > 8
 
 
-def test_killed_in_the_middle_of_a_copy_the_half_of_it_is_never_read(tmp_path):
+def test_half_a_copy_of_a_killed_process_is_never_read(tmp_path):
     path, url = tmp_path / "j", (tmp_path / "a").as_uri()
     make(path, url, size=100_000)
     expected = everything(path)

@@ -165,7 +165,7 @@ def test_a_write_that_fails_is_made_again_and_nobody_is_told(spawn, path):
     assert len(everything(path, child)) == 100
 
 
-def test_while_the_disk_takes_nothing_a_block_more_is_taken_and_then_it_is_said(spawn, path, raised_by):
+def test_a_dead_disk_takes_one_block_more_and_then_it_is_reported(spawn, path, raised_by):
     child = spawn()
     child.call("open_writer", "w", str(path), SMALL)
     child.call("arm", "file.write_block=28@0")
@@ -223,7 +223,7 @@ def test_a_damaged_one_is_no_data(stopped, other, path, tmp_path):
 
 
 @pytest.mark.parametrize("used", [0, 3, 300, 100_000])
-def test_a_word_of_its_slot_that_is_damaged_leads_to_no_other_record(stopped, other, path, tmp_path, used):
+def test_a_damaged_slot_word_leads_to_no_other_record(stopped, other, path, tmp_path, used):
     records = read_all(path)
     damaged = copy_of_killed(path, tmp_path / "damaged")
     page = oracle.check_journal(path).page

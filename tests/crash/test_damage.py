@@ -167,7 +167,7 @@ def test_a_truncated_file_is_never_returned_as_data(journals, spawn, tmp_path, w
 
 
 @pytest.mark.parametrize("moved", [-2, -1, 1, 2, 1 << 40])
-def test_a_generation_that_is_not_the_open_blocks_leads_to_no_other_record(journals, spawn, tmp_path, moved):
+def test_a_false_generation_leads_to_no_other_record(journals, spawn, tmp_path, moved):
     def move(file):
         with open(file, "r+b") as page:
             page.seek(GENERATION_AT)
@@ -186,7 +186,7 @@ def test_a_missing_file_is_never_an_empty_journal(journals, spawn, tmp_path, nam
 
 @pytest.mark.usefixtures("failpoints")
 @pytest.mark.parametrize("read", [1, 3, 9, 15, 20, 30])
-def test_what_the_disk_cannot_read_is_damage_in_its_place_and_the_rest_is_checked(journals, spawn, tmp_path, read):
+def test_an_unreadable_sector_is_damage_and_the_rest_is_checked(journals, spawn, tmp_path, read):
     """One of the reads fails, whichever that is."""
     path = copy(journals["closed"], tmp_path / "j")
     found = spawn(f"file.read=5@{read}").call("verify", str(path))

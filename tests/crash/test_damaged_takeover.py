@@ -53,7 +53,7 @@ def values_of_victim(count):
     return [values_of("victim", unit)[0] for unit in range(count)]
 
 
-def test_an_open_block_that_is_no_sequence_of_records_is_damage_for_each_writer_until_all_have_closed(others, path, raised_by):
+def test_a_senseless_open_block_is_damage_for_each_writer(others, path, raised_by):
     """And no failed sync, which it is not."""
     byte, bit = LENGTH
     flip(path / "precommit", open_body_at(path) + byte, bit)
@@ -69,7 +69,7 @@ def test_an_open_block_that_is_no_sequence_of_records_is_damage_for_each_writer_
 
 
 @pytest.mark.parametrize(("byte", "bit"), [VALUE, TIME], ids=["value", "time"])
-def test_records_that_were_damaged_before_a_takeover_are_never_handed_out(others, path, byte, bit):
+def test_records_damaged_before_a_takeover_are_never_returned(others, path, byte, bit):
     """Their checksum goes on as it was published, and into the segment with them."""
     flip(path / "precommit", open_body_at(path) + byte, bit)
     a, b = others

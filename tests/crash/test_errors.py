@@ -59,7 +59,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("failpoint", "call"), CASES.values(), ids=CASES)
-def test_nothing_of_a_failed_append_is_readable_and_appending_goes_on(child, tmp_path, raised_by, failpoint, call):
+def test_nothing_of_a_failed_append_is_readable(child, tmp_path, raised_by, failpoint, call):
     path = tmp_path / "j"
     child.call("arm", failpoint)
     error = raises_if_visited(child, *call)
@@ -80,7 +80,7 @@ def test_nothing_of_a_failed_append_is_readable_and_appending_goes_on(child, tmp
     assert check_units(path, child.acknowledged)[: len(before)] == before
 
 
-def test_an_extend_with_state_that_failed_stores_none_and_the_next_roll_works(child, tmp_path, raised_by):
+def test_a_failed_extend_with_state_stores_none_of_it(child, tmp_path, raised_by):
     path = tmp_path / "j"
     child.call("extend", "w", 1, 2, 100, True)
     before = jlog.Journal(path).state()
@@ -158,7 +158,7 @@ def test_an_open_that_failed_leaves_the_journal_as_it_was(child, spawn, tmp_path
 
 
 @pytest.mark.parametrize("error", [errno.EINTR, errno.EOPNOTSUPP, errno.ENOSYS])
-def test_where_space_cannot_be_reserved_zeros_are_written_and_nothing_waits(spawn, tmp_path, error):
+def test_zeros_are_written_where_space_cannot_be_reserved(spawn, tmp_path, error):
     """Signals that come again and again keep nobody at it."""
     path, child = tmp_path / "j", spawn(f"file.fallocate={error}@0")
     child.call("open_writer", "w", str(path), OPTIONS)
@@ -171,7 +171,7 @@ def test_where_space_cannot_be_reserved_zeros_are_written_and_nothing_waits(spaw
 # --- fdatasync ---------------------------------------------------------------------------------------------------
 
 
-def test_a_failed_sync_sticks_for_every_writer_until_all_have_closed(child, spawn, tmp_path, raised_by):
+def test_a_failed_sync_sticks_until_all_writers_have_closed(child, spawn, tmp_path, raised_by):
     path, other = tmp_path / "j", spawn()
     other.call("open_writer", "x", str(path), {})
     error = fails(child, raised_by, "file.sync=5@1", "sync", "w")
@@ -192,7 +192,7 @@ def test_a_failed_sync_sticks_for_every_writer_until_all_have_closed(child, spaw
     assert records[: len(before)] == before
 
 
-def test_a_failed_sync_sticks_when_its_process_dies_and_another_lives(child, spawn, tmp_path, raised_by):
+def test_a_failed_sync_outlives_the_death_of_its_process(child, spawn, tmp_path, raised_by):
     path, other = tmp_path / "j", spawn()
     other.call("open_writer", "x", str(path), {})
     fails(child, raised_by, "file.sync=5@1", "sync", "w")

@@ -77,7 +77,7 @@ def check_goes_on(path, either):
 
 
 @pytest.mark.parametrize("alive", [False, True], ids=["alone", "beside a writer"])
-def test_a_change_of_options_that_is_killed_anywhere_has_made_all_of_it_or_nothing(tmp_path, alive):
+def test_a_killed_change_of_options_is_made_wholly_or_not_at_all(tmp_path, alive):
     path = tmp_path / "j"
     either = []
     for options in (OLD, {**OLD, **NEW}):

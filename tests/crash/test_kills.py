@@ -117,9 +117,7 @@ ALL = [
 
 
 @pytest.mark.parametrize(("compression", "point", "visit", "failing"), ALL)
-def test_a_writer_killed_with_another_one_alive_loses_nothing_and_holds_nobody_up(
-    victim, spawn, tmp_path, compression, point, visit, failing
-):
+def test_a_writer_killed_beside_a_living_one_loses_nothing(victim, spawn, tmp_path, compression, point, visit, failing):
     path, other, reader = tmp_path / "j", spawn(failing), spawn()
     victim.call("open_writer", "changing", str(path), {"compression": compression})
     other.call("open_writer", "other", str(path), {})
@@ -136,9 +134,7 @@ def test_a_writer_killed_with_another_one_alive_loses_nothing_and_holds_nobody_u
 
 
 @pytest.mark.parametrize(("compression", "point", "visit", "failing"), ALL)
-def test_a_writer_killed_alone_loses_nothing_and_the_next_goes_on_where_it_stopped(
-    victim, spawn, tmp_path, compression, point, visit, failing
-):
+def test_a_writer_killed_alone_loses_nothing(victim, spawn, tmp_path, compression, point, visit, failing):
     path, successor, reader = tmp_path / "j", spawn(failing), spawn()
     victim.call("open_writer", "changing", str(path), {"compression": compression})
     reader.start("follow", str(path), END.decode())
@@ -157,7 +153,7 @@ def test_a_writer_killed_alone_loses_nothing_and_the_next_goes_on_where_it_stopp
     assert reader.records == records
 
 
-def test_a_writer_killed_when_it_opens_the_segment_of_anothers_roll_loses_nothing(victim, spawn, tmp_path):
+def test_a_writer_killed_in_a_segment_of_anothers_roll_loses_nothing(victim, spawn, tmp_path):
     path, other = tmp_path / "j", spawn()
     other.call("open_writer", "other", str(path), {})
     victim.call("append", "victim", 3)
@@ -200,7 +196,7 @@ def test_whoever_takes_the_dead_ones_slot_makes_good_what_it_left(victim, spawn,
     check_units(path, victim.acknowledged + third.acknowledged + idle.acknowledged)
 
 
-def test_what_a_killed_roll_had_prepared_is_removed_by_who_takes_its_slot(victim, spawn, tmp_path):
+def test_files_of_a_killed_roll_are_removed_by_its_slots_next_owner(victim, spawn, tmp_path):
     path, idle, third = tmp_path / "j", spawn(), spawn()
     idle.call("open_writer", "idle", str(path), {})
     victim.call("arm", "roll.completed=kill@1")
@@ -210,7 +206,7 @@ def test_what_a_killed_roll_had_prepared_is_removed_by_who_takes_its_slot(victim
     assert not list(path.glob("next.*"))
 
 
-def test_what_a_killed_roll_had_prepared_is_removed_by_the_next_to_open_alone(victim, spawn, tmp_path):
+def test_files_of_a_killed_roll_are_removed_by_the_next_alone(victim, spawn, tmp_path):
     """Its slot is not the lowest one, and perhaps never taken again."""
     path, second = tmp_path / "j", spawn()
     second.call("open_writer", "second", str(path), {})
@@ -287,7 +283,7 @@ def test_a_cleaning_killed_half_way_is_finished_by_the_next(victim, spawn, tmp_p
 
 @pytest.mark.parametrize("point", ["file.write", "file.sync"])
 @pytest.mark.parametrize("visit", [1, 2])
-def test_a_cleaning_killed_before_it_unlinks_has_removed_nothing_or_says_so(victim, tmp_path, point, visit):
+def test_a_killed_cleaning_has_removed_nothing_or_says_so(victim, tmp_path, point, visit):
     path = tmp_path / "j"
     victim.call("work", "victim", 20)
     with jlog.Reader(path, "billing") as reader:
@@ -301,7 +297,7 @@ def test_a_cleaning_killed_before_it_unlinks_has_removed_nothing_or_says_so(vict
     assert jlog.Journal(path).first_sequence > 0
 
 
-def test_the_others_next_append_works_once_the_kernel_has_taken_a_killed_lock_holder_down(victim, spawn, tmp_path):
+def test_an_append_works_once_the_kernel_has_ended_a_lock_holder(victim, spawn, tmp_path):
     path, others = tmp_path / "j", [spawn() for _ in range(3)]
     for i, other in enumerate(others):
         other.call("open_writer", f"o{i}", str(path), {})

@@ -75,7 +75,7 @@ def bytes_read() -> int:
 
 
 @pytest.mark.damage
-def test_damage_within_a_large_open_block_is_told_after_a_few_reads(damaged):
+def test_damage_in_a_large_open_block_is_found_after_a_few_reads(damaged):
     with jlog.Reader(damaged) as reader:
         before = bytes_read()
         with pytest.raises(jlog.CorruptJournal, match="checksum"):

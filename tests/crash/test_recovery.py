@@ -51,7 +51,7 @@ def blocks_of(path, segment):
 # --- What is there afterwards ------------------------------------------------------------------------------------
 
 
-def test_after_a_power_loss_all_that_was_written_is_there_and_numbering_goes_on_behind_a_stated_hole(killed, tmp_path):
+def test_after_a_power_loss_records_are_there_behind_a_stated_gap(killed, tmp_path):
     path = tmp_path / "j"
     before = check_units(path, killed.acknowledged)
     end = len(before)
@@ -76,7 +76,7 @@ def test_after_a_clean_close_a_power_loss_leaves_no_hole(closed, tmp_path):
     check_units(path, closed.acknowledged)
 
 
-def test_a_journal_that_was_opened_again_after_a_clean_close_has_a_hole(closed, spawn, tmp_path):
+def test_a_journal_reopened_after_a_clean_close_has_a_gap(closed, spawn, tmp_path):
     """The note of the close is taken away by the next opening, durably."""
     path, child = tmp_path / "j", spawn()
     child.call("open_writer", "x", str(path), {})
@@ -156,7 +156,7 @@ def killed_behind_a_write_out(spawn, path, compression="none", again=None):
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 @pytest.mark.parametrize("made", ["in place", "copied", "under another boot id"])
-def test_what_was_appended_behind_a_write_out_that_was_killed_is_there(spawn, tmp_path, compression, made):
+def test_an_append_behind_a_killed_write_back_is_there(spawn, tmp_path, compression, made):
     """A whole block stands at its place, and the open block has more records since."""
     path = tmp_path / "j"
     units = killed_behind_a_write_out(spawn, path, compression)
@@ -174,7 +174,7 @@ def test_what_was_appended_behind_a_write_out_that_was_killed_is_there(spawn, tm
 
 
 @pytest.mark.parametrize(("point", "visit"), [("recovery.cut", 1), *((call, n) for call in CALLS for n in (1, 2))])
-def test_a_longer_body_is_put_in_the_place_of_its_block_however_often_that_is_killed(spawn, tmp_path, point, visit):
+def test_a_longer_body_replaces_its_block_however_often_it_is_killed(spawn, tmp_path, point, visit):
     path = tmp_path / "j"
     units = killed_behind_a_write_out(spawn, path)
     another_boot(path)
@@ -188,7 +188,7 @@ def test_a_longer_body_is_put_in_the_place_of_its_block_however_often_that_is_ki
     assert len(check_units(path, units)) == 9
 
 
-def test_a_closing_block_and_the_open_one_are_there_also_where_a_write_out_of_the_first_was_killed(spawn, tmp_path):
+def test_closing_and_open_block_survive_a_killed_write_back(spawn, tmp_path):
     path = tmp_path / "j"
     units = killed_behind_a_write_out(spawn, path, again="close.before_write")
     before = check_units(path, units)
@@ -202,7 +202,7 @@ def test_a_closing_block_and_the_open_one_are_there_also_where_a_write_out_of_th
         assert check_units(found, units)[:-1] == before
 
 
-def test_a_block_that_the_body_of_its_place_does_not_begin_with_stays(spawn, tmp_path):
+def test_a_block_that_its_places_body_does_not_begin_with_stays(spawn, tmp_path):
     path = tmp_path / "j"
     killed_behind_a_write_out(spawn, path)
     another_boot(path)
@@ -271,7 +271,7 @@ def test_damage_that_hides_the_end_is_told_each_time(tmp_path):
 
 
 @pytest.mark.parametrize("capacity", [4 << 10, 1 << 20])
-def test_a_copied_journal_has_an_epoch_of_its_own_whatever_else_changes(tmp_path, capacity):
+def test_a_copied_journal_has_an_epoch_of_its_own(tmp_path, capacity):
     with jlog.Writer(tmp_path / "j", precommit=4 << 10) as writer:
         writer.append(b"before")
     before = oracle.read_journal(tmp_path / "j").epochs
@@ -308,7 +308,7 @@ def test_a_writer_uses_the_epoch_that_another_has_begun_in_a_copy_meanwhile(spaw
 # --- What the disk has lost --------------------------------------------------------------------------------------
 
 
-def test_a_tail_that_was_never_synced_is_cut_to_whole_blocks_and_the_rest_is_kept_aside(spawn, tmp_path):
+def test_a_tail_never_synced_is_cut_to_whole_blocks_and_kept_aside(spawn, tmp_path):
     """At the boundaries of its blocks, beside them and in the middle."""
     template, child = tmp_path / "template", spawn()
     child.call("open_writer", "w", str(template), {"precommit": 4 << 10, "segment_bytes": 64 << 10})
@@ -343,7 +343,7 @@ def test_a_tail_that_was_never_synced_is_cut_to_whole_blocks_and_the_rest_is_kep
     assert synced_end == 5
 
 
-def test_a_torn_block_in_the_middle_ends_the_journal_there_and_what_follows_goes_to_quarantine(spawn, tmp_path):
+def test_what_follows_a_torn_block_goes_to_quarantine(spawn, tmp_path):
     template, child = tmp_path / "template", spawn()
     child.call("open_writer", "w", str(template), {"precommit": 4 << 10, "segment_bytes": 64 << 10})
     child.call("append", "w", 5, 100)
@@ -366,7 +366,7 @@ def test_a_torn_block_in_the_middle_ends_the_journal_there_and_what_follows_goes
             assert quarantined(path)
 
 
-def test_a_reader_beside_a_recovery_that_moves_segments_away_finds_its_end(spawn, tmp_path):
+def test_a_reader_beside_a_recovery_that_moves_files_finds_its_end(spawn, tmp_path):
     """It has just listed them when they go."""
     path, child, reader = tmp_path / "j", spawn(), spawn()
     child.call("open_writer", "w", str(path), OPTIONS)
@@ -434,7 +434,7 @@ def test_damage_before_the_mark_is_reported_and_never_cut(spawn, tmp_path, place
 
 
 @pytest.mark.damage
-def test_where_a_damaged_header_before_the_mark_hides_the_state_nobody_writes_and_nothing_is_cut(spawn, tmp_path):
+def test_a_damaged_header_that_hides_the_state_stops_all_writers(spawn, tmp_path):
     path, child = tmp_path / "j", spawn()
     child.call("open_writer", "w", str(path), {"precommit": 4 << 10})
     for _ in range(4):
@@ -459,7 +459,7 @@ def newest_of(path, segment):
 
 
 @pytest.mark.damage
-def test_damage_behind_the_mark_that_a_later_block_vouches_for_is_never_cut(spawn, tmp_path):
+def test_damage_that_a_later_block_vouches_for_is_never_cut(spawn, tmp_path):
     """An old mark, as a power loss may leave it: the blocks themselves say what was synced."""
     path, child = tmp_path / "j", spawn()
     child.call("open_writer", "w", str(path), {"precommit": 4 << 10})
@@ -514,7 +514,7 @@ def test_without_its_precommit_a_journal_has_all_that_was_flushed(killed, spawn,
     assert check_units(path, killed.acknowledged, lost=4)[:-1] == before
 
 
-def test_a_precommit_whose_body_is_cut_off_is_damage_until_a_writer_recovers(killed, tmp_path):
+def test_a_cut_off_precommit_is_damage_until_a_writer_recovers(killed, tmp_path):
     path = tmp_path / "j"
     flushed = len(read_all(path)) - 4
     content = (path / "precommit").read_bytes()
@@ -526,7 +526,7 @@ def test_a_precommit_whose_body_is_cut_off_is_damage_until_a_writer_recovers(kil
     assert len(check_units(path, killed.acknowledged, lost=4)) == flushed + 1
 
 
-def test_a_deleted_precommit_of_a_closed_journal_is_made_again_without_a_hole(closed, tmp_path):
+def test_a_deleted_precommit_is_made_again_without_a_gap(closed, tmp_path):
     path = tmp_path / "j"
     before = len(read_all(path))
     (path / "precommit").unlink()
@@ -600,7 +600,7 @@ def test_one_damaged_copy_of_bounds_is_made_good_by_the_other(killed, tmp_path):
 
 
 @pytest.mark.damage
-def test_without_a_valid_copy_of_bounds_nobody_appends_and_the_file_is_named(closed, tmp_path):
+def test_without_valid_bounds_nobody_appends_and_the_file_is_named(closed, tmp_path):
     path = tmp_path / "j"
     zero(path / "bounds")
     with pytest.raises(jlog.CorruptJournal, match="bounds"):
@@ -652,7 +652,7 @@ def test_a_second_recovery_killed_at_another_step_changes_nothing(killed, spawn,
     assert (gaps[0][0], gaps[-1][1]) == (len(before), first)
 
 
-def test_who_had_read_all_before_a_power_loss_goes_on_behind_the_numbers_it_cost(spawn, tmp_path):
+def test_a_subscriber_at_the_end_goes_on_behind_a_power_losss_gap(spawn, tmp_path):
     """Also where the segment that it stood in has been removed since."""
     path = tmp_path / "j"
     jlog.Journal.create(path, sync="append").add_subscriber("billing")
@@ -681,7 +681,7 @@ def test_who_had_read_all_before_a_power_loss_goes_on_behind_the_numbers_it_cost
             journal.set_subscriber("billing", 9)
 
 
-def test_a_position_whose_records_a_power_loss_took_is_opened_though_the_writer_had_closed(tmp_path):
+def test_a_position_at_lost_records_opens_though_the_writer_closed(tmp_path):
     """The note of the closed end survived as well: it was written after the records, and nothing of them was synced."""
     path = tmp_path / "j"
     with jlog.Writer(path, sync="none") as writer:

@@ -73,7 +73,7 @@ def test_a_sound_journal_is_left_as_it_is(path):
 
 
 @pytest.mark.parametrize("part", ["header", "body"])
-def test_a_damaged_block_becomes_a_hole_and_all_others_keep_their_sequences(path, part):
+def test_a_damaged_block_becomes_a_gap_and_sequences_stay(path, part):
     before = dict(read_all(path))
     block = blocks(path, 8)[2]
     flip(segment(path, 8), block.offset + (40 if part == "header" else 100), 3)
@@ -118,7 +118,7 @@ def test_a_damaged_segment_header_costs_nothing(path):
     oracle.check_journal(path)
 
 
-def test_the_state_that_a_segment_begins_with_is_rebuilt_from_the_one_before(path):
+def test_a_segments_first_state_is_rebuilt_from_the_one_before(path):
     expected = oracle.check_journal(path)
     flip(segment(path, 16), 96 + 72 + 4, 1)
     repaired(path)
@@ -134,7 +134,7 @@ def state_block(contents, number):
     return dict(oracle.decode_block(block)[1])
 
 
-def test_state_that_was_stored_in_a_damaged_block_comes_back_from_the_next_segment(path):
+def test_state_of_a_damaged_block_comes_from_the_next_segment(path):
     alone = blocks(path, 8)[4]
     assert (alone.records, alone.has_state) == (0, True)
     expected = jlog.Journal(path).state()
@@ -145,7 +145,7 @@ def test_state_that_was_stored_in_a_damaged_block_comes_back_from_the_next_segme
     oracle.check_journal(path)  # which follows the state from block to block
 
 
-def test_the_newest_state_is_kept_though_the_last_segments_beginning_is_damaged(path):
+def test_the_newest_state_survives_a_damaged_last_segment(path):
     expected = jlog.Journal(path).state()
     flip(segment(path, 24), 96 + 30, 1)
     repaired(path)
@@ -177,7 +177,7 @@ def test_the_first_segment_may_be_missing(path):
         assert (reader.lag, next(iter(reader)).sequence) == (24, 8)
 
 
-def test_the_last_segment_may_be_missing_and_numbering_goes_on_where_it_was(path):
+def test_numbering_goes_on_though_the_last_segment_is_missing(path):
     segment(path, 24).unlink()
     repaired(path, lost=[(24, 32)])
     assert sequences(path) == without(*range(24, 32))
@@ -256,7 +256,7 @@ def killed(tmp_path):
     return path
 
 
-def test_what_the_buffer_holds_survives_the_repair_of_what_stands_before_it(killed):
+def test_records_in_the_buffer_survive_a_repair_before_them(killed):
     before = read_all(killed)
     last = blocks(killed, 8)[-1]
     flip(segment(killed, 8), last.offset + 75, 1)
@@ -269,7 +269,7 @@ def test_what_the_buffer_holds_survives_the_repair_of_what_stands_before_it(kill
         assert writer.append(b"") == before[-1][0] + 1
 
 
-def test_the_last_block_is_found_in_the_buffer_where_its_segment_has_lost_it(tmp_path):
+def test_a_block_that_its_segment_lost_is_found_in_the_buffer(tmp_path):
     closed(tmp_path / "made")
     path = copy(tmp_path / "made", tmp_path / "j")
     before = read_all(path)
@@ -294,14 +294,14 @@ def test_a_damaged_buffer_costs_what_was_in_it_and_nothing_else(killed):
 
 
 @pytest.mark.parametrize("size", [0, 100, 900, 4096, 5000, 8192, 9000])
-def test_a_buffer_that_is_cut_off_keeps_nobody_from_what_stands_in_segments(killed, size):
+def test_a_cut_off_buffer_keeps_nobody_from_the_segments(killed, size):
     before = read_all(killed)
     os.truncate(killed / "precommit", size)
     assert jlog.Journal(killed).repair().ok
     assert read_all(killed)[: len(before) - 1] == before[:-1]
 
 
-def test_a_reader_that_lives_on_sees_what_is_written_after_the_repair(killed):
+def test_a_living_reader_sees_what_is_written_after_the_repair(killed):
     """The buffer's file is never replaced: whoever has it open would go on with the old one."""
     flip(segment(killed, 0), 50, 1)
     with jlog.Reader(killed, start="end") as reader:
@@ -325,7 +325,7 @@ def test_one_damaged_copy_is_made_anew_from_the_other(path, name, at):
 
 
 @pytest.mark.parametrize("name", ["subscribers/billing", "checkpoints/nine"])
-def test_a_position_that_nobody_can_read_is_set_to_the_first_record_and_that_is_said(path, name):
+def test_an_unreadable_position_is_set_to_the_first_record(path, name):
     zero(path / name)
     report = repaired(path)
     assert names(report.damage) == names(report.actions) == {os.path.basename(name)}
@@ -335,7 +335,7 @@ def test_a_position_that_nobody_can_read_is_set_to_the_first_record_and_that_is_
 
 
 @pytest.mark.parametrize("damage", [zero, os.unlink], ids=["damaged", "missing"])
-def test_without_bounds_writing_goes_on_behind_all_that_is_known_and_under_a_new_epoch(path, damage):
+def test_without_bounds_writing_goes_on_under_a_new_epoch(path, damage):
     damage(path / "bounds")
     before = oracle.read_meta(str(path))["epochs"]
     report = repaired(path)
@@ -351,7 +351,7 @@ def test_without_bounds_writing_goes_on_behind_all_that_is_known_and_under_a_new
 
 
 @pytest.mark.parametrize("damage", [lambda file: flip(file, 60, 1), os.unlink, zero], ids=["flip", "missing", "zeros"])
-def test_journal_meta_is_made_anew_from_the_other_files_and_nothing_is_removed_then(path, damage):
+def test_journal_meta_is_made_anew_and_nothing_is_removed_then(path, damage):
     uuid = jlog.Journal(path).uuid
     damage(path / "journal.meta")
     with pytest.raises(jlog.JournalError):
@@ -367,7 +367,7 @@ def test_journal_meta_is_made_anew_from_the_other_files_and_nothing_is_removed_t
         assert writer.append(b"") == RECORDS
 
 
-def test_where_nothing_tells_whose_the_files_are_it_is_an_error_and_nothing_changes(path):
+def test_files_of_no_known_journal_are_an_error_and_stay(path):
     os.unlink(path / "journal.meta")
     for file in [*path.glob("*.seg"), *path.glob("*/*")]:
         zero(file, 0, 100)
@@ -447,7 +447,7 @@ def test_a_newer_version_is_not_repaired(path):
     segment(path, 8).write_bytes(content)
 
 
-def test_numbers_of_a_hole_that_was_there_before_are_not_told_as_lost(tmp_path):
+def test_numbers_of_an_old_gap_are_not_reported_as_lost(tmp_path):
     with jlog.Writer(tmp_path / "made") as writer:
         writer.append(b"before")
         writer.sync()

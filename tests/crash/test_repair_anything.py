@@ -77,7 +77,7 @@ def strike(path, name, how, at, more):
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
-def test_whatever_is_damaged_every_record_of_a_whole_block_survives_the_repair(whole, tmp_path_factory, data):
+def test_every_record_of_a_whole_block_survives_any_repair(whole, tmp_path_factory, data):
     path = whole.ruin(tmp_path_factory.getbasetemp() / "ruin")
     done = data.draw(blows(path))
     for blow in done:

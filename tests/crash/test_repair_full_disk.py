@@ -58,7 +58,7 @@ def fill(ballast, left):
         os.ftruncate(file.fileno(), max(0, os.fstat(file.fileno()).st_size - left))
 
 
-def test_a_repair_on_a_full_disk_loses_nothing_and_goes_on_with_space(ruin, mount):
+def test_a_repair_on_a_full_disk_goes_on_when_there_is_space(ruin, mount):
     whole, again = ruin
     disk = mount("tmpfs", 1)
     for pages in count():

@@ -107,7 +107,7 @@ def test_two_repairs_that_are_killed_are_done_by_the_third(spawn, ruin):
         check(whole, path, survivors)
 
 
-def test_who_writes_after_a_repair_was_killed_loses_nothing_that_was_synced(spawn, tmp_path):
+def test_a_writer_after_a_killed_repair_loses_nothing_synced(spawn, tmp_path):
     closed(tmp_path / "j")
     whole = Whole(tmp_path / "j", copy, tmp_path / "scratch")
     child = spawn()

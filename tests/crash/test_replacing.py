@@ -54,7 +54,7 @@ def check_state(path, **children):
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_writer_killed_with_another_one_alive_loses_nothing_and_holds_nobody_up(victim, spawn, tmp_path, point):
+def test_a_writer_killed_beside_a_living_one_loses_nothing(victim, spawn, tmp_path, point):
     path, other, reader = tmp_path / "j", spawn(), spawn()
     other.call("open_writer", "other", str(path), {})
     reader.start("follow", str(path), END.decode())
@@ -73,7 +73,7 @@ def test_a_writer_killed_with_another_one_alive_loses_nothing_and_holds_nobody_u
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_writer_killed_alone_loses_nothing_and_the_next_goes_on_where_it_stopped(victim, spawn, tmp_path, point):
+def test_a_writer_killed_alone_loses_nothing(victim, spawn, tmp_path, point):
     path, successor = tmp_path / "j", spawn()
     is_killed_at(victim, "victim", point)
     check_state(path, victim=victim)  # by readers, with nobody there
@@ -107,7 +107,7 @@ def test_who_makes_it_good_is_killed_too(victim, spawn, tmp_path, point, second)
     check_units(path, victim.acknowledged + third.acknowledged)
 
 
-def test_a_process_that_cannot_tell_which_file_has_the_name_leaves_that_to_the_next(victim, spawn, tmp_path, raised_by):
+def test_a_name_of_unknown_file_is_left_to_the_next_process(victim, spawn, tmp_path, raised_by):
     path, taker, third = tmp_path / "j", spawn(), spawn()
     for child, name in ((taker, "taker"), (third, "third")):
         child.call("open_writer", name, str(path), {})
@@ -122,7 +122,7 @@ def test_a_process_that_cannot_tell_which_file_has_the_name_leaves_that_to_the_n
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("kept", ["old", "new"])
-def test_after_a_power_loss_either_of_the_two_files_holds_what_was_synced(victim, spawn, tmp_path, point, kept):
+def test_after_a_power_loss_either_file_holds_what_was_synced(victim, spawn, tmp_path, point, kept):
     """The name may be that of the old file or of the new one, and the control page is gone."""
     path = tmp_path / "j"
     victim.call("store", "victim", 40)
@@ -141,7 +141,7 @@ def test_after_a_power_loss_either_of_the_two_files_holds_what_was_synced(victim
     assert jlog.Journal(path).verify().ok
 
 
-def test_writers_that_store_for_long_take_no_more_room_than_a_segment(spawn, tmp_path):
+def test_long_storing_takes_no_more_room_than_a_segment(spawn, tmp_path):
     path, writers = tmp_path / "j", {"one": spawn(), "two": spawn(), "three": spawn()}
     for name, child in writers.items():
         child.call("open_writer", name, str(path), {"precommit": 4 << 10, "segment_bytes": 64 << 10})

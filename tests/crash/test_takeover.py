@@ -66,7 +66,7 @@ def test_a_taker_over_that_is_killed_is_taken_over_from(victim, spawn, tmp_path,
 
 
 @pytest.mark.parametrize(("first", "second"), [(first, "takeover.derived") for first in FIRST] + SOME_TAKEOVERS)
-def test_an_opener_killed_while_it_makes_good_a_dead_one_is_followed_by_the_next(victim, spawn, tmp_path, first, second):
+def test_an_opener_killed_in_a_takeover_is_followed_by_the_next(victim, spawn, tmp_path, first, second):
     """Nobody is left: each opens alone."""
     path, opener, third = tmp_path / "j", spawn(), spawn()
     is_killed_at(victim, "victim", first)
@@ -80,7 +80,7 @@ def test_an_opener_killed_while_it_makes_good_a_dead_one_is_followed_by_the_next
 
 
 @pytest.mark.parametrize("first", FIRST)
-def test_a_chain_of_dead_ones_in_one_slot_ends_with_the_one_that_lives(victim, spawn, tmp_path, first):
+def test_a_chain_of_dead_owners_ends_with_a_living_one(victim, spawn, tmp_path, first):
     """Each opens beside an idle writer, takes the dead one's slot, and is killed at the same point."""
     path, idle = tmp_path / "j", spawn()
     idle.call("open_writer", "idle", str(path), {})
@@ -97,7 +97,7 @@ def test_a_chain_of_dead_ones_in_one_slot_ends_with_the_one_that_lives(victim, s
 
 
 @pytest.mark.parametrize("second", ["takeover.proved", "takeover.taken"])
-def test_a_taker_over_of_the_sync_word_that_is_killed_is_taken_over_from(victim, spawn, tmp_path, second):
+def test_a_taker_over_of_the_sync_lock_is_itself_taken_over_from(victim, spawn, tmp_path, second):
     path, taker, third = tmp_path / "j", spawn(), spawn()
     for child, name in ((taker, "taker"), (third, "third")):
         child.call("open_writer", name, str(path), {})
@@ -153,7 +153,7 @@ def test_whoever_takes_over_goes_on_once_what_it_lacked_is_there(victim, spawn, 
     check_units(path, victim.acknowledged + taker.acknowledged)
 
 
-def test_a_newcomer_that_cannot_complete_the_takeover_of_its_slot_holds_nobody_up(victim, spawn, tmp_path, raised_by):
+def test_a_takeover_that_a_newcomer_cannot_complete_stops_nobody(victim, spawn, tmp_path, raised_by):
     path, idle, newcomer = tmp_path / "j", spawn(), spawn()
     idle.call("open_writer", "idle", str(path), {})
     is_killed_at(victim, "victim", "roll.renamed")
@@ -178,7 +178,7 @@ def check_sealed_bytes(path):
 
 @pytest.mark.parametrize("call", [("roll", "victim"), ("append", "victim", 1, 6000)], ids=["roll", "own file"])
 @pytest.mark.parametrize("point", ["roll.renamed", "rotate.before", "rotate.turned"])
-def test_a_segment_that_a_killed_writer_rolled_away_from_is_counted_once(victim, spawn, tmp_path, point, call):
+def test_a_segment_that_a_killed_writer_rolled_is_counted_once(victim, spawn, tmp_path, point, call):
     """Towards limit_bytes."""
     path, taker = tmp_path / "j", spawn()
     taker.call("open_writer", "taker", str(path), {})

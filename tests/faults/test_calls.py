@@ -29,7 +29,7 @@ def sweep(calls: list[str], *options: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("turn", [0, 1])
-def test_a_call_with_any_system_call_of_it_failing_raises_and_can_be_made_again(turn):
+def test_a_call_with_a_failing_system_call_can_be_made_again(turn):
     done = sweep(NAMES[turn::2], "--faults", "3")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["faults"] > 40

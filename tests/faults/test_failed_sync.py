@@ -77,9 +77,7 @@ def after_power_loss(disk, lost):
 
 @pytest.mark.parametrize("killed_at", ["", "begun", "written_again", "quarantined", "cut", "segment_created", "marked"])
 @pytest.mark.parametrize("gone", [2, BLOCKS - 1])
-def test_what_a_recovery_keeps_behind_a_failed_fdatasync_is_on_the_disk_before_the_mark_moves_over_it(
-    spawn, root, tmp_path, gone, killed_at
-):
+def test_recovery_syncs_what_it_keeps_before_the_mark_moves(spawn, root, tmp_path, gone, killed_at):
     path, log = root / "j", tmp_path / "log"
     disk = never_written(root)
     drop(path, gone)
@@ -108,9 +106,7 @@ def with_a_damaged_block(path):
 
 
 @pytest.mark.parametrize("damage", [without_bounds, with_a_damaged_block])
-def test_what_a_repair_keeps_behind_a_failed_fdatasync_is_on_the_disk_before_the_mark_moves_over_it(
-    spawn, root, tmp_path, damage
-):
+def test_repair_syncs_what_it_keeps_before_the_mark_moves(spawn, root, tmp_path, damage):
     path, log = root / "j", tmp_path / "log"
     disk = never_written(root)
     damage(path)
@@ -122,7 +118,7 @@ def test_what_a_repair_keeps_behind_a_failed_fdatasync_is_on_the_disk_before_the
     assert read_all(after_power_loss(disk, tmp_path / "lost") / "j") == kept
 
 
-def test_the_state_that_retention_keeps_is_on_the_disk_before_the_segments_in_front_of_it_are_removed(spawn, tmp_path):
+def test_cleaning_syncs_the_state_it_keeps_before_it_removes(spawn, tmp_path):
     root, log = tmp_path / "root", tmp_path / "log"
     path, child = root / "j", spawn()
     root.mkdir()

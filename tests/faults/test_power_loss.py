@@ -21,13 +21,13 @@ pytestmark = pytest.mark.usefixtures("failpoints")
     ("boot", "seed"),
     [("changed", 1), ("absent", 2)],
 )
-def test_what_was_promised_is_there_after_a_power_loss_at_any_moment(boot, seed):
+def test_promises_hold_after_a_power_loss_at_any_moment(boot, seed):
     done = shim.run("faults.replay", "--boot", boot, "--seed", str(seed), "--states", str(STATES))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["states"] >= STATES
 
 
-def test_a_subscriber_whose_records_a_power_loss_took_goes_on_behind_them(tmp_path):
+def test_a_subscriber_goes_on_behind_records_lost_with_power(tmp_path):
     """Its position was written back by the kernel, and they were not."""
     lost = tmp_path / "lost"
     with jlog.Writer(tmp_path / "j") as writer:

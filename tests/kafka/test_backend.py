@@ -63,7 +63,7 @@ def test_a_group_with_members_of_its_own_is_busy(witness, broker, topic, url):
         theirs.close()
 
 
-def test_records_of_aborted_transactions_are_not_read_and_lag_ends_at_0(witness, topic, url):
+def test_aborted_transactions_are_not_read_and_lag_ends_at_0(witness, topic, url):
     witness.make(topic)
     witness.produce(topic, numbered(50), transactions=10)
     witness.produce_and_abort(topic, [b"aborted"] * 10)
@@ -126,7 +126,7 @@ def test_times_are_kept_to_the_millisecond(witness, topic):
         assert [record.timestamp_us for record in reader] == [1_700_000_000_123_000]
 
 
-def test_retention_heeds_no_subscriber_and_tells_who_comes_too_late(witness, topic, url):
+def test_retention_heeds_no_subscriber_and_late_ones_are_told(witness, topic, url):
     witness.make(topic)
     witness.produce(topic, numbered(10))
     with open_reader(url, "billing") as reader:
@@ -178,7 +178,7 @@ def test_no_broker_at_all_is_an_error_with_the_reason(topic):
         open_reader(f"kafka://127.0.0.1:1/{topic}")
 
 
-def test_a_name_whose_reader_was_killed_is_free_when_its_session_has_ended(witness, topic, url):
+def test_a_killed_readers_name_is_free_when_its_session_has_ended(witness, topic, url):
     import subprocess
     import sys
 

@@ -83,7 +83,7 @@ def test_only_what_was_committed_is_captured(witness, topic, url, journal):
     assert status(journal, url).lag.records == 0
 
 
-def test_a_lag_is_told_though_no_record_comes_in_time_to_say_how_old_it_is(witness, topic, url, journal, monkeypatch):
+def test_a_lag_is_reported_though_its_age_is_not_known_in_time(witness, topic, url, journal, monkeypatch):
     witness.make(topic)
     witness.produce(topic, [b"a"])
     capture(url, journal)
@@ -137,7 +137,7 @@ def test_a_pattern_names_topics_and_never_jlogs_own(witness, topic, url, journal
         capture(f"{url}.nothing*", tmp_path / "other")
 
 
-def test_partitions_that_come_later_are_captured_from_their_beginning(witness, topic, url, journal):
+def test_later_partitions_are_captured_from_their_beginning(witness, topic, url, journal):
     from confluent_kafka.admin import NewPartitions
 
     witness.make(topic)
@@ -236,7 +236,7 @@ def test_a_topic_that_was_made_again_stops_it(witness, topic, url, journal):
     assert values(journal) == numbered(10) + numbered(20, 100)
 
 
-def test_a_topic_that_is_made_again_under_a_running_capture_stops_it(witness, topic, url, journal):
+def test_a_topic_made_again_under_a_running_capture_stops_it(witness, topic, url, journal):
     """No fetch tells it: the new topic answers, at offsets that belong to the old one."""
     witness.make(topic)
     witness.produce(topic, numbered(10))

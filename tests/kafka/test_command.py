@@ -80,7 +80,7 @@ def test_there_and_back_and_both_are_the_same(journal, url, tmp_path):
         assert b"the same" in do("mirror", "verify", path, url)
 
 
-def test_verify_ends_with_3_on_a_difference_and_1_where_nothing_was_mirrored(journal, url, witness, topic):
+def test_verify_ends_with_3_on_a_difference_and_1_without_a_mirror(journal, url, witness, topic):
     witness.make(topic)
     code, _, said = run("mirror", "verify", journal, url)
     assert (code, "nothing was ever mirrored" in said) == (1, True)
@@ -258,7 +258,7 @@ def test_a_transform_to_a_topic_has_a_topics_options(tmp_path, url, witness, top
     assert witness.values(f"{topic}.refused") == [b"x"]
 
 
-def test_a_dry_run_of_a_transform_runs_the_function_and_writes_nothing(journal, tmp_path, monkeypatch):
+def test_a_dry_run_of_a_transform_writes_nothing(journal, tmp_path, monkeypatch):
     (tmp_path / "changes.py").write_text("def low(record):\n    return [record] * (int(record.value) < 10)\n")
     monkeypatch.chdir(tmp_path)
     arguments = ("transform", "--dry-run", "--transform", "changes:low", journal, tmp_path / "sink")

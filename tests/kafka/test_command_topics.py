@@ -120,7 +120,7 @@ WITH_SETTINGS = ("dump", "tail", "info", "ls")
 
 
 @pytest.mark.parametrize("command", WITH_SETTINGS)
-def test_settings_come_from_options_over_a_file_over_the_environment(numbers, broker, tmp_path, monkeypatch, command):
+def test_settings_come_from_options_a_file_and_the_environment(numbers, broker, tmp_path, monkeypatch, command):
     """Each of these makes every attempt fail; what is over it lets it work again."""
     where = f"kafka://{broker.address}" if command == "ls" else numbers
     bad, good, file = "security.protocol=nonsense", "security.protocol=plaintext", tmp_path / "settings"

@@ -189,7 +189,7 @@ def test_next_sequence_is_the_end(writer, place):
     assert writer.next_sequence == 5
 
 
-def test_after_a_fork_the_childs_writer_and_reader_are_closed_and_the_parents_go_on(writer, ten):
+def test_a_fork_closes_the_childs_writer_and_reader_only(writer, ten):
     with open_reader(ten, "billing") as reader:
         next(iter(reader))
         pid = os.fork()
@@ -293,7 +293,7 @@ def test_create_false_wants_a_subscriber_that_is_there(ten):
         assert reader.position == 3
 
 
-def test_iteration_ends_where_the_end_was_when_it_began_and_iterating_again_goes_on(writer, ten, name):
+def test_iteration_ends_at_the_end_it_began_with(writer, ten, name):
     with open_reader(ten, name) as reader:
         found = []
         for record in reader:
@@ -372,7 +372,7 @@ def test_reading_waits_as_long_as_it_is_told(ten, writer, name):
         thread.join()
 
 
-def test_following_hands_out_what_comes_and_ends_after_a_while_without(ten, writer, name):
+def test_following_ends_after_a_while_without_records(ten, writer, name):
     with open_reader(ten, name, start=8) as reader:
         found = []
         for record in reader.follow(timeout=1):

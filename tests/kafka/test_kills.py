@@ -82,7 +82,7 @@ def test_a_second_mirror_of_the_same_subscriber_is_refused(journal, url, witness
     witness.check_numbered(topic, 20)
 
 
-def test_a_second_mirror_under_another_name_takes_over_and_the_first_ends(journal, url, witness, topic, processes):
+def test_a_second_mirror_takes_over_and_the_first_ends(journal, url, witness, topic, processes):
     fill(journal, 10)
     first = processes("to-kafka", journal, url)
     wait_until(lambda: position(journal) == 10)
@@ -98,7 +98,7 @@ def test_a_second_mirror_under_another_name_takes_over_and_the_first_ends(journa
     witness.check_numbered(topic, 30)
 
 
-def test_a_stopped_mirror_that_wakes_after_another_has_gone_on_adds_nothing(journal, url, witness, topic, processes):
+def test_a_stopped_mirror_that_wakes_too_late_adds_nothing(journal, url, witness, topic, processes):
     """It is stopped in the middle of a transaction."""
     fill(journal, 50_000)
     stopped = processes("to-kafka", journal, url, "--rate", 10_000)

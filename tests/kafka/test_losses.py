@@ -17,7 +17,7 @@ def journal(tmp_path):
     return tmp_path / "journal"
 
 
-def test_retention_of_the_journal_that_overtakes_a_mirror_is_told_with_the_range(journal, url, witness, topic):
+def test_retention_that_overtakes_a_mirror_is_reported(journal, url, witness, topic):
     with jlog.Writer(journal, precommit=4 << 10, segment_bytes=4 << 10) as writer:
         writer.extend(numbered(100))
         Mirror(journal, url, until_end=True).run()
@@ -68,7 +68,7 @@ def test_a_capture_onto_a_full_disk_goes_on_when_there_is_space(tmp_path, broker
     )
 
 
-def test_a_journal_that_loses_its_tail_in_a_power_loss_has_lost_nothing_that_was_mirrored(spawn, journal, url, witness, topic):
+def test_a_journal_without_its_tail_has_lost_nothing_mirrored(spawn, journal, url, witness, topic):
     child = spawn()
     child.call("open_writer", "w", str(journal), {"precommit": 4 << 10})
     child.call("append", "w", 10, 100)
@@ -89,7 +89,7 @@ def test_a_journal_that_loses_its_tail_in_a_power_loss_has_lost_nothing_that_was
     assert (found.ok, found.compared, found.gone) == (True, 1, 10)
 
 
-def test_a_journal_that_was_set_back_stops_the_mirror_with_what_to_do(journal, url, witness, topic):
+def test_a_journal_that_was_set_back_stops_the_mirror(journal, url, witness, topic):
     """As a file system does that is set back to a snapshot: the files are the same ones, with what they had before."""
     fill(journal, 10)
     before = {path: path.read_bytes() for path in journal.rglob("*") if path.is_file()}

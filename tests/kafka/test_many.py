@@ -181,7 +181,7 @@ def test_it_ends_when_none_of_them_can_go_on(config, broker, witness, topic, tmp
     assert [type(error) for error in mirrors.failures.values()] == [ValueError]
 
 
-def test_one_that_has_failed_for_good_does_not_end_those_that_are_to_be_begun_again(config, topic, tmp_path, monkeypatch):
+def test_one_failed_for_good_does_not_end_those_that_begin_again(config, topic, tmp_path, monkeypatch):
     monkeypatch.setattr(many, "LOOK_EVERY", 0.5)
     monkeypatch.setattr(cluster, "UNREACHABLE_SECONDS", 0.1)
     fill(tmp_path / "no topic's name", numbered(10))

@@ -48,7 +48,7 @@ def test_a_record_becomes_a_message_with_all_that_it_has(writer, journal, url, w
     assert (stats.records, stats.bytes) == (4, len(b"value" + b"old"))
 
 
-def test_a_time_that_kafka_cannot_say_becomes_its_first_millisecond(writer, journal, url, witness, topic):
+def test_a_time_that_kafka_cannot_hold_becomes_its_first_millisecond(writer, journal, url, witness, topic):
     writer.append(b"value", timestamp_us=999)
     witness.make(topic, retention_ms=-1)
     mirror(journal, url)
@@ -84,7 +84,7 @@ def test_no_topic_is_made_when_none_may_be(writer, journal, url, witness, topic)
     assert not witness.exists(topic)
 
 
-def test_a_key_goes_where_javas_producer_puts_it_and_the_order_of_a_key_stays(writer, journal, url, witness, topic):
+def test_a_key_goes_where_javas_producer_puts_it(writer, journal, url, witness, topic):
     records = 5000
     writer.extend(numbered(records), keys=[KEYS[number % len(KEYS)] for number in range(records)])
     mirror(journal, url, partitions=4)
@@ -100,7 +100,7 @@ def test_a_key_goes_where_javas_producer_puts_it_and_the_order_of_a_key_stays(wr
 
 
 @pytest.mark.parametrize("partitioner", ["consistent", "consistent_random", "fnv1a", "fnv1a_random", "murmur2"])
-def test_keys_go_where_another_partitioner_puts_them_and_verify_knows(writer, journal, url, partitioner):
+def test_keys_go_where_another_partitioner_puts_them(writer, journal, url, partitioner):
     writer.extend(numbered(1000), keys=[b"%d" % (number % 97) for number in range(1000)])
     mirror(journal, url, partitions=5, config={"partitioner": partitioner})
     found = verify(journal, url)
@@ -114,7 +114,7 @@ def test_keys_that_go_anywhere_cannot_be_compared(writer, journal, url):
         verify(journal, url)
 
 
-def test_verify_knows_when_the_records_of_a_key_began_to_go_elsewhere(writer, journal, url, witness, topic):
+def test_verify_knows_when_a_keys_records_changed_partition(writer, journal, url, witness, topic):
     witness.make(topic, partitions=3)
     for first, target in ((0, url), (1000, url + "?partition=2"), (2000, url)):
         writer.extend(numbered(1000, first), keys=[b"%d" % (number % 97) for number in range(1000)])
@@ -174,7 +174,7 @@ def test_one_step_is_one_transaction(writer, journal, url, witness, topic):
         stepping.close()
 
 
-def test_the_subscriber_follows_what_was_committed_and_keeps_the_rest(writer, journal, url, topic):
+def test_the_subscriber_follows_what_was_committed(writer, journal, url, topic):
     writer.extend(numbered(10))
     stepping = Mirror(journal, url)
     try:
@@ -205,7 +205,7 @@ def test_without_a_subscriber_only_what_is_synced_is_mirrored(writer, journal, u
     assert witness.values(topic) == numbered(200)
 
 
-def test_the_position_in_the_topic_decides_whatever_the_subscribers_is(writer, journal, url, witness, topic):
+def test_the_position_in_the_topic_decides(writer, journal, url, witness, topic):
     writer.extend(numbered(100))
     with jlog.Reader(journal, "holds everything"):
         mirror(journal, url)
@@ -216,7 +216,7 @@ def test_the_position_in_the_topic_decides_whatever_the_subscribers_is(writer, j
     assert witness.values(topic) == numbered(100)
 
 
-def test_the_positions_of_a_journal_and_topic_are_a_compacted_topic_of_their_own(writer, journal, url, witness, topic):
+def test_positions_have_a_compacted_topic_of_their_own(writer, journal, url, witness, topic):
     writer.append(b"value")
     mirror(journal, url)
     table = f"jlog.mirror.{topic}.{jlog.Journal(journal).uuid}"
@@ -290,7 +290,7 @@ def test_a_function_that_raises_stops_it_at_that_record(writer, journal, url, wi
     assert witness.values(topic) == [b"2", b"4"]
 
 
-def test_a_record_that_is_too_large_stops_it_when_all_before_it_is_there(writer, journal, url, witness, topic):
+def test_a_record_that_is_too_large_stops_it_behind_those_before(writer, journal, url, witness, topic):
     witness.make(topic, max_message_bytes=10_000)
     writer.extend([*numbered(500), bytes(20_000), b"behind"])
     with pytest.raises(RecordRefused, match=r"record 500 .*max\.message\.bytes=10000") as caught:
@@ -394,7 +394,7 @@ def test_a_topic_that_refuses_dead_letters_too_ends_it(writer, journal, url, wit
     assert witness.values(topic) == [b"0"]
 
 
-def test_a_full_queue_is_waited_for_by_dead_letters_and_positions_too(writer, journal, url, witness, topic):
+def test_dead_letters_and_positions_wait_for_a_full_queue_too(writer, journal, url, witness, topic):
     witness.make(topic, max_message_bytes=10_000)
     values = [bytes(20_000) if number % 10 == 9 else b"%d" % number for number in range(100)]
     writer.extend(values)
@@ -433,7 +433,7 @@ def test_a_topic_that_was_made_again_stops_it(writer, journal, url, witness, top
     assert verify(journal, url).compared == 20
 
 
-def test_a_topic_that_is_made_again_under_a_running_mirror_stops_it(writer, journal, url, witness, topic):
+def test_a_topic_made_again_under_a_running_mirror_stops_it(writer, journal, url, witness, topic):
     running = Mirror(journal, url)
     try:
         writer.extend(numbered(10))
@@ -448,7 +448,7 @@ def test_a_topic_that_is_made_again_under_a_running_mirror_stops_it(writer, jour
     assert witness.values(topic) == []
 
 
-def test_a_topic_that_is_deleted_under_a_running_mirror_stops_it_and_stays_deleted(writer, journal, url, witness, topic):
+def test_a_topic_deleted_under_a_running_mirror_stays_deleted(writer, journal, url, witness, topic):
     running = Mirror(journal, url)
     try:
         writer.extend(numbered(10))

@@ -105,7 +105,7 @@ def test_a_function_that_raises_stops_it_there_or_is_passed_over(ends):
     assert ends.result() == [b"2", b"4"]
 
 
-def test_only_the_record_that_is_refused_is_left_out_whatever_comes_meanwhile(ends):
+def test_only_the_refused_record_is_left_out(ends):
     ends.fill([b"x"])
     flow = transforming(ends.source, ends.sink, lambda record: b"%d" % int(record.value), refused="skip")
     try:
@@ -119,7 +119,7 @@ def test_only_the_record_that_is_refused_is_left_out_whatever_comes_meanwhile(en
     assert (flow.stats.refused, ends.result()) == (1, [b"1", b"2"])
 
 
-def test_of_several_partitions_too_only_the_record_that_is_refused_is_left_out(witness, topic, tmp_path):
+def test_only_the_refused_record_of_several_partitions_is_left_out(witness, topic, tmp_path):
     witness.make(topic, partitions=4)
     for partition in range(4):
         values = [b"x" if number % 5 == partition else b"%d" % number for number in range(20)]
@@ -136,7 +136,7 @@ def step_for_ever(flow):
         flow.step(timeout=5)
 
 
-def test_after_a_refusal_the_next_step_does_not_pass_over_the_record(ends):
+def test_after_a_refusal_the_next_step_takes_the_record_again(ends):
     ends.fill([b"x", b"1"])
     flow = transforming(ends.source, ends.sink, lambda record: b"%d" % int(record.value))
     try:

@@ -69,7 +69,7 @@ def stress(code, **options):
     run(PRELUDE + code, **options)
 
 
-def test_writers_that_are_dropped_beside_their_maintenance_are_closed_once(tmp_path):
+def test_writers_dropped_beside_their_maintenance_are_closed_once(tmp_path):
     """The interval is so short that the thread is at work whenever a Writer goes."""
     stress(f"""
 path = {str(tmp_path / "j")!r}
@@ -95,7 +95,7 @@ assert descriptors() == before, (descriptors(), before)
     assert len(values(tmp_path / "j")) == 300
 
 
-def test_closing_closes_no_descriptor_that_others_have_opened_meanwhile(tmp_path):
+def test_closing_closes_no_descriptor_of_others(tmp_path):
     stress(f"""
 path = {str(tmp_path / "j")!r}
 OPTIONS = dict(sync="interval", sync_interval=0.001, precommit=4096)
@@ -124,7 +124,7 @@ in_threads(drop, open_files)
 """)
 
 
-def test_a_call_that_outlives_its_writer_closes_behind_it_and_is_not_touched_before(tmp_path):
+def test_a_call_that_outlives_its_writer_closes_behind_it(tmp_path):
     stress(f"""
 path = {str(tmp_path / "j")!r}
 acknowledged = []
@@ -156,7 +156,7 @@ assert len(set(acknowledged)) == len(acknowledged)
 """)
 
 
-def test_a_call_whose_writer_is_closed_meanwhile_ends_and_closes_the_journal(tmp_path):
+def test_a_call_whose_writer_is_closed_meanwhile_closes_the_journal(tmp_path):
     """After a roll the journal cleans, and the writer is closed there. Then only the call still refers to the attachment."""
     stress(f"""
 from jlog.care import cleaning
@@ -169,7 +169,7 @@ assert "closed" in repr(writer) and mappings(path) == 0
 """)
 
 
-def test_a_writer_that_another_thread_closes_anywhere_raises_or_has_done_it(tmp_path):
+def test_a_writer_closed_anywhere_by_a_thread_raises_or_has_done_it(tmp_path):
     stress(f"""
 path = {str(tmp_path / "j")!r}
 numbers = random.Random(1)
@@ -228,7 +228,7 @@ assert jlog.Writer(path, lock_timeout=0).append(b"value") == 0
 """)
 
 
-def test_a_writer_that_opens_while_the_last_one_closes_keeps_its_page(tmp_path):
+def test_a_writer_that_opens_beside_the_last_close_keeps_its_page(tmp_path):
     stress(f"""
 path = {str(tmp_path / "j")!r}
 from jlog._core.write import attachment
@@ -250,7 +250,7 @@ opened[0].close()
 
 
 @pytest.mark.parametrize("forks", [20])
-def test_a_fork_between_opening_and_closing_leaves_child_and_parent_whole(tmp_path, forks):
+def test_a_fork_between_opening_and_closing_harms_nobody(tmp_path, forks):
     stress(f"""
 path = {str(tmp_path / "j")!r}
 OPTIONS = dict(sync="interval", sync_interval=0.001, precommit=4096)
@@ -276,7 +276,7 @@ SEEDS = int(os.environ.get("JLOG_SEEDS", exhaustive.count(2, 20)))
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_threads_forks_drops_and_the_collector_in_any_order_harm_nothing(tmp_path, seed):
+def test_threads_forks_drops_and_the_collector_harm_nothing(tmp_path, seed):
     """Two journals, four threads, each with its own dice. Objects are in cycles too, so that the collector closes them
     anywhere. `JLOG_SEEDS=100` tries so many orders."""
     stress(
@@ -364,7 +364,7 @@ for path in paths:
     )
 
 
-def test_a_position_is_never_written_into_the_file_that_got_a_closed_readers_descriptor(tmp_path):
+def test_a_position_is_never_written_to_a_reused_descriptor(tmp_path):
     """One thread commits, another one closes the reader and opens a file, which gets the number at once."""
     stress(
         f"""

@@ -7,7 +7,7 @@ END = values_of("end", 0)[0]
 OPTIONS = {"precommit": 4 << 10, "segment_bytes": 8 << 10}
 
 
-def test_each_copy_holds_all_that_was_acknowledged_before_it_was_begun(spawn, tmp_path):
+def test_each_copy_holds_all_that_was_acknowledged_before_it(spawn, tmp_path):
     path = tmp_path / "j"
     writers = [spawn() for _ in range(4)]
     for i, writer in enumerate(writers):

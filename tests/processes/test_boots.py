@@ -81,7 +81,7 @@ def test_writers_of_two_boot_ids_write_beside_each_other(writer, spawn, path, ot
     assert jlog.Journal(path).gaps() == []
 
 
-def test_a_reader_of_another_boot_id_sees_what_living_writers_publish_and_sync(writer, spawn, path, other):
+def test_a_reader_of_another_boot_id_sees_what_living_writers_do(writer, spawn, path, other):
     reader = spawn(within=other)
     reader.call("open_reader", "all", str(path))
     reader.call("open_reader", "durable", str(path), True)
@@ -97,7 +97,7 @@ def test_a_reader_of_another_boot_id_sees_what_living_writers_publish_and_sync(w
     assert reader.call("sequences", str(path)) == list(range(17))
 
 
-def test_with_no_writer_left_only_what_is_known_to_be_synced_is_durable_under_another_boot_id(writer, spawn, path, other):
+def test_under_another_boot_id_only_what_is_known_synced_is_durable(writer, spawn, path, other):
     reader = spawn(within=other)
     writer.kill()
     assert reader.call("sequences", str(path)) == list(range(15))
@@ -109,7 +109,7 @@ def test_with_no_writer_left_only_what_is_known_to_be_synced_is_durable_under_an
 
 
 @pytest.mark.parametrize("made", [copy, copy_of_killed])
-def test_of_a_page_that_is_not_current_only_what_is_known_to_be_synced_is_durable(writer, path, tmp_path, made):
+def test_of_an_outdated_page_only_what_is_known_synced_is_durable(writer, path, tmp_path, made):
     """Also where the only container that this machine can be is this one."""
     found = made(path, tmp_path / "copy")
     another_boot(found)
@@ -120,7 +120,7 @@ def test_of_a_page_that_is_not_current_only_what_is_known_to_be_synced_is_durabl
     assert jlog.Journal(found).stats().durable_end == 5
 
 
-def test_whoever_opens_alone_under_another_boot_id_loses_nothing_and_gives_no_number_twice(writer, spawn, path, other):
+def test_an_opener_under_another_boot_id_gives_no_number_twice(writer, spawn, path, other):
     before = read_all(path)
     writer.kill()
     for turn in range(3):
@@ -135,7 +135,7 @@ def test_whoever_opens_alone_under_another_boot_id_loses_nothing_and_gives_no_nu
     assert check_units(path, writer.acknowledged)[:-1] == before
 
 
-def test_a_power_loss_where_there_is_no_boot_id_gives_no_number_twice(spawn, path, nowhere):
+def test_a_power_loss_without_a_boot_id_gives_no_number_twice(spawn, path, nowhere):
     """The disk has the journal as it was some records ago."""
     child = spawn(within=nowhere)
     child.call("open_writer", "w", str(path), SMALL)
@@ -152,7 +152,7 @@ def test_a_power_loss_where_there_is_no_boot_id_gives_no_number_twice(spawn, pat
     check_units(path, [*child.acknowledged, *second.acknowledged], lost=5)
 
 
-def test_the_process_that_made_a_page_without_a_boot_id_knows_it_again(spawn, path, nowhere):
+def test_a_process_without_a_boot_id_knows_its_page_again(spawn, path, nowhere):
     child = spawn(within=nowhere)
     for turn in range(3):
         child.call("open_writer", f"w{turn}", str(path), SMALL)

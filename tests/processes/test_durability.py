@@ -104,7 +104,7 @@ def test_when_the_one_that_syncs_is_killed_the_others_go_on(together, tmp_path, 
 
 
 @pytest.mark.parametrize("point", LEADING)
-def test_when_the_one_that_syncs_is_killed_alone_all_that_it_acknowledged_is_durable(together, tmp_path, point):
+def test_what_a_killed_syncing_process_acknowledged_is_durable(together, tmp_path, point):
     path = tmp_path / "j"
     (victim,) = children = together(1, LZ4)
     victim.call("arm", f"{point}=kill@5")
@@ -116,7 +116,7 @@ def test_when_the_one_that_syncs_is_killed_alone_all_that_it_acknowledged_is_dur
         assert durable_end(path) == writer.next_sequence
 
 
-def test_who_reads_what_is_durable_is_not_put_back_when_all_writers_are_killed(together, tmp_path):
+def test_a_durable_reader_is_not_put_back_when_all_writers_die(together, tmp_path):
     path = tmp_path / "j"
     (victim,) = together(1, DURABLE)
     victim.call("arm", "sync.told=kill@5")
@@ -145,7 +145,7 @@ def test_while_the_one_that_syncs_is_stopped_the_others_go_on(together, tmp_path
     check_durable(path, tmp_path, children)
 
 
-def test_an_append_that_is_not_durable_within_lock_timeout_says_that_it_is_appended(together, spawn, tmp_path, raised_by):
+def test_an_append_not_durable_in_time_says_that_it_is_appended(together, spawn, tmp_path, raised_by):
     """It has closed the block that it is in, to compress it, when another one stops with the append lock."""
     path = tmp_path / "j"
     (other,) = together(1, LZ4)
@@ -170,7 +170,7 @@ def test_an_append_that_is_not_durable_within_lock_timeout_says_that_it_is_appen
 
 
 @pytest.mark.parametrize("sync", ["interval", "append"])
-def test_a_close_beside_a_stopped_process_ends_and_so_does_the_process(spawn, tmp_path, raised_by, sync):
+def test_a_close_beside_a_stopped_process_ends(spawn, tmp_path, raised_by, sync):
     """The thread that syncs by interval waits for the append lock as well."""
     path, stopped, other, third = tmp_path / "j", spawn(), spawn(), spawn()
     for child, name in ((stopped, "w"), (other, "x"), (third, "y")):
@@ -215,9 +215,7 @@ def test_the_thread_that_syncs_takes_over_from_a_killed_one(spawn, tmp_path):
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 @pytest.mark.parametrize("damaged", [True, False])
-def test_who_opened_the_file_after_an_unfinished_fdatasync_believes_no_other_before_it_has_looked(
-    spawn, tmp_path, raised_by, how, damaged
-):
+def test_a_late_opener_syncs_itself_after_an_unfinished_fdatasync(spawn, tmp_path, raised_by, how, damaged):
     """The kernel tells of a failed write-back whoever had the file open then. The other one may have been told."""
     path, first, idle, late = tmp_path / "j", spawn(), spawn(), spawn()
     first.call("open_writer", "w", str(path), SMALL)
@@ -266,7 +264,7 @@ def test_who_opens_alone_after_an_unfinished_fdatasync_looks_too(spawn, tmp_path
     check_units(path, first.acknowledged + late.acknowledged)
 
 
-def test_a_process_that_dies_in_its_fdatasync_beside_a_stopped_one_may_have_been_told_of_a_failure(spawn, tmp_path, raised_by):
+def test_a_process_that_dies_in_fdatasync_may_know_of_a_failure(spawn, tmp_path, raised_by):
     """The one that goes on speaks for itself alone."""
     path, first, victim, late = tmp_path / "j", spawn(), spawn(), spawn()
     first.call("open_writer", "w", str(path), SMALL)
@@ -293,7 +291,7 @@ def test_a_process_that_dies_in_its_fdatasync_beside_a_stopped_one_may_have_been
     check_units(path, acknowledged_by([first, victim, late]))
 
 
-def test_nothing_is_promised_behind_a_failure_that_another_one_was_told_of(spawn, tmp_path, raised_by):
+def test_nothing_is_promised_behind_a_failure_told_to_another(spawn, tmp_path, raised_by):
     """The kernel does not tell a process of a failure that others were told of before it opened the file."""
     path, first, other = tmp_path / "j", spawn(), spawn()
     for child, name in [(first, "w"), (other, "x")]:
@@ -332,7 +330,7 @@ def failed(together, tmp_path):
     return children
 
 
-def test_after_a_failed_fdatasync_every_writer_of_every_process_raises(failed, tmp_path, raised_by):
+def test_after_a_failed_fdatasync_every_writer_raises(failed, tmp_path, raised_by):
     path = tmp_path / "j"
     before = check_units(path, acknowledged_by(failed))
     assert len(before) == 121, "what the call has appended is readable, and not durable"
@@ -365,7 +363,7 @@ def test_the_next_to_open_alone_mends_it_in_new_files_and_goes_on(failed, spawn,
     check_durable(path, tmp_path, [*failed, next_one])
 
 
-def test_a_reader_reads_on_through_a_failed_fdatasync_and_its_mending(failed, spawn, tmp_path):
+def test_a_reader_reads_on_through_a_failed_fdatasync(failed, spawn, tmp_path):
     path, reader, next_one = tmp_path / "j", spawn(), spawn()
     last = "z 0 0 1 plain "
     reader.start("follow", str(path), last)

@@ -47,13 +47,13 @@ def test_the_childs_objects_raise_and_the_parents_go_on(parent, tmp_path):
     check_units(tmp_path / "j", parent.acknowledged)
 
 
-def test_a_child_opens_the_journal_for_itself_and_writes_beside_its_parent(parent, tmp_path):
+def test_a_child_opens_the_journal_for_itself(parent, tmp_path):
     parent.call("fork_and_append", "w", str(tmp_path / "j"), "forked")
     records = check_units(tmp_path / "j", parent.acknowledged)
     assert len(records) == 45
 
 
-def test_a_child_that_outlives_its_parent_keeps_neither_its_slot_nor_its_names(parent, spawn, tmp_path):
+def test_a_child_outlives_its_parent_without_its_slot_and_names(parent, spawn, tmp_path):
     path, other = tmp_path / "j", spawn()
     pid, _ = fork(parent, path)
     parent.process.kill()
@@ -97,7 +97,7 @@ def test_a_fork_leaves_no_file_of_the_parent_removed(parent, tmp_path):
     check_units(tmp_path / "j", parent.acknowledged)
 
 
-def test_a_child_has_no_descriptor_that_its_parent_locks_by_however_the_fork_falls(tmp_path):
+def test_a_child_never_has_a_descriptor_that_its_parent_locks_by(tmp_path):
     """Threads open and close journals, readers and lock files while another one forks; children look at once."""
     path = tmp_path / "j"
     run(
@@ -155,7 +155,7 @@ assert not [error for error in opened if isinstance(error, BaseException)]
     )
 
 
-def test_a_parent_that_dies_with_the_append_lock_is_seen_as_dead_while_its_children_live(spawn, tmp_path):
+def test_a_parent_that_dies_with_the_lock_is_dead_to_its_children(spawn, tmp_path):
     path, parent, other = tmp_path / "j", spawn(), spawn()
     parent.call("open_writer", "w", str(path), {"precommit": 4 << 10})
     parent.call("append", "w", 2)

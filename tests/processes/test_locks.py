@@ -38,7 +38,7 @@ def stop(child, failpoint):
     child.is_stopped()
 
 
-def test_lock_timeout_raises_while_the_holder_is_stopped_and_all_is_well_once_it_goes_on(stopped, spawn, tmp_path, raised_by):
+def test_lock_timeout_raises_while_the_holder_is_stopped(stopped, spawn, tmp_path, raised_by):
     (holder, failpoint), waiter = stopped, spawn()
     waiter.call("open_writer", "x", str(tmp_path / "j"), {"lock_timeout": 0.1})
     stop(holder, failpoint)

@@ -85,9 +85,7 @@ def all_is_there(path, *acknowledged):
 
 
 @pytest.mark.parametrize(("compression", "point"), [stop if stop in QUICK else exhaustive.only(*stop) for stop in ALL])
-def test_a_writer_that_is_stopped_at_its_work_holds_nobody_up_beyond_the_limit(
-    victim, all_calls_end, tmp_path, compression, point
-):
+def test_a_writer_stopped_at_work_delays_others_by_the_limit_only(victim, all_calls_end, tmp_path, compression, point):
     victim.call("open_writer", "changing", str(tmp_path / "j"), {"compression": compression})
     is_stopped(victim, point, "work", "victim", 30, "direct")
     acknowledged = all_calls_end()
@@ -96,9 +94,7 @@ def test_a_writer_that_is_stopped_at_its_work_holds_nobody_up_beyond_the_limit(
 
 
 @pytest.mark.parametrize("point", few(REPLACING))
-def test_one_that_is_stopped_while_another_file_takes_a_name_holds_nobody_up_beyond_the_limit(
-    victim, all_calls_end, tmp_path, point
-):
+def test_one_stopped_in_replacing_a_file_delays_by_the_limit_only(victim, all_calls_end, tmp_path, point):
     victim.call("roll", "victim")
     is_stopped(victim, point, "store", "victim", 300)
     acknowledged = all_calls_end()
@@ -107,9 +103,7 @@ def test_one_that_is_stopped_while_another_file_takes_a_name_holds_nobody_up_bey
 
 
 @pytest.mark.parametrize("point", few(ADOPTING))
-def test_one_that_is_stopped_while_a_file_becomes_a_segment_holds_nobody_up_beyond_the_limit(
-    spawn, victim, all_calls_end, tmp_path, point
-):
+def test_one_stopped_while_it_adopts_a_file_delays_by_the_limit_only(spawn, victim, all_calls_end, tmp_path, point):
     adopting = spawn()
     adopting.call("open_writer", "adopting", str(tmp_path / "j"), {"segment_bytes": 256 << 10})
     adopting.call("append", "adopting", 2)
@@ -125,9 +119,7 @@ def test_one_that_is_stopped_while_a_file_becomes_a_segment_holds_nobody_up_beyo
 
 
 @pytest.mark.parametrize("point", few(TAKING_OVER))
-def test_one_that_is_stopped_while_it_takes_over_holds_nobody_up_beyond_the_limit(
-    spawn, victim, all_calls_end, tmp_path, point
-):
+def test_one_stopped_in_a_takeover_delays_by_the_limit_only(spawn, victim, all_calls_end, tmp_path, point):
     taker = spawn()
     taker.call("open_writer", "taker", str(tmp_path / "j"), {})
     victim.call("arm", "roll.renamed=kill@1")
@@ -139,7 +131,7 @@ def test_one_that_is_stopped_while_it_takes_over_holds_nobody_up_beyond_the_limi
 
 
 @pytest.mark.parametrize("point", few(["file.write", "file.sync", "file.sync_directory", "file.read"]))
-def test_one_that_is_stopped_while_it_opens_or_closes_holds_nobody_up_beyond_the_limit(spawn, victim, tmp_path, point):
+def test_one_stopped_in_open_or_close_delays_by_the_limit_only(spawn, victim, tmp_path, point):
     """Alone: nobody has the journal open, and nobody can open it. Another journal of the same process is another matter."""
     path, opening, other = tmp_path / "j", spawn(), spawn()
     victim.kill()
@@ -151,7 +143,7 @@ def test_one_that_is_stopped_while_it_opens_or_closes_holds_nobody_up_beyond_the
 
 
 @pytest.mark.parametrize("name", RANGES)
-def test_a_lock_that_is_held_for_ever_holds_nobody_up_beyond_the_limit(victim, all_calls_end, tmp_path, name):
+def test_a_lock_held_for_ever_delays_by_the_limit_only(victim, all_calls_end, tmp_path, name):
     holder = LockFile(str(tmp_path / "j" / "lock"))
     if name == "writers":
         holder.acquire(RANGES[name], shared=True)
@@ -163,7 +155,7 @@ def test_a_lock_that_is_held_for_ever_holds_nobody_up_beyond_the_limit(victim, a
     all_is_there(tmp_path / "j", victim.acknowledged, acknowledged)
 
 
-def test_a_journal_that_cannot_be_opened_holds_up_no_other_journal_of_the_process(victim, spawn, tmp_path):
+def test_a_journal_that_cannot_be_opened_delays_no_other_journal(victim, spawn, tmp_path):
     path, child = tmp_path / "j", spawn()
     victim.kill()
     holder = LockFile(str(path / "lock"))
@@ -177,7 +169,7 @@ def test_a_journal_that_cannot_be_opened_holds_up_no_other_journal_of_the_proces
     check_units(path, [*victim.acknowledged, *[unit for unit in child.acknowledged if unit.writer == "waiting"]])
 
 
-def test_while_one_is_stopped_in_its_fdatasync_only_the_first_sync_of_all_others_waits_for_it(victim, spawn, tmp_path):
+def test_only_the_first_sync_waits_for_one_stopped_in_fdatasync(victim, spawn, tmp_path):
     """The one that has waited in vain says so in the page, for as long as that lead lasts."""
     path, others = tmp_path / "j", [spawn(), spawn()]
     for i, other in enumerate(others):

@@ -13,7 +13,7 @@ def path(tmp_path):
     return str(tmp_path / "j")
 
 
-def test_a_name_is_busy_in_every_other_process_and_for_every_way_to_it(spawn, path, raised_by):
+def test_a_name_is_busy_in_every_other_process(spawn, path, raised_by):
     owner, other = spawn(), spawn()
     owner.call("subscribe", "billing", path)
     assert raised_by(other, "subscribe", "billing", path).kind == "SubscriberBusy"
@@ -43,7 +43,7 @@ def test_a_name_is_free_once_its_reader_has_closed(spawn, path):
     assert jlog.Journal(path).subscribers()["billing"].busy
 
 
-def test_a_killed_readers_name_is_free_and_stands_at_its_last_commit(spawn, path):
+def test_a_killed_readers_name_is_free_at_its_last_commit(spawn, path):
     owner, other = spawn(), spawn()
     owner.call("subscribe", "billing", path)
     owner.call("read", "billing", 4)
@@ -76,7 +76,7 @@ def test_one_of_many_that_want_a_new_name_at_once_gets_it(spawn, path):
 
 @pytest.mark.usefixtures("failpoints")
 @pytest.mark.parametrize("visit", [1, 2])
-def test_a_reader_killed_while_it_commits_leaves_the_old_position_or_the_new(spawn, path, visit):
+def test_a_reader_killed_in_a_commit_leaves_the_old_or_new_position(spawn, path, visit):
     owner, other = spawn(), spawn()
     owner.call("subscribe", "billing", path)
     owner.call("read", "billing", 4)

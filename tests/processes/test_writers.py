@@ -33,7 +33,7 @@ def append_the_end(path):
 @pytest.mark.parametrize("processes", [2, 8])
 @pytest.mark.parametrize("precommits", PRECOMMITS.values(), ids=PRECOMMITS)
 @pytest.mark.parametrize("call", [("append", 150, 100), ("extend", 60, 5, 100)], ids=["append", "extend"])
-def test_every_acknowledged_record_of_many_processes_is_there_once_in_its_order(spawn, tmp_path, processes, precommits, call):
+def test_every_acknowledged_record_is_there_once_and_in_order(spawn, tmp_path, processes, precommits, call):
     children = write_together(spawn, tmp_path / "j", processes, precommits, call)
     for child in children:
         child.result()
@@ -43,7 +43,7 @@ def test_every_acknowledged_record_of_many_processes_is_there_once_in_its_order(
 
 
 @pytest.mark.parametrize("precommits", PRECOMMITS.values(), ids=PRECOMMITS)
-def test_readers_see_the_same_order_live_from_the_beginning_or_from_later_on(spawn, tmp_path, precommits):
+def test_readers_see_the_same_order_wherever_they_begin(spawn, tmp_path, precommits):
     path = tmp_path / "j"
     jlog.Journal.create(path)
     early, late = spawn(), spawn()
@@ -78,7 +78,7 @@ def test_calls_of_all_sorts_mix(spawn, tmp_path, compression):
     assert len(jlog.Journal(path).segments()) > 10
 
 
-def test_a_value_larger_than_the_buffer_and_the_segment_goes_between_the_others(spawn, tmp_path):
+def test_a_value_larger_than_buffer_and_segment_goes_between_others(spawn, tmp_path):
     children = [spawn() for _ in range(3)]
     for i, child in enumerate(children):
         child.call("open_writer", f"w{i}", str(tmp_path / "j"), {"precommit": 4 << 10, "segment_bytes": 16 << 10})
@@ -100,7 +100,7 @@ def test_threads_of_one_process_share_a_writer(spawn, tmp_path):
     assert len(records) == 600
 
 
-def test_several_writers_of_one_process_are_one_to_the_others_and_close_one_by_one(tmp_path):
+def test_several_writers_of_one_process_are_one_to_the_others(tmp_path):
     path = tmp_path / "j"
     first, second, third = (jlog.Writer(path, precommit=precommit) for precommit in (4 << 10, 0, 128 << 10))
     assert [first.append(b"a"), second.append(b"b"), third.append(b"c")] == [0, 1, 2]
@@ -137,7 +137,7 @@ def test_a_pickled_writer_opens_the_journal_where_it_arrives(spawn, tmp_path):
     check_units(path, child.acknowledged)
 
 
-def test_an_exclusive_writer_keeps_other_processes_out_until_it_closes_or_dies(spawn, tmp_path, raised_by):
+def test_an_exclusive_writer_keeps_others_out_until_it_is_gone(spawn, tmp_path, raised_by):
     path, owner, other = str(tmp_path / "j"), spawn(), spawn()
     owner.call("open_writer", "w", path, {"exclusive": True})
     assert raised_by(other, "open_writer", "w", path, {}).kind == "JournalLocked"
@@ -155,7 +155,7 @@ def test_an_exclusive_writer_keeps_other_processes_out_until_it_closes_or_dies(s
     assert [part_of(value).writer for _, value in records] == ["w"] * 3 + ["x"] * 3
 
 
-def test_a_second_writer_in_its_own_process_takes_nothing_from_an_exclusive_one(spawn, tmp_path, raised_by):
+def test_a_second_writer_in_its_process_leaves_it_exclusive(spawn, tmp_path, raised_by):
     path, owner, other = str(tmp_path / "j"), spawn(), spawn()
     owner.call("open_writer", "w", path, {"exclusive": True})
     owner.call("open_writer", "second", path, {})
@@ -164,7 +164,7 @@ def test_a_second_writer_in_its_own_process_takes_nothing_from_an_exclusive_one(
     assert raised_by(other, "open_writer", "w", path, {}).kind == "JournalLocked"
 
 
-def test_an_exclusive_writer_that_has_closed_lets_others_in_beside_the_one_that_has_not(spawn, tmp_path):
+def test_a_closed_exclusive_writer_lets_others_in_beside_the_rest(spawn, tmp_path):
     path, owner, other = str(tmp_path / "j"), spawn(), spawn()
     owner.call("open_writer", "w", path, {})
     owner.call("open_writer", "exclusive", path, {"exclusive": True})
@@ -196,7 +196,7 @@ def test_many_opening_at_once_make_one_journal(spawn, tmp_path):
     check_units(path, [unit for child in children for unit in child.acknowledged])
 
 
-def test_opening_and_closing_beside_writers_that_go_on_loses_nothing(spawn, tmp_path):
+def test_opening_and_closing_beside_living_writers_loses_nothing(spawn, tmp_path):
     path, children = str(tmp_path / "j"), [spawn() for _ in range(3)]
     for child in children:
         child.start("come_and_go", f"p{child.pid}", path, 25)
@@ -206,7 +206,7 @@ def test_opening_and_closing_beside_writers_that_go_on_loses_nothing(spawn, tmp_
     assert len(records) == 3 * 25 * 4
 
 
-def test_the_last_close_cuts_the_preallocated_end_off_and_an_earlier_one_does_not(spawn, tmp_path):
+def test_only_the_last_close_cuts_the_preallocated_end_off(spawn, tmp_path):
     path, child = tmp_path / "j", spawn()
     with jlog.Writer(path, segment_bytes=1 << 20) as writer:
         child.call("open_writer", "w", str(path), {})

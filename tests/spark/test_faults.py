@@ -90,7 +90,7 @@ def test_kills_of_the_driver_at_any_time_lose_and_repeat_nothing(
     assert jlog.Journal(path).subscribers()["lake"].lag == 0
 
 
-def test_a_first_batch_that_a_killed_driver_has_not_noted_is_forgotten(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+def test_a_first_batch_that_was_never_noted_is_forgotten(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     """Spark itself refuses to go on beside what is left of it."""
     with jlog.Writer(path) as writer:
         fill(writer, 10)
@@ -129,9 +129,7 @@ def test_an_executor_that_is_killed_loses_and_repeats_nothing(cluster: Driver, p
 # --- Writers, retention and the archive meanwhile ---------------------------------------------------------------------
 
 
-def test_every_read_is_whole_while_writers_roll_and_segments_move_to_the_archive(
-    spark: SparkSession, path: Path, tmp_path: Path
-) -> None:
+def test_every_read_is_whole_while_segments_move_to_the_archive(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     archive = (tmp_path / "archive").as_uri()
     jlog.Journal.create(path, retention=jlog.Retention(archive=archive))
     with appending(path):

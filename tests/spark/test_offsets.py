@@ -84,7 +84,7 @@ def test_shares_add_up_and_none_is_larger_than_its_backlog() -> None:
     assert shares(3, {"a": 1, "b": 1, "c": 1, "d": 1}) == {"a": 1, "b": 1, "c": 1, "d": 0}
 
 
-def test_an_available_now_run_stops_where_the_journal_ended_when_it_began(root: Path) -> None:
+def test_an_available_now_run_stops_at_the_end_it_began_with(root: Path) -> None:
     reader = stream(root / "little")
     reader.prepareForTriggerAvailableNow()
     with jlog.Writer(root / "little") as writer:

@@ -89,7 +89,7 @@ def test_without_parsing_a_record_is_a_row_below_its_utc_date(run: Callable[...,
     }
 
 
-def test_fields_of_json_are_columns_and_what_is_no_json_is_quarantined(run: Callable[..., Summary], plan: PipelinePlan) -> None:
+def test_fields_of_json_are_columns_and_the_rest_is_quarantined(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     good = [
         b'{"level": "info", "n": 1, "at": {"x": [1, 2]}}',
         b'{"level": "warn", "n": 2, "timestamp": "noon"}',
@@ -259,7 +259,7 @@ class Cut(Exception):
     """What stands for a kill between two moves."""
 
 
-def test_a_batch_that_was_cut_short_in_moving_is_ended_as_it_was_begun(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_batch_cut_short_in_moving_is_completed(spark: SparkSession, tmp_path: Path) -> None:
     directory = str(tmp_path / "lake")
     frame = spark.range(20, numPartitions=4).selectExpr("id", "id % 2 AS odd")
     lake = Lake(spark, str(tmp_path / "lists"))

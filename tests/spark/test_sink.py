@@ -62,7 +62,7 @@ def test_a_row_becomes_a_record_with_all_that_it_has(spark: SparkSession, tmp_pa
     assert (second.value, second.key, list(second.headers)) == (None, None, [])
 
 
-def test_records_come_in_the_order_of_the_partitions_and_of_the_rows_in_each(spark: SparkSession, tmp_path: Path) -> None:
+def test_records_come_in_the_order_of_partitions_and_rows(spark: SparkSession, tmp_path: Path) -> None:
     save(numbers(spark, 1_000, partitions=7), tmp_path / "journal")
     assert values(tmp_path / "journal") == numbered(1_000)
 
@@ -84,7 +84,7 @@ def test_without_rows_there_is_a_journal_without_records(spark: SparkSession, tm
     assert values(tmp_path / "journal") == []
 
 
-def test_the_columns_that_reading_a_journal_gives_beside_are_left_out(spark: SparkSession, tmp_path: Path) -> None:
+def test_extra_columns_of_a_read_journal_are_left_out(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.sql("SELECT 7L AS sequence, 'x' AS value, 'elsewhere' AS journal")
     save(frame, tmp_path / "journal")
     (record,) = records(tmp_path / "journal")
@@ -162,9 +162,7 @@ def test_a_url_is_no_journal(spark: SparkSession, url: str) -> None:
         ("'x' AS value, array('h') AS headers", "headers is array<string>"),
     ],
 )
-def test_a_frame_that_cannot_be_records_is_refused_and_says_what_to_do(
-    spark: SparkSession, tmp_path: Path, columns: str, told: str
-) -> None:
+def test_a_frame_that_cannot_be_records_is_refused(spark: SparkSession, tmp_path: Path, columns: str, told: str) -> None:
     with pytest.raises(Exception, match=told):
         save(spark.sql(f"SELECT {columns}"), tmp_path / "journal")
     assert not (tmp_path / "journal").exists()
@@ -210,7 +208,7 @@ def test_a_task_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -
     assert values(path) == numbered(10)
 
 
-def test_a_batch_write_that_is_repeated_under_its_name_adds_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_repeated_named_batch_write_adds_nothing(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "journal"
     for _ in range(2):
         save(numbers(spark, 10), path, transaction="load-2026-11-20")
@@ -323,7 +321,7 @@ def ends(staged: list[Staged]) -> list[int]:
 
 
 @pytest.mark.parametrize("which", [0, 4, 5, -2])
-def test_a_commit_that_was_cut_short_is_ended_with_the_same_rows_in_their_order(sink: StagingSink, which: int) -> None:
+def test_a_commit_cut_short_is_completed_with_the_same_rows(sink: StagingSink, which: int) -> None:
     staged = stage(sink, "q", 0, LARGE)
     cut_short(sink, staged, ends(staged)[which])
     again = stage(sink, "q", 0, [part[::-1] for part in reversed(LARGE)])
@@ -362,7 +360,7 @@ def test_large_files_become_segments(tmp_path: Path, compression: str) -> None:
     assert jlog.Journal(sink.path).verify().ok
 
 
-def test_what_gave_way_and_came_back_meanwhile_is_not_dropped_again(sink: StagingSink) -> None:
+def test_staging_that_came_back_meanwhile_is_not_dropped_again(sink: StagingSink) -> None:
     for number in range(KEPT[STREAM]):
         query = f"{number:03}"
         sink.commit(STREAM, query, 0, stage(sink, query, 0, [[b"a"]]))
@@ -389,9 +387,7 @@ def test_where_no_file_can_become_a_segment_all_are_copied(tmp_path: Path) -> No
 @pytest.mark.usefixtures("small_files", "failpoints")
 @pytest.mark.parametrize("visit", [1, 2])
 @pytest.mark.parametrize("point", ["adopt.linked", "adopt.completed", "roll.renamed", "rotate.turned"])
-def test_a_driver_killed_while_files_become_segments_is_followed_by_one_that_ends_it(
-    tmp_path: Path, point: str, visit: int
-) -> None:
+def test_a_driver_killed_in_adoption_is_followed_by_one_that_ends_it(tmp_path: Path, point: str, visit: int) -> None:
     options = {"path": str(tmp_path / "journal"), "segmentBytes": str(16 << 20)}
     sink = StagingSink(VALUE, options, False, comes_back=True)
     staged = stage(sink, "q", 0, LARGE)
@@ -413,7 +409,7 @@ def test_a_driver_killed_while_files_become_segments_is_followed_by_one_that_end
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
-def test_rows_are_synced_before_a_part_of_them_is_in_for_a_query_that_can_come_back(
+def test_rows_of_a_query_are_synced_before_a_part_of_them_is_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_back: bool
 ) -> None:
     synced: list[str] = []
@@ -436,7 +432,7 @@ def test_what_fails_beside_the_work_comes_out_at_its_end() -> None:
         sync()
 
 
-def test_what_a_resumed_commit_needs_is_not_removed_by_an_abort_nor_by_age(sink: StagingSink) -> None:
+def test_what_a_resumed_commit_needs_is_never_removed(sink: StagingSink) -> None:
     staged = stage(sink, "q", 0, LARGE)
     cut_short(sink, staged, ends(staged)[0])
     sink.abort("q")
@@ -446,7 +442,7 @@ def test_what_a_resumed_commit_needs_is_not_removed_by_an_abort_nor_by_age(sink:
     assert sorted(values(sink.path)) == sorted([*ALL, b"other"])
 
 
-def test_where_the_staged_rows_are_gone_it_says_what_is_in_and_what_to_do(sink: StagingSink) -> None:
+def test_without_its_staged_rows_it_says_what_is_in(sink: StagingSink) -> None:
     staged = stage(sink, "q", 0, LARGE)
     cut_short(sink, staged, 5)
     sink.staging("q").remove()
@@ -504,7 +500,7 @@ def nameless_commit(tmp_path: Path, sink: StagingSink) -> Callable[[str], subpro
 
 
 @pytest.mark.usefixtures("failpoints")
-def test_what_a_nameless_write_that_died_in_its_commit_had_staged_goes_with_the_next_commit(
+def test_staging_of_a_dead_nameless_write_goes_with_the_next_commit(
     sink: StagingSink, nameless_commit: Callable[[str], subprocess.Popen[bytes]]
 ) -> None:
     assert nameless_commit("direct.written=kill@2").wait() == -signal.SIGKILL
@@ -514,7 +510,7 @@ def test_what_a_nameless_write_that_died_in_its_commit_had_staged_goes_with_the_
 
 
 @pytest.mark.usefixtures("failpoints")
-def test_what_a_nameless_write_has_staged_that_is_in_its_commit_stays(
+def test_staging_of_a_nameless_write_in_its_commit_stays(
     sink: StagingSink, nameless_commit: Callable[[str], subprocess.Popen[bytes]]
 ) -> None:
     committing = nameless_commit("direct.written=stop@2")
@@ -528,7 +524,7 @@ def test_what_a_nameless_write_has_staged_that_is_in_its_commit_stays(
     assert values(sink.path) == ALL
 
 
-def test_what_a_nameless_write_has_staged_that_has_not_begun_its_commit_stays(sink: StagingSink) -> None:
+def test_staging_of_a_nameless_write_before_its_commit_stays(sink: StagingSink) -> None:
     staged = stage(sink, NAMELESS + "1", 0, [[b"a"]])
     sink.commit(STREAM, "q", 0, stage(sink, "q", 0, [[b"b"]]))
     sink.commit(BATCH, NAMELESS + "1", 0, staged)
@@ -562,14 +558,14 @@ def test_what_is_no_directory_among_the_staged_queries_stays(tmp_path: Path, nam
     assert os.listdir(victim) == ["begun"]
 
 
-def test_the_abort_of_a_nameless_write_removes_what_its_commit_had_begun_with(sink: StagingSink) -> None:
+def test_the_abort_of_a_nameless_write_removes_its_staging(sink: StagingSink) -> None:
     staged = stage(sink, NAMELESS + "1", 0, LARGE)
     cut_short(sink, staged, ends(staged)[0], NAMELESS + "1")
     sink.abort(NAMELESS + "1")
     assert "spark" not in os.listdir(sink.path)
 
 
-def test_a_batch_write_without_a_transaction_has_an_id_that_no_transaction_has(sink: StagingSink) -> None:
+def test_a_write_without_a_transaction_has_an_id_of_its_own(sink: StagingSink) -> None:
     write = BatchSink(VALUE, {"path": sink.path}, False)
     assert write.query.startswith(NAMELESS)
     with pytest.raises(ValueError, match="a transaction's name"):

@@ -110,9 +110,7 @@ def test_the_subscriber_follows_and_drives_the_clean_up(lake: Lake, path: Path) 
     assert lake.sequences() == list(range(600))
 
 
-def test_a_new_query_begins_where_its_subscriber_stands_or_where_it_is_told(
-    spark: SparkSession, path: Path, tmp_path: Path
-) -> None:
+def test_a_new_query_begins_at_its_subscriber_or_its_option(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     with jlog.Writer(path) as writer:
         fill(writer, 100)
     read_away(path, "lake", 60)
@@ -133,7 +131,7 @@ def test_what_a_checkpoint_knows_of_survives_a_power_loss(lake: Lake, path: Path
     assert jlog.Journal(left).next_sequence == 100
 
 
-def test_journals_that_come_below_a_root_are_read_from_their_first_record(lake: Lake, tmp_path: Path) -> None:
+def test_journals_that_come_later_are_read_from_their_beginning(lake: Lake, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     with jlog.Writer(root / "one") as writer:
@@ -158,7 +156,7 @@ def test_archived_segments_are_read_where_a_query_was_late(lake: Lake, path: Pat
     assert lake.sequences() == list(range(400))
 
 
-def test_records_that_retention_took_from_a_query_fail_it_unless_told_otherwise(lake: Lake, path: Path) -> None:
+def test_records_lost_to_retention_fail_a_query(lake: Lake, path: Path) -> None:
     with jlog.Writer(path, **SMALL) as writer:
         fill(writer, 100)
         lake.run(path)

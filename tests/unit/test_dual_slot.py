@@ -67,7 +67,7 @@ def test_any_sequence_is_kept(position, sequence):
 
 
 @pytest.mark.parametrize("written", range(0, 65, 4))
-def test_a_write_of_the_first_copy_that_was_torn_leaves_the_old_or_the_new(tmp_path, position, written):
+def test_a_torn_write_of_the_first_copy_leaves_the_old_or_the_new(tmp_path, position, written):
     fd, path = position
     before = (tmp_path / "billing").read_bytes()
     write_position(fd, UUID, 77, 9, path)
@@ -78,7 +78,7 @@ def test_a_write_of_the_first_copy_that_was_torn_leaves_the_old_or_the_new(tmp_p
 
 
 @pytest.mark.parametrize("limits", [(4096 + 16, 16), (16, 4096 + 16), (16, 16), (4096 + 16, 4096 + 16)])
-def test_writes_that_are_cut_short_one_after_the_other_leave_a_whole_copy(position, limits):
+def test_writes_that_are_cut_short_leave_a_whole_copy(position, limits):
     fd, path = position
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     for limit in limits:
@@ -114,7 +114,7 @@ def test_one_damaged_copy_leaves_the_other(position, damaged, at):
 
 
 @pytest.mark.parametrize("content", [b"", bytes(8192), b"\xff" * 8192, b"JLOGPOS\n" * 1024])
-def test_without_a_valid_copy_it_is_damage_until_it_is_written_again(tmp_path, position, content):
+def test_without_a_valid_copy_it_is_damage_until_it_is_written(tmp_path, position, content):
     fd, path = position
     (tmp_path / "billing").write_bytes(content)
     with pytest.raises(CorruptJournal, match=r"billing.*neither copy"):
@@ -176,7 +176,7 @@ def test_a_torn_write_of_bounds_leaves_the_old_or_the_new(tmp_path, bounds, writ
 
 
 @pytest.mark.parametrize("damaged", [0, 4096])
-def test_one_damaged_copy_of_bounds_leaves_the_other_and_the_next_write_both(tmp_path, bounds, damaged):
+def test_one_damaged_copy_of_bounds_leaves_the_other(tmp_path, bounds, damaged):
     flip(bounds.path, damaged + 50)
     assert bounds.read().lease_limit == 1000
     bounds.update(lease_limit=2000)

@@ -68,7 +68,7 @@ def test_the_worked_example_holds_the_records_that_the_text_names(journal):
     ]
 
 
-def test_the_worked_example_has_the_state_and_the_end_that_the_text_names(journal):
+def test_the_worked_example_has_the_state_and_end_of_the_text(journal):
     contents = read_journal(journal)
     assert contents.state == {b"offset": b"42"}
     assert contents.end == (0, END_OFFSET, 2)
@@ -80,7 +80,7 @@ def test_the_worked_example_has_the_state_and_the_end_that_the_text_names(journa
 
 
 @pytest.mark.parametrize("name", ["bounds", SEGMENT, "precommit"])
-def test_each_line_of_the_worked_example_says_the_number_that_its_bytes_are(name):
+def test_each_line_of_the_worked_example_states_its_bytes(name):
     offset = 0
     for at, found, meaning in dump_lines(example()[name]):
         assert at >= offset
@@ -444,7 +444,7 @@ def test_a_note_of_another_generation_is_of_no_closing_block(empty):
 
 @pytest.mark.parametrize("generation", [4, 5])
 @pytest.mark.parametrize("unwritten", [0, 1])
-def test_the_page_of_another_boot_adds_both_bodies_where_they_follow(empty, generation, unwritten):
+def test_the_page_of_another_boot_adds_both_bodies(empty, generation, unwritten):
     segment = Image()
     segment.block(short(b"0"), 1)
     segment.write(empty)
@@ -476,7 +476,7 @@ def test_a_torn_tail_that_nothing_vouches_for_is_the_end(empty):
     assert values(empty) == [b"0"]
 
 
-def test_a_segment_whose_first_block_is_torn_is_not_there_after_a_power_loss(empty):
+def test_a_segment_with_a_torn_first_block_is_not_there(empty):
     first = Image(state=state_record(b"a", b"1"))
     first.block(short(b"0"), 1)
     first.write(empty)
@@ -531,7 +531,7 @@ def test_a_body_that_the_format_forbids_is_refused(empty, body, count, options, 
     refused(empty, reason)
 
 
-def test_a_clock_that_ran_backwards_is_refused_and_an_explicit_time_is_not(empty):
+def test_a_clock_that_ran_backwards_is_refused(empty):
     write_segment(empty, short(b"0", 5) + short(b"1", 4, explicit=True), 2, latest_us=NOW_US + 5)
     check_journal(empty)
     write_segment(empty, short(b"0", 5) + short(b"1", 4), 2, latest_us=NOW_US + 5)
@@ -544,7 +544,7 @@ def test_a_state_that_a_roll_has_lost_is_refused(empty):
     refused(empty, "not what came before")
 
 
-def test_damage_before_the_mark_or_before_a_later_durable_end_is_refused(empty):
+def test_damage_before_the_mark_or_a_durable_end_is_refused(empty):
     segment = Image()
     segment.block(short(b"damaged"), 1)
     at = len(segment.content) - 1
@@ -600,7 +600,7 @@ def test_an_index_that_contradicts_its_segment_is_refused(empty, entries, reason
     check_journal(empty, indexes=False)
 
 
-def test_a_chain_that_does_not_reach_the_place_of_a_current_page_is_refused(empty):
+def test_a_chain_that_ends_before_a_current_page_is_refused(empty):
     segment = write_segment(empty, short(b"0"))
     write_page(empty, (0, segment.end[1] + 72, 2))
     refused(empty, "no block stands here")
@@ -649,7 +649,7 @@ def test_a_closing_block_with_a_flipped_bit_is_refused(empty, at, reason):
     refused(empty, reason)
 
 
-def test_an_open_block_that_does_not_follow_the_closing_one_is_refused(empty):
+def test_an_open_block_not_behind_the_closing_one_is_refused(empty):
     segment = write_segment(empty, short(b"0"))
     write_page(empty, segment.end, before=short(b"closing"), unwritten=3)
     page = bytearray((empty / "precommit").read_bytes())

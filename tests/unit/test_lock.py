@@ -25,7 +25,7 @@ def other(path):
     return LockFile(path)
 
 
-def test_a_range_excludes_every_other_lock_file_of_this_process_too(one, other):
+def test_a_range_excludes_other_lock_files_of_this_process(one, other):
     assert one.acquire(5, timeout=0)
     assert not other.acquire(5, timeout=0)
     assert other.acquire(6, timeout=0)
@@ -104,7 +104,7 @@ def test_held_raises_at_its_deadline_and_says_what_others_do(one, other, tmp_pat
         pass
 
 
-def test_held_excludes_threads_that_share_the_object_by_their_mutex(one):
+def test_held_excludes_threads_that_share_the_object(one):
     mutex = threading.Lock()
     with one.held(2, mutex=mutex):
         with pytest.raises(jlog.JournalLocked, match="another thread of this process"):

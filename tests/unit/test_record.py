@@ -70,7 +70,7 @@ def given_as(records):
     precommit=st.sampled_from([0, 4 << 10]),
     together=st.booleans(),
 )
-def test_any_records_come_back_from_the_library_and_from_the_oracle(tmp_path_factory, written, precommit, together):
+def test_any_records_come_back_from_library_and_oracle(tmp_path_factory, written, precommit, together):
     path = tmp_path_factory.mktemp("records") / "j"
     with jlog.Writer(path, precommit=precommit, segment_bytes=8 << 10) as writer:
         if together:

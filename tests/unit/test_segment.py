@@ -113,7 +113,7 @@ HEADER = {
 
 
 @pytest.mark.parametrize("at", HEADER.values(), ids=HEADER.keys())
-def test_a_damaged_header_is_damage_at_byte_0_and_its_blocks_can_still_be_looked_at(opened, path, at):
+def test_a_damaged_header_is_damage_and_its_blocks_are_readable(opened, path, at):
     flip(path, at)
     with pytest.raises(CorruptJournal, match="header") as caught:
         opened()
@@ -189,7 +189,7 @@ def test_the_next_block_is_found_beyond_a_window(journal, uuid, tmp_path):
     assert SegmentFile(journal.path, 0, uuid).next_block(blocks[-2].offset + 1, 1 << 30) == blocks[-1]
 
 
-def test_a_header_that_asks_for_more_than_the_file_holds_takes_no_memory(opened, path):
+def test_a_header_that_asks_for_too_much_takes_no_memory(opened, path):
     block = list(opened().blocks())[-1]
     os.truncate(path, block.offset + BLOCK_HEADER_BYTES)
     assert opened().block_at(block.offset) == (None, "the block's body fails its checksum")
