@@ -110,7 +110,7 @@ def test_an_archived_segment_is_the_same_byte_for_byte(make, files):
     assert (folder / "archive.meta").read_bytes() == (Path(journal.path) / "journal.meta").read_bytes()
 
 
-def test_what_is_left_of_a_journal_goes_on_being_archived(make, url, path):
+def test_the_rest_of_a_journal_goes_on_being_archived(make, url, path):
     journal = make(url)
     journal.clean()
     with jlog.Writer(path) as writer:
@@ -225,7 +225,7 @@ def test_a_segment_that_is_there_whole_is_not_uploaded_again(make, files):
     assert (folder / f"{0:020d}.seg").stat().st_ino == inode
 
 
-def test_who_is_overtaken_in_its_upload_goes_on_behind_it(make, files, path, monkeypatch):
+def test_a_process_overtaken_in_its_upload_goes_on(make, files, path, monkeypatch):
     """The other one takes the upload for what a killed process has left, and removes it."""
     journal = make(files)
     rename, first, renamed = ArchiveFolder._rename, journal.segments()[0], []
@@ -251,7 +251,7 @@ def test_a_half_segment_is_none_for_who_reads(make, files):
     assert values(files) == all_values(40)
 
 
-def test_what_is_needed_again_by_the_time_it_is_archived_stays(make, files, path):
+def test_a_segment_needed_again_by_then_stays(make, files, path):
     journal = make(files)
     told = []
 
@@ -461,7 +461,7 @@ def test_a_url_without_an_archive_says_so(tmp_path, url, path):
     refused(lambda: jlog.Journal(url), r"is a URL.*jlog\.archive\.Archive")
 
 
-def test_what_the_archive_is_made_of_is_listed(archived):
+def test_the_parts_of_the_archive_are_listed(archived):
     archive = jlog.archive.Archive(archived)
     found = archive.segments()
     assert [(s.first_sequence, s.end_sequence, s.records) for s in found] == [
@@ -726,7 +726,7 @@ def oracle_epochs(path):
     return oracle.read_journal(path).epochs
 
 
-def test_what_is_there_is_not_restored_over(make, files, path, tmp_path):
+def test_an_existing_journal_is_not_restored_over(make, files, path, tmp_path):
     make(files).clean()
     with pytest.raises(jlog.JournalExists):
         jlog.archive.restore(files, path)
@@ -736,7 +736,7 @@ def test_what_is_there_is_not_restored_over(make, files, path, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["damaged", "missing"])
-def test_what_is_not_whole_is_not_restored(make, files, tmp_path, kind):
+def test_a_copy_that_is_not_whole_is_not_restored(make, files, tmp_path, kind):
     make(files).clean()
     folder = archived_files(files)
     if kind == "damaged":

@@ -34,7 +34,7 @@ def test_it_holds_all_that_was_appended_though_the_writer_goes_on(path, writer, 
     ]
 
 
-def test_what_is_only_in_the_buffer_is_in_it(path, target):
+def test_records_only_in_the_buffer_are_in_it(path, target):
     with jlog.Writer(path) as writer:
         fill(writer, 3)
         jlog.Journal(path).backup(target)
@@ -42,7 +42,7 @@ def test_what_is_only_in_the_buffer_is_in_it(path, target):
 
 
 @pytest.mark.parametrize("options", [{}, {"compression": "lz4"}, {"precommit": 0}])
-def test_of_a_closed_one_too(path, target, options):
+def test_a_closed_journal_too(path, target, options):
     with jlog.Writer(path, **{**SMALL, **options}) as writer:
         expected = fill(writer, 100)
     jlog.Journal(path).backup(target)
@@ -84,7 +84,7 @@ def test_a_position_whose_copies_are_damaged_stays_damaged(path, writer, target)
         jlog.Journal(journal).set_subscriber("billing", 5)
 
 
-def test_what_retention_has_removed_is_not_in_it(path, writer, target):
+def test_records_removed_by_retention_are_not_in_it(path, writer, target):
     fill(writer, 100)
     read_away(path, "billing", 60)
     first = jlog.Journal(path).first_sequence
@@ -255,7 +255,7 @@ def test_a_copy_is_as_open_to_others_as_the_journal(path, writer, target):
         assert all(file.stat().st_mode & 0o666 == mode & 0o666 for file in copy.rglob("*"))
 
 
-def test_who_may_only_read_may_copy(tmp_path):
+def test_a_process_that_may_only_read_may_copy(tmp_path):
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="jlog-test-") as folder:

@@ -113,7 +113,7 @@ def test_a_time_is_found_in_what_is_left(path, owner, name, clean_after):
     assert done
 
 
-def test_what_is_gone_before_it_is_listed_is_no_damage(path, when_listed):
+def test_a_segment_gone_before_it_is_listed_is_no_damage(path, when_listed):
     journal = make(path)
     with jlog.Reader(path, start=25) as reader:
         when_listed(jlog._core.read.cursor, before=lambda: clean(journal))

@@ -66,7 +66,7 @@ def test_commit_goes_backward_too(reader, ten):
     assert reader.committed == 5
 
 
-def test_what_was_not_read_may_be_committed_up_to_the_end(reader):
+def test_unread_records_may_be_committed_up_to_the_end(reader):
     reader.commit(10)
     assert (reader.position, reader.committed) == (0, 10)
     with pytest.raises(ValueError, match="11"):

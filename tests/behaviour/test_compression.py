@@ -62,7 +62,7 @@ def test_log_lines_take_at_most_35_percent_of_what_they_take_plain(tmp_path):
     assert sizes["lz4"] <= 0.35 * sizes["none"], sizes
 
 
-def test_what_would_not_become_smaller_is_stored_as_it_is(path):
+def test_an_incompressible_block_is_stored_as_it_is(path):
     written = noise(500)
     with jlog.Writer(path, **SMALL_LZ4) as writer:
         for value in written:
@@ -322,7 +322,7 @@ def test_a_block_that_claims_an_impossible_size_takes_no_memory(one_block, path)
 
 @pytest.mark.parametrize("call", [("append", "x", 200, 100), ("flush", "x"), ("roll", "x"), ("sync", "x"),
                                   ("extend", "x", 1, 2, 100, True), ("close", "x")])  # fmt: skip
-def test_who_is_stopped_while_it_compresses_holds_nobody_up(spawn, path, failpoints, call):
+def test_a_process_stopped_in_compression_delays_nobody(spawn, path, failpoints, call):
     stopped, other = spawn(), spawn()
     stopped.call("open_writer", "w", str(path), SMALL_LZ4)
     other.call("open_writer", "x", str(path), {})

@@ -289,7 +289,7 @@ def test_a_durable_commit_makes_the_records_before_it_durable(path, tmp_path):
     assert jlog.Journal(left).subscribers()["billing"].sequence == 40
 
 
-def test_what_is_not_durable_is_not_handed_out_with_durable_only(path):
+def test_records_that_are_not_durable_are_not_read_with_durable_only(path):
     with jlog.Writer(path, **SMALL) as writer, jlog.Reader(path, "lake", durable_only=True) as reader:
         fill(writer, 5)
         writer.flush()

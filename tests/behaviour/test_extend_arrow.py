@@ -195,7 +195,7 @@ def test_differently_chunked_columns_are_one_extend(writer, path):
         ]
 
 
-def test_what_to_arrow_gives_makes_the_same_records_again(path, tmp_path):
+def test_columns_from_to_arrow_make_the_same_records_again(path, tmp_path):
     with jlog.Writer(path) as writer:
         fill(writer, 50)
         writer.append(None, key=b"k", headers=[("h", None), ("h", b"v")], timestamp_us=-3)
@@ -255,7 +255,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_record_is_refused_and_nothing_is_written(writer, path, name):
+def test_a_bad_record_is_refused_and_nothing_is_written(writer, path, name):
     given, error, message = REFUSED[name]
     with pytest.raises(error, match=message):
         writer.extend_arrow(given)

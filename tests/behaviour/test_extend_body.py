@@ -18,9 +18,7 @@ import jlog
         ([b"c", b"d"], [None], IndexError),
     ],
 )
-def test_of_columns_with_a_record_that_is_refused_nothing_is_added(
-    tmp_path: Any, values: Any, headers: Any, error: type[Exception]
-) -> None:
+def test_columns_with_a_refused_record_add_nothing(tmp_path: Any, values: Any, headers: Any, error: type[Exception]) -> None:
     writer = jlog.Writer(tmp_path / "journal")
     body = writer.body()
     body.add_columns([b"a"], [b"key"], [[("name", b"header")]], [5])

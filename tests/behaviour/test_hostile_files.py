@@ -165,7 +165,7 @@ def test_a_meta_that_makes_no_sense_is_damage(journal, change):
 
 
 @pytest.mark.parametrize("text", ['"inode": 1e999', '"inode": NaN', '"inode": -Infinity', '"uuid": "a", "uuid": "b"'])
-def test_what_is_no_json_is_no_meta(journal, text):
+def test_bad_json_is_no_meta(journal, text):
     set_meta(journal, b"{" + text.encode() + b"}")
     with pytest.raises(jlog.CorruptJournal, match=r"journal\.meta"):
         jlog.Journal(journal)
@@ -236,7 +236,7 @@ FILES = [
 
 @pytest.mark.parametrize("make_it", STRANGE.values(), ids=STRANGE.keys())
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_no_regular_file_is_told_and_never_waited_for(journal, name, make_it):
+def test_a_file_that_is_not_regular_is_reported_and_not_waited_for(journal, name, make_it):
     (journal / name).unlink(missing_ok=True)
     make_it(journal / name)
     outcomes(journal)

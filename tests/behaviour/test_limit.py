@@ -96,7 +96,7 @@ def test_it_goes_on_with_a_part_of_it_read(path):
         assert 0 < len(again) <= len(written) // 2 + 80
 
 
-def test_what_others_have_removed_makes_room_without_another_roll(path):
+def test_segments_removed_by_others_make_room_without_a_roll(path):
     """The count in the page is as of the last time that somebody met the limit."""
     with jlog.Writer(path, **LIMITED) as writer:
         for _ in range(50):

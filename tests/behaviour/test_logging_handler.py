@@ -88,7 +88,7 @@ def test_fields_are_chosen_by_name(log, path):
     assert headers(last(path)) == {"level": b"ERROR", "function": b"test_fields_are_chosen_by_name"}
 
 
-def test_what_is_passed_as_extra_becomes_headers(handler, log, path):
+def test_extra_fields_become_headers(handler, log, path):
     log.info("x", extra={"user": "anna", "count": 3, "raw": b"\xff", "nothing": None})
     found = headers(last(path))
     assert (found["user"], found["count"], found["raw"], found["nothing"]) == (b"anna", b"3", b"\xff", None)
@@ -339,7 +339,7 @@ def test_records_logged_after_shutdown_are_dropped_silently(path):
 
 
 @pytest.mark.parametrize("end", ["os._exit(3)", "os.kill(os.getpid(), signal.SIGKILL)"])
-def test_what_was_logged_survives_a_process_that_ends_at_once(path, end):
+def test_logged_records_survive_a_process_that_ends_at_once(path, end):
     assert run_program(path, f"logging.info('last words'); {end}").returncode != 0
     assert values(path) == [b"last words"]
 
@@ -512,7 +512,7 @@ def test_a_failed_sync_in_the_background_opens_the_journal_anew(path):
     assert [value for value in found if re.match(rb"\d log records were dropped: .*Input/output error", value)]
 
 
-def test_what_jlog_logs_in_another_thread_waits_for_no_lock(handler, path):
+def test_jlogs_messages_in_another_thread_wait_for_no_lock(handler, path):
     """Whoever holds the lock may be closing the writer, and so waiting for that thread."""
     own = logging.makeLogRecord({"name": "jlog", "msg": "from a thread of jlog's"})
     handler.acquire()
@@ -527,7 +527,7 @@ def test_what_jlog_logs_in_another_thread_waits_for_no_lock(handler, path):
     assert values(path) == [b"the next", b"from a thread of jlog's"]
 
 
-def test_what_waits_is_appended_before_the_handler_closes(handler, path):
+def test_waiting_records_are_appended_before_the_handler_closes(handler, path):
     own = logging.makeLogRecord({"name": "jlog", "msg": "waits"})
     handler.acquire()
     thread = threading.Thread(target=handler.handle, args=(own,))

@@ -122,12 +122,12 @@ def refused(path, call):
 
 
 @pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED.keys())
-def test_what_needs_to_write_is_refused_with_errno_and_file(writer, path, call):
+def test_calls_that_write_are_refused_with_errno_and_file(writer, path, call):
     run_as_another_user(refused(path, call))
 
 
 @pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED.keys())
-def test_what_needs_to_write_is_refused_on_a_read_only_mount(writer, path, call):
+def test_calls_that_write_are_refused_on_a_read_only_mount(writer, path, call):
     run_with_mount(read_only(path), refused(path, call))
 
 

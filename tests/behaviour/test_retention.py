@@ -42,7 +42,7 @@ def test_a_segment_goes_once_its_only_subscriber_has_passed_it(journal, path):
     assert len(journal.segments()) == 1
 
 
-def test_what_goes_leaves_no_file(journal, path):
+def test_a_dropped_journal_leaves_no_file(journal, path):
     read_away(path, "billing", 55)
     assert files(path)[0] == f"{50:020d}.idx"
     assert len(files(path)) == 11

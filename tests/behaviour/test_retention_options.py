@@ -87,7 +87,7 @@ def test_max_bytes_is_kept_by_rolls_alone(path):
     assert journal.first_sequence > 700
 
 
-def test_what_is_preallocated_is_no_content(path):
+def test_preallocated_space_is_no_content(path):
     with jlog.Writer(path, segment_bytes=1 << 20, retention=jlog.Retention(max_bytes=10_000)) as writer:
         for _ in range(3):
             fill(writer, 10)
@@ -283,7 +283,7 @@ def test_a_checkpoint_never_expires(make, path, later):
     assert journal.clean() == []
 
 
-def test_who_holds_what_back_is_told(make, path):
+def test_the_subscriber_that_holds_segments_back_is_named(make, path):
     journal = make()
     sizes = [segment.size_bytes for segment in journal.segments() if segment.sealed]
     journal.add_subscriber("slow", start=25)
@@ -297,7 +297,7 @@ def test_who_holds_what_back_is_told(make, path):
     assert 0 <= found["slow"].idle_seconds < 3600
 
 
-def test_who_has_been_dead_for_a_day_is_named(make, path, later):
+def test_a_subscriber_dead_for_a_day_is_named(make, path, later):
     journal = make()
     journal.add_subscriber("dead", start=25)
     journal.add_subscriber("done", start="end")
@@ -312,7 +312,7 @@ def test_who_has_been_dead_for_a_day_is_named(make, path, later):
     assert not dead["expired"]
 
 
-def test_who_has_expired_is_named_at_once(make, later):
+def test_an_expired_subscriber_is_named_at_once(make, later):
     journal = make(subscriber_max_age=timedelta(hours=1))
     journal.add_subscriber("dead")
     later(timedelta(hours=2))
@@ -353,7 +353,7 @@ def test_a_full_journal_takes_records_once_a_subscriber_has_gone(full, path):
     assert full.append(b"goes on")
 
 
-def test_what_is_read_in_the_open_segment_makes_room_too(path):
+def test_records_read_in_the_open_segment_make_room_too(path):
     options = {"precommit": 4 << 10, "segment_bytes": 1 << 20}
     with jlog.Writer(path, **options, retention=jlog.Retention(limit_bytes=20_000)) as writer:
         jlog.Journal(path).add_subscriber("billing")
@@ -364,7 +364,7 @@ def test_what_is_read_in_the_open_segment_makes_room_too(path):
         assert writer.append(b"goes on") == next_sequence
 
 
-def test_what_an_archive_is_to_have_makes_room_once_it_is_there(path, tmp_path):
+def test_a_segment_makes_room_once_it_is_archived(path, tmp_path):
     kept = jlog.Retention(limit_bytes=20_000, archive=(tmp_path / "archive").as_uri())
     with jlog.Writer(path, **SMALL, retention=kept) as writer:
         for _ in range(2):
@@ -400,7 +400,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("given", "error", "said"), REFUSED)
-def test_what_cannot_be_is_refused_with_what_can(given, error, said):
+def test_an_impossible_option_is_refused_with_the_choices(given, error, said):
     with pytest.raises(error, match=said) as caught:
         jlog.Retention(**given)
     assert "secret" not in str(caught.value)
@@ -454,7 +454,7 @@ def rewrite_retention(path, **fields):
     (path / "journal.meta").write_bytes(first + body)
 
 
-def test_what_an_older_version_has_not_written_is_as_by_default(make, path):
+def test_fields_that_an_older_version_lacks_have_defaults(make, path):
     journal = make()
     rewrite_retention(path, delete_read=False)
     assert journal.options.retention == jlog.Retention(delete_read=False)
@@ -462,7 +462,7 @@ def test_what_an_older_version_has_not_written_is_as_by_default(make, path):
     assert journal.clean() == []
 
 
-def test_what_only_a_newer_version_knows_removes_nothing(make, path, caplog):
+def test_fields_of_a_newer_version_remove_nothing(make, path, caplog):
     journal = make()
     rewrite_retention(path, delete_read=True, keep_something=5)
     read_away(path, "billing")

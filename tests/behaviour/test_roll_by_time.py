@@ -283,7 +283,7 @@ def test_clean_ends_a_segment_that_nobody_appends_to_any_more(path, clock):
         assert segments(path) == [0, 5]
 
 
-def test_what_clean_ends_goes_at_once_if_it_was_read(path, clock):
+def test_a_segment_that_clean_ends_goes_at_once_if_it_was_read(path, clock):
     clock(MONDAY)
     with jlog.Writer(path, roll="hourly") as writer, jlog.Reader(path, "billing") as reader:
         fill(writer, 5)

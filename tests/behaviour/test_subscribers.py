@@ -96,7 +96,7 @@ NOBODY = {
 
 
 @pytest.mark.parametrize("call", NOBODY.values(), ids=NOBODY.keys())
-def test_who_is_not_there_is_not_found_and_not_made(journal, call):
+def test_a_missing_name_is_not_found_and_not_made(journal, call):
     journal.set_checkpoint("c", 5)
     journal.add_subscriber("shipping")
     with pytest.raises(jlog.SubscriberNotFound, match=r"'billing'.*shipping") as caught:

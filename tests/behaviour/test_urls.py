@@ -105,7 +105,7 @@ TAKES_A_PATH = [
 
 @pytest.mark.parametrize("function", TAKES_A_PATH, ids=lambda function: function.__qualname__)
 @pytest.mark.parametrize("url", ["file:/orders", "file://host/orders", "kafka://host/orders", "s3://host/orders"])
-def test_what_takes_a_path_makes_no_directory_of_a_url(tmp_path, monkeypatch, function, url):
+def test_a_url_in_place_of_a_path_makes_no_directory(tmp_path, monkeypatch, function, url):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(jlog.JournalError, match=r"is a URL.*jlog\.open_writer"):
         function(url)

@@ -72,7 +72,7 @@ def test_every_size_of_the_buffer_keeps_every_record(journal: Path, precommit: s
 
 
 @pytest.mark.parametrize("framing", ["lines", "length32"])
-def test_what_a_slow_pipe_brings_is_readable_at_once(journal: Path, framing: str) -> None:
+def test_records_from_a_slow_pipe_are_readable_at_once(journal: Path, framing: str) -> None:
     do("create", journal)
     with start("append", journal, "--framing", framing) as tool, jlog.Reader(journal) as reader:
         for value in (b"first", b"second"):

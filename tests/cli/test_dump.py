@@ -245,7 +245,7 @@ def damage(segment: jlog.Segment, at: float) -> None:
 
 
 @pytest.mark.damage
-def test_what_is_intact_is_written_and_damage_is_listed(segments: Path) -> None:
+def test_intact_records_are_written_and_damage_is_listed(segments: Path) -> None:
     for segment in jlog.Journal(segments).segments()[1:3]:
         damage(segment, 0.5)
     result = run("dump", segments)

@@ -42,7 +42,7 @@ def test_a_journal_comes_back_as_it_was_but_for_its_sequences(journal: Path, tmp
     assert copied == [dict(json.loads(text), sequence=number) for number, text in enumerate(lines.splitlines())]
 
 
-def test_what_a_record_has_not_is_null_and_its_time_is_now(journal: Path) -> None:
+def test_missing_parts_of_a_record_are_null_and_its_time_is_now(journal: Path) -> None:
     with jlog.Writer(journal) as writer:
         writer.append(b"before")
     before, only, empty = append(journal, line(value="only"), b"\n", b"{}\n")
@@ -82,7 +82,7 @@ def test_a_line_that_is_no_record_ends_it_behind_those_before(journal: Path, tex
     assert [record.value for record in records(journal)] == [b"good"]
 
 
-def test_what_a_slow_pipe_brings_is_readable_at_once(journal: Path) -> None:
+def test_records_from_a_slow_pipe_are_readable_at_once(journal: Path) -> None:
     do("create", journal)
     with start("append", "--format", "jsonl", journal) as tool, jlog.Reader(journal) as reader:
         tool.stdin.write(line(value="now", key="k"))

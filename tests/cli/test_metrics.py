@@ -77,6 +77,6 @@ def test_a_port_that_is_taken_is_told_in_one_line(numbers: Path) -> None:
         assert tool.wait(HUNG_SECONDS) == 0
 
 
-def test_what_is_no_address_and_no_journal_are_errors_of_usage(numbers: Path) -> None:
+def test_no_address_and_no_journal_are_errors_of_usage(numbers: Path) -> None:
     assert run("metrics", "--listen", "here", numbers).code == 2
     assert run("metrics").code == 2

@@ -45,7 +45,7 @@ def test_without_an_option_it_shows_them_all(numbers: Path) -> None:
     assert b"64.0 MiB" in do("options", numbers).out
 
 
-def test_what_is_not_given_stays_as_it_is(journal: Path) -> None:
+def test_options_that_are_not_given_stay_as_they_are(journal: Path) -> None:
     do("create", journal, "--segment-bytes", "1M", "--sync-interval", "5")
     before = do("options", journal, "--json").json
     after = do("options", journal, "--segment-bytes", "2M", "--json").json

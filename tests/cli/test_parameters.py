@@ -16,7 +16,7 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize("text", ["begin", "end", "before-batch", "+5", "-5", "²", "2026-name", ""])
-def test_what_is_neither_number_nor_time_is_a_name(text: str) -> None:
+def test_neither_number_nor_time_is_a_name(text: str) -> None:
     assert parse_position(text) == text
 
 
@@ -68,7 +68,7 @@ def test_sizes_have_units_of_1024(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "K", "1.5K", "-1", "1X", "1 000", "٣"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_a_bad_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no number of bytes"):
         parse_size(text)
 
@@ -97,11 +97,11 @@ def test_durations_are_written_with_their_units(text: str, duration: timedelta) 
 
 
 @pytest.mark.parametrize("text", ["", "7", "d", "-1d", "1.5h", "1y", "9999999999999999w", "٣d"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_a_bad_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no duration|is longer"):
         parse_duration(text)
 
 
-def test_whatever_a_query_may_give_has_a_form_in_json() -> None:
+def test_every_value_of_a_query_has_a_form_in_json() -> None:
     row = {"date": date(2026, 11, 20), "sum": Decimal("1.5"), "value": b"text \xff", "none": None}
     assert json.loads(to_json(row)) == {"date": "2026-11-20", "sum": 1.5, "value": "text \\xff", "none": None}

@@ -134,7 +134,7 @@ def test_a_name_that_is_allowed_is_listed_as_it_is(numbers: Path, name: str) -> 
         "rewind JOURNAL nobody nowhere",
     ],
 )
-def test_what_is_not_there_or_is_there_already_is_one_line_and_1(numbers: Path, arguments: str) -> None:
+def test_a_missing_or_existing_name_is_one_line_and_exit_code_1(numbers: Path, arguments: str) -> None:
     do("subscriber", "add", numbers, "there")
     result = run(*[numbers if word == "JOURNAL" else word for word in arguments.split()])
     assert (result.code, result.err.count("\n")) == (1, 1)

@@ -67,7 +67,7 @@ def test_following_it_commits_what_it_has_printed(numbers: Path) -> None:
     assert stands_at(numbers, "billing") >= 100
 
 
-def test_what_nobody_took_is_printed_again(journal: Path) -> None:
+def test_unread_records_are_printed_again(journal: Path) -> None:
     with jlog.Writer(journal) as writer:
         writer.extend([b"%06d" % number for number in range(50_000)])
     with start("read", journal, "billing") as tool:

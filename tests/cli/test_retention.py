@@ -77,9 +77,7 @@ def test_append_changes_what_it_is_told_and_no_more(journal: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("command", ["create", "append"])
-def test_what_cannot_be_is_an_error_of_usage_and_makes_no_journal(
-    journal: Path, command: str, options: tuple[str, ...]
-) -> None:
+def test_an_impossible_option_is_an_error_of_usage(journal: Path, command: str, options: tuple[str, ...]) -> None:
     assert run(command, journal, *options).code == 2
     assert not journal.exists()
 
@@ -194,7 +192,7 @@ def test_a_segment_that_was_changed_in_the_archive_is_damage(archived: Path, arc
     assert found.json["records"] == 30 - damage["records_lost"]
 
 
-def test_what_an_archive_cannot_be_asked_says_what_to_do(archived: Path, archive: str) -> None:
+def test_a_call_that_an_archive_cannot_serve_says_what_to_do(archived: Path, archive: str) -> None:
     do("clean", archived)
     for arguments, said in (
         (("tail", "-f", archive), "follow the journal that archives there"),

@@ -102,7 +102,7 @@ def test_it_ends_when_the_journal_is_deleted_meanwhile(busy):
         assert tool.stderr.read().count(b"\n") == 1
 
 
-def test_what_is_no_journal_and_what_is_no_interval(journal):
+def test_a_missing_journal_and_a_bad_interval(journal):
     assert run("stats", journal).code == 1
     assert run("stats", "--interval", "0", journal).code == 2
     assert run("stats", "--interval", "often", journal).code == 2

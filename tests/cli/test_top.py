@@ -317,7 +317,7 @@ def test_a_terminal_that_is_too_small_shows_what_fits(top, quiet, rows, columns)
     assert terminal.wait() == 0
 
 
-def test_what_the_environment_says_of_the_size_is_not_believed(top, quiet):
+def test_a_size_that_the_environment_states_is_not_believed(top, quiet):
     terminal = top(quiet, columns=120, environment={"COLUMNS": "20", "LINES": "5"})
     terminal.shows("IDLE")
 
@@ -424,7 +424,7 @@ def test_on_a_terminal_that_cannot_be_drawn_on_too(opened, quiet):
     assert b"\x1b[?1049h" not in terminal.shown
 
 
-def test_what_is_no_journal_is_said_before_anything_is_drawn(opened, tmp_path):
+def test_a_missing_journal_is_reported_before_anything_is_drawn(opened, tmp_path):
     terminal = opened("top", tmp_path / "missing")
     assert terminal.wait() == 1
     assert b"\x1b[?1049h" not in terminal.shown

@@ -75,7 +75,7 @@ def test_killed_alone_all_of_the_file_is_in_or_nothing(victim, spawn, tmp_path, 
 
 
 @pytest.mark.parametrize("second", ["takeover.taken", "takeover.derived", "takeover.unlinked"])
-def test_whoever_takes_over_is_killed_too(victim, spawn, tmp_path, second):
+def test_a_killed_takeover_is_taken_over(victim, spawn, tmp_path, second):
     path, taker, third = tmp_path / "j", spawn(), spawn()
     taker.call("open_writer", "taker", str(path), {})
     third.call("open_writer", "third", str(path), {})

@@ -104,7 +104,7 @@ def test_a_reader_that_was_in_it_goes_on(spawn, path):
         assert found + [record.value for record in reader] == [value for _, value in read_all(path)]
 
 
-def test_who_fills_the_next_block_waits_for_it(stopped, other, path, raised_by):
+def test_an_append_that_fills_the_next_block_waits_for_it(stopped, other, path, raised_by):
     error = raised_by(other, "append", "x", 100, 100)
     assert error.kind == "JournalLocked"
     for call in (("flush", "x"), ("sync", "x"), ("roll", "x"), ("extend", "x", 1, 2, 100, True)):

@@ -184,7 +184,7 @@ def test_a_writer_killed_while_it_stores_state_holds_nobody_up(victim, spawn, tm
 
 
 @pytest.mark.parametrize("point", ["append.encoded", "close.written", "rotate.filled", "direct.written", "roll.renamed"])
-def test_whoever_takes_the_dead_ones_slot_makes_good_what_it_left(victim, spawn, tmp_path, point):
+def test_the_next_owner_of_a_slot_completes_the_dead_ones_steps(victim, spawn, tmp_path, point):
     """Nobody waits for the lock: a third process opens, and gets the slot that the lock word names."""
     path, idle, third = tmp_path / "j", spawn(), spawn()
     idle.call("open_writer", "idle", str(path), {})

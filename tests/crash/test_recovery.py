@@ -284,7 +284,7 @@ def test_a_copied_journal_has_an_epoch_of_its_own(tmp_path, capacity):
     assert len(oracle.read_journal(path).epochs) == 2
 
 
-def test_a_writer_uses_the_epoch_that_another_has_begun_in_a_copy_meanwhile(spawn, tmp_path, monkeypatch):
+def test_a_writer_uses_the_epoch_that_another_began_in_a_copy(spawn, tmp_path, monkeypatch):
     """Another process opens the copy first, after this one has read journal.meta and before it has the open lock."""
     with jlog.Writer(tmp_path / "j") as writer:
         writer.append(b"before")
@@ -343,7 +343,7 @@ def test_a_tail_never_synced_is_cut_to_whole_blocks_and_kept_aside(spawn, tmp_pa
     assert synced_end == 5
 
 
-def test_what_follows_a_torn_block_goes_to_quarantine(spawn, tmp_path):
+def test_blocks_behind_a_torn_one_go_to_quarantine(spawn, tmp_path):
     template, child = tmp_path / "template", spawn()
     child.call("open_writer", "w", str(template), {"precommit": 4 << 10, "segment_bytes": 64 << 10})
     child.call("append", "w", 5, 100)

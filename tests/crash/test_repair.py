@@ -231,7 +231,7 @@ def test_compressed_blocks_stay_compressed(tmp_path):
     assert len(read_all(path)) == 80
 
 
-def test_what_retention_has_removed_is_not_brought_back(path):
+def test_records_removed_by_retention_do_not_come_back(path):
     kept = segment(path, 0).read_bytes()
     with jlog.Writer(path, retention=jlog.Retention()):
         jlog.Journal(path).set_subscriber("billing", 10)

@@ -94,7 +94,7 @@ def test_a_writer_killed_alone_loses_nothing(victim, spawn, tmp_path, point):
         ("replace.renamed", "file.stat"),
     ],
 )
-def test_who_makes_it_good_is_killed_too(victim, spawn, tmp_path, point, second):
+def test_the_next_owner_is_killed_in_its_takeover_too(victim, spawn, tmp_path, point, second):
     path, opener, third = tmp_path / "j", spawn(), spawn()
     is_killed_at(victim, "victim", point)
     opener.call("arm", f"{second}=kill@1")

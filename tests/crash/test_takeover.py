@@ -123,7 +123,7 @@ FAILING = {
 
 
 @pytest.mark.parametrize(("first", "point", "error"), FAILING.values(), ids=FAILING)
-def test_what_keeps_one_process_from_taking_over_keeps_no_other(victim, spawn, tmp_path, raised_by, first, point, error):
+def test_an_obstacle_to_one_takeover_is_none_to_another(victim, spawn, tmp_path, raised_by, first, point, error):
     path, taker, third = tmp_path / "j", spawn(), spawn()
     for child, name in ((taker, "taker"), (third, "third")):
         child.call("open_writer", name, str(path), {})
@@ -141,7 +141,7 @@ def test_what_keeps_one_process_from_taking_over_keeps_no_other(victim, spawn, t
 
 
 @pytest.mark.parametrize(("first", "point", "error"), FAILING.values(), ids=FAILING)
-def test_whoever_takes_over_goes_on_once_what_it_lacked_is_there(victim, spawn, tmp_path, raised_by, first, point, error):
+def test_a_takeover_goes_on_once_what_it_lacked_is_there(victim, spawn, tmp_path, raised_by, first, point, error):
     """Nobody else appends meanwhile."""
     path, taker = tmp_path / "j", spawn()
     taker.call("open_writer", "taker", str(path), {})

@@ -35,7 +35,7 @@ def test_a_call_with_a_failing_system_call_can_be_made_again(turn):
     assert json.loads(done.stdout)["faults"] > 40
 
 
-def test_what_is_read_in_pieces_is_read_as_a_whole():
+def test_a_file_read_in_pieces_is_read_as_a_whole():
     """A short read of a header would copy a part of it, one of the buffer would lose what is in there."""
     calls = ["open after a failed sync", "open after a power loss", "back up", "repair"]
     done = sweep(calls, "--kind", "read", "--error", "SHORT", "--faults", "15")

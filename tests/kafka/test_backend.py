@@ -93,7 +93,7 @@ def test_append_tells_no_sequence(url):
         assert writer.extend([b"x"]) is None
 
 
-def test_what_a_topic_cannot_have_is_refused(url):
+def test_an_option_that_a_topic_cannot_have_is_refused(url):
     for options in ({"exclusive": True}, {"roll": "sometimes"}):
         with pytest.raises(ValueError):  # noqa: PT011
             open_writer(url, **options)

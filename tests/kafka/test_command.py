@@ -161,7 +161,7 @@ USAGE = [
 
 
 @pytest.mark.parametrize("arguments", USAGE, ids=[" ".join(arguments) for arguments in USAGE])
-def test_what_is_not_allowed_is_an_error_of_usage(journal, arguments):
+def test_a_forbidden_value_is_an_error_of_usage(journal, arguments):
     code, _, said = run("mirror", *[journal if argument == "JOURNAL" else argument for argument in arguments])
     assert code == 2
     assert "geheim" not in said

@@ -21,7 +21,7 @@ def numbers(witness, topic):
     return url
 
 
-def test_what_was_appended_is_dumped_as_a_journal_would(numbers):
+def test_appended_records_are_dumped_as_from_a_journal(numbers):
     assert do("dump", numbers).lines == numbered(10)
     assert do("dump", numbers, "--from", 3, "--to", 5).lines == [b"3", b"4"]
     assert do("dump", numbers, "--limit", 2, "--from", 5).lines == [b"5", b"6"]
@@ -110,7 +110,7 @@ def test_partitions_are_for_topics(tmp_path):
     assert not (tmp_path / "journal").exists()
 
 
-def test_what_only_a_journal_has_is_an_error_of_usage(url):
+def test_a_journals_own_options_are_errors_of_usage_for_a_topic(url):
     for command in (["dump", "--blocks"], ["verify"], ["clean"], ["roll"], ["options"]):
         result = run(*command, url)
         assert (result.code, "topic" in result.err) == (2, True)

@@ -93,7 +93,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("value", "more"), WRONG)
-def test_what_is_not_bytes_is_a_type_error_and_nothing_is_written(writer, place, value, more):
+def test_a_value_that_is_not_bytes_is_a_type_error(writer, place, value, more):
     with pytest.raises(TypeError):
         writer.append(value, **more)
     writer.append(b"good")
@@ -173,7 +173,7 @@ def test_a_writer_is_pickled_as_what_opens_it_again(writer, place):
         assert values(reader) == [b"a"]
 
 
-def test_what_is_too_large_is_refused_and_leaves_nothing(place):
+def test_a_value_that_is_too_large_is_refused(place):
     with open_writer(place) as writer:
         with pytest.raises(jlog.RecordTooLarge):
             writer.append(bytes((1 << 30) + 1))
@@ -519,7 +519,7 @@ def test_a_reader_cannot_be_pickled(ten):
 # --- The journal itself ---------------------------------------------------------------------------------------------
 
 
-def test_what_a_place_holds(ten):
+def test_the_record_in_a_place(ten):
     journal = open_journal(ten)
     assert (journal.first_sequence, journal.next_sequence, len(journal)) == (0, 10, 10)
     assert journal.find(at(4)) == 4
@@ -558,7 +558,7 @@ def test_positions_are_kept_without_reading(ten):
             call()
 
 
-def test_what_is_not_there_is_not_found_and_not_made_by_looking(place):
+def test_a_missing_journal_is_not_made_by_looking(place):
     missing = place + "-missing"
     for call in (
         lambda: open_journal(missing),

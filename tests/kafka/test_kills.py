@@ -112,7 +112,7 @@ def test_a_stopped_mirror_that_wakes_too_late_adds_nothing(journal, url, witness
     witness.check_numbered(topic, captured(journal))
 
 
-def test_of_two_mirrors_in_turns_each_record_comes_from_one(journal, url, witness, topic):
+def test_two_mirrors_in_turns_deliver_each_record_once(journal, url, witness, topic):
     """Every step of one fences the other, which is told so and begins anew where the topic stands."""
     with jlog.Writer(journal) as writer:
         mirrors = [Mirror(journal, url, subscriber=name) for name in ("a", "b")]

@@ -217,7 +217,7 @@ def counting(calls, function):
 
 
 @pytest.mark.parametrize("refused", ["dead_letter", "drop"])
-def test_what_becomes_of_refused_records_is_one_of_three(tmp_path, refused):
+def test_a_refused_record_has_one_of_three_fates(tmp_path, refused):
     """And never, for a word that is not known, that they are passed over."""
     fill(tmp_path / "journal", numbered(1))
     with pytest.raises(ValueError, match="stop, skip, dead-letter"):
@@ -240,6 +240,6 @@ BAD = {
 
 
 @pytest.mark.parametrize(("text", "said"), BAD.values(), ids=BAD.keys())
-def test_what_the_file_should_not_have_is_told(config, text, said):
+def test_bytes_that_the_file_should_not_have_are_reported(config, text, said):
     with pytest.raises(ValueError, match=said):
         Mirrors(config(text))

@@ -185,7 +185,7 @@ def test_the_subscriber_follows_what_was_committed(writer, journal, url, topic):
         stepping.close()
 
 
-def test_what_was_committed_is_durable_before(writer, journal, url):
+def test_a_committed_position_is_durable_before_removal(writer, journal, url):
     """A mirror that died between its two commits goes on at the topic's, which no power loss takes from the journal."""
     writer.extend(numbered(100))
     with jlog.Reader(journal, durable_only=True) as durable:
@@ -309,7 +309,7 @@ def test_large_records_among_small_ones_fit_as_long_as_each_does(writer, journal
     assert witness.values(topic) == values
 
 
-def test_what_the_topic_refuses_is_skipped_if_wished(writer, journal, url, witness, topic):
+def test_a_record_that_the_topic_refuses_is_skipped_if_wished(writer, journal, url, witness, topic):
     witness.make(topic, max_message_bytes=10_000)
     writer.extend([b"0", bytes(20_000), b"1"])
     events = []
@@ -330,7 +330,7 @@ def test_a_time_that_the_topic_does_not_allow_is_refused(writer, journal, url, w
     assert witness.values(topic) == [b"0"]
 
 
-def test_what_only_the_broker_refuses_is_found_among_many(writer, journal, url, witness, topic):
+def test_settings_that_only_the_broker_refuses_are_found(writer, journal, url, witness, topic):
     """The broker refuses the batch that it is in. Just below the limit nothing says so before."""
     witness.make(topic, max_message_bytes=10_000)
     large = {"value": bytes(9_400), "headers": [("h", bytes(9_400))]}

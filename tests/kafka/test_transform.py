@@ -77,7 +77,7 @@ def test_the_next_time_it_goes_on_where_it_was(ends):
     assert ends.result() == changed(0, 200)
 
 
-def test_what_is_not_changed_stays_as_it_was(ends):
+def test_unchanged_options_stay_as_they_were(ends):
     with open_writer(ends.source) as writer:
         writer.append(b"v", key=b"k", headers=[("h", b"1"), ("n", None)])
     jlog.transform(ends.source, ends.sink, lambda record: record)
@@ -149,7 +149,7 @@ def test_after_a_refusal_the_next_step_takes_the_record_again(ends):
     assert flow.stats.records == 0
 
 
-def test_whoever_skips_records_is_told_which(tmp_path):
+def test_a_reader_that_skips_records_is_told_which(tmp_path):
     with jlog.Writer(tmp_path / "source") as writer:
         writer.append(b"x")
     said = []
@@ -210,7 +210,7 @@ def test_a_function_that_cannot_be_loaded_says_why(tmp_path, monkeypatch, text):
         load("broken:same")
 
 
-def test_what_was_made_of_a_record_is_not_changed_again(tmp_path):
+def test_a_transformed_record_is_not_transformed_again(tmp_path):
     jlog.Journal.create(tmp_path / "journal")
     for source, sink in (
         (tmp_path / "journal", f"file:{tmp_path}/./journal"),
@@ -229,7 +229,7 @@ def test_a_sink_is_the_same_whichever_way_its_path_is_written(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("made", ["text", 1, [b"a", "b"], jlog.NewRecord("text"), jlog.NewRecord(b"", key=1)])
-def test_what_is_no_record_is_refused(tmp_path, made):
+def test_a_row_that_is_no_record_is_refused(tmp_path, made):
     with jlog.Writer(tmp_path / "source") as writer:
         writer.append(b"x")
     with pytest.raises(RecordRefused, match=r"record 0 is refused: .* (a transform returns|value and key are bytes)"):

@@ -246,7 +246,7 @@ def test_a_late_opener_syncs_itself_after_an_unfinished_fdatasync(spawn, tmp_pat
     check_units(path, acknowledged_by([first, late]))
 
 
-def test_who_opens_alone_after_an_unfinished_fdatasync_looks_too(spawn, tmp_path, raised_by):
+def test_a_lone_opener_after_an_unfinished_fdatasync_looks_too(spawn, tmp_path, raised_by):
     path, first, late = tmp_path / "j", spawn(), spawn()
     first.call("open_writer", "w", str(path), SMALL)
     first.call("append", "w", 5, 100)
@@ -414,7 +414,7 @@ def test_a_block_that_cannot_be_read_any_more_ends_what_is_kept(failed, tmp_path
     assert len(read_all(path)) == kept + 1
 
 
-def test_who_waits_for_an_fdatasync_that_fails_raises_too(together, tmp_path):
+def test_all_waiters_for_a_failed_fdatasync_raise(together, tmp_path):
     path = tmp_path / "j"
     leader, waiting = children = together(2, DURABLE)
     leader.call("arm", "sync.begun=stop@1,file.sync=5@1")

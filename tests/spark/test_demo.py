@@ -16,7 +16,7 @@ DEMO = [sys.executable, "-m", "jlog.cli", "demo", "--spark"]
 
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("_spark_environment")
-def test_what_sql_counts_is_what_the_journal_holds(tmp_path: Path) -> None:
+def test_sql_counts_the_records_that_the_journal_holds(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     (tmp_path / "input").write_bytes(b"".join(b"line %d\n" % number for number in range(1_234)))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path / "tmp"), "COLUMNS": "200"}

@@ -49,7 +49,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def test_what_is_asked_twice_is_answered_alike(root: Path) -> None:
+def test_the_same_question_has_the_same_answer(root: Path) -> None:
     reader = stream(root / "large", startingSequence="latest")
     first = reader.initialOffset()
     with jlog.Writer(root / "large") as writer:
@@ -170,7 +170,7 @@ def test_an_older_copy_in_the_place_of_the_journal_fails_the_query(root: Path, t
         stream(root / "large").latestOffset(marks, ReadAllAvailable())
 
 
-def test_what_cannot_be_followed_is_refused(root: Path, tmp_path: Path) -> None:
+def test_a_source_that_cannot_be_followed_is_refused(root: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a stream has no end"):
         stream(root / "large", endingSequence=5)
     archive = (tmp_path / "archive").as_uri()

@@ -282,7 +282,7 @@ def test_a_batch_cut_short_in_moving_is_completed(spark: SparkSession, tmp_path:
     assert not [path for path in Path(directory).iterdir() if path.name.startswith("_")]
 
 
-def test_what_was_staged_and_not_noted_is_never_seen(spark: SparkSession, tmp_path: Path) -> None:
+def test_staged_rows_that_were_not_noted_are_never_seen(spark: SparkSession, tmp_path: Path) -> None:
     directory = str(tmp_path / "lake")
     lake = Lake(spark, str(tmp_path / "lists"))
 

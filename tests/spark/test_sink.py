@@ -375,7 +375,7 @@ def test_staging_that_came_back_meanwhile_is_not_dropped_again(sink: StagingSink
 
 
 @pytest.mark.usefixtures("small_files")
-def test_where_no_file_can_become_a_segment_all_are_copied(tmp_path: Path) -> None:
+def test_files_that_cannot_become_segments_are_copied(tmp_path: Path) -> None:
     options = {"path": str(tmp_path / "journal"), "segmentBytes": str(16 << 20)}
     sink = StagingSink(VALUE, options, False, comes_back=True)
     with jlog.Writer(sink.path) as writer:  # which leaves no room in front for a larger one
@@ -427,7 +427,7 @@ def test_rows_of_a_query_are_synced_before_a_part_of_them_is_in(
     assert values(sink.path) == ALL
 
 
-def test_what_fails_beside_the_work_comes_out_at_its_end() -> None:
+def test_a_failure_beside_the_work_comes_out_at_its_end() -> None:
     with pytest.raises(OSError, match="Bad file descriptor"), repeated_in_background(lambda: os.fdatasync(1_000_000)) as sync:
         sync()
 
@@ -472,7 +472,7 @@ def backdate(path: Path) -> None:
             os.utime(at, (0, os.stat(at).st_mtime - STALE_SECONDS - 60))
 
 
-def test_what_others_have_left_is_removed_after_a_day(sink: StagingSink) -> None:
+def test_leftovers_of_others_are_removed_after_a_day(sink: StagingSink) -> None:
     stage(sink, "dead", 0, [[b"a"]])
     stage(sink, "slow", 0, [[b"b"]])
     backdate(Path(sink.path, "spark", "dead"))
@@ -534,7 +534,7 @@ def test_staging_of_a_nameless_write_before_its_commit_stays(sink: StagingSink) 
 @pytest.mark.parametrize("name", ["stray", NAMELESS + "stray"])
 @pytest.mark.parametrize("is_link", [False, True])
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_what_is_no_directory_among_the_staged_queries_stays(tmp_path: Path, name: str, is_link: bool, elsewhere: bool) -> None:
+def test_files_among_the_staged_queries_stay(tmp_path: Path, name: str, is_link: bool, elsewhere: bool) -> None:
     options = {"stagingdirectory": str(tmp_path / "staging")} if elsewhere else {}
     sink = StagingSink(VALUE, {"path": str(tmp_path / "journal"), **options}, False, comes_back=True)
     victim = tmp_path / "victim"

@@ -287,7 +287,7 @@ def test_archived_segments_are_read_with_the_living(load: Load, tmp_path: Path) 
     assert sequences(alone) == list(range(first))
 
 
-def test_what_is_gone_fails_the_query_unless_told_otherwise(load: Load, journal: Path) -> None:
+def test_a_lost_record_fails_the_query_unless_told_otherwise(load: Load, journal: Path) -> None:
     with jlog.Writer(journal) as writer:
         writer.roll()
     read_away(journal, "billing", 600)
@@ -298,7 +298,7 @@ def test_what_is_gone_fails_the_query_unless_told_otherwise(load: Load, journal:
     assert sequences(load(journal, startingSequence=100, failOnDataLoss="false")) == list(range(first, 1000))
 
 
-def test_what_is_removed_under_a_query_fails_it(load: Load, journal: Path) -> None:
+def test_records_removed_under_a_query_fail_it(load: Load, journal: Path) -> None:
     frame = load(journal)
     assert frame.rdd.getNumPartitions() == 1  # it is planned
     with jlog.Writer(journal) as writer:

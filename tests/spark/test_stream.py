@@ -121,7 +121,7 @@ def test_a_new_query_begins_at_its_subscriber_or_its_option(spark: SparkSession,
     assert lakes[1].sequences() == list(range(90, 100))
 
 
-def test_what_a_checkpoint_knows_of_survives_a_power_loss(lake: Lake, path: Path, tmp_path: Path) -> None:
+def test_records_known_to_a_checkpoint_survive_a_power_loss(lake: Lake, path: Path, tmp_path: Path) -> None:
     with jlog.Writer(path, sync="none") as writer:
         fill(writer, 100)
         lake.run(path)

@@ -157,7 +157,7 @@ def test_every_contiguous_bytes_like_object_is_taken(way):
 
 
 @WAYS
-def test_what_is_not_contiguous_bytes_is_refused(way):
+def test_a_buffer_that_is_not_contiguous_is_refused(way):
     with pytest.raises(BufferError):
         way(memoryview(b"abcdef")[::2])
     with pytest.raises(TypeError):

@@ -151,7 +151,7 @@ def test_new_bounds_are_closed_at_the_beginning(bounds):
     assert (found.mark_segment, found.mark_offset, found.mark_sequence) == (0, 0, 0)
 
 
-def test_what_only_grows_never_shrinks(bounds):
+def test_counters_never_shrink(bounds):
     bounds.update(first_sequence=50, lease_limit=2000, mark=(40, 500, 60))
     found = bounds.update(first_sequence=40, lease_limit=1500, mark=(0, 168, 5))
     assert (found.first_sequence, found.lease_limit) == (50, 2000)

@@ -360,7 +360,7 @@ def test_a_segment_below_what_retention_keeps_is_not_read(empty):
     refused(empty, "missing")
 
 
-def test_what_a_current_page_publishes_is_the_end(empty):
+def test_the_end_is_where_a_current_page_publishes_it(empty):
     segment = Image()
     segment.block(short(b"0"), 1)
     place = segment.end

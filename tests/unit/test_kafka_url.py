@@ -58,7 +58,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("url", BAD)
-def test_what_names_no_topic_is_an_error_that_shows_how(url):
+def test_a_url_without_a_topic_is_an_error_that_shows_how(url):
     with pytest.raises(ValueError, match=r"kafka://HOST|partition=N"):
         parse(url)
 
@@ -72,7 +72,7 @@ def test_a_password_in_a_url_is_refused_and_not_repeated():
 # --- Settings -------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_given_last_counts(tmp_path, monkeypatch):
+def test_the_last_of_two_options_counts(tmp_path, monkeypatch):
     (tmp_path / "all").write_text("# comment\n\nclient.id = environment file\nlinger.ms=1\nretries=1\nsocket.nagle.disable=1\n")
     (tmp_path / "own").write_text("client.id=file\nlinger.ms=3\n")
     monkeypatch.setenv("JLOG_KAFKA_CONFIG", str(tmp_path / "all"))
@@ -89,7 +89,7 @@ def test_settings_reach_every_client_over_ours():
 
 
 @pytest.mark.parametrize("name", ["transactional.id", "acks", "isolation.level", "bootstrap.servers", "enable.idempotence"])
-def test_what_a_promise_hangs_on_cannot_be_set(name):
+def test_an_option_that_a_promise_hangs_on_cannot_be_set(name):
     with pytest.raises(ValueError, match=name):
         Settings(URL, {name: "x"})
 
@@ -120,7 +120,7 @@ def test_a_line_that_is_no_setting_is_told_by_its_number_alone(tmp_path):
 
 
 @pytest.mark.parametrize("given", [["geheim"], ["Ge Heim=1"], {"GEHEIM": 1}])
-def test_what_is_no_setting_is_refused(given):
+def test_a_bad_setting_is_refused(given):
     with pytest.raises(ValueError, match="setting"):
         Settings(URL, given)
 

@@ -79,7 +79,7 @@ def test_a_flipped_bit_anywhere_is_damage_with_path_and_offset(path, meta, opene
         b"jlog 1 crc32c=00000000\n",
     ],
 )
-def test_what_is_no_meta_is_damage(path, meta, opener, content):
+def test_a_bad_meta_is_damage(path, meta, opener, content):
     meta.write_bytes(content)
     with pytest.raises(jlog.CorruptJournal, match=str(meta)):
         opener(path)

@@ -243,7 +243,7 @@ SHORT = struct.pack("<II", 3, 0) + b"abc"
         "absolute time cut off",
     ],
 )
-def test_what_is_no_sequence_of_records_is_refused(raw):
+def test_a_body_that_is_no_sequence_of_records_is_refused(raw):
     with pytest.raises(ValueError, match="does not fit"):
         walk_body(raw, 0)
 
