@@ -165,7 +165,7 @@ static inline uint32_t jlog_word_raw(uint64_t word)
 static inline uint32_t jlog_word_crc(uint64_t word) { return (uint32_t)(word >> 32); }
 static inline uint64_t jlog_word(uint32_t used, uint32_t crc) { return (uint64_t)crc << 32 | used; }
 
-/* Whether the slot is whole: its CRC fits, its fields can be a block's place, and its word counts no more than fits. */
+/* Returns whether the slot is whole: its CRC fits, its fields can be a block's place, and its word counts no more than fits. */
 static inline int jlog_slot_valid(const struct jlog_slot *slot, const uint8_t uuid[16])
 {
     const uint32_t used = jlog_word_used(slot->word);
@@ -198,19 +198,19 @@ static inline uint8_t *jlog_body(const struct jlog_buffer *buffer, uint64_t gene
     return buffer->bodies + (generation & 1) * buffer->page->capacity;
 }
 
-/* Whether these `bytes` are the whole body that the slot's word vouches for. */
+/* Returns whether these `bytes` are the whole body that the slot's word vouches for. */
 static inline int jlog_is_whole_body(const struct jlog_slot *slot, const uint8_t *body, size_t bytes)
 {
     return bytes == jlog_word_used(slot->word) && jlog_crc32c(0, body, bytes) == jlog_word_crc(slot->word);
 }
 
-/* Whether the block of this generation is published, and noted as not in its segment yet. */
+/* Returns whether the block of this generation is published, and noted as not in its segment yet. */
 static inline int jlog_is_unwritten(const struct jlog_page *page, uint64_t generation)
 {
     return jlog_load_acquire(&page->unwritten) == generation;
 }
 
-/* Whether there is a closing block. */
+/* Returns whether there is a closing block. */
 static inline int jlog_is_closing(const struct jlog_page *page)
 {
     return jlog_is_unwritten(page, jlog_load_acquire(&page->generation) - 1);

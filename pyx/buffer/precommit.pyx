@@ -117,7 +117,7 @@ cdef class Precommit:
         return 0
 
     def has_bodies(self) -> bool:
-        """Whether the file was made completely, with both bodies."""
+        """Returns whether the file was made completely, with both bodies."""
         head = read_whole(self.fd, 12, 0)
         return (head == <bytes> JLOG_PAGE_MAGIC + int(JLOG_PAGE_LAYOUT).to_bytes(4, "little")
                 and jlog_file_bytes(self.fd) >= JLOG_PAGE_BYTES + 2 * JLOG_CAPACITY_MIN)
@@ -166,7 +166,7 @@ cdef class Precommit:
         return PAGE_OF_ANOTHER_BOOT
 
     def is_written_to(self) -> bool:
-        """Whether a writing process lives. If so, the page's boot id is believed from now on, whatever it is."""
+        """Returns whether a writing process lives. If so, the page's boot id is believed from now on, whatever it is."""
         try:
             lock_file = LockFile(os.path.join(os.path.dirname(self.path), "lock"), writable=False)
         except OSError:
@@ -283,7 +283,7 @@ cdef class Precommit:
 
 
 cdef bint is_before(const jlog_slot *slot, const jlog_slot *following, const uint8_t *uuid) noexcept nogil:
-    """Whether the slot is whole and its block is the closing one: the open block follows it directly."""
+    """Returns whether the slot is whole and its block is the closing one: the open block follows it directly."""
     cdef uint32_t used = jlog_word_used(slot.word)
     return (is_slot_of(slot, following.generation - 1, uuid) and used > JLOG_BASE_BYTES and slot.segment == following.segment
             and slot.offset + sizeof(jlog_block_header) + used - JLOG_BASE_BYTES == following.offset)

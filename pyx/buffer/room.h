@@ -21,8 +21,8 @@ static inline uint64_t jlog_block_limit(const struct jlog_slot *slot)
     return slot->offset + sizeof(struct jlog_block_header) + slot->capacity - JLOG_BASE_BYTES;
 }
 
-/* Whether the segment is allocated as far as the open block may reach. So a full disk is met before a record is published,
- * not when the block is written. */
+/* Returns whether the segment is allocated as far as the open block may reach. So a full disk is met before a record is
+ * published, not when the block is written. */
 static inline int jlog_block_reserved(const struct jlog_page *page, const struct jlog_slot *slot)
 {
     return jlog_block_limit(slot) <= page->reserved_end;
@@ -35,7 +35,7 @@ static inline uint64_t jlog_least_reserved(const struct jlog_slot *slot)
     return jlog_word_used(slot->word) != 0 ? jlog_block_limit(slot) : slot->offset;
 }
 
-/* Whether the segments are at their limit, with blocks up to `end` in the open one. */
+/* Returns whether the segments are at their limit, with blocks up to `end` in the open one. */
 static inline int jlog_is_full(const struct jlog_page *page, uint64_t end)
 {
     return page->limit_bytes != 0 && page->sealed_bytes + end >= page->limit_bytes;
@@ -56,8 +56,8 @@ static inline uint32_t jlog_block_room(const struct jlog_page *page, const struc
 
 /* --- Records --------------------------------------------------------------------------------------------------- */
 
-/* Whether `count` records may be appended at all: no sync has failed, no takeover is incomplete, and their sequences are
- * leased. */
+/* Returns whether `count` records may be appended at all: no sync has failed, no takeover is incomplete, and their sequences
+ * are leased. */
 static inline int jlog_may_append(const struct jlog_page *page, uint64_t count)
 {
     return (page->sync_error | page->unrepaired) == 0 && page->next_sequence + count <= page->lease_limit;
@@ -68,7 +68,7 @@ static inline int jlog_may_append(const struct jlog_page *page, uint64_t count)
 #define JLOG_DAY_US (86400ull * 1000000)
 #define JLOG_CLOCKS_APART_US 1000000                     /* two processes' clocks never differ by more */
 
-/* Whether the clock, right or wrong, has left the period of the open segment. */
+/* Returns whether the clock, right or wrong, has left the period of the open segment. */
 static inline int jlog_period_is_over(const struct jlog_page *page, int64_t now_us)
 {
     return (uint64_t)now_us - (uint64_t)page->period_begin_us >= page->period_us;

@@ -16,10 +16,11 @@ implementation = jlog_crc32c_implementation().decode("ascii")
 
 
 def crc32c(data, uint32_t crc=0, /):
-    """The CRC32C of `data`, or of what has the CRC32C `crc` followed by `data`.
+    """Returns the CRC32C of the bytes whose CRC32C is `crc`, followed by `data`.
 
-    `data` is any contiguous bytes-like object; it is borrowed for the call, which holds the GIL. `crc` is 0 for nothing
-    so far. Raises TypeError or BufferError for another `data` and OverflowError for a `crc` outside of 32 bits.
+    data: any contiguous bytes-like object. It is borrowed for the call, which holds the GIL.
+    crc: the CRC32C of the bytes before `data`; 0 without such bytes.
+    Raises TypeError or BufferError for another `data`, and OverflowError for a `crc` outside of 32 bits.
 
         >>> crc32c(b"6789", crc32c(b"12345")) == crc32c(b"123456789") == 0xE3069283
         True
@@ -33,7 +34,7 @@ def crc32c(data, uint32_t crc=0, /):
 
 
 def crc32c_table(data, uint32_t crc=0, /):
-    """What `crc32c` gives, by the portable code that serves CPUs without a CRC instruction."""
+    """Returns the same as `crc32c`, computed by the portable code for CPUs without a CRC instruction."""
     cdef Py_buffer view
 
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -43,10 +44,10 @@ def crc32c_table(data, uint32_t crc=0, /):
 
 
 def crc32c_shift(uint32_t crc, uint64_t bytes, /):
-    """What `crc` contributes to the CRC32C of a longer whole when that many bytes follow.
+    """Returns the part that `crc` contributes to the CRC32C of a longer piece of data in which `bytes` more follow.
 
-    `bytes` is 0 to 2**64 - 1. Takes less than a microsecond, whatever `bytes` is. Raises OverflowError for arguments
-    outside of their ranges.
+    bytes: from 0 to 2**64 - 1. The call takes less than a microsecond for any number.
+    Raises OverflowError for an argument outside of its range.
 
         >>> crc32c(b"12345" + b"6789") == crc32c_shift(crc32c(b"12345"), 4) ^ crc32c(b"6789")
         True

@@ -1,4 +1,4 @@
-"""The constants of the format that Python code needs. format.h says what they mean."""
+"""The constants of the format that Python code needs. format.h and record.h explain them."""
 
 from jlog._core.format.format cimport (
     JLOG_DUAL_SLOT_STRIDE,
@@ -20,4 +20,4 @@ VALUE_BYTES_MAX = JLOG_VALUE_BYTES_MAX
 KIND_STATE = JLOG_KIND_STATE
 SEGMENT_HEADER_BYTES = sizeof(jlog_segment_header)
 BLOCK_HEADER_BYTES = sizeof(jlog_block_header)
-DUAL_SLOT_OFFSETS = 0, JLOG_DUAL_SLOT_STRIDE  # of the two copies of a dual-slot record
+DUAL_SLOT_OFFSETS = 0, JLOG_DUAL_SLOT_STRIDE  # offsets of the two copies of a dual-slot record

@@ -1,4 +1,4 @@
-"""Tells of which journal a file is, by the structure at its beginning."""
+"""Finds the journal that a file belongs to, by the structure at the beginning of the file."""
 
 from collections import namedtuple
 
@@ -22,8 +22,8 @@ Signature = namedtuple("Signature", "uuid epoch first_sequence")
 
 
 def whose(bytes image not None):
-    """Returns the Signature of a file that begins with these bytes; None where they begin neither a segment nor a position nor
-    `bounds`, or are damaged. A field that the file does not state is None."""
+    """Returns the Signature of a file that begins with these bytes. Returns None if they are damaged, or are the beginning of
+    neither a segment, nor a position, nor `bounds`. A field that the file does not state is None."""
     cdef const uint8_t *at = image
     cdef jlog_segment_header *segment = <jlog_segment_header *> at
     cdef jlog_position *position = <jlog_position *> at

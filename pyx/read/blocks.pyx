@@ -269,8 +269,8 @@ cdef class BlockReader:
         return CorruptJournal(self.file.path, self.offset, reason)
 
     cdef bint ends_here(self) except -1:
-        """Whether the next segment's header says that this segment's blocks end at this place. Raises PositionLost if retention
-        has removed that segment."""
+        """Returns whether the next segment's header says that this segment's blocks end at this place. Raises PositionLost if
+        retention has removed that segment."""
         if self.file.segment == self.stop.now.slot.segment:
             return False
         following = min((s for s in list_segments(self.path) if s > self.file.segment), default=None)

@@ -123,7 +123,7 @@ cdef class Cursor:
             end_use(self)
 
     def can_go_on(self) -> bool:
-        """Whether there is a next record before the noted end. Raises CorruptJournal if it is damaged."""
+        """Returns whether there is a next record before the noted end. Raises CorruptJournal if it is damaged."""
         begin_use(self)
         try:
             return self.blocks.advance()

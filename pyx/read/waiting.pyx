@@ -73,7 +73,7 @@ cdef class WatchedJournal:
         self.asked = self.wake is not None and cursor.blocks.stop.can_be_woken() and self.wake.ask()
 
     def has_changed(self) -> bool:
-        """Whether the journal's end has changed since the last call."""
+        """Returns whether the journal's end has changed since the last call."""
         try:
             self.end.note()
         except (JournalError, OSError):

@@ -4,12 +4,12 @@
 
 #include "format/format.h"
 
-/* What a block's header says of the block's body. */
+/* The fields of a block's header that describe the block's body. */
 struct jlog_block_content {
     int kind;                                            /* JLOG_KIND_ */
     int codec;                                           /* JLOG_CODEC_ */
-    int has_state;                                       /* among the records there are state records */
-    uint64_t record_count;                               /* state records not counted */
+    int has_state;                                       /* the body has state records */
+    uint64_t record_count;                               /* without state records */
     uint64_t first_sequence;
     uint64_t raw_bytes;
     uint64_t stored_bytes;
@@ -19,7 +19,8 @@ struct jlog_block_content {
     int64_t max_timestamp_us;                            /* INT64_MIN without records */
 };
 
-/* The newest timestamp of a block, INT64_MIN without records. `clock_us`: the newest that the clock gave, where it gave one. */
+/* Returns the latest timestamp of a block; INT64_MIN without records. `clock_us`: the latest time that the clock gave, if it
+ * gave any. */
 static inline int64_t jlog_latest_us(uint64_t records, uint64_t explicit_count, int64_t explicit_max_us, int64_t clock_us)
 {
     if (records == 0)
@@ -27,7 +28,7 @@ static inline int64_t jlog_latest_us(uint64_t records, uint64_t explicit_count, 
     return explicit_count == records || explicit_max_us > clock_us ? explicit_max_us : clock_us;
 }
 
-/* Makes a header that is complete but for its CRC valid at this place, and only there. */
+/* Sets the CRC of a header that is complete otherwise. The header is valid at this place, and only there. */
 static inline void jlog_place_block_header(struct jlog_block_header *header, const uint8_t uuid[16], uint64_t segment,
                                            uint64_t offset)
 {

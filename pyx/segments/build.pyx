@@ -36,7 +36,7 @@ def segment_header(bytes uuid not None, uint64_t epoch, uint64_t first_sequence,
 
 
 def moved_block(bytes block not None, bytes uuid not None, uint64_t segment, uint64_t offset) -> bytes:
-    """Returns the same block, header and stored body, as it stands at another place."""
+    """Returns the same block, header and stored body, for another place."""
     cdef jlog_block_header header
     if len(block) < <Py_ssize_t> sizeof(header):
         raise ValueError("this is no block")
@@ -47,7 +47,7 @@ def moved_block(bytes block not None, bytes uuid not None, uint64_t segment, uin
 
 def encode_block(bytes uuid not None, uint64_t segment, uint64_t offset, bytes raw not None, int64_t base_time_us,
                  uint64_t first_sequence, *, bint snapshot=False, uint64_t durable_end=0, int64_t clamp_us=INT64_MIN) -> bytes:
-    """Returns a block as it stands at this place: header and body, which is not compressed."""
+    """Returns a block for this place: its header, and its body, which is not compressed."""
     cdef jlog_block_header header
     cdef jlog_block_content content
     cdef jlog_walk walk
@@ -79,8 +79,8 @@ def encode_state(dict state not None) -> bytes:
 
 def segment_start(bytes uuid not None, uint64_t epoch, uint64_t first_sequence, previous, dict state not None,
                   *, uint64_t durable_end=0, int64_t clamp_us=INT64_MIN, uint64_t replacements=0) -> bytes:
-    """Returns the beginning of every segment file: its header, and a block with the state as it is. `previous`: (segment, end
-    offset, end sequence) of the file before, or None."""
+    """Returns the beginning of a segment file: its header and its state block. `previous`: (segment, end offset, end sequence)
+    of the file before, or None."""
     cdef jlog_segment_header header
     segment, offset, sequence = previous if previous is not None else (NONE, 0, 0)
     fill_segment_header(&header, uuid, epoch, first_sequence, segment, offset, sequence, replacements)

@@ -1,5 +1,5 @@
-/* Reading the blocks of a segment file, and stepping from one to the next. All that visits blocks in order steps here:
- * the index, the live state, recovery, verifying, archiving and repair. Nothing here needs the interpreter. */
+/* Reads the blocks of a segment file, and steps from one to the next. The index, the live state, recovery, verification,
+ * archives and repair all visit blocks with this code. Nothing here needs the interpreter. */
 #ifndef JLOG_WALK_H
 #define JLOG_WALK_H
 
@@ -17,9 +17,9 @@ enum {
     JLOG_BLOCK_UNREADABLE = -3,                          /* the system call failed: `error` holds the errno */
 };
 
-#define JLOG_PIECE_BYTES ((size_t)16 << 10)              /* of a body that is checked in place; fits on any thread's stack */
+#define JLOG_PIECE_BYTES ((size_t)16 << 10)              /* jlog_check_block reads so much at once; it fits on any stack */
 
-/* The offset behind a block that begins at `offset`. */
+/* Returns the offset behind a block that begins at `offset`. */
 static inline uint64_t jlog_block_end(const struct jlog_block_header *header, uint64_t offset)
 {
     return offset + sizeof *header + header->stored_bytes;
@@ -53,7 +53,7 @@ static int jlog_read_block(int fd, const uint8_t uuid[16], uint64_t segment, uin
     if (status != JLOG_BLOCK_VALID)
         return status;
     if (*room < header->stored_bytes || *body == NULL) {
-        /* A header that passes its CRC may still ask for more than the file holds: look before taking the memory. */
+        /* A header with a right CRC may still state more bytes than the file has. So the size is checked before malloc. */
         file_bytes = jlog_file_bytes(fd);
         if (file_bytes >= 0 && jlog_block_end(header, offset) > (uint64_t)file_bytes)
             return JLOG_BLOCK_BAD_BODY;
@@ -75,8 +75,8 @@ static int jlog_read_block(int fd, const uint8_t uuid[16], uint64_t segment, uin
     return JLOG_BLOCK_VALID;
 }
 
-/* Checks header and stored body, and keeps nothing of the body: for a caller that holds a lock, and must not fail for want
- * of memory. */
+/* Checks header and stored body, and keeps nothing of the body. It takes no memory, because its caller holds a lock and must
+ * not fail for want of memory. */
 static int jlog_check_block(int fd, const uint8_t uuid[16], uint64_t segment, uint64_t offset,
                             struct jlog_block_header *header, int *error)
 {
@@ -117,11 +117,11 @@ struct jlog_block_walk {
     int with_body;                                       /* each block's stored body is read into `body`, and checked */
     uint8_t *body;
     size_t room;
-    int status;                                          /* of the block that was looked at last */
+    int status;                                          /* status of the block that was visited last */
     int error;
 };
 
-/* Begins a walk at `offset`, for a struct that is all zeros but for what a former walk has left in `body` and `room`. */
+/* Begins a walk at `offset`. The struct is all zeros, except that `body` and `room` may be those of a former walk. */
 static inline void jlog_begin_walk(struct jlog_block_walk *walk, int fd, const uint8_t uuid[16], uint64_t segment,
                                    uint64_t offset, uint64_t end, int with_body)
 {
@@ -135,7 +135,7 @@ static inline void jlog_begin_walk(struct jlog_block_walk *walk, int fd, const u
     walk->error = 0;
 }
 
-/* Steps to the next block. Returns 0 behind the last one: at `end`, or where no whole block stands, as `status` says. */
+/* Steps to the next block. Returns 0 if there is none: at `end`, or where no whole block stands; `status` says why. */
 static inline int jlog_next_block(struct jlog_block_walk *walk)
 {
     walk->offset = walk->next;

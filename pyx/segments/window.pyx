@@ -1,4 +1,4 @@
-"""The bytes of a segment that are being read: a few blocks at once, by pread."""
+"""Reads ahead in a segment, a few blocks at once, by pread."""
 
 import os
 
@@ -12,23 +12,24 @@ from jlog._core.segments.segment cimport SegmentFile, block_problem
 from jlog._core.segments.walk cimport JLOG_BLOCK_VALID, jlog_read_block_header
 
 cdef enum:
-    WINDOW_BYTES = 264 << 10  # two blocks of the default buffer, and a little
+    WINDOW_BYTES = 264 << 10  # two blocks of the default buffer and a little more
 
 
 cdef class ReadAhead:
-    """Holds what was read last. One reader's: a thread waits in read() without the GIL."""
+    """Holds the bytes of a segment that were read last. Each reader needs its own, because read() releases the GIL."""
 
     def __dealloc__(self):
         free(self.data)
 
     cdef void forget(self) noexcept:
-        """What is asked for next is read anew."""
+        """Drops the bytes, so that the next block is read anew."""
         self.size = 0
 
     cdef const jlog_block_header *block(self, SegmentFile file, uint64_t offset, uint64_t open_offset,
                                         const char **problem) except? NULL:
-        """The header at this offset, its stored body behind it. NULL where no whole block stands, and why in `problem`,
-        which stays NULL where nothing stands. `open_offset`: where the open block begins, JLOG_NONE in a sealed segment."""
+        """Returns the header of the block at this offset, with the stored body behind it. Returns NULL if no whole block stands
+        there, and the reason in `problem`; the reason is NULL where no block was ever written. `open_offset`: where the open
+        block begins; JLOG_NONE in a sealed segment."""
         cdef const jlog_block_header *header
         cdef uint64_t needed = sizeof(jlog_block_header), inside
         cdef int error = 0, status
@@ -45,7 +46,7 @@ cdef class ReadAhead:
                     or not jlog_block_header_valid(header, file.uuid, file.segment, offset):
                 if fresh:
                     break
-                self.forget()  # before it is called damage it is read anew
+                self.forget()  # it is read anew before it counts as damage
                 fresh = True
                 needed = sizeof(jlog_block_header)
                 continue
@@ -63,7 +64,7 @@ cdef class ReadAhead:
         return NULL
 
     cdef int read(self, SegmentFile file, uint64_t offset, uint64_t open_offset, uint64_t needed) except -1:
-        """From this offset on: what stands at the open block's place may change, and is left out."""
+        """Reads from this offset on. The bytes at the open block's place may still change, and are left out."""
         cdef uint64_t size = max(needed, WINDOW_BYTES), kept = 0
         cdef int64_t got
         cdef uint8_t *larger

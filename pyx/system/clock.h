@@ -1,8 +1,8 @@
 /* Reads the realtime clock in microseconds, at the cost of a few nanoseconds: it scales the processor's counter between exact
  * readings, which are at most a millisecond apart. So a step of the clock, a suspended machine or a migrated one is noticed
  * within a millisecond, and the error of a wrong scale is bounded by it. If the counter is not known to run evenly, every
- * reading is exact. Not thread-safe: each clock is used under the append lock of its journal. It may run backwards: what keeps
- * a journal's timestamps from that is jlog_clamp_us() in buffer/publish.h. */
+ * reading is exact. Not thread-safe: each clock is used under the append lock of its journal. It may run backwards:
+ * jlog_clamp_us() in buffer/publish.h keeps a journal's timestamps from that. */
 #ifndef JLOG_CLOCK_H
 #define JLOG_CLOCK_H
 
@@ -41,7 +41,7 @@ static inline int64_t jlog_clock_us(clockid_t clock)
     return jlog_read_clock_us(clock) + (clock == CLOCK_REALTIME ? jlog_clock_step_us() : 0);
 }
 
-/* The processor's counter; 0 on a processor without a known one. */
+/* Returns the processor's counter; 0 on a processor without a known one. */
 static inline uint64_t jlog_ticks(void)
 {
 #if defined(__x86_64__)

@@ -1,4 +1,4 @@
-"""What file.h declares, for the Cython sources."""
+"""The declarations of file.h, for the Cython sources."""
 
 from libc.stdint cimport int64_t, uint64_t
 

@@ -1,6 +1,6 @@
-/* What a child process must not inherit. Parent and child share the locks of an open file description, and an unlock in the
- * child would free the parent's. So a child closes those descriptors at once and unlocks nothing. Objects of the parent learn
- * from the token that they are in a child. Only lock.pyx includes this file: it holds the process's state. */
+/* Keeps a child process from inheriting locks. Parent and child share the locks of an open file description, and an unlock in
+ * the child would free the parent's. So a child closes those descriptors at once and unlocks nothing. Objects of the parent
+ * learn from the token that they are in a child. Only lock.pyx includes this file, because it holds the process's state. */
 #ifndef JLOG_FORK_H
 #define JLOG_FORK_H
 
@@ -56,7 +56,7 @@ static int jlog_process_start(void)
     return pthread_atfork(jlog_before_fork, jlog_fork_in_parent, jlog_fork_in_child);
 }
 
-/* Address of the process's token, which is not 0 after this call. */
+/* Returns the address of the process's token, which is not 0 after this call. */
 static const uint64_t *jlog_process_token(void)
 {
     if (*jlog_process.token == 0)

@@ -1,6 +1,6 @@
 """Locks that the kernel holds for a process and frees at its death: fcntl locks of an open file description.
 
-All rare operations use them. They also tell whether a process lives: that is never read from a file, only asked of the kernel.
+All rare operations use them. They also tell whether a process lives: the kernel knows it for certain, and a file does not.
 """
 
 import os
@@ -43,13 +43,13 @@ OWNERS = OWNERS_BYTE, JLOG_OWNERS_MAX  # byte range of the writer slots
 POLL_SECONDS = 0.005
 SHARED = (OPEN_BYTE, BOUNDS_BYTE)  # locks that a call from the garbage collector may need too
 _held = 0  # locks of SHARED that this process holds now
-_held_process = 0  # token of the process that has counted them: a forked child counts anew
+_held_process = 0  # token of the process to which `_held` belongs; a forked child begins at 0
 _deferred = []  # calls that wait until no such lock is held
 
 
 def when_nothing_is_held(call) -> None:
-    """Calls `call` now, or as soon as no thread of this process opens a journal or writes `bounds`. For calls that the garbage
-    collector sets off: it may do so anywhere, also under that very lock."""
+    """Calls `call` now, or as soon as no thread of this process opens a journal or writes `bounds`. The garbage collector needs
+    this: it may make a call at any moment, also under the lock that the call takes."""
     if _held and _held_process == jlog_process_token()[0]:
         _deferred.append(call)
     else:
@@ -57,7 +57,7 @@ def when_nothing_is_held(call) -> None:
 
 
 cdef const uint64_t *process_token() noexcept:
-    """Address of this process's token. An object that has noted another value was made before a fork."""
+    """Returns the address of this process's token. An object that has noted another value was made before a fork."""
     return jlog_process_token()
 
 
@@ -157,7 +157,7 @@ cdef class LockFile:
         return jlog_unlock_range(self.fd, start, size)
 
     def acquire(self, uint64_t start, uint64_t size=1, *, bint shared=False, timeout=None) -> bool:
-        """Waits for a range, for ever or for `timeout` seconds; False when they have passed. Ctrl-C ends the wait."""
+        """Waits for a range, for ever or for `timeout` seconds. Returns False when they have passed. Ctrl-C ends the wait."""
         cdef short kind = F_RDLCK if shared else F_WRLCK
         cdef int error
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -182,7 +182,7 @@ cdef class LockFile:
             raise OSError(error, os.strerror(error), self.path)
 
     def is_held(self, uint64_t start, uint64_t size=1) -> bool:
-        """Whether another description holds any of the range."""
+        """Returns whether another description holds any of the range."""
         cdef int held = jlog_range_is_held(self.fd, start, size)
         if held < 0:
             raise OSError(-held, os.strerror(-held), self.path)
@@ -190,8 +190,8 @@ cdef class LockFile:
 
     def held(self, uint64_t start, uint64_t size=1, *, Deadline deadline not None=NEVER, what="it", mutex=None):
         """Returns a context in which the range is held. `mutex` is a threading.Lock that is taken first, because a range does
-        not exclude threads that share this object. Raises JournalLocked at the deadline, with `what` in
-        the message: the others' action."""
+        not exclude threads that share this object. Raises JournalLocked at the deadline; `what` says in its message what the
+        other process did."""
         return _Held(self, start, size, deadline, what, mutex)
 
 
@@ -234,8 +234,8 @@ class _Held:
 
 
 cdef void run_deferred(call) noexcept:
-    """Runs a deferred call. Its errors are reported and go no further, as those of a call from the collector: they are not the
-    current caller's."""
+    """Runs a deferred call. Like an error in a finalizer, its error is reported and not raised: the present caller did not
+    cause it."""
     call()
 
 

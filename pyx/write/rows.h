@@ -1,5 +1,6 @@
-/* Arrow arrays as records. An array says where its buffers lie and how many bytes they have; whatever stands in them,
- * nothing outside them is read. They may be another library's, and change meanwhile: each number is loaded once. */
+/* Encodes the rows of Arrow arrays as records. An array states where its buffers lie and how many bytes they have. Nothing
+ * outside the buffers is read, whatever they contain. They may belong to another library and change meanwhile, so each number
+ * is loaded only once. */
 #ifndef JLOG_ROWS_H
 #define JLOG_ROWS_H
 
@@ -10,38 +11,38 @@ enum {
     JLOG_ROWS_DONE = 0,
     JLOG_ROWS_NO_ROOM,
     JLOG_ROWS_OUTSIDE,                                   /* an offset points outside its buffer */
-    JLOG_ROWS_TOO_LARGE,                                 /* above what a value, a key or headers may have */
+    JLOG_ROWS_TOO_LARGE,                                 /* a value, a key or headers have more than 1 GiB */
     JLOG_ROWS_NULL_HEADER,
     JLOG_ROWS_NOT_UTF8,
     JLOG_ROWS_TOO_MANY_HEADERS,
     JLOG_ROWS_TIME_OUT_OF_RANGE,
 };
 
-/* An array of variable length, from its first entry on. */
+/* An array of byte strings or of lists. */
 struct jlog_arrow {
-    const uint8_t *validity;                             /* NULL: nothing is null */
-    const uint8_t *offsets;                              /* NULL: there is no such column */
-    const uint8_t *data;                                 /* of bytes; a list has entries instead */
-    int64_t size;                                        /* of that: bytes, or entries */
-    int64_t start;                                       /* in the buffers, which slices share */
-    int wide;                                            /* offsets have 64 bits */
+    const uint8_t *validity;                             /* NULL: no entry is null */
+    const uint8_t *offsets;                              /* NULL: the column is absent */
+    const uint8_t *data;                                 /* the bytes of all entries; not used for lists */
+    int64_t size;                                        /* bytes of data; for lists, entries of all lists */
+    int64_t start;                                       /* where the array begins in its buffers, which slices share */
+    int wide;                                            /* 1: offsets have 64 bits; 0: they have 32 */
 };
 
 struct jlog_arrow_times {
     const uint8_t *validity;
-    const uint8_t *data;                                 /* NULL: there is no such column */
+    const uint8_t *data;                                 /* NULL: the column is absent */
     int64_t start;
-    int64_t multiply, divide;                            /* by these they become microseconds */
+    int64_t multiply, divide;                            /* factor and divisor that turn a time into microseconds */
 };
 
 struct jlog_rows {
     struct jlog_arrow value, key, headers, name, header_value;
-    const uint8_t *header_validity;                      /* of the list's entries */
+    const uint8_t *header_validity;                      /* validity of the entries of all header lists */
     int64_t header_start;
     struct jlog_arrow_times timestamp;
 };
 
-/* The records that they become. */
+/* The encoded records. */
 struct jlog_encoded {
     uint8_t *data;
     size_t size, room;
@@ -54,7 +55,7 @@ static inline int jlog_arrow_is_null(const uint8_t *validity, int64_t at)
     return validity != NULL && !(validity[at >> 3] >> (at & 7) & 1);
 }
 
-/* Where an entry begins and ends in the data. */
+/* Finds where an entry begins and ends in the data. Returns a JLOG_ROWS_ status. */
 static inline int jlog_arrow_range(const struct jlog_arrow *array, int64_t row, int64_t *begin, int64_t *end)
 {
     const int64_t at = array->start + row;
@@ -69,7 +70,7 @@ static inline int jlog_arrow_range(const struct jlog_arrow *array, int64_t row, 
     return *begin < 0 || *end < *begin || *end > array->size ? JLOG_ROWS_OUTSIDE : JLOG_ROWS_DONE;
 }
 
-/* Bytes from the first entry to the last of `count`; 0 where the offsets make no sense. */
+/* Returns the bytes that the first `count` entries take; 0 if the offsets make no sense. */
 static inline int64_t jlog_arrow_span(const struct jlog_arrow *array, int64_t count)
 {
     int64_t first, last, end;
@@ -79,7 +80,7 @@ static inline int64_t jlog_arrow_span(const struct jlog_arrow *array, int64_t co
                : last - first;
 }
 
-/* An entry that is not null. */
+/* Finds the bytes of an entry that is not null. Returns a JLOG_ROWS_ status. */
 static inline int jlog_arrow_bytes(const struct jlog_arrow *array, int64_t row, const uint8_t **data, uint32_t *bytes)
 {
     int64_t begin, end;
@@ -163,7 +164,7 @@ static inline int jlog_put_headers(struct jlog_encoded *to, const struct jlog_ro
     return JLOG_ROWS_DONE;
 }
 
-/* Microseconds, rounded down. */
+/* Reads a row's time in microseconds, rounded down. Returns a JLOG_ROWS_ status. */
 static inline int jlog_arrow_time(const struct jlog_arrow_times *times, int64_t row, int64_t *time_us)
 {
     const int64_t found = jlog_load64(times->data + 8 * (times->start + row));
@@ -226,7 +227,8 @@ static inline int jlog_put_short_row(struct jlog_encoded *to, const struct jlog_
     return JLOG_ROWS_DONE;
 }
 
-/* Encodes rows from *row on, to `count`. Stops at one that cannot be, with nothing of it written. */
+/* Encodes the rows from *row to `count`. Stops at a row that cannot be encoded, with nothing of it written, and returns its
+ * JLOG_ROWS_ status. */
 static inline int jlog_put_rows(struct jlog_encoded *to, const struct jlog_rows *rows, int64_t *row, int64_t count)
 {
     int status = JLOG_ROWS_DONE;

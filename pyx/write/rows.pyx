@@ -1,7 +1,7 @@
-"""Arrow arrays as records: encoded in C, without a Python object for a record.
+"""Encodes Arrow arrays as records in C, without a Python object for each record.
 
-The buffers that pyarrow hands over are read by their addresses. Their sizes are what is believed, beside what the arrays
-say of their lengths and offsets; not what stands in the buffers.
+The buffers of pyarrow are read by their addresses. This module trusts the sizes of the buffers, and the length and the offset
+that each array states. It does not trust the contents of the buffers.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -14,13 +14,13 @@ from jlog._core.records.columns import import_pyarrow, schema
 from jlog.errors import RecordTooLarge
 
 cdef enum:
-    HOLD_GIL_BYTES = 256 << 10  # copying less is over before another thread has the GIL
+    HOLD_GIL_BYTES = 256 << 10  # a smaller copy is over before another thread could take the GIL
 
-cdef dict UNITS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}  # to microseconds: times, divided
+cdef dict UNITS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}  # to microseconds: factor, divisor
 
 
 cdef EncodedRecords body_of_arrow(data):
-    """The records of a pyarrow array, record batch or table."""
+    """Returns a body with the records of a pyarrow array, record batch or table."""
     cdef EncodedRecords body = EncodedRecords()
     for columns, count in pieces(data):
         if count:
@@ -29,7 +29,7 @@ cdef EncodedRecords body_of_arrow(data):
 
 
 def pieces(data):
-    """Yields ({name: array}, rows)."""
+    """Yields ({name of a column: array}, number of rows) for each contiguous part of the data."""
     pyarrow = import_pyarrow()
     if isinstance(data, pyarrow.ChunkedArray):
         for chunk in data.chunks:
@@ -95,7 +95,7 @@ cdef int raise_refusal(int status, row) except -1:
     }[status])
 
 
-# --- What the arrays say ----------------------------------------------------------------------------------------
+# --- Checking the arrays ----------------------------------------------------------------------------------------
 
 
 cdef int look_at(jlog_rows *rows, dict columns, count) except -1:
@@ -175,7 +175,7 @@ cdef const uint8_t *look_at_validity(name, array) except? NULL:
 
 
 cdef const uint8_t *address(name, buffer, needed) except? NULL:
-    """Of a buffer that has at least so many bytes."""
+    """Returns the address of a buffer, which must have at least `needed` bytes."""
     if needed == 0:
         return b""
     if buffer is None or buffer.size < needed or not buffer.is_cpu:
