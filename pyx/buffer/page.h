@@ -2,7 +2,7 @@
  *
  * The generation, its slot and the slot's word are always true. Everything else in the page is either derived from them,
  * or is a note. A note holds the generation that it is about, so it never needs clearing. docs/format.md, "The pre-commit
- * buffer", specifies the page; tools/model checks the protocol step by step. room.h says what the open block still takes,
+ * buffer", specifies the page; tools/model checks the protocol step by step. room.h tells how much the open block still takes;
  * publish.h appends to it and opens the next one. */
 #ifndef JLOG_PAGE_H
 #define JLOG_PAGE_H
@@ -176,23 +176,23 @@ static inline int jlog_slot_valid(const struct jlog_slot *slot, const uint8_t uu
         return 0;
     if (!jlog_place_valid(slot->segment, slot->offset, slot->first_sequence) || slot->capacity > JLOG_CAPACITY_MAX)
         return 0;
-    if (slot->offset < JLOG_FIRST_BLOCK + sizeof(struct jlog_block_header)) /* the block with the state lies there */
+    if (slot->offset < JLOG_FIRST_BLOCK + sizeof(struct jlog_block_header)) /* the state block lies there */
         return 0;
     return used == 0 || (used > JLOG_BASE_BYTES && used <= slot->capacity);
 }
 
 /* --- The open block and the closing one ------------------------------------------------------------------------ */
 
-/* The open block's slot. Under the append lock. */
+/* Returns the open block's slot. Call it under the append lock. */
 static inline struct jlog_slot *jlog_open_slot(struct jlog_page *page) { return &page->slots[page->generation & 1]; }
 
-/* Offset in the file `precommit` of the body of a generation's block: the two bodies take turns. */
+/* Returns where the body of a generation's block begins in the file `precommit`. The two bodies are used in turns. */
 static inline uint64_t jlog_body_offset(uint64_t generation, uint64_t capacity)
 {
     return JLOG_PAGE_BYTES + (generation & 1) * capacity;
 }
 
-/* That body, in the mapped buffer. */
+/* Returns the address of the same body in the mapped buffer. */
 static inline uint8_t *jlog_body(const struct jlog_buffer *buffer, uint64_t generation)
 {
     return buffer->bodies + (generation & 1) * buffer->page->capacity;
@@ -216,16 +216,16 @@ static inline int jlog_is_closing(const struct jlog_page *page)
     return jlog_is_unwritten(page, jlog_load_acquire(&page->generation) - 1);
 }
 
-/* The slot of the first block that is not in its segment: the closing one's, or else the open one's. Under the append lock,
- * or of a page that nobody changes. */
+/* Returns the slot of the first block that is not in its segment: the closing block's, or else the open block's. Call it under
+ * the append lock, or while no process changes the page. */
 static inline struct jlog_slot *jlog_unwritten_slot(struct jlog_page *page)
 {
     return &page->slots[(page->generation - (jlog_is_closing(page) ? 1 : 0)) & 1];
 }
 
-/* A copy of the same slot without the lock, as it stood at one moment. A block is noted as unwritten before the next one is
- * open, so the note is read after the generation. Once the block is written, its slot is filled anew before the generation
- * says so, so both are looked at again. */
+/* Returns a copy of the same slot as it was at one moment, without the lock. A block is noted as unwritten before the next one
+ * is open, so the note is read after the generation. Once the block is written, its slot is filled anew before the generation
+ * changes, so both are read again after the copy. */
 static inline struct jlog_slot jlog_first_unwritten(const struct jlog_page *page)
 {
     struct jlog_slot slot;

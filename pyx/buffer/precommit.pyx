@@ -3,7 +3,7 @@
 Writers map it. Readers read it with pread, so that a truncated file is an error and not a signal. They check the slot against
 its CRC and the generation, and the body against the running CRC in the word.
 
-A page is believed if it was made in this boot. Two containers of one kernel may see different boot ids. Both see the locks of
+A page is trusted if it was made in this boot. Two containers of one kernel may see different boot ids. Both see the locks of
 living writers, and no process outlives its boot.
 """
 
@@ -78,7 +78,7 @@ memcpy(_boot_id, <const uint8_t *> _boot, 16)
 
 
 cdef class Precommit:
-    """Opens `precommit`; `writable=False` reads only. FileNotFoundError where there is none."""
+    """Opens the file `precommit`; with `writable=False` for reading only. Raises FileNotFoundError if it is missing."""
 
     def __cinit__(self):
         self.fd = -1
@@ -166,11 +166,11 @@ cdef class Precommit:
         return PAGE_OF_ANOTHER_BOOT
 
     def is_written_to(self) -> bool:
-        """Returns whether a writing process lives. If so, the page's boot id is believed from now on, whatever it is."""
+        """Returns whether a writing process lives. If so, the page's boot id is trusted from now on, whatever it is."""
         try:
             lock_file = LockFile(os.path.join(os.path.dirname(self.path), "lock"), writable=False)
         except OSError:
-            return False  # nothing proves that one lives
+            return False  # no lock proves that a writer lives
         try:
             if not lock_file.is_held(*OWNERS):
                 return False
@@ -180,7 +180,8 @@ cdef class Precommit:
         return True
 
     cdef int believe_boot(self) except -1:
-        """Believes the page's boot id. Called once a writer was seen to hold its writer slot: then the page is of this boot."""
+        """Trusts the page's boot id from now on. The caller has seen that a writer holds its writer slot, so the page is of
+        this boot."""
         cdef bytes found = read_whole(self.fd, 16, JLOG_BOOT_ID_OFFSET)
         if len(found) == 16:
             memcpy(self.believed_boot, <const uint8_t *> found, 16)
@@ -202,7 +203,7 @@ cdef class Precommit:
         self.page.capacity = self.room()
 
     cdef uint64_t room(self) noexcept nogil:
-        """Bytes that the file has for each of the two bodies."""
+        """Returns how many bytes the file has for each of the two bodies."""
         return max(jlog_file_bytes(self.fd) - <int64_t> JLOG_PAGE_BYTES, 0) // 2
 
     cdef int snapshot(self, Snapshot *found, const jlog_slot *known) noexcept nogil:
@@ -225,10 +226,10 @@ cdef class Precommit:
             JLOG_FAILPOINT(b"page.read")
             generation = page.generation
             slot, before = &page.slots[generation & 1], &page.slots[(generation - 1) & 1]
-            # A writer may fill the slot for the block after the next during the read, its word first. It did not if the
-            # generation is unchanged after the read, nor if all of the slot is as before. A block is noted as unwritten before
-            # the next one is open, and its slot stays as long as the note does: so the note is read after the generation and
-            # the slot.
+            # During the read a writer may fill the slot for the block after the next, beginning with its word. It has not done
+            # so if the generation is unchanged after the read, or if the whole slot is as before. A block is noted as unwritten
+            # before the next one is open, and its slot stays as long as the note does: so the note is read after the generation
+            # and the slot.
             if (known == NULL or slot.generation != known.generation or slot.word != known.word
                     or page.unwritten == generation - 1):
                 if jlog_read_at(self.fd, &page.unwritten, JLOG_NOTES_BYTES, JLOG_UNWRITTEN_OFFSET) != JLOG_NOTES_BYTES:
@@ -251,7 +252,7 @@ cdef class Precommit:
         return PAGE_INVALID
 
     cdef uint64_t generation(self) noexcept nogil:
-        """The page's generation as it is now; 0 if it cannot be read."""
+        """Returns the page's present generation; 0 if it cannot be read."""
         cdef uint64_t value = 0
         if jlog_read_at(self.fd, &value, sizeof(value), JLOG_GENERATION_OFFSET) != sizeof(value):
             return 0

@@ -1,11 +1,11 @@
-/* Appending to the open block, waking its readers, and opening the next one. All under the append lock, but for jlog_wake. */
+/* Appends to the open block, wakes its readers, and opens the next one. Call all but jlog_wake under the append lock. */
 #ifndef JLOG_PUBLISH_H
 #define JLOG_PUBLISH_H
 
 #include "buffer/room.h"
 #include "system/failpoint.h"
 
-/* The timestamp of a record that is appended now: the clock's, but never earlier than one the clock gave before. */
+/* Returns the timestamp of a record that is appended now: the clock's time, but never earlier than the clamp. */
 static inline int64_t jlog_clamp_us(const struct jlog_page *page, int64_t now_us)
 {
     return now_us > page->clamp_us ? now_us : page->clamp_us;
@@ -16,7 +16,7 @@ static inline int64_t jlog_clamped_now_us(struct jlog_buffer *buffer)
     return jlog_clamp_us(buffer->page, jlog_now_us(&buffer->clock));
 }
 
-/* Base time of the open block. Its first record sets it. */
+/* Returns the base time of the open block. Its first record sets it. */
 static inline int64_t jlog_block_base(struct jlog_buffer *buffer, const struct jlog_slot *slot, int64_t first_us)
 {
     if (jlog_word_used(slot->word) != 0)
@@ -25,7 +25,7 @@ static inline int64_t jlog_block_base(struct jlog_buffer *buffer, const struct j
     return first_us;
 }
 
-/* CRC of the open block's body up to its next record. It covers the base time at least. */
+/* Returns the CRC of the open block's body up to its next record. It covers at least the base time. */
 static inline uint32_t jlog_block_crc(const struct jlog_buffer *buffer, const struct jlog_slot *slot)
 {
     if (jlog_word_used(slot->word) != 0)
@@ -49,8 +49,8 @@ static inline uint64_t jlog_publish(struct jlog_buffer *buffer, struct jlog_slot
 }
 
 /* Appends a value with the clock's time. The caller may read the clock before it takes the lock: the processor then reads its
- * counter while it waits for the lock's cache line. Returns the record's sequence, or -1 where only the slow way can go on: no
- * room, no lease, a failed sync, another period, or a time too far from the base for the short form. */
+ * counter while it waits for the lock's cache line. Returns the record's sequence, or -1 if only the slow way can go on: no
+ * room, no lease, a failed sync, another period, or a time too far from the base time for the short form. */
 static inline int64_t jlog_put_value(struct jlog_buffer *buffer, const uint8_t *value, size_t bytes, int64_t now_us)
 {
     struct jlog_page *page = buffer->page;
@@ -62,19 +62,19 @@ static inline int64_t jlog_put_value(struct jlog_buffer *buffer, const uint8_t *
     if (start == 0 || !jlog_may_append(page, 1) || jlog_period_is_over(page, now_us))
         return -1;
     now_us = jlog_clamp_us(page, now_us);
-    delta_us = (uint64_t)now_us - (uint64_t)jlog_block_base(buffer, slot, now_us); /* any base may stand in a body */
+    delta_us = (uint64_t)now_us - (uint64_t)jlog_block_base(buffer, slot, now_us); /* a body may state any base time */
     if (delta_us > UINT32_MAX)
         return -1;
     head = jlog_short_head((uint32_t)delta_us, bytes);
     jlog_encode_short(jlog_body(buffer, slot->generation) + start, head, value, bytes);
-    /* Computed from the caller's value: reading back bytes that were stored a moment ago in pieces of another size waits until
-     * the stores have left the processor. */
+    /* The CRC is computed from the caller's value. The copy in the body was stored a moment ago, in pieces of another size:
+     * reading it would wait until the stores have left the processor. */
     crc = jlog_crc32c(jlog_crc32c(jlog_block_crc(buffer, slot), &head, sizeof head), value, bytes);
     page->clamp_us = now_us;
     return (int64_t)jlog_publish(buffer, slot, start + JLOG_SHORT_BYTES + (uint32_t)bytes, crc, 1);
 }
 
-/* Does the same for a record that is encoded already, as if at the base time. */
+/* Does the same for a record that is encoded already, with 0 microseconds from the base time. */
 static inline int64_t jlog_put_record(struct jlog_buffer *buffer, uint8_t *record, size_t bytes, int64_t now_us)
 {
     struct jlog_page *page = buffer->page;
@@ -86,7 +86,7 @@ static inline int64_t jlog_put_record(struct jlog_buffer *buffer, uint8_t *recor
     if (start == 0 || !jlog_may_append(page, 1) || jlog_period_is_over(page, now_us))
         return -1;
     now_us = jlog_clamp_us(page, now_us);
-    delta_us = (uint64_t)now_us - (uint64_t)jlog_block_base(buffer, slot, now_us); /* any base may stand in a body */
+    delta_us = (uint64_t)now_us - (uint64_t)jlog_block_base(buffer, slot, now_us); /* a body may state any base time */
     if (delta_us > UINT32_MAX)
         return -1;
     if (jlog_load32(record) & JLOG_TAG_EXPLICIT) {
@@ -137,7 +137,7 @@ static inline void jlog_rotate(struct jlog_page *page, uint64_t segment, uint64_
     if (page->reserved_end < offset)
         page->reserved_end = offset;
     (void)JLOG_FAILPOINT("rotate.before");
-    /* The word first: a power loss may catch the page between any two stores. */
+    /* The word is stored first, because a power loss may catch the page between any two stores. */
     __atomic_store_n(&slot->word, 0, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_RELEASE);
     (void)JLOG_FAILPOINT("rotate.emptied");

@@ -1,4 +1,4 @@
-/* What the open block and its segment still take: bytes, records, and time. All of it under the append lock. */
+/* Tells how much the open block and its segment still take: bytes, records, and time. Call all of it under the append lock. */
 #ifndef JLOG_ROOM_H
 #define JLOG_ROOM_H
 
@@ -6,7 +6,7 @@
 
 /* --- Bytes ----------------------------------------------------------------------------------------------------- */
 
-/* Bytes of the body that a block at this offset may use: the whole body, or the rest of the segment if that is less. */
+/* Returns how many bytes of its body a block at this offset may use: all, or the rest of the segment if that is less. */
 static inline uint32_t jlog_block_capacity(const struct jlog_page *page, uint64_t offset)
 {
     const uint64_t begin = offset + sizeof(struct jlog_block_header);
@@ -15,7 +15,7 @@ static inline uint32_t jlog_block_capacity(const struct jlog_page *page, uint64_
     return (uint32_t)(left + JLOG_BASE_BYTES < page->capacity ? left + JLOG_BASE_BYTES : page->capacity);
 }
 
-/* Highest offset that the block may reach in its segment. */
+/* Returns the highest offset that the block may reach in its segment. */
 static inline uint64_t jlog_block_limit(const struct jlog_slot *slot)
 {
     return slot->offset + sizeof(struct jlog_block_header) + slot->capacity - JLOG_BASE_BYTES;
@@ -28,7 +28,7 @@ static inline int jlog_block_reserved(const struct jlog_page *page, const struct
     return jlog_block_limit(slot) <= page->reserved_end;
 }
 
-/* The least offset up to which the segment is certainly allocated, judged by its open slot alone: a block is reserved before
+/* Returns an offset up to which the segment is certainly allocated, judged by its open slot alone: a block is reserved before
  * its first record. */
 static inline uint64_t jlog_least_reserved(const struct jlog_slot *slot)
 {
@@ -41,7 +41,7 @@ static inline int jlog_is_full(const struct jlog_page *page, uint64_t end)
     return page->limit_bytes != 0 && page->sealed_bytes + end >= page->limit_bytes;
 }
 
-/* Offset in the body of the open block's next record; 0 where `bytes` more do not fit, or the block takes no more. */
+/* Returns the offset of the next record in the open block's body; 0 if `bytes` more do not fit, or the block takes no more. */
 static inline uint32_t jlog_block_room(const struct jlog_page *page, const struct jlog_slot *slot, uint64_t bytes)
 {
     uint32_t start = jlog_word_used(slot->word);
@@ -74,15 +74,15 @@ static inline int jlog_period_is_over(const struct jlog_page *page, int64_t now_
     return (uint64_t)now_us - (uint64_t)page->period_begin_us >= page->period_us;
 }
 
-/* Length of a period that begins now. It includes a time shortly before its beginning: two processes whose clocks differ
- * would otherwise roll in turns there. */
+/* Returns the length of a period that begins now. It includes a short time before the beginning: otherwise two processes whose
+ * clocks differ would roll in turns there. */
 static inline uint64_t jlog_period_length(const struct jlog_page *page)
 {
     return page->roll_us != 0 ? page->roll_us + JLOG_CLOCKS_APART_US : UINT64_MAX;
 }
 
 /* Begins the period of the open segment, whose first record comes now. 1970 began on a Thursday, so four days later is a
- * Monday, at 0:00. The length is stored last: where it is not the option's, the process that began this was killed. */
+ * Monday, at 0:00. The length is stored last: if it is not the option's, the process that began this was killed. */
 static inline void jlog_begin_period(struct jlog_page *page, int64_t now_us)
 {
     const int64_t monday_us = 4 * (int64_t)JLOG_DAY_US, length_us = (int64_t)page->roll_us;

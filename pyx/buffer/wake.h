@@ -1,4 +1,4 @@
-/* Waiting for a word to change: the futexes of readers, and of a thread that waits for many journals. */
+/* Waits for a word to change: the futexes of readers, and of a thread that waits for many journals. */
 #ifndef JLOG_WAKE_H
 #define JLOG_WAKE_H
 
@@ -65,7 +65,7 @@ static inline void jlog_ring(uint32_t *word)
     jlog_futex(word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
 }
 
-/* Makes every thread that sleeps on the word look again, though the word has not changed. */
+/* Makes every thread that sleeps on the word look again, although the word has not changed. */
 static inline void jlog_wake_all(uint32_t *word) { jlog_futex(word, FUTEX_WAKE, INT_MAX, NULL); }
 
 #endif

@@ -1,4 +1,4 @@
-"""How a writer wakes readers: with a flag in the control page that readers set, and a counter beside it that they sleep on.
+"""Lets writers wake readers: readers set a flag in the control page, and sleep on a counter beside it.
 
 A reader reads the counter, then sets the flag, then looks for a record once more. A record that is published after that look
 finds the flag. No reader sleeps longer than a second, because a writer may die between publishing and waking.
@@ -26,7 +26,7 @@ cdef class WakeWord:
     def __init__(self, Precommit precommit not None):
         self.precommit = precommit
         page = mmap(NULL, JLOG_PAGE_BYTES, PROT_READ, MAP_SHARED, precommit.fd, 0)
-        if page != MAP_FAILED:  # else no writer is asked, and the reader polls
+        if page != MAP_FAILED:  # otherwise ask() returns False, and the reader polls
             self.page = page
             self.word = <uint32_t *> (<uint8_t *> page + JLOG_WAKE_COUNTER_OFFSET)
 
@@ -40,6 +40,6 @@ cdef class WakeWord:
         return found
 
     cdef bint ask(self) noexcept nogil:
-        """Asks writers to wake this reader for everything they publish from now on. False if that is not possible."""
+        """Asks writers to wake this reader for everything they publish from now on. Returns False if that is not possible."""
         cdef uint32_t flag = 1
         return self.word != NULL and jlog_write_at(self.precommit.fd, &flag, sizeof(flag), JLOG_WAKE_FLAG_OFFSET) == 0

@@ -1,6 +1,6 @@
-"""How a writing process takes a lock word, also from an owner that has died.
+"""Takes lock words for a writing process, also from an owner that has died.
 
-No lock word is held while the GIL is waited for.
+A thread that holds a lock word never waits for the GIL.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -17,7 +17,7 @@ cdef extern from "<fcntl.h>" nogil:
     enum:
         F_WRLCK
 
-# An OFD lock does not exclude threads of one process; the mutex does, from taking a dead owner's byte to letting it go.
+# An OFD lock does not exclude threads of one process. So a thread holds this mutex as long as it holds a dead owner's byte.
 cdef extern from "write/leaf_mutex.h" nogil:
     int jlog_leaf_start()
     void jlog_leaf_lock()
@@ -25,8 +25,8 @@ cdef extern from "write/leaf_mutex.h" nogil:
 
 cdef enum:
     CLOCK_MONOTONIC = 1
-    SPIN_TURNS = 400  # some 20 us: longer than an append, shorter than a sleep
-    FIRST_SLICE_US = 1000  # after this a waiter asks whether the owner lives
+    SPIN_TURNS = 400  # about 20 us: longer than an append, shorter than a sleep
+    FIRST_SLICE_US = 1000  # after this time a waiter tests whether the owner lives
     LONGEST_SLICE_US = 4000
     SIGNALS_EVERY_US = 50000
 
@@ -40,8 +40,8 @@ cdef class Locks:
         self.slot = -1
 
     cdef int take_slot(self) except -1:
-        """Takes the byte of a free slot: from then on every lock word that names the slot is ours, for nobody else can ever
-        take that over. Returns False if there is none."""
+        """Takes the byte of a free slot. From then on every lock word that names the slot belongs to this process, because no
+        other process can take it over. Returns False if no slot is free."""
         cdef int slot
         for slot in range(JLOG_OWNERS_MAX):
             if self.file.try_lock(F_WRLCK, OWNERS_BYTE + slot, 1) == 0:
@@ -51,7 +51,7 @@ cdef class Locks:
         return False
 
     cdef int acquire(self, uint32_t *word, Operation *operation) noexcept nogil:
-        """Takes a lock word: DONE, or TAKEN_OVER. Else SIGNALS, TIMED_OUT, DAMAGED or FAILED, with the word not taken."""
+        """Takes a lock word, and returns DONE or TAKEN_OVER. With SIGNALS, TIMED_OUT or DAMAGED the word is not taken."""
         cdef int64_t began_us, slice_us = FIRST_SLICE_US, now_us
         cdef uint32_t found = 0
         if jlog_spin_lock(word, self.buffer.owner, SPIN_TURNS):
@@ -74,8 +74,8 @@ cdef class Locks:
                 return SIGNALS
 
     cdef int take_over(self, uint32_t *word, uint32_t dead) noexcept nogil:
-        """Takes the word from an owner whose byte nobody holds. The byte is held until the word is ours: it is the proof of
-        death, and keeps the slot from being taken meanwhile."""
+        """Takes the word from an owner whose byte no process holds. This process holds the byte until it has the word: to get
+        the byte proves that the owner is dead, and no other process can take the slot meanwhile."""
         cdef bint won = False
         jlog_leaf_lock()
         if self.file.try_lock(F_WRLCK, OWNERS_BYTE + dead - 1, 1) == 0:

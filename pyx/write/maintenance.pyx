@@ -1,4 +1,4 @@
-"""What a thread of each writing process does from time to time: it syncs by interval, and lets go of old files."""
+"""The maintenance thread of a writing process. From time to time it syncs, and closes the descriptors of old segments."""
 
 import atexit
 import logging
@@ -18,13 +18,13 @@ from jlog._core.system.lock import NEVER
 
 cdef enum:
     CLOCK_MONOTONIC = 1
-    EACH_US = 30_000_000  # what is written is synced so often at least,
-    SEGMENTS_MAX = 16  # or once so many segments,
-    BYTES_MAX = 1 << 30  # or so many bytes in segments, are not synced
-    PAUSE_US = 1_000_000
+    EACH_US = 30_000_000  # longest time between two syncs while segments are written
+    SEGMENTS_MAX = 16  # this many segments that are not synced make a sync due earlier
+    BYTES_MAX = 1 << 30  # so do segments of this size in all
+    PAUSE_US = 1_000_000  # longest time between two calls of maintain()
 
-TIMEOUT = 1.0  # seconds for all locks: their owners may be stopped, and a close waits for the thread
-STOP_SECONDS = 10  # for an fdatasync that takes so long; then it ends when it ends
+TIMEOUT = 1.0  # seconds to wait for all locks: their owners may be stopped, and a close waits for the thread
+STOP_SECONDS = 10  # seconds that a close waits for the thread, whose fdatasync may take long
 
 
 cdef class Maintenance:
@@ -37,14 +37,15 @@ cdef class Maintenance:
         return max(min(PAUSE_US, self.sync_pause_us()), 1000)
 
     cdef int64_t sync_pause_us(self) noexcept:
-        """Returns the time between two syncs by interval: a record that comes right after one is in the next, and that takes
-        its time."""
+        """Returns the time between two syncs by interval: half of the interval, since a record that comes right after the
+        beginning of one sync becomes durable only at the end of the next."""
         cdef jlog_page *page = self.process.buffer.page
         return <int64_t> page.sync_interval_us // 2 if page.sync_mode == JLOG_SYNC_INTERVAL else INT64_MAX
 
     cdef int maintain(self) except -1:
-        """Syncs by interval; and what is written, from time to time, so that a recovery has little to read. Lets go of
-        segments that others have synced or cleaned. The caller has pinned the attachment."""
+        """Syncs by interval. Without an interval it syncs written blocks from time to time, so that a recovery has little to
+        read. Closes the descriptors of segments that other processes have synced or cleaned. The caller has pinned the
+        attachment."""
         cdef jlog_page *page = self.process.buffer.page
         self.process.descriptors.forget_before(page.durable_segment)
         self.process.descriptors.forget_removed()
@@ -108,7 +109,7 @@ class MaintenanceThread:
                 self._attachment.maintain()
                 told = None
             except Exception as error:  # noqa: BLE001
-                # Whatever it was: without this thread sync="interval" would promise what nobody does.
+                # The thread goes on after any error: without it no records would be synced for sync="interval".
                 if str(error) != told:
                     logging.getLogger("jlog").warning("%s: the sync in the background: %s", self._attachment.path, error)
                 told = str(error)
@@ -116,7 +117,7 @@ class MaintenanceThread:
 
     def stop(self, wait=True, deadline=NEVER):
         if os.getpid() != self._process:
-            return  # in a child the thread does not exist, and its locks may be taken for ever
+            return  # a child of a fork has no such thread, and the thread's locks may stay taken for ever
         self._stop.set()
         if wait and self._thread is not threading.current_thread():
             self._thread.join(deadline.at_most(STOP_SECONDS).left())

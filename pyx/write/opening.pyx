@@ -1,4 +1,5 @@
-"""How a process opens a journal to write to it: it takes a slot; alone, it makes the journal whole first."""
+"""Opens a journal for a process that writes to it: the process takes a writer slot. If no other process writes, it makes the
+journal whole first."""
 
 import os
 import re
@@ -26,7 +27,7 @@ _UNFINISHED = re.compile(r"next\.([0-9]{1,4})\.")  # prepared_segments.pyx gives
 
 
 cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) except -1:
-    """Takes a slot. Alone, it makes the journal whole first. Returns how it has found the journal."""
+    """Takes a writer slot. If no other process writes, makes the journal whole first. Returns how it has found the journal."""
     cdef WritingProcess process = operations.process
     cdef Options options
     cdef bint alone, rewritten_after_failed_sync = False
@@ -59,7 +60,7 @@ cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) 
 
 
 cdef Options as_options(numbers) except *:
-    """Takes the options from the tuple of numbers that a policy gives."""
+    """Converts the tuple of numbers that a policy gives into Options."""
     cdef Options found
     (found.precommit, found.segment_bytes, found.limit_bytes, found.sync_interval_us, found.roll_us, found.codec,
      found.sync_mode) = numbers
@@ -67,8 +68,8 @@ cdef Options as_options(numbers) except *:
 
 
 cdef int enlarge(Operations operations, uint64_t capacity) except -1:
-    """Enlarges the buffer. The second body lies elsewhere then, so that no block may be in the buffer. The block that is open
-    then keeps the smaller capacity, with which it fits wherever its body begins."""
+    """Enlarges the buffer. This moves the second body, so all records are flushed first. The block that is open afterwards
+    keeps its smaller capacity, which fits wherever its body begins."""
     cdef WritingProcess process = operations.process
     cdef Flush flush
     if process.buffer.page.capacity >= capacity:
@@ -84,7 +85,7 @@ cdef int enlarge(Operations operations, uint64_t capacity) except -1:
 
 
 cdef int take_slot(Operations operations) except -1:
-    """Takes a slot, and makes good what its dead owner has left."""
+    """Takes a writer slot. If its dead owner held lock words, takes them over and releases them."""
     cdef WritingProcess process = operations.process
     cdef jlog_page *page = process.buffer.page
     cdef Operation takeover
@@ -100,12 +101,13 @@ cdef int take_slot(Operations operations) except -1:
     if (page.sync_lock & ~JLOG_WAITERS) == process.buffer.owner:
         jlog_unlock(&page.sync_lock)
     if (page.write_lock & ~JLOG_WAITERS) == process.buffer.owner:
-        jlog_unlock(&page.write_lock)  # whoever needs the block written finds that it is not
+        jlog_unlock(&page.write_lock)  # the closing block stays noted as unwritten
     return 0
 
 
 cdef int remove_unfinished(WritingProcess process, bint alone) except -1:
-    """Removes the files that a killed process was making in this slot; alone, in every slot."""
+    """Removes the files that a killed process was making in this slot. If no other process writes, it does so for every
+    slot."""
     for name in os.listdir(process.path):
         slot = _UNFINISHED.match(name)
         if slot and (alone or int(slot[1]) == process.locks.slot):

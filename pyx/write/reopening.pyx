@@ -1,5 +1,5 @@
-"""What the first process to open a journal finds of those that wrote to it before: they have closed, or have died, or the
-machine has."""
+"""Makes a journal whole when the first process opens it: the writers before it have closed, or have died, or the power has
+failed."""
 
 import os
 
@@ -25,8 +25,8 @@ from jlog._core.segments.segment import segment_name
 
 
 cdef bint recover(Operations operations, const Options *options, Deadline deadline) except -1:
-    """Makes the journal whole. No other process writes to it, and none comes while the open lock is held. Returns whether files
-    had to be mended after a failed sync."""
+    """Makes the journal whole. No other process writes to it, and none can open it while the open lock is held. Returns whether
+    files had to be rewritten after a failed sync."""
     cdef WritingProcess process = operations.process
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot
@@ -38,28 +38,28 @@ cdef bint recover(Operations operations, const Options *options, Deadline deadli
         complete_for_dead(operations)
         if page.sync_error != 0:
             slot = jlog_open_slot(page)
-            # What the kernel could not write it may have dropped: then it is as after a power loss.
+            # The kernel may have dropped pages that it could not write. If it did, this is the same as a power loss.
             rewritten_after_failed_sync = died = copy_unsynced(process.path, process.uuid, bounds, slot.segment, slot.offset)
-            process.descriptors.forget_before(JLOG_NONE)  # of a file that has been replaced
+            process.descriptors.forget_before(JLOG_NONE)  # they are descriptors of replaced files
             if died:
                 page.syncs_ended = page.syncs_begun
                 page.sync_error = 0
-    if not died:  # a recovery forgets that a sync has failed once nothing depends on it
+    if not died:  # this recovery also clears sync_error, because no block depends on the failed sync any more
         recover_after_power_loss(process.path, process.uuid, process.epoch, process.precommit, process.bounds,
                                  options.segment_bytes, deadline)
     apply_options(page, options)
     slot = jlog_open_slot(page)
     page.reserved_end = max(os.stat(os.path.join(process.path, segment_name(slot.segment))).st_size,
                             jlog_least_reserved(slot))
-    # Synced whatever stands there: a process may have been killed between writing it and its fdatasync, and a note of a closed
-    # end that a power loss brings back would let numbers be given out twice.
+    # `bounds` is synced even if it is unchanged. A process may have been killed between its write and its fdatasync: then a
+    # power loss could bring back an old closed end, and sequences would be used twice.
     operations.lease(0, deadline)
     return rewritten_after_failed_sync
 
 
 cdef int forget_derived(Operations operations, bounds) except -1:
-    """Computes anew whatever generation, slot and word do not say: nobody has looked at the page meanwhile, and no checksum is
-    over the rest of it."""
+    """Computes anew all fields but the generation, the slots and their words: no process has checked the page meanwhile, and no
+    checksum covers the rest of it."""
     cdef WritingProcess process = operations.process
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot
@@ -77,7 +77,7 @@ cdef int forget_derived(Operations operations, bounds) except -1:
         page.clamp_us = file.created_us if previous is None else previous.clock_us
     page.lease_limit = page.closed = page.durable_generation = 0
     page.state = page.generation - 1
-    # Those that were told how far it is durable must not hear of less: the mark moves behind that.
+    # The durable end must not move back for readers that have seen it. The synced mark may still lie before it.
     if not bounds.mark_sequence <= page.durable_end <= jlog_unwritten_slot(page).first_sequence:
         page.durable_end = bounds.mark_sequence
     page.durable_segment = bounds.mark_segment
@@ -85,7 +85,7 @@ cdef int forget_derived(Operations operations, bounds) except -1:
 
 
 cdef int complete_for_dead(Operations operations) except -1:
-    """Completes or undoes what dead processes left half done."""
+    """Completes or undoes the steps that dead processes left half done."""
     cdef WritingProcess process = operations.process
     cdef Operation takeover
     memset(&takeover, 0, sizeof(takeover))

@@ -1,6 +1,6 @@
-"""How the next segment becomes the open one: its file was prepared before, and is completed under the append lock.
+"""Makes a prepared file the open segment: it is prepared without the append lock, and completed under it.
 
-Without the interpreter; the steps are those of tools/model.
+All of it runs without the interpreter. The steps are those of tools/model.
 """
 
 from libc.errno cimport EEXIST
@@ -51,25 +51,26 @@ cdef extern from "<unistd.h>" nogil:
 
 
 cdef bint has_records(jlog_page *page) noexcept nogil:
-    """Returns whether a block with records is written in the open segment: a name can stand for one file only."""
+    """Returns whether the open segment has a block with records. If it has none, the next segment would get the same name."""
     cdef jlog_slot *slot = jlog_open_slot(page)
     return slot.first_sequence != slot.segment
 
 
 cdef bint state_is_newer(jlog_page *page, uint64_t generation) noexcept nogil:
-    """Returns whether a block with state came since this generation was open. (A note of that generation itself, while it is
-    open, is that of a block that was never published.)"""
+    """Returns whether a block with state was published since this generation was open. (A note of the open generation belongs
+    to a block that was never published.)"""
     return generation <= page.state and generation < page.generation
 
 
 cdef bint is_left(const Prepared *prepared) noexcept nogil:
-    """Returns whether there is a file to roll with: the operation's last one may be the open segment already, or the one
-    before."""
+    """Returns whether there is a file to roll with. The file that the operation had may be the open segment already, or the
+    segment before it."""
     return prepared != NULL and prepared.fd >= 0
 
 
 cdef int roll(WritingProcess process, Operation *operation) noexcept nogil:
-    """Makes the prepared file the open segment. The open block is empty, and the segment before has records."""
+    """Makes the prepared file the open segment. The caller has seen that the open block is empty and the segment has
+    records."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
     cdef Prepared *prepared = operation.rolling.prepared
@@ -81,7 +82,7 @@ cdef int roll(WritingProcess process, Operation *operation) noexcept nogil:
     operation.rolling.wants_name = False
     if not is_left(prepared) or prepared.has_block != operation.rolling.wants_block or prepared.replaces != JLOG_NONE:
         return NEEDS_SEGMENT
-    if state_is_newer(page, prepared.state_generation):  # it would be lost to the next segment
+    if state_is_newer(page, prepared.state_generation):  # otherwise the next segment would lack that state
         return NEEDS_SEGMENT
     complete_start(prepared, page, slot, jlog_clamped_now_us(&process.buffer))
     if prepared.has_block:
@@ -99,8 +100,8 @@ cdef int roll(WritingProcess process, Operation *operation) noexcept nogil:
 
 
 cdef int adopt(WritingProcess process, Adopt *adopt) noexcept nogil:
-    """Makes the prepared file, a whole segment with its records and synced, the open one: if nothing came since the generation
-    that it was completed for."""
+    """Makes the prepared file, a synced segment with all its records, the open segment. Does nothing if other records came
+    since the generation that it was completed for."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
     cdef int status = drain(process, &adopt.new.head)
@@ -115,8 +116,8 @@ cdef int adopt(WritingProcess process, Adopt *adopt) noexcept nogil:
 
 cdef int open_prepared(WritingProcess process, Operation *operation, uint64_t offset, uint64_t end,
                        int64_t now_us) noexcept nogil:
-    """Gives the prepared file, which is completed, its name: it is the open segment. Its blocks end at `end`, the last one of
-    the operation's records begins at `offset`."""
+    """Gives the completed file its name, and makes it the open segment. Its blocks end at `end`; the last block with the
+    operation's records begins at `offset`."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
     cdef Prepared *prepared = operation.rolling.prepared
@@ -135,9 +136,9 @@ cdef int open_prepared(WritingProcess process, Operation *operation, uint64_t of
         if new.records.has_state:
             page.state = page.generation
         publish_direct(process, new, first, end, offset, now_us)
-        # Only now, or the segment before would go on into this period if this process is killed; if it is killed here, the new
-        # one ends with its first block. Adopted records may have been completed in the period before: then the next append
-        # rolls.
+        # The period begins only now: if it began before and this process were killed, the segment before would go on into this
+        # period. If this process is killed here, the new segment ends with its first block. Adopted records may have been
+        # completed in the period before; then the next append rolls.
         began_us = jlog_now_us(&process.buffer.clock)
         jlog_begin_period(page, min(began_us, now_us) if operation.kind == ADOPT else began_us)
     else:
@@ -160,7 +161,7 @@ cdef int give_name(WritingProcess process, Operation *operation, uint64_t first)
     jlog_segment_name(name, first)
     error = jlog_rename_new(directory, prepared.name, name)
     if error == EEXIST:
-        # Left by a roll whose every trace should be gone: it can hold nothing that was published.
+        # A killed roll has left this file, and no takeover has removed it. It can hold no published record.
         error = jlog_unlink_at(directory, name)
         if error == 0:
             error = jlog_sync_directory(directory)
@@ -171,8 +172,8 @@ cdef int give_name(WritingProcess process, Operation *operation, uint64_t first)
         return failed(operation, error, b"giving the next segment its name")
     error = JLOG_FAILPOINT(b"roll.renamed")
     if error != 0:
-        # The file must not come back after a power loss under numbers given out again: it is removed as if this process had
-        # been killed, if not now then by the next to hold the lock.
+        # The file must not come back after a power loss, when its sequences are used for other records. So it is removed as if
+        # this process had been killed: now, or by the next holder of the lock.
         complete_takeover(process, operation)
         close(prepared.fd)
         prepared.fd = -1
@@ -181,16 +182,16 @@ cdef int give_name(WritingProcess process, Operation *operation, uint64_t first)
 
 
 cdef void note_sealed(jlog_page *page, uint64_t end) noexcept nogil:
-    """Notes what the sealed segments will hold once the open one, whose blocks end at `end`, is one of them. A takeover uses
-    the note of a roll that came as far as the rotation. While the note is being written there is none."""
+    """Notes how many bytes the sealed segments will have once the open one, whose blocks end at `end`, is sealed too. A
+    takeover uses the note if the roll came as far as the rotation. While the bytes are stored, the note is 0."""
     jlog_store_release(&page.rolling, 0)
     jlog_store_release(&page.next_sealed_bytes, page.sealed_bytes + end)
     jlog_store_release(&page.rolling, page.generation)
 
 
 cdef int replace(WritingProcess process, Operation *operation) noexcept nogil:
-    """Gives the prepared file, which holds the state as it is, the name of the open segment, which holds nothing else. The file
-    is complete and synced: after a power loss either of the two may have the name."""
+    """Gives the prepared file the name of the open segment. Both hold the present state and no records. The prepared file is
+    complete and synced, so after a power loss either of the two may have the name."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
     cdef Prepared *prepared = operation.rolling.prepared
@@ -223,7 +224,7 @@ cdef int replace(WritingProcess process, Operation *operation) noexcept nogil:
 
 
 cdef void complete_start(Prepared *prepared, jlog_page *page, jlog_slot *slot, int64_t now_us) noexcept nogil:
-    """Fills in what could not be known before the lock: where the segment begins, and behind which one."""
+    """Fills in the fields that are known only under the lock: where the segment begins, and the segment before it."""
     cdef jlog_segment_header *header = <jlog_segment_header *> prepared.start
     cdef jlog_block_header *state = <jlog_block_header *> (prepared.start + sizeof(jlog_segment_header))
     fill_segment_header(header, page.uuid, header.epoch, slot.first_sequence, slot.segment, slot.offset,

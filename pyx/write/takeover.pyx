@@ -1,6 +1,6 @@
-"""How a writing process completes or undoes what a dead owner of the append lock left half done.
+"""Completes or undoes the steps that a dead owner of the append lock left half done.
 
-Under the append lock, without the interpreter; the steps are those of tools/model.
+All of it runs under the append lock, without the interpreter. The steps are those of tools/model.
 """
 
 from libc.errno cimport ENOENT
@@ -39,7 +39,8 @@ cdef enum:
 
 
 cdef int take_append_lock(WritingProcess process, Operation *operation) noexcept nogil:
-    """Takes the append lock, and makes good what an owner that has died left. DONE; else with the lock not taken."""
+    """Takes the append lock, and completes the takeover if its owner has died. Returns DONE; with any other status the lock is
+    not taken."""
     cdef jlog_page *page = process.buffer.page
     cdef int status = process.locks.acquire(&page.append_lock, operation)
     if status != TAKEN_OVER:
@@ -52,16 +53,16 @@ cdef int take_append_lock(WritingProcess process, Operation *operation) noexcept
 
 
 cdef int complete_takeover(WritingProcess process, Operation *operation) noexcept nogil:
-    """Under the append lock, after its owner died. Where this cannot be completed, perhaps for want of something that
-    another process has, nobody appends before the next holder of the lock has completed it."""
+    """Completes the takeover of the append lock, which this process holds now. If that fails, perhaps because this process
+    lacks a resource that another one has, no process appends before the next holder of the lock has completed it."""
     cdef int status = redo_derived_and_noted(process, operation)
     process.buffer.page.unrepaired = status != DONE
     return status
 
 
 cdef int redo_derived_and_noted(WritingProcess process, Operation *operation) noexcept nogil:
-    """What is derived is computed anew. What the dead owner left half done is undone, or done where it cannot be undone.
-    Killed or failed anywhere, it is done again from the beginning."""
+    """Computes the derived fields anew. Undoes the steps that the dead owner left half done, or completes those that cannot be
+    undone. If this is killed or fails at any step, the next takeover begins anew."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
     cdef const uint8_t *body = jlog_body(&process.buffer, slot.generation)
@@ -71,14 +72,14 @@ cdef int redo_derived_and_noted(WritingProcess process, Operation *operation) no
     if jlog_walk_records(body + JLOG_BASE_BYTES, jlog_word_raw(slot.word), jlog_load64(body), &walk) != 0:
         operation.what = b"the open block is no sequence of records"
         return DAMAGED
-    if jlog_is_unwritten(page, page.generation):  # noted for a switch that did not come
+    if jlog_is_unwritten(page, page.generation):  # noted for a rotation that did not come
         page.unwritten = 0
     if page.rolling == page.generation - 1:
         page.sealed_bytes = page.next_sealed_bytes
     jlog_store_release(&page.rolling, 0)
     if page.period_us != 0 and page.period_us != jlog_period_length(page):
-        jlog_begin_period(page, jlog_clock_us(CLOCK_REALTIME))  # its option was about to change
-    # It may be another segment's, before or behind a roll. To allocate what is allocated already costs nothing.
+        jlog_begin_period(page, jlog_clock_us(CLOCK_REALTIME))  # the roll option was about to change
+    # The value may be that of another segment, before or after a roll. A second allocation of the same bytes costs nothing.
     page.reserved_end = jlog_least_reserved(slot)
     page.next_sequence = slot.first_sequence + walk.record_count
     page.clamp_us = max(page.clamp_us, walk.clock_max_us)
@@ -90,8 +91,8 @@ cdef int redo_derived_and_noted(WritingProcess process, Operation *operation) no
         return status
     slot = jlog_open_slot(page)
     if page.next_sequence != slot.segment:
-        # A roll that was killed may have left a file under the name that the next one needs. Synced even where there
-        # is none: another takeover may have been killed between the two, and the file would come back.
+        # A killed roll may have left a file with the name that the next roll needs. The directory is synced even if there is
+        # no such file: another takeover may have been killed between the removal and the sync, and the file would come back.
         jlog_segment_name(name, page.next_sequence)
         error = jlog_unlink_at(process.descriptors.directory, name)
         if error != 0 and error != ENOENT:
@@ -99,14 +100,14 @@ cdef int redo_derived_and_noted(WritingProcess process, Operation *operation) no
         JLOG_FAILPOINT(b"takeover.unlinked")
         error = jlog_sync_directory(process.descriptors.directory)
         if error != 0:
-            page.sync_error = error  # a later sync that succeeds would not tell whether this one's loss was made good
+            page.sync_error = error  # a later sync may succeed although the removal that this one lost is not durable
             return failed(operation, error, b"syncing the directory without the file of a killed roll")
     return complete_direct(process, operation)
 
 
 cdef int finish_replacing(WritingProcess process, Operation *operation) noexcept nogil:
-    """Finishes a replacement: another file may have been about to take the open segment's name. If it has, only the rotation
-    to it is missing; both files hold the same state."""
+    """Finishes a replacement, in which another file takes the open segment's name. If that file has the name already, only the
+    rotation to it is missing. Both files hold the same state."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
     cdef char name[JLOG_NAME_BYTES]
@@ -127,8 +128,8 @@ cdef int finish_replacing(WritingProcess process, Operation *operation) noexcept
 
 
 cdef int complete_direct(WritingProcess process, Operation *operation) noexcept nogil:
-    """Publishes a whole direct block that its writer could not publish, by the rotation that is missing: its numbers could not
-    be given out again. A torn block never becomes whole, and is written over."""
+    """Publishes a whole direct block that its dead writer did not publish, by the rotation that is missing. The block must be
+    published, because its sequences could not be used again. A torn block never becomes whole, and is overwritten."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
     cdef jlog_block_header header

@@ -1,6 +1,6 @@
-"""How the open block is closed and written back: it goes to its place in the segment, and the next one is open.
+"""Closes the open block and writes it to its place in the segment, under the append lock or after its release.
 
-Under the append lock, or after it is let go. Without the interpreter; the steps are those of tools/model.
+All of it runs without the interpreter. The steps are those of tools/model.
 """
 
 from libc.stdint cimport uint8_t, uint64_t
@@ -56,7 +56,7 @@ cdef extern from "<unistd.h>" nogil:
 
 
 cdef enum:
-    DRAIN_TURNS = 4000  # some 100 us: what the write of a block of the default size takes
+    DRAIN_TURNS = 4000  # about 100 us: the time to write a block of the default size
 
 
 cdef int close_block(WritingProcess process, Operation *operation) noexcept nogil:
@@ -97,7 +97,8 @@ cdef int close_block(WritingProcess process, Operation *operation) noexcept nogi
 
 
 cdef bint is_plain(jlog_page *page, const jlog_slot *slot, const Operation *operation) noexcept nogil:
-    """Returns whether the open block goes into its segment uncompressed: also if compressing did not make it smaller."""
+    """Returns whether the open block goes into its segment uncompressed, for example because compression does not make it
+    smaller."""
     if operation.closing.compressed.generation == page.generation:
         return operation.closing.compressed.data == NULL
     return (page.codec == JLOG_CODEC_NONE or operation.closing.plain
@@ -147,8 +148,8 @@ cdef void count_block(jlog_page *page, uint64_t records, uint64_t raw_bytes, uin
 
 
 cdef int defer_block(WritingProcess process, Operation *operation) noexcept nogil:
-    """Closes the open block, and opens the next one. The closing block goes to its place in the segment once the append lock
-    is let go, so that others can fill the next block meanwhile: write_back()."""
+    """Closes the open block, and opens the next one. write_back() writes the closing block to its place once the append lock is
+    released, so that other writers can fill the next block meanwhile."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot = jlog_open_slot(page)
     cdef jlog_block_content content
@@ -171,8 +172,9 @@ cdef int defer_block(WritingProcess process, Operation *operation) noexcept nogi
 
 
 cdef int drain(WritingProcess process, Operation *operation) noexcept nogil:
-    """Makes sure that there is no closing block. The block that this operation has closed is written now. For the block of
-    another one it waits a moment, since most of the write has passed already; then it lets go of the append lock."""
+    """Makes sure that there is no closing block. If this operation has closed it, it writes it now. If another one has, it
+    waits a moment, since most of that write has passed already. Then it returns NEEDS_WRITE_BACK, to wait without the append
+    lock."""
     cdef jlog_page *page = process.buffer.page
     cdef int error, _turn
     if operation.closing.writes_back:
@@ -181,7 +183,7 @@ cdef int drain(WritingProcess process, Operation *operation) noexcept nogil:
     for _turn in range(DRAIN_TURNS):
         if not jlog_is_closing(page):
             return DONE
-        if jlog_load32_acquire(&page.write_lock) == 0:  # nobody is at it
+        if jlog_load32_acquire(&page.write_lock) == 0:  # no process is writing it
             break
         jlog_pause()
     return NEEDS_WRITE_BACK
@@ -206,7 +208,7 @@ cdef int write_back(WritingProcess process, Operation *operation) noexcept nogil
 
 
 cdef int write_back_for(WritingProcess process, Operation *operation) noexcept nogil:
-    """Writes the closing block for a writer that has failed, or died. The caller has the write lock, which is let go."""
+    """Writes the closing block in place of a writer that has failed or died. Releases the write lock, which the caller has."""
     cdef jlog_page *page = process.buffer.page
     cdef jlog_slot *slot
     cdef char name[JLOG_NAME_BYTES]
