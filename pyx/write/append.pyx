@@ -1,7 +1,8 @@
-"""One attempt at an operation under the append lock: its records go into the open block, or into one of their own; options,
-counts and rolls.
+"""Makes one attempt at an operation under the append lock: it appends records to the open block or as a direct block, changes
+options, counts, or rolls.
 
-Without the interpreter throughout; an error unlocks and is raised by the caller. The steps are those of tools/model.
+All of it runs without the interpreter. After an error the lock is released, and the caller raises. The steps are those of
+tools/model.
 """
 
 from cpython.ref cimport PyObject
@@ -71,11 +72,11 @@ cdef extern from "Python.h" nogil:
 
 cdef enum:
     CLOCK_REALTIME = 0
-    STATE_SEGMENT_BYTES_MIN = 4 << 20  # several times what the largest live state takes, however small its keys are
+    STATE_SEGMENT_BYTES_MIN = 4 << 20  # several times the size of the largest live state, even one with many small keys
 
 
 cdef int attempt(WritingProcess process, Operation *operation) noexcept nogil:
-    """Takes the append lock, does as much of the operation as can be done, and lets the lock go."""
+    """Takes the append lock, does as much of the operation as it can, and releases the lock."""
     cdef jlog_page *page = process.buffer.page
     cdef int status = take_append_lock(process, operation)
     if status != DONE:
@@ -88,7 +89,7 @@ cdef int attempt(WritingProcess process, Operation *operation) noexcept nogil:
 
 
 cdef int step(WritingProcess process, Operation *operation) noexcept nogil:
-    """Does as much of the operation as can be done. The append lock is held."""
+    """Does as much of the operation as it can. The caller holds the append lock."""
     cdef Append *append
     cdef int status
     if process.buffer.page.sync_error != 0:
@@ -119,7 +120,8 @@ cdef int step(WritingProcess process, Operation *operation) noexcept nogil:
 
 
 cdef int flush(WritingProcess process, Flush *flush) noexcept nogil:
-    """Writes back the block that was open when the call began: other writers could go on filling the next one for ever."""
+    """Writes back the block that was open when the call began. It does not wait for later blocks, because other writers could
+    go on filling them for ever."""
     cdef jlog_page *page = process.buffer.page
     if flush.generation == 0:
         flush.generation = page.generation
@@ -130,7 +132,7 @@ cdef int flush(WritingProcess process, Flush *flush) noexcept nogil:
 
 
 cdef void apply_options(jlog_page *page, const Options *options) noexcept nogil:
-    """Stores the options in the page: under the append lock, or if no other process is there."""
+    """Stores the options in the page. The caller holds the append lock, or no other process writes."""
     page.segment_bytes = options.segment_bytes
     page.limit_bytes = options.limit_bytes
     page.sync_interval_us = options.sync_interval_us
@@ -152,7 +154,7 @@ cdef int count_sealed(jlog_page *page, Count *count) noexcept nogil:
     """Takes the size that was counted outside the lock, unless a segment was sealed meanwhile."""
     count.taken = jlog_open_slot(page).segment == count.segment
     if count.taken:
-        jlog_store_release(&page.rolling, 0)  # first: a takeover would count as the last roll did
+        jlog_store_release(&page.rolling, 0)  # first, because a takeover would restore the size that the last roll noted
         page.sealed_bytes = count.sealed_bytes
     return DONE
 
@@ -218,7 +220,7 @@ cdef bint encode(WritingProcess process, Append *append, jlog_slot *slot, uint32
     cdef uint8_t *records = jlog_body(&process.buffer, slot.generation) + start
     cdef uint8_t *at = records
     cdef int64_t now_us = jlog_clamped_now_us(&process.buffer)
-    # Unsigned, for any base may stand in the body.
+    # The difference is unsigned, because the body may state any base time.
     cdef uint64_t delta_us = <uint64_t> now_us - <uint64_t> jlog_block_base(&process.buffer, slot, now_us)
     cdef PyObject *value
     cdef size_t size
@@ -245,7 +247,8 @@ cdef bint encode(WritingProcess process, Append *append, jlog_slot *slot, uint32
 
 
 cdef void set_clock_times(uint8_t *at, uint64_t size, uint32_t delta_us) noexcept nogil:
-    """Into records that were encoded before the lock was taken, as if at the base time."""
+    """Sets the time of the records that have the clock's time. They were encoded before the lock was taken, with 0 microseconds
+    from the base time."""
     cdef uint8_t *end = at + size
     while delta_us != 0 and at < end:
         if jlog_load32(at) & JLOG_TAG_EXPLICIT == 0:
@@ -268,7 +271,7 @@ cdef int put_direct(WritingProcess process, Append *append) noexcept nogil:
         return NEEDS_BODY
     bytes_needed = sizeof(jlog_block_header) + new.stored.bytes
     while True:
-        # A rotation of its own for the open block: a takeover knows one place only.
+        # The open block gets a rotation of its own, because a takeover looks for a direct block at one place only.
         status = close_block(process, &new.head)
         if status != DONE:
             return status
@@ -304,6 +307,6 @@ cdef int put_direct(WritingProcess process, Append *append) noexcept nogil:
 
 
 cdef bint is_full_of_state(jlog_page *page, jlog_slot *slot, uint64_t bytes_needed) noexcept nogil:
-    """Returns whether the open segment holds nothing but state, too much of it. A roll would find the name taken, since it is
-    the open one's."""
+    """Returns whether the open segment holds only state, and too much of it. It cannot roll, because the next segment would get
+    the same name."""
     return not has_records(page) and slot.offset + bytes_needed > max(page.segment_bytes, STATE_SEGMENT_BYTES_MIN)

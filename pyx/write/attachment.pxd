@@ -9,15 +9,15 @@ from jlog._core.write.process cimport WritingProcess
 
 cdef class Attachment:
     cdef object key  # (device, inode) of the journal's directory
-    cdef object opened  # a lock that is held until it is open, or could not be opened
+    cdef object opened  # a lock that is held until the opening has succeeded or failed
     cdef WritingProcess process
     cdef Life life
     cdef Operations operations
     cdef GroupCommit group
     cdef Maintenance maintenance
-    cdef object thread  # that calls maintain()
+    cdef object thread  # the MaintenanceThread; None without one
     cdef int exclusive_writers
-    cdef int found  # how it has found the journal, until begin()
+    cdef int found  # result of take_part(), until begin() has used it
 
     cdef enter(self, uint64_t capacity, Deadline deadline)
     cdef bint join(self, Deadline deadline) except -1

@@ -1,4 +1,4 @@
-"""A process's part in a journal that it writes to: opened once, shared by all its Writer objects and threads."""
+"""The attachment of a process to a journal that it writes to: opened once, and shared by all its Writer objects and threads."""
 
 import logging
 import os
@@ -29,21 +29,22 @@ cdef extern from "<fcntl.h>" nogil:
         F_WRLCK
 
 _registry = {}  # key of a journal: its Attachment, from before it is opened until it begins to close
-_registry_process = 0  # whose that is: not a child's
+_registry_process = 0  # token of the process to which the registry belongs; a forked child begins with an empty one
 
 
 def attach(str path not None, policy, *, uint64_t capacity=0, Deadline deadline not None=NEVER) -> Attachment:
-    """Returns this process's Attachment to the journal at the absolute `path`, which must exist. It is opened if it is the
-    first. Each attach() wants a detach(). Only calls for the same journal wait for each other.
+    """Returns this process's Attachment to the journal at the absolute `path`, which must exist. The first call opens it. Each
+    attach() needs a detach(). Only calls for the same journal wait for each other.
 
-    policy: what the core asks of the package above it, for this journal; the Attachment keeps the policy that it was opened
-        with.
+    policy: an object with the methods that the core calls for this journal. The Attachment keeps the policy of the call that
+        has opened it.
         read() reads journal.meta. It returns (uuid, epoch, options), with the options as plain numbers: bytes of the buffer,
         bytes of a segment, bytes at which appends are refused (0: no limit), microseconds between syncs, microseconds of a
         rolling period (0: none), codec, sync mode.
-        opened_alone(capacity, next_sequence) notes in journal.meta what the first process has found, and returns the epoch.
-        change(options) notes changed options in journal.meta, and returns all of them, as numbers.
-        after_roll() is called without locks when this process has rolled. It waits for nothing.
+        opened_alone(capacity, next_sequence) stores in journal.meta the facts that the first process has found, and returns the
+        epoch.
+        change(options) stores changed options in journal.meta, and returns all options, as numbers.
+        after_roll() is called without locks when this process has rolled. It must not wait.
         free_space(deadline) is called without locks when the journal is at its limit.
     """
     cdef Attachment mine = None, found
@@ -74,8 +75,9 @@ def attach(str path not None, policy, *, uint64_t capacity=0, Deadline deadline 
 
 
 def detach(Attachment attachment not None, *, bint wait=True, Deadline deadline not None=NEVER) -> None:
-    """Gives it back; the last one closes it. The journal's last writer cuts the preallocated end off. `wait`: not for its
-    thread, which may want what the caller holds, where the collector calls."""
+    """Ends one use of the attachment. The last user closes it, and the journal's last writer cuts off the preallocated end.
+    `wait`: whether to wait for the maintenance thread. The garbage collector must not wait, since that thread may need a lock
+    that the interrupted code holds."""
     attachment.leave(wait, deadline)
 
 
@@ -88,7 +90,8 @@ cdef dict registry_of_this_process():
 
 
 cdef class Attachment:
-    """It has what the process needs to write to the journal, and closes that when its last user and the last call have gone."""
+    """Holds all files and locks that the process needs to write to the journal. It closes them when its last user and the last
+    call have gone."""
 
     def __init__(self, str path not None, policy not None, bytes uuid not None):
         self.process = WritingProcess(path, uuid)
@@ -99,7 +102,7 @@ cdef class Attachment:
         self.opened = threading.Lock()
         self.opened.acquire()
 
-    # --- Who uses it --------------------------------------------------------------------------------------------
+    # --- Users --------------------------------------------------------------------------------------------------
 
     cdef enter(self, uint64_t capacity, Deadline deadline):
         """Opens it as its first user. The threads that wait in join() go on afterwards, also if that has failed."""
@@ -117,8 +120,8 @@ cdef class Attachment:
             self.opened.release()
 
     cdef bint join(self, Deadline deadline) except -1:
-        """Adds one user. Waits while another thread opens it. False if the caller has to look it up again: it was opened a
-        moment ago, could not be opened, or closes."""
+        """Adds one user. Waits while another thread opens the attachment. Returns False if the caller has to look it up again,
+        because it was opened a moment ago, could not be opened, or is closing."""
         if self.life.stage == OPEN:
             self.life.users += 1
             return True
@@ -131,12 +134,12 @@ cdef class Attachment:
         return False
 
     cdef leave(self, bint wait, Deadline deadline):
-        """Takes one user away. The last one stops the maintenance, and closes the attachment unless a call is under way."""
+        """Removes one user. The last one stops the maintenance thread, and closes the attachment unless a call is under way."""
         self.life.users -= 1
         if self.life.users != 0:
             return
         thread, self.thread, self.life.closing_deadline = self.thread, None, deadline
-        self.life.pins += 1  # so that it is closed here, and not by the thread that is waited for
+        self.life.pins += 1  # so that this thread closes it, and not the maintenance thread, for which it waits
         try:
             if thread is not None:
                 thread.stop(wait, deadline)
@@ -146,14 +149,16 @@ cdef class Attachment:
                 self.finish(deadline)
 
     cdef int pin(self) except -1:
-        """The mapping and the descriptors stay until unpin(). Raises JournalClosed if it is closed, or about to be."""
+        """Begins a call: the mapping and the descriptors stay until unpin(). Raises JournalClosed if the attachment is closed,
+        or is about to be."""
         if not self.life.may_call():
             raise closed_error(self.process.path)
         self.life.pins += 1
         return 0
 
     cdef unpin(self):
-        """The last call to end closes what was given back meanwhile; what fails in that is not the call's failure."""
+        """Ends a call. If the last user has gone meanwhile, the last call closes the attachment. An error in that is only
+        logged, because it is not the call's own."""
         self.life.pins -= 1
         if self.life.may_be_closed():
             try:
@@ -162,8 +167,8 @@ cdef class Attachment:
                 logging.getLogger("jlog").warning("%s: closing it: %s", self.process.path, error)
 
     cdef finish(self, Deadline deadline):
-        """Closes it. The caller has just seen that nobody uses it, and that no call is under way: no bytecode may run before
-        the life says so, for another thread could join meanwhile."""
+        """Closes the attachment. The caller has just seen that it has no user and no call. No bytecode may run before
+        begin_closing(), because another thread could join meanwhile."""
         self.life.begin_closing()
         self.unregister()
         try:
@@ -178,7 +183,7 @@ cdef class Attachment:
             del _registry[self.key]
 
     cdef begin(self, Deadline deadline):
-        """Does what the first process does then, by calls like any others."""
+        """Does the rest of the first process's work, in ordinary calls."""
         found, self.found = self.found, BESIDE_OTHERS
         if found == BESIDE_OTHERS:
             return
@@ -194,7 +199,7 @@ cdef class Attachment:
     # --- Calls --------------------------------------------------------------------------------------------------
 
     cdef int flush(self, Deadline deadline) except -1:
-        """Every record appended before is in its segment file when this returns."""
+        """Returns when every record that was appended before is in its segment file."""
         self.pin()
         try:
             return self.operations.flush(deadline)
@@ -202,7 +207,7 @@ cdef class Attachment:
             self.unpin()
 
     cdef int roll(self, Deadline deadline) except -1:
-        """Closes the open segment, if it has a record, and opens the next."""
+        """Seals the open segment and opens the next one. Does nothing if the open segment has no record yet."""
         self.pin()
         try:
             return self.operations.roll(deadline)
@@ -210,7 +215,7 @@ cdef class Attachment:
             self.unpin()
 
     def roll_if_due(self, Deadline deadline not None=NEVER) -> None:
-        """Rolls if the period of the open segment's records is over: if nobody appends, nobody else does."""
+        """Rolls if the period of the open segment's records is over. Appends roll too, but only when they come."""
         self.pin()
         try:
             self.operations.roll_if_due(deadline)
@@ -218,7 +223,7 @@ cdef class Attachment:
             self.unpin()
 
     cdef int make_durable(self, Deadline deadline) except -1:
-        """Every record appended before survives a power loss when this returns."""
+        """Returns when every record that was appended before survives a power loss."""
         self.pin()
         try:
             return self.group.make_durable(deadline)
@@ -226,17 +231,17 @@ cdef class Attachment:
             self.unpin()
 
     def sync(self, Deadline deadline not None=NEVER) -> None:
-        """Every record appended before survives a power loss when this returns."""
+        """Returns when every record that was appended before survives a power loss."""
         self.make_durable(deadline)
 
     def seal(self, uint64_t segment, uint64_t end) -> None:
-        """Completes a sealed segment, whose blocks end at `end`: cuts it off, and writes its index."""
+        """Completes a sealed segment, whose blocks end at `end`: cuts off its preallocated end, and writes its index."""
         seal(self.process, segment, end)
 
-    # --- From time to time --------------------------------------------------------------------------------------
+    # --- Maintenance --------------------------------------------------------------------------------------------
 
     cdef int start_maintenance(self) except -1:
-        # At the end of the interpreter no thread can be started any more, and nothing is written from time to time.
+        # At the end of the interpreter no thread can be started any more, and no maintenance is needed.
         if not threading.main_thread().is_alive():
             return 0
         thread = MaintenanceThread(self)
@@ -250,11 +255,11 @@ cdef class Attachment:
         return 0
 
     def maintenance_pause(self):
-        """Seconds until maintain() is called next, None once it is closed."""
+        """Returns the seconds until maintain() is to be called next; None once the attachment is closed."""
         return self.maintenance.pause_us() / 1e6 if self.life.may_call() else None
 
     def maintain(self) -> None:
-        """Syncs what is due, and lets go of segments that others have synced or cleaned."""
+        """Syncs if a sync is due, and closes the descriptors of segments that other processes have synced or cleaned."""
         if not self.life.may_call():
             return
         self.pin()
@@ -266,7 +271,7 @@ cdef class Attachment:
     # --- Options ------------------------------------------------------------------------------------------------
 
     cdef int take_writers(self, bint exclusive) except -1:
-        """Makes this writing process one of several, or, with any exclusive Writer in it, the only one."""
+        """Makes this writing process one of several, or the only one if it has an exclusive Writer."""
         cdef int error = self.process.locks.file.try_lock(F_WRLCK if exclusive or self.exclusive_writers else F_RDLCK,
                                                           WRITERS_BYTE, 1)
         path = self.process.path
@@ -279,15 +284,15 @@ cdef class Attachment:
         return 0
 
     cdef int give_writers(self, bint exclusive) except -1:
-        """Lets others come, when the last exclusive Writer of the process closes."""
+        """Lets other processes write once the last exclusive Writer of this process closes."""
         self.exclusive_writers -= exclusive
         if exclusive and self.exclusive_writers == 0 and self.life.may_call():
             self.process.locks.file.try_lock(F_RDLCK, WRITERS_BYTE, 1)
         return 0
 
     cdef change_options(self, options, Deadline deadline):
-        """Changes the options for what is written from now on, by every process. Without a change the page gets what the file
-        says: the process that changed the file may have been killed on the way to the page."""
+        """Changes the options for all later writes of every process. Without `options` the page gets the options of the file,
+        because a process that changed the file may have been killed before it changed the page."""
         cdef jlog_page *page = self.process.buffer.page
         cdef Options wanted
         cdef ChangeOptions change
@@ -299,7 +304,7 @@ cdef class Attachment:
                 return
         self.pin()
         try:
-            with self.process.opening(deadline):  # until both say the same: the page never goes back to older ones
+            with self.process.opening(deadline):  # until file and page agree, so that the page never goes back to older options
                 wanted = as_options(policy.change(options))
                 changed = not has_options(page, &wanted)
                 if changed:
@@ -315,9 +320,10 @@ cdef class Attachment:
     # --- Closing ------------------------------------------------------------------------------------------------
 
     cdef close(self, Deadline deadline):
-        """The last of all processes flushes, cuts the preallocated end off and notes where the journal ends. What others
-        have open needs no flush: it is published. If others hold what that takes until the deadline, it is left undone, as
-        by a process that was killed: the next to open alone makes up for it."""
+        """Closes the journal for this process. The last of all processes also flushes, cuts off the preallocated end and notes
+        the closed end. Other processes need no flush, because their records are published. If the locks are not free before the
+        deadline, this is left undone, as if the process had been killed: the next process to open the journal alone completes
+        it."""
         cdef WritingProcess process = self.process
         if not process.locks.file.is_open():  # in a child
             return
@@ -333,12 +339,12 @@ cdef class Attachment:
             pass
 
     cdef let_go(self):
-        """Closes everything that it has open, also if its opening has failed halfway. That frees what it has locked."""
+        """Closes all files, also if the opening has failed halfway. This frees all locks."""
         self.operations.prepared.drop_spare()
         self.process.close()
 
     cdef write_closed_end(self, Deadline deadline):
-        """Notes in `bounds` where the journal ends."""
+        """Flushes, cuts off the preallocated end, and notes the closed end in `bounds`."""
         cdef WritingProcess process = self.process
         cdef jlog_page *page = process.buffer.page
         cdef jlog_slot *slot
@@ -354,7 +360,7 @@ cdef class Attachment:
         page.reserved_end = slot.offset
         process.bounds.update(closed=(slot.segment, slot.offset, slot.first_sequence), deadline=deadline)
 
-    # --- How the journal stands ---------------------------------------------------------------------------------
+    # --- State of the journal -----------------------------------------------------------------------------------
 
     @property
     def path(self) -> str:
@@ -375,7 +381,7 @@ cdef class Attachment:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that the blocks which are not in their segment yet will take there, uncompressed."""
+        """Bytes that the blocks of the buffer will take in their segment, uncompressed."""
         return self.process.buffered_bytes()
 
     @property

@@ -7,9 +7,9 @@ cdef enum:
 
 cdef struct Descriptor:
     uint64_t segment
-    uint64_t incarnation  # the page's, when it was opened
+    uint64_t incarnation  # value of the page's field when the descriptor was opened
     int fd
-    uint64_t doubtful  # blocks of generations before this one were written before, and may have failed: it does not tell
+    uint64_t doubtful  # it may not report failed write-backs of generations before this one
 
 cdef uint64_t doubtful_now(jlog_page *page, uint64_t own) noexcept nogil
 

@@ -1,6 +1,6 @@
 """The descriptors that one writing process keeps of the journal's directory and segments.
 
-Everything here but the class's making runs without the interpreter.
+Everything here runs without the interpreter, except the making of the class.
 """
 
 from libc.stdint cimport uint64_t
@@ -31,9 +31,10 @@ if jlog_leaf_start() != 0:
 
 
 cdef uint64_t doubtful_now(jlog_page *page, uint64_t own) noexcept nogil:
-    """Returns the generation before which a descriptor that has just been opened does not tell the fate of the blocks; 0 if it
-    tells all. The kernel tells the descriptors that are open then of a failed write-back. One that is opened later learns of it
-    only if nobody was told, or if that one has told. `own`: so many of the syncs that are under way are the caller's."""
+    """Returns the generation before which a descriptor that is opened now may not report failed write-backs of blocks; 0 if it
+    reports all. The kernel reports a failed write-back to the descriptors that are open when it happens. A descriptor that is
+    opened later gets the report only if no other one has got it. The page holds the result of every sync that has ended. So a
+    sync that has begun and not ended makes the older blocks doubtful. `own`: how many of these syncs are the caller's own."""
     cdef uint64_t ended = jlog_load_acquire(&page.syncs_ended)
     return 0 if jlog_load_acquire(&page.syncs_begun) == ended + own else jlog_load_acquire(&page.generation)
 
@@ -47,14 +48,14 @@ cdef class Descriptors:
         self.close()
 
     cdef void close(self) noexcept nogil:
-        """Closes all of them, once. No call is under way."""
+        """Closes all descriptors. No call may be under way."""
         self.forget_before(JLOG_NONE)
         if self.directory >= 0:
             c_close(self.directory)
             self.directory = -1
 
     cdef int of_open(self, uint64_t segment) noexcept nogil:
-        """Returns the descriptor of the open segment, or -errno. Under the append lock."""
+        """Returns the descriptor of the open segment, or -errno. The caller holds the append lock."""
         cdef char name[JLOG_NAME_BYTES]
         cdef int fd
         if segment == self.open.segment and self.is_current(&self.open):
@@ -66,14 +67,14 @@ cdef class Descriptors:
         return fd
 
     cdef bint is_current(self, const Descriptor *found) noexcept nogil:
-        """Returns False if another file has the segment's name by now, or may have it."""
+        """Returns whether the descriptor's file certainly still has the segment's name: no other file has taken it since."""
         return found.incarnation == jlog_load_acquire(&self.buffer.page.incarnation)
 
     cdef void adopt(self, uint64_t segment, int fd, uint64_t doubtful) noexcept nogil:
-        """Makes this the descriptor of the open segment. The one before is kept until a sync has passed it: Linux tells of a
-        failed write-back through descriptors that were open then."""
+        """Makes this the descriptor of the open segment. The one before is kept until its segment is synced, because Linux
+        reports a failed write-back through descriptors that were open when it happened."""
         jlog_leaf_lock()
-        if self.open.segment == segment:  # of a file that has been replaced: its content was synced
+        if self.open.segment == segment:  # it belongs to a replaced file, whose content was synced
             c_close(self.open.fd)
         elif self.open.fd >= 0:
             if self.retained_count == RETAINED_MAX:
@@ -87,7 +88,7 @@ cdef class Descriptors:
         jlog_leaf_unlock()
 
     cdef int borrow(self, uint64_t segment, uint64_t *doubtful) noexcept nogil:
-        """Returns a duplicate, which tells what the kept descriptor would tell; -1 if none is kept."""
+        """Returns a duplicate of the kept descriptor, which reports the same failed write-backs; -1 if none is kept."""
         cdef Descriptor *found = NULL
         cdef int i, fd = -1
         jlog_leaf_lock()
@@ -102,7 +103,7 @@ cdef class Descriptors:
         return fd
 
     cdef void forget_before(self, uint64_t segment) noexcept nogil:
-        """Closes the descriptors of segments before this one, which are synced, and which nobody writes to."""
+        """Closes the descriptors of the segments before this one. They are synced, and no process writes to them."""
         cdef int i, kept = 0
         jlog_leaf_lock()
         if self.open.fd >= 0 and self.open.segment < segment:
@@ -118,8 +119,8 @@ cdef class Descriptors:
         jlog_leaf_unlock()
 
     cdef void forget_removed(self) noexcept nogil:
-        """Closes the descriptors of files that were removed or replaced: nobody will sync them, and as long as they are open
-        they take up space."""
+        """Closes the descriptors of files that were removed or replaced. They need no sync, and they take up disk space as long
+        as they are open."""
         cdef int i, kept = 0
         jlog_leaf_lock()
         if self.open.fd >= 0 and not self.is_current(&self.open):

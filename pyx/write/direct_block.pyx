@@ -1,5 +1,5 @@
-"""Direct blocks, which do not go through the buffer: their records do not fit into it, or must be in the segment before they
-are published. Under the append lock, without the interpreter."""
+"""Writes direct blocks, which bypass the buffer: their records do not fit into it, or must be in the segment before they are
+published. All of it runs under the append lock, without the interpreter."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -18,8 +18,8 @@ from jlog._core.segments.walk cimport JLOG_BLOCK_UNREADABLE, JLOG_BLOCK_VALID, j
 
 
 cdef int reserve(WritingProcess process, Operation *operation, uint64_t end) noexcept nogil:
-    """Allocates the open segment at least to `end`, its whole size as a rule: a full disk is met here, before anything
-    is published."""
+    """Allocates the open segment at least up to `end`, and as a rule up to its whole size. So a full disk is met here, before
+    any record is published."""
     cdef jlog_page *page = process.buffer.page
     cdef uint64_t reached = 0
     cdef int error, fd
@@ -91,7 +91,7 @@ cdef void publish_direct(WritingProcess process, NewRecords *new, uint64_t segme
     count_block(page, new.records.count, new.records.bytes, new.stored.bytes)
     new.head.rotated = True
     if new.records.explicit_count < new.records.count:
-        page.clamp_us = now_us  # before others can know of that time
+        page.clamp_us = now_us  # before others can read records with this time
     jlog_rotate(page, segment, end, page.next_sequence + new.records.count, offset, jlog_block_capacity(page, end))
     new.published.generation, new.published.segment, new.published.end = page.generation, segment, end
     new.published.incarnation = page.incarnation

@@ -1,4 +1,4 @@
-"""Group commit: one fdatasync for all calls that wait for one, of all threads and processes. One of them leads it."""
+"""Group commit: one fdatasync serves all calls of all threads and processes that wait for one. One of them leads it."""
 
 import logging
 import os
@@ -33,21 +33,21 @@ cdef extern from "<sched.h>" nogil:
 
 cdef enum:
     CLOCK_MONOTONIC = 1
-    ALONE_AFTER_US = 1_000_000  # without any sync being done: the owner of the sync lock may be stopped
+    ALONE_AFTER_US = 1_000_000  # time without any sync after which a thread syncs alone: the lock's owner may be stopped
     SLICE_US = 20_000
-    GATHER_SYNCS = 2  # the first of a group waits for the others as long as so many fdatasyncs take,
-    GATHER_MAX_US = 500  # or so long,
-    PATIENT_SYNCS = 8  # and the others for the first
-    TURN_US = 60
+    GATHER_SYNCS = 2  # the first thread of a group waits for the others as long as this many fdatasyncs take
+    GATHER_MAX_US = 500  # the longest time of that wait
+    PATIENT_SYNCS = 8  # the others wait for the first as long as this many fdatasyncs take
+    TURN_US = 60  # a turn to take the GIL ends after this time
 
 
 cdef int64_t turn_us = 0  # when the thread that has the turn took it; 0: no thread of this process has it
 
 
 cdef void take_turn() noexcept nogil:
-    """Takes the turn to want the GIL. All threads that one sync has served want it, each for a moment, and one that finds it
-    taken sleeps again, for longer: so they come to it one after another. A turn ends when its holder waits for a sync once
-    more, or by itself."""
+    """Takes the turn to take the GIL. All threads that one sync has served need the GIL for a moment, and a thread that finds
+    it taken sleeps again, for longer. With turns they take it one after another. A turn ends when its holder waits for the next
+    sync, or after TURN_US."""
     cdef int64_t now_us = jlog_clock_us(CLOCK_MONOTONIC), until_us = now_us + TURN_US, taken_us
     while now_us < until_us:
         taken_us = jlog_load_acquire(<uint64_t *> &turn_us)
@@ -68,7 +68,7 @@ cdef class GroupCommit:
         self.segments = SegmentSync(operations.process)
 
     cdef int make_durable(self, Deadline deadline) except -1:
-        """Returns when all that is published now is durable. The caller has pinned the attachment."""
+        """Returns when all records that are published now are durable. The caller has pinned the attachment."""
         cdef jlog_page *page = self.process.buffer.page
         cdef uint64_t generation
         if page.sync_error != 0:
@@ -81,8 +81,8 @@ cdef class GroupCommit:
         return self.wait_durable(generation if empty else generation + 1, deadline)
 
     cdef int wait_durable(self, uint64_t wanted, Deadline deadline) except -1:
-        """Waits until the blocks of all generations before `wanted` are synced, by this thread or another that has the sync
-        lock. Once the deadline has passed, or the owner of the lock seems to be stopped, this thread syncs beside it."""
+        """Waits until the blocks of all generations before `wanted` are synced, by this thread or by another owner of the sync
+        lock. Once the deadline has passed, or the owner of the lock seems to be stopped, this thread syncs alone."""
         cdef jlog_page *page = self.process.buffer.page
         cdef uint32_t counter, last, arrival, leads, last_leads
         cdef int64_t began_us, pause_us
@@ -119,15 +119,15 @@ cdef class GroupCommit:
             if self.take_sync_lock():
                 return self.lead(wanted, deadline)
             if jlog_clock_us(CLOCK_MONOTONIC) - began_us > ALONE_AFTER_US:
-                page.sync_stuck = leads  # for all that come after, until that lead ends
+                page.sync_stuck = leads  # later calls do not wait for this lead either
                 return self.sync_alone(deadline)
             if deadline.left_us(1) == 0:
                 return self.sync_alone(deadline)
 
     cdef int64_t gather_us(self, uint32_t arrival) noexcept:
-        """Returns how long this thread waits for others to come; 0 if it is to lead. Those that the last sync served are about
-        to come again, and the last of them leads: nobody has to be woken for it. If they don't come the first leads; if that
-        one is gone or stopped, the one that has waited longest."""
+        """Returns how long this thread waits for others to come; 0 if it is to lead. The threads that the last sync served are
+        about to come again, and the last of them leads, so that no thread has to be woken for it. If they do not come, the
+        first one leads. If the first one is gone or stopped, the thread that has waited longest leads."""
         cdef jlog_page *page = self.process.buffer.page
         cdef uint32_t served
         if jlog_load32_acquire(&page.sync_lock) != 0:
@@ -140,7 +140,7 @@ cdef class GroupCommit:
         return min(PATIENT_SYNCS * self.segments.last_us or SLICE_US, SLICE_US)
 
     cdef bint take_sync_lock(self) noexcept:
-        """Takes the sync lock, from a dead owner too. Returns False while a living one has it."""
+        """Takes the sync lock, also from a dead owner. Returns False while a living owner has it."""
         cdef Operation attempt
         cdef int status
         memset(&attempt, 0, sizeof(attempt))
@@ -163,7 +163,7 @@ cdef class GroupCommit:
         return self.process.locks.take_over(word, owner) == DONE
 
     cdef int lead(self, uint64_t wanted, Deadline deadline) except -1:
-        """With the sync lock: writes back the open block, and syncs for all that wait."""
+        """Writes back the open block, and syncs for all calls that wait. The caller has the sync lock."""
         cdef jlog_page *page = self.process.buffer.page
         cdef uint32_t served = page.sync_served
         cdef SyncedMark mark
@@ -181,14 +181,15 @@ cdef class GroupCommit:
         return 0
 
     cdef int sync_alone(self, Deadline deadline) except -1:
-        """Syncs beside the owner of the sync lock, which may be stopped and know of a failure."""
+        """Syncs without the sync lock. The owner of the lock may be stopped, and may know of a failed sync."""
         cdef SyncedMark mark
         self.operations.flush(deadline)
         self.segments.sync(&mark)
         return self.tell(&mark, False)
 
     cdef int tell(self, const SyncedMark *mark, bint has_word) except -1:
-        """Lets the waiting threads go on; then moves the synced mark, which matters less. Without the GIL: they want it."""
+        """Lets the waiting threads go on, and then moves the synced mark, which is less urgent. It releases the GIL, because
+        those threads need it."""
         cdef jlog_page *page = self.process.buffer.page
         cdef BoundsFile bounds = self.process.bounds
         cdef bint moves = mark.segment != JLOG_NONE and bounds.try_begin()
@@ -206,6 +207,6 @@ cdef class GroupCommit:
             bounds.end()
         if error != self.synced_mark_error:
             self.synced_mark_error = error
-            if error != 0:  # nothing is less durable for that, and whoever needs a lease raises
+            if error != 0:  # the records are durable all the same; a call that needs a lease raises
                 logging.getLogger("jlog").warning("%s: the synced mark cannot be moved: %s", bounds.path, os.strerror(error))
         return 0

@@ -7,14 +7,14 @@ cdef enum:
     CLOSING = 2
     CLOSED = 3
 
-# Users have it attached, pins are calls under way. It closes when both have gone, by whoever was the last, once.
+# Users have attached and not detached; pins are calls under way. The last of all to go closes the attachment, once.
 cdef class Life:
     cdef int stage
     cdef int users
     cdef int pins
     cdef unsigned long opener_or_closer  # the thread that opens or closes it
     cdef LockFile lock_file
-    cdef Deadline closing_deadline  # of whoever gave it back last
+    cdef Deadline closing_deadline  # deadline of the last detach()
 
     cdef bint may_call(self) noexcept
     cdef bint may_be_closed(self) noexcept

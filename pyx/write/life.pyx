@@ -1,4 +1,4 @@
-"""The life of an attachment: who uses it, and whether a call may begin."""
+"""The life of an attachment: its users, its calls, and whether a call may begin."""
 
 from jlog._core.system.lock import NEVER
 

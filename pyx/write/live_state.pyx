@@ -1,4 +1,4 @@
-"""The live state that extend(state=) stores: what each new segment begins with, and how large it may grow."""
+"""The live state that extend(state=) stores: each new segment begins with it, and its size is limited."""
 
 from jlog._core.format.format cimport JLOG_STATE_BYTES_MAX
 from jlog._core.buffer.page cimport jlog_page
@@ -16,8 +16,8 @@ cdef class LiveState:
         self.process = process
 
     cdef bint read(self) except -1:
-        """Brings `values` up to `generation`, which becomes that of the open block. False while the open segment's file is
-        being replaced: the next holder of the append lock knows more, for the process that replaces it may have died."""
+        """Brings `values` up to date. `generation` becomes that of the open block. Returns False while the open segment's file
+        is being replaced. The process that replaces it may have died; then the next holder of the append lock completes it."""
         cdef jlog_page *page = self.process.buffer.page
         while True:
             generation = jlog_load_acquire(&page.generation)
@@ -33,15 +33,15 @@ cdef class LiveState:
                 continue
             state, start = {}, SEGMENT_HEADER_BYTES
             if self.values is not None and self.end[:2] == (segment, incarnation):
-                state, start = self.values, self.end[2]  # only what came since
+                state, start = self.values, self.end[2]  # reads only the blocks that came since
             self.values = file.state_between(start, offset, state)
             self.end = segment, incarnation, offset
             self.generation = generation
             return True
 
     cdef int check(self, NewRecords *new) except -1:
-        """Raises RecordTooLarge if the state would grow too large by what the operation stores. Notes as of which generation
-        there is room."""
+        """Raises RecordTooLarge if the state would become too large with the operation's entries. Otherwise notes the
+        generation for which this is known."""
         if not self.read():
             return 0
         new.state_generation = self.generation
@@ -53,9 +53,9 @@ cdef class LiveState:
         return 0
 
     cdef int note(self, NewRecords *new) except -1:
-        """Takes over what the operation has stored: it need not be read back."""
+        """Adds the entries that the operation has stored, so that they need not be read back."""
         if self.values is None or self.generation != new.state_generation:
-            return 0  # another thread has read on meanwhile
+            return 0  # another thread has brought the values up to date meanwhile
         state = {**self.values, **<dict> new.state}
         self.values = {key: value for key, value in state.items() if value is not None}
         self.end = new.published.segment, new.published.incarnation, new.published.end

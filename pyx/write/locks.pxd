@@ -4,7 +4,7 @@ from jlog._core.buffer.page cimport jlog_buffer
 from jlog._core.system.lock cimport LockFile
 from jlog._core.write.operation cimport Operation
 
-# The lock words of the page, as this process takes them; and the lock file, where a byte for its slot says that it lives.
+# Takes the lock words of the page for this process. Its byte in the lock file proves that the process lives.
 cdef class Locks:
     cdef jlog_buffer *buffer
     cdef LockFile file

@@ -6,7 +6,7 @@ from jlog._core.write.process cimport WritingProcess
 cdef class Maintenance:
     cdef WritingProcess process
     cdef GroupCommit group
-    cdef int64_t synced_us  # when it synced last, or first looked whether to; 0: it has not yet
+    cdef int64_t synced_us  # time of the last sync, or of the first call without a sync; 0 before that
 
     cdef int64_t pause_us(self) noexcept
     cdef int maintain(self) except -1

@@ -4,11 +4,11 @@ from jlog._core.system.lock cimport Deadline
 from jlog._core.write.operation cimport Options
 from jlog._core.write.operations cimport Operations
 
-# How take_part() has found the journal.
+# The state in which take_part() has found the journal.
 cdef enum:
     BESIDE_OTHERS = 0
     ALONE = 1
-    ALONE_AND_MENDED = 2  # files were mended after a failed sync
+    ALONE_AND_MENDED = 2  # alone, and files were rewritten after a failed sync
 
 cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) except -1
 cdef Options as_options(numbers) except *

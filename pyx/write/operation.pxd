@@ -1,29 +1,29 @@
 # One operation under the append lock: a head that all have, and a struct for each kind.
 #
-# It is made by the call that wants it, on that call's stack, and handed down. What can only be done outside the lock is asked
-# for by a status; then the operation comes again.
+# A call makes its operation on the stack, and passes it down. For work that must be done outside the lock an attempt returns a
+# status. The caller does that work, and then tries the operation again.
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from jlog._core.write.encode cimport Records, StoredBody
 
-# What came of one attempt.
+# The result of one attempt. After SIGNALS or a NEEDS_ status the caller does what the comment says, and tries again.
 cdef enum:
     DONE = 0
-    FAILED = 1  # operation.error and operation.what say how
-    SIGNALS = 2  # the lock is busy: look whether Ctrl-C was pressed, and come again
+    FAILED = 1  # operation.error and operation.what describe the error
+    SIGNALS = 2  # the lock is busy: test whether Ctrl-C was pressed
     TIMED_OUT = 3
-    NEEDS_SEGMENT = 4  # prepare the next segment outside the lock, and come again
-    NEEDS_LEASE = 5  # lease more numbers, and come again
-    SYNC_FAILED = 6  # an fdatasync failed before: nobody appends until all have closed
-    DAMAGED = 7  # operation.what says what
-    NEEDS_BODY = 8  # encode and compress outside the lock, for a direct block, and come again
-    NEEDS_COMPRESSION = 9  # compress the open block, which this operation has closed, outside the lock, and come again
-    NEEDS_WAIT = 10  # another operation has closed the open block and compresses it: come again when it is gone
-    NEEDS_STATE = 11  # other state was stored meanwhile: look whether there is still room for this, and come again
-    NEEDS_SPACE = 12  # the journal is at its limit: clean outside the lock, and come again
-    NEEDS_WRITE_BACK = 13  # the closing block must be in its segment: see to it outside the lock, and come again
-    TAKEN_OVER = 14  # the lock word is taken, from an owner that has died
+    NEEDS_SEGMENT = 4  # prepare the next segment outside the lock
+    NEEDS_LEASE = 5  # lease more sequences
+    SYNC_FAILED = 6  # an fdatasync has failed: no process appends until all have closed
+    DAMAGED = 7  # operation.what describes the damage
+    NEEDS_BODY = 8  # encode and compress the records outside the lock, for a direct block
+    NEEDS_COMPRESSION = 9  # compress the open block, which this operation has noted as closed, outside the lock
+    NEEDS_WAIT = 10  # another operation compresses the open block: wait until it has rotated
+    NEEDS_STATE = 11  # other state was stored meanwhile: test whether this state still has room
+    NEEDS_SPACE = 12  # the journal is at its limit: clean outside the lock
+    NEEDS_WRITE_BACK = 13  # wait outside the lock until the closing block is in its segment
+    TAKEN_OVER = 14  # the lock word is taken, and its owner before was dead
 
 # The kinds of operations, each with its struct.
 cdef enum:
@@ -45,10 +45,10 @@ cdef struct Options:
     uint32_t codec
     uint32_t sync_mode
 
-# The open block, compressed; of no use once the generation has gone.
+# The open block, compressed. It is of no use once the journal has rotated.
 cdef struct CompressedBlock:
     uint64_t generation
-    const uint8_t *data  # NULL: it stays as it is
+    const uint8_t *data  # NULL: the block stays uncompressed
     uint32_t size
     uint32_t crc
 
@@ -56,76 +56,76 @@ cdef struct CompressedBlock:
 cdef struct Prepared:
     char name[64]
     int fd
-    uint8_t *start  # header, and the block with the state
+    uint8_t *start  # segment header and state block
     size_t start_bytes
-    uint64_t state_generation  # the state is that of this generation
+    uint64_t state_generation  # generation up to which the state is complete
     uint64_t reserved_end
-    bint spoiled  # a roll with it failed: it is of no use to the next
-    bint has_block  # the operation's records stand behind `start` already
-    uint64_t replaces  # the open segment, whose name it shall take, complete and synced; or JLOG_NONE
+    bint spoiled  # a roll with it has failed, so no later roll can use it
+    bint has_block  # the operation's records are behind `start` already
+    uint64_t replaces  # the open segment whose name it is to take, complete and synced; or JLOG_NONE
 
-# How far the operation is with closing the open block. (The closing block is the one before it.)
+# The operation's progress in closing the open block. (The closing block is the one before it.)
 cdef struct BlockClose:
     CompressedBlock compressed
-    uint64_t noted_closed  # the generation that it has noted as closed, or has waited for long enough
-    bint plain  # the open block is not compressed: it was tried once, and other writers came first
-    bint writes_back  # it has the write lock, and writes the closing block through `fd`
+    uint64_t noted_closed  # generation that it has noted as closed, or for which it has waited long enough
+    bint plain  # the open block is not compressed: after one attempt other writers came first
+    bint writes_back  # it holds the write lock, and writes the closing block through `fd`
     int fd
 
-# How far the operation is with opening the next segment.
+# The operation's progress in opening the next segment.
 cdef struct Rolling:
     Prepared *prepared
-    bint wants_block  # NEEDS_SEGMENT: with the records in it,
-    bint wants_name  # or to take the name of the open one
+    bint wants_block  # NEEDS_SEGMENT: the file is to hold the records
+    bint wants_name  # NEEDS_SEGMENT: the file is to take the name of the open segment
     bint rolled
-    uint64_t sealed_segment  # rolled: the segment before the open one, and where its blocks end
-    uint64_t sealed_end
+    uint64_t sealed_segment  # if rolled: the segment before the open one
+    uint64_t sealed_end  # if rolled: where the blocks of that segment end
 
 cdef struct Operation:
     int kind
-    int64_t deadline_us  # of the monotonic clock; -1 without
+    int64_t deadline_us  # time of the monotonic clock; -1 without a deadline
     int error  # errno
     const char *what
     bint rotated
-    int space_attempts  # how often it has tried to
+    int space_attempts  # how often it has tried to make space
     BlockClose closing
     Rolling rolling
 
-# Where a direct block or an adopted file was published. Generation 0: it was not.
+# The place where a direct block or an adopted file was published. Generation 0: it was not published.
 cdef struct Published:
-    uint64_t generation  # the one that came to be open then
+    uint64_t generation  # the generation that the rotation opened
     uint64_t segment
     uint64_t end
     uint64_t incarnation
 
-# The head of Append and Adopt: records that get the next sequences, and state.
+# The common beginning of Append and Adopt: records that get the next sequences, and state.
 cdef struct NewRecords:
     Operation head
     Records records
     StoredBody stored
-    uint64_t block_count  # how many blocks hold the records; 0: one
-    void *state  # a dict: what this operation stores
-    uint64_t state_generation  # there is room for it, as of this generation
-    uint64_t sequence  # of the first record, once they are published
+    uint64_t block_count  # number of blocks that hold the records; 0 means 1
+    void *state  # a dict with the state that this operation stores
+    uint64_t state_generation  # generation for which the state is known to have room
+    uint64_t sequence  # sequence of the first record, once the records are published
     Published published
 
 cdef struct Append:
     NewRecords new
     void *items  # a tuple of bytes, encoded under the lock; or NULL, and `records` are encoded
-    void *body  # the Body that holds `records`
-    bint direct  # into a block of its own, not into the buffer
+    void *body  # the EncodedRecords that hold `records`
+    bint direct  # the records become a direct block
 
 cdef struct Adopt:
     NewRecords new
-    uint64_t completed_for  # the generation that the prepared file is right for
-    uint64_t last_offset  # where its last block begins,
-    uint64_t end  # and where that ends
-    int64_t clock_us  # the time of its records that have the clock's
+    uint64_t completed_for  # generation for which the prepared file is completed
+    uint64_t last_offset  # where the last block of the file begins
+    uint64_t end  # where that block ends
+    int64_t clock_us  # time of the records that have the clock's time
     bint adopted
 
 cdef struct Flush:
     Operation head
-    uint64_t generation  # it is done when this one has gone
+    uint64_t generation  # the flush is done once the block of this generation is in its segment
 
 cdef struct ChangeOptions:
     Operation head
@@ -133,9 +133,9 @@ cdef struct ChangeOptions:
 
 cdef struct Count:
     Operation head
-    uint64_t segment  # the open one when the others were counted
+    uint64_t segment  # the open segment when the sealed ones were counted
     uint64_t sealed_bytes
-    bint taken  # no segment was sealed meanwhile
+    bint taken  # the page has taken the result: no segment was sealed meanwhile
 
 
 cdef inline NewRecords *new_records(Operation *operation) noexcept nogil:

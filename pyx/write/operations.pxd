@@ -10,7 +10,7 @@ from jlog._core.write.process cimport WritingProcess
 # Carries operations through for one writing process.
 cdef class Operations:
     cdef WritingProcess process
-    cdef object policy  # what attach() was given
+    cdef object policy  # the policy of attach()
     cdef Life life
     cdef LiveState state
     cdef PreparedSegments prepared

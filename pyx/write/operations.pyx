@@ -1,4 +1,5 @@
-"""Operations that need the append lock, carried through: what can only be done outside the lock is done in between."""
+"""Carries through operations that need the append lock. Between two attempts it does the work that must be done outside the
+lock."""
 
 import logging
 import os
@@ -57,7 +58,7 @@ from jlog.system.files import naming, open_file
 cdef enum:
     CLOCK_REALTIME = 0
     QUICK_TURNS = 200  # attempts at the append lock while the GIL is held
-    HOLD_GIL_BYTES = 256 << 10  # writing less into the page cache is over before another thread has the GIL
+    HOLD_GIL_BYTES = 256 << 10  # a smaller write to the page cache is over before another thread could take the GIL
 
 
 cdef class Operations:
@@ -69,13 +70,14 @@ cdef class Operations:
         self.prepared = PreparedSegments(process, self.state)
 
     cdef int run(self, Operation *operation, Deadline deadline) except -1:
-        """Carries the operation through. It raises with nothing of it published. The caller has pinned the attachment."""
+        """Carries the operation through. If it raises, no record of the operation is published. The caller has pinned the
+        attachment."""
         cdef NewRecords *new = new_records(operation)
         cdef int status
         if not self.life.may_call():
             raise closed_error(self.process.path)
         operation.deadline_us = deadline.until_us
-        kept = []  # what the operation points into
+        kept = []  # keeps alive the bytes that the operation points into
         try:
             while True:
                 self.prepared.take_spare(operation)
@@ -94,7 +96,7 @@ cdef class Operations:
             self.tidy_up(operation)
 
     cdef int attempt(self, Operation *operation) noexcept:
-        """Tries it once: with the GIL held if it is short and the lock is free."""
+        """Makes one attempt. It holds the GIL if the operation is short and the lock is free."""
         cdef WritingProcess process = self.process
         cdef jlog_page *page = process.buffer.page
         cdef NewRecords *new = new_records(operation)
@@ -123,13 +125,13 @@ cdef class Operations:
         return body
 
     cdef int serve(self, int status, Operation *operation, Deadline deadline) except -1:
-        """Does what the attempt could not do under the lock; raises if it has failed."""
+        """Does the work that the attempt could not do under the lock. Raises if the attempt has failed."""
         if status == SIGNALS:
             PyErr_CheckSignals()
             if not self.life.may_call():  # the signal's handler has forked, and this is the child
                 raise closed_error(self.process.path)
         elif status == NEEDS_SEGMENT:
-            if operation.rolling.rolled:  # for the second time
+            if operation.rolling.rolled:  # it needs a second roll, so the first segment is sealed now
                 seal(self.process, operation.rolling.sealed_segment, operation.rolling.sealed_end)
                 operation.rolling.rolled = False
             with naming(self.process.path):
@@ -149,7 +151,7 @@ cdef class Operations:
         return 0
 
     cdef int finish_write_back(self, Operation *operation, Deadline deadline) except -1:
-        """Waits until the closing block is written; if its writer could not, or died, it is written here."""
+        """Waits until the closing block is written. If its writer has failed or died, writes it here."""
         cdef WritingProcess process = self.process
         cdef int status
         with nogil:
@@ -159,8 +161,9 @@ cdef class Operations:
         return 0 if status == DONE else self.serve(status, operation, deadline)
 
     cdef int free_space(self, Operation *operation, Deadline deadline) except -1:
-        """Others may have cleaned: first it counts anew. Then it cleans, the open segment too if all of it is read.
-        JournalFull if that is not enough."""
+        """Makes space in a journal that has reached its limit. At first it only counts the bytes anew, because another process
+        may have cleaned. The second time it cleans, and rolls before, so that the records of the open segment can be removed
+        too. Raises JournalFull if that is not enough."""
         limit = self.process.buffer.page.limit_bytes
         if operation.space_attempts == 2:
             raise JournalFull(f"{self.process.path}: its segments have reached the limit of {limit} bytes, and what they hold "
@@ -174,7 +177,7 @@ cdef class Operations:
         return 0
 
     cdef int count_sealed(self, Deadline deadline) except -1:
-        """Tells the page how much the sealed segments hold: for limit_bytes."""
+        """Counts the bytes of the sealed segments for limit_bytes, and stores the result in the page."""
         cdef Count count
         while True:
             memset(&count, 0, sizeof(count))
@@ -205,16 +208,16 @@ cdef class Operations:
         raise OSError(error, f"{os.strerror(error)}, {what}; {left}, and it can be made again", path)
 
     cdef int lease(self, uint64_t count, Deadline deadline) except -1:
-        """Makes more numbers usable: durably in `bounds` before the page says so."""
+        """Leases more sequences: durably in `bounds` first, and then in the page."""
         limit = self.process.buffer.page.next_sequence + count + JLOG_LEASE_STRIDE
         self.process.bounds.update(lease_limit=limit, closed=None, durable=True, deadline=deadline)
-        # To what this fdatasync has made durable, not to what another process may have written since.
+        # The page gets the limit that this fdatasync has made durable. `bounds` may hold a later one that is not durable yet.
         jlog_raise_to(&self.process.buffer.page.lease_limit, limit)
         return 0
 
     cdef int tidy_up(self, Operation *operation) except -1:
-        """Does what an operation leaves to do outside the lock. Its records are published: no failure here may be taken for
-        theirs."""
+        """Does the work that an operation leaves for the time after the lock. Its records may be published, so no failure here
+        may look like a failure of the operation."""
         cdef jlog_page *page = self.process.buffer.page
         self.prepared.keep_or_drop(operation, self.life.may_call())
         try:
@@ -224,30 +227,30 @@ cdef class Operations:
             if operation.rotated and page.lease_limit < page.next_sequence + JLOG_LEASE_STRIDE // 2:
                 self.lease(0, AT_ONCE)
         except JournalLocked:
-            pass  # another process writes `bounds`: the next call leases, there are numbers left
+            pass  # another process writes `bounds`; the next call leases, and enough sequences are left until then
         except Exception as error:  # noqa: BLE001
-            # Another process does it, or the next roll, or the append that cannot do without a lease: then it raises.
+            # Another process does it later, or the next roll, or an append that needs the lease and then raises.
             logging.getLogger("jlog").warning("%s: left for later: %s", self.process.path, error)
         return 0
 
     # --- Operations without records -----------------------------------------------------------------------------
 
     cdef int flush(self, Deadline deadline) except -1:
-        """Every record appended before is in its segment file when this returns."""
+        """Returns when every record that was appended before is in its segment file."""
         cdef Flush flush
         memset(&flush, 0, sizeof(flush))
         flush.head.kind = FLUSH
         return self.run(&flush.head, deadline)
 
     cdef int roll(self, Deadline deadline) except -1:
-        """Closes the open segment, if it has a record, and opens the next."""
+        """Seals the open segment and opens the next one. Does nothing if the open segment has no record yet."""
         cdef Operation roll
         memset(&roll, 0, sizeof(roll))
         roll.kind = ROLL
         return self.run(&roll, deadline)
 
     cdef int roll_if_due(self, Deadline deadline) except -1:
-        """Rolls if the period of the open segment's records is over: if nobody appends, nobody else does."""
+        """Rolls if the period of the open segment's records is over. Appends roll too, but only when they come."""
         cdef jlog_page *page = self.process.buffer.page
         cdef Operation turn
         if page.period_us != 0 and jlog_period_is_over(page, jlog_clock_us(CLOCK_REALTIME)):
@@ -258,7 +261,7 @@ cdef class Operations:
 
 
 cdef int make_direct(Append *append, int codec) except -1:
-    """Makes its body the block of its own that the operation writes."""
+    """Prepares the operation's body to be written as a direct block."""
     (<EncodedRecords> append.body).store(codec, &append.new.records, &append.new.stored)
     append.direct = True
     append.items = NULL
@@ -266,8 +269,8 @@ cdef int make_direct(Append *append, int codec) except -1:
 
 
 cdef int seal(WritingProcess process, uint64_t segment, uint64_t end) except -1:
-    """Does what is left to do for a segment that was rolled away from, outside the lock. A process that finds it undone can do
-    without: the index is derived, and the next segment's header says where this one ends."""
+    """Completes a sealed segment, outside the lock: cuts off its preallocated end, and writes its index. If this is not done,
+    no record is missing: the index is derived, and the next segment's header states where this segment ends."""
     path = os.path.join(process.path, segment_name(segment))
     try:
         fd = open_file(path, os.O_RDWR)
@@ -283,7 +286,7 @@ cdef int seal(WritingProcess process, uint64_t segment, uint64_t end) except -1:
 
 
 def sealed_bytes(path, bytes uuid not None, open_segment) -> int:
-    """Returns how much the segments before the open one hold."""
+    """Returns how many bytes the segments before the open one have."""
     names = [name for name in list_segments(path) if name <= open_segment]
     return sum(segment_end(path, name, following, uuid)[0] for name, following in zip(names, names[1:], strict=False))
 

@@ -1,4 +1,4 @@
-"""Segment files that are made before the append lock is taken."""
+"""Prepares segment files before the append lock is taken."""
 
 import os
 
@@ -28,7 +28,7 @@ cdef class PreparedSegments:
         self.drop_spare()
 
     cdef bytes next_name(self):
-        """Returns a name for a file that is being made. The next owner of the slot removes the files of a dead one."""
+        """Returns a name for a file that is being made. If this process dies, the next owner of its slot removes the file."""
         self.count += 1
         return f"next.{self.process.locks.slot}.{self.count}".encode()
 
@@ -38,7 +38,8 @@ cdef class PreparedSegments:
             operation.rolling.prepared, self.spare = self.spare, NULL
 
     cdef prepare(self, Operation *operation):
-        """Makes the next segment for the operation: allocated, and filled in but for what only the lock can tell."""
+        """Makes the next segment's file for the operation: allocates it, and fills in all fields but those that are known only
+        under the lock."""
         cdef Prepared *prepared
         cdef bytes name, start
         cdef uint64_t replaces = JLOG_NONE
@@ -47,7 +48,7 @@ cdef class PreparedSegments:
             operation.rolling.prepared = NULL
         if not self.state.read():
             return
-        generation = self.state.generation  # other threads read on meanwhile
+        generation = self.state.generation  # read now, because another thread may bring the state up to date meanwhile
         start = self.start_of(operation.rolling.wants_name, &replaces)
         name = self.next_name()
         prepared = <Prepared *> calloc(1, sizeof(Prepared))
@@ -73,7 +74,8 @@ cdef class PreparedSegments:
         operation.rolling.prepared = prepared
 
     cdef bytes start_of(self, bint replacing, uint64_t *replaces):
-        """Returns the header and the state that the file begins with. One that replaces the open segment is complete."""
+        """Returns the beginning of the file: the header and the state block. For a file that replaces the open segment both are
+        complete."""
         cdef WritingProcess process = self.process
         cdef SegmentFile replaced
         state = self.state.values
@@ -86,7 +88,7 @@ cdef class PreparedSegments:
                              replacements=replaced.replacements + 1)
 
     cdef int fill(self, Prepared *prepared, Operation *operation) except -1:
-        """Allocates the file, and writes what is known before the lock is taken."""
+        """Allocates the file, and writes the parts that are known before the lock is taken."""
         cdef NewRecords *new = new_records(operation)
         cdef uint64_t needed = prepared.start_bytes, wanted
         cdef bint wants_block = operation.rolling.wants_block, wants_name = operation.rolling.wants_name
@@ -110,7 +112,8 @@ cdef class PreparedSegments:
         return 0
 
     cdef int keep_or_drop(self, Operation *operation, bint keep) except -1:
-        """A file that was prepared and not needed serves the next roll, unless it holds this operation's records."""
+        """Keeps a file that was prepared and not needed as the spare for the next roll, unless it holds this operation's
+        records."""
         cdef Prepared *prepared = operation.rolling.prepared
         operation.rolling.prepared = NULL
         if prepared == NULL:
@@ -141,7 +144,7 @@ cdef class PreparedSegments:
 
 
 cdef tuple previous_of(SegmentFile file):
-    """Returns what its header says of the segment before, as segment_start takes it."""
+    """Returns the place where the segment before this one ends, as segment_start takes it."""
     if file.previous_segment == JLOG_NONE:
         return None
     return file.previous_segment, file.previous_end_offset, file.previous_end_sequence

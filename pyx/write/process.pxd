@@ -10,7 +10,7 @@ from jlog._core.write.locks cimport Locks
 cdef class WritingProcess:
     cdef readonly str path
     cdef readonly bytes uuid
-    cdef readonly uint64_t epoch  # as the process has read or begun it under the open lock
+    cdef readonly uint64_t epoch  # epoch that the process has read or begun under the open lock
     cdef jlog_buffer buffer
     cdef Precommit precommit
     cdef BoundsFile bounds

@@ -1,4 +1,4 @@
-"""One process that writes to a journal: it has the mapped page, the locks, and the descriptors."""
+"""One process that writes to a journal, with the mapped page, the locks and the descriptors."""
 
 import threading
 
@@ -22,7 +22,8 @@ cdef class WritingProcess:
         self.opening_mutex = threading.Lock()
 
     cdef object opening(self, Deadline deadline):
-        """Returns a context for what only one thread of one process does at a time: open, change options, close as the last."""
+        """Returns a context with the open lock. One thread of one process at a time may open the journal, change its options,
+        or close it as the last."""
         return self.locks.file.held(OPEN_BYTE, deadline=deadline, what="was opening, changing or closing it",
                                     mutex=self.opening_mutex)
 
@@ -44,7 +45,7 @@ cdef class WritingProcess:
         return before + block_bytes(&last)
 
     cdef close(self):
-        """Closes everything that it has open, also if its opening has failed halfway. That frees what it has locked."""
+        """Closes all files, also if the opening has failed halfway. This frees all locks."""
         if self.locks.file is not None:
             self.locks.file.close()
         if self.bounds is not None:

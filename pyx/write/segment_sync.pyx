@@ -1,4 +1,4 @@
-"""One fdatasync of what is written: of the segments that may not be durable yet, and of the directory with their names."""
+"""Syncs the segments that may not be durable yet, and the directory with their names."""
 
 import os
 
@@ -32,7 +32,8 @@ cdef class SegmentSync:
         self.process = process
 
     cdef int sync(self, SyncedMark *mark) except -1:
-        """Syncs every block that is written now. The end is read before the fdatasync, and becomes the mark."""
+        """Syncs every block that is in its segment now. The end of these blocks is read before the fdatasync, and becomes the
+        mark."""
         cdef jlog_page *page = self.process.buffer.page
         cdef jlog_slot slot
         cdef int64_t began_us
@@ -40,8 +41,8 @@ cdef class SegmentSync:
             self.fail(page.sync_error)
         slot = jlog_first_unwritten(page)
         began_us = jlog_clock_us(CLOCK_MONOTONIC)
-        # A process that dies in its fdatasync may have been told of a failure, and have told nobody: then these two numbers
-        # stay apart.
+        # A process that dies during its fdatasync may have learned of a failure without storing it. Then syncs_begun stays
+        # above syncs_ended.
         jlog_add64(&page.syncs_begun, 1)
         self.under_way += 1
         try:
@@ -55,7 +56,7 @@ cdef class SegmentSync:
         jlog_add64(&page.counters.syncs, 1)
         jlog_raise_to(&page.durable_segment, slot.segment)
         jlog_raise_to(&page.durable_end, slot.first_sequence)
-        jlog_wake(page)  # readers of what is durable
+        jlog_wake(page)  # readers with durable_only wait for the durable end
         jlog_raise_to(&page.durable_generation, slot.generation)
         self.process.descriptors.forget_before(slot.segment)
         mark.segment, mark.offset, mark.sequence = slot.segment, slot.offset, slot.first_sequence
@@ -68,8 +69,8 @@ cdef class SegmentSync:
         first = page.durable_segment
         for name in [segment] if first == segment else [s for s in list_segments(self.process.path) if first <= s <= segment]:
             self.sync_segment(name, end if name == segment else 0)
-        # Read behind the fdatasync, which may have been that of a file that another one's name was given to. While it is odd
-        # that may be still to come.
+        # The incarnation is read after the fdatasync, which may have synced a file that took the name of another one. While it
+        # is odd, the file may not have the name yet.
         incarnation = jlog_load_acquire(&page.incarnation)
         if first != segment or incarnation != self.synced_incarnation:
             with nogil:
@@ -78,14 +79,14 @@ cdef class SegmentSync:
                 self.fail(error)
             if not incarnation & 1:
                 self.synced_incarnation = incarnation
-        if page.sync_error != 0:  # told meanwhile, and perhaps before a descriptor was opened that does not know
+        if page.sync_error != 0:  # stored meanwhile; a descriptor that was opened afterwards does not report that failure
             self.fail(page.sync_error)
         return 0
 
     cdef int sync_segment(self, uint64_t segment, uint64_t end) except -1:
-        """Syncs through the descriptor that was open when the segment was written, if this process has it, and no other thread
-        of it syncs: the kernel tells each descriptor of a failed write-back once. The blocks that a descriptor does not tell
-        of are written once more through it."""
+        """Syncs a segment. If this process still has the descriptor that was open when the segment was written, and no other
+        thread of it syncs, that descriptor is used: the kernel reports a failed write-back once to each descriptor. Blocks that
+        a descriptor does not report on are written once more through it."""
         cdef jlog_page *page = self.process.buffer.page
         cdef uint64_t doubtful = 0
         cdef uint64_t incarnation = jlog_load_acquire(&page.incarnation)
@@ -99,10 +100,10 @@ cdef class SegmentSync:
             with nogil:
                 error = jlog_sync_data(fd)
         except FileNotFoundError:
-            return 0  # cleaned: nobody needs it
+            return 0  # cleaned: its records are not needed any more
         except JournalError:
             if jlog_load_acquire(&page.incarnation) == incarnation:
-                error = EIO  # what was written is not there any more; else it stands in another file, which was synced
+                error = EIO  # the blocks are gone; after a replacement they would be in another file, which was synced
         finally:
             if fd >= 0:
                 close(fd)
@@ -111,8 +112,8 @@ cdef class SegmentSync:
         return 0
 
     cdef int fail(self, int error) except -1:
-        """Stores the failure in the page before anybody is told: the kernel may have dropped what it failed to write, and no
-        later sync would know."""
+        """Stores the failure in the page, and raises. It is stored before any caller learns of it: the kernel may have dropped
+        the pages that it failed to write, and no later sync would report them."""
         self.process.buffer.page.sync_error = error
         raise OSError(error, f"{os.strerror(error)}: fdatasync failed; what was not durable before may be lost in a power "
                              "loss; close all writers and open the journal again", self.process.path)
