@@ -43,8 +43,8 @@ cdef enum State:
 
 
 cdef class BlockReader:
-    """A place in the journal's blocks. The records from `at` to `end` of the loaded block have not been handed out yet; behind
-    them advance() loads what comes next."""
+    """A place in the journal's blocks. The records from `at` to `end` of the loaded block have not been handed out yet. Behind
+    them advance() loads the next records."""
 
     def __init__(self, JournalEnd stop not None):
         self.path = stop.path
@@ -80,11 +80,11 @@ cdef class BlockReader:
                 and self.offset == self.stop.now.closing.offset)
 
     cdef uint64_t consumed(self) noexcept:
-        """Bytes of the loaded block's records that were handed out."""
+        """Returns the bytes of the loaded block's records that were handed out."""
         return self.at - self.records if self.source != NO_BLOCK else 0
 
     cdef int state(self) noexcept:
-        """Where the reader stands once at == end, as the noted end and the loaded block say."""
+        """Returns where the reader stands once at == end, judged by the noted end and the loaded block."""
         cdef const jlog_slot *open_slot = &self.stop.now.slot
         if self.sequence == open_slot.first_sequence and jlog_word_used(open_slot.word) == 0:
             return AT_EMPTY_BLOCK
@@ -100,7 +100,7 @@ cdef class BlockReader:
         return IN_WRITTEN_BLOCK if self.source == FROM_BUFFER else BEHIND_STORED_BLOCK
 
     cdef bint advance(self) except -1:
-        """Makes at < end by loading what comes next, without handing it out. False at the noted end."""
+        """Makes at < end by loading what comes next, without handing it out. Returns False at the noted end."""
         cdef int state
         while self.at == self.end:
             if self.closed:
@@ -127,8 +127,8 @@ cdef class BlockReader:
         return True
 
     cdef int leave_sealed_segment(self) except -1:
-        """Lets go of a segment that is read to its end once another one is open: a removed file takes up space as long as it is
-        open. What may still stand before the end is state, in a file that another one may have replaced since."""
+        """Closes a segment that is read to its end once another one is open, because a removed file takes up space as long as
+        it is open. Only state may still follow before the end, in a file that another one may have replaced since."""
         if self.file.segment == self.stop.now.slot.segment:
             return 0
         try:
@@ -167,7 +167,8 @@ cdef class BlockReader:
         return 0
 
     cdef bint load_from_buffer(self, const jlog_slot *slot) except -1:
-        """Loads the records that are published in this slot's block. False if the block stands in its segment by now."""
+        """Loads the records that are published in this slot's block. Returns False if the block stands in its segment by
+        now."""
         cdef bint inside = self.source != NO_BLOCK
         cdef uint64_t consumed = self.consumed()
         if self.source == FROM_SEGMENT:
@@ -189,8 +190,8 @@ cdef class BlockReader:
         return True
 
     cdef bint load_stored(self, uint64_t consumed) except -1:
-        """Loads the block at this place of the segment, and goes on behind `consumed` bytes of its records. False if no block
-        stands there and the segment ends properly."""
+        """Loads the block at this place of the segment, and goes on behind `consumed` bytes of its records. Returns False if no
+        block stands there and the segment ends properly."""
         try:
             return self.load_from_file(consumed)
         except CorruptJournal:
@@ -199,8 +200,8 @@ cdef class BlockReader:
         return self.load_from_file(consumed if self.source != NO_BLOCK else 0)
 
     cdef bint reopen(self) except -1:
-        """Goes on in the file that has the segment's name now; False if it is the same file. After a failed fdatasync the
-        blocks are copied to a new file, and a segment that holds state alone is replaced by a shorter one."""
+        """Goes on in the file that has the segment's name now; returns False if it is the same file. After a failed fdatasync
+        the blocks are copied to a new file, and a segment that holds state alone is replaced by a shorter one."""
         try:
             found = SegmentFile(self.path, self.file.segment, self.uuid, check_header=False)
         except FileNotFoundError:
@@ -237,7 +238,7 @@ cdef class BlockReader:
             stored = <const uint8_t *> (header + 1)
             if header == NULL or jlog_crc32c(0, stored, header.stored_bytes) != header.stored_crc:
                 if consumed == 0 and self.ends_here():
-                    return False  # a killed writer tore it, and the journal rolled before anybody cut it off
+                    return False  # a killed writer tore it, and the journal rolled before the file was cut off
                 raise self.damage("the block's body fails its checksum")
         if consumed > header.raw_bytes:
             raise self.damage(f"the block holds {header.raw_bytes} bytes of records, {consumed} were read already")
@@ -284,8 +285,8 @@ cdef class BlockReader:
         return False
 
     cdef bint next_segment(self) except -1:
-        """Goes on in the next segment, whose header says that it follows this place. False if the current segment's file was
-        replaced instead, and has to be read again."""
+        """Goes on in the next segment, whose header says that it follows this place. Returns False if the current segment's
+        file was replaced instead, and has to be read again."""
         found = None
         for name in [s for s in list_segments(self.path) if s > self.file.segment and s >= self.sequence]:
             try:

@@ -1,4 +1,4 @@
-"""Copies what the pre-commit buffer holds, while other processes write to it."""
+"""Copies the bodies of the pre-commit buffer, while other processes write to it."""
 
 from libc.stdint cimport uint32_t
 
@@ -11,8 +11,9 @@ from jlog.errors import CorruptJournal
 
 
 def read_buffer(directory, bytes uuid not None) -> list:
-    """Returns what follows the blocks that are in segments, also while writers append: the closing block's body, if there is
-    such a block, and the open one's. Every record that was appended before this call is in one of them, or before the first."""
+    """Returns the bodies that follow the blocks in the segments, also while writers append: the closing block's body, if there
+    is such a block, and the open one's. Every record that was appended before this call is in one of them, or before the
+    first."""
     cdef JournalEnd end = JournalEnd(directory, uuid)
     cdef OpenBlock block = OpenBlock()
     while True:
@@ -21,7 +22,7 @@ def read_buffer(directory, bytes uuid not None) -> list:
         if end.now.is_closing:
             found.append(copy_body(end, block, &end.now.closing))
         found.append(copy_body(end, block, &end.now.slot))
-        if None not in found:  # else one has been used anew meanwhile
+        if None not in found:  # otherwise a body was used for another block meanwhile
             return found
 
 

@@ -224,8 +224,8 @@ cdef class Cursor:
                            "later", first)
 
     cdef bint enter_segment_of(self, uint64_t sequence) except -1:
-        """Moves to a block at or before this sequence. False if the sequence lies in a gap, or in damaged or missing blocks:
-        then reading goes on behind it, or raises."""
+        """Moves to a block at or before this sequence. Returns False if the sequence lies in a gap, or in damaged or missing
+        blocks: then reading goes on behind it, or raises."""
         cdef uint64_t open_segment = self.blocks.stop.now.slot.segment
         segments = list_segments(self.path)
         if open_segment in segments:  # a roll that died has left a file behind it
@@ -276,7 +276,8 @@ cdef class Cursor:
         return 0
 
     cdef bint step_over_damage(self, uint64_t sequence) except -1:
-        """Moves to the next whole block of the segment. False if there is none, or if it begins behind this sequence."""
+        """Moves to the next whole block of the segment. Returns False if there is none, or if it begins behind this
+        sequence."""
         cdef bint is_open = self.blocks.file.segment == self.blocks.stop.now.slot.segment
         cdef uint64_t end = self.blocks.stop.written().offset if is_open else self.blocks.file.file_bytes
         block = self.blocks.file.next_block(self.blocks.offset + 1, end)

@@ -18,8 +18,8 @@ cdef enum:
 
 
 def wait(Cursor cursor not None, Deadline deadline not None) -> bool:
-    """Waits until there is a record to read; returns as soon as a writer publishes one. False if the deadline has passed. A
-    waiting reader uses no CPU. One that may not write to the control page polls instead, at least every 50 ms."""
+    """Waits until there is a record to read; returns as soon as a writer publishes one. Returns False if the deadline has
+    passed. A waiting reader uses no CPU. One that may not write to the control page polls instead, at least every 50 ms."""
     begin_use(cursor)
     try:
         return wait_in_use(cursor, deadline)

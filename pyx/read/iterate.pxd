@@ -10,7 +10,7 @@ cdef enum:
 
 
 cdef inline bint to_next_record(BlockReader blocks, jlog_record *record, size_t *size) except -1:
-    """Decodes the next record, without going behind it. False at the noted end."""
+    """Decodes the next record, without going behind it. Returns False at the noted end."""
     while True:
         if blocks.at == blocks.end and not blocks.advance():
             return False

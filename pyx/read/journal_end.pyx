@@ -19,7 +19,7 @@ from jlog.system.files import naming
 
 
 cdef uint64_t block_bytes(const jlog_slot *slot) noexcept nogil:
-    """Bytes that the slot's block will take in its segment, uncompressed."""
+    """Returns the bytes that the slot's block will take in its segment, uncompressed."""
     cdef uint32_t used = jlog_word_used(slot.word)
     return sizeof(jlog_block_header) + used - JLOG_BASE_BYTES if used > JLOG_BASE_BYTES else 0
 
@@ -57,11 +57,11 @@ cdef class JournalEnd:
         return self.live and self.writable
 
     cdef const jlog_slot *written(self) noexcept:
-        """The slot of the first block that is not in its segment: the closing block's, or else the open block's."""
+        """Returns the slot of the first block that is not in its segment: the closing block's, or else the open block's."""
         return &self.now.closing if self.now.is_closing else &self.now.slot
 
     cdef uint64_t body_offset(self, const jlog_slot *slot) noexcept:
-        """Offset of this slot's body in the file `precommit`."""
+        """Returns the offset of this slot's body in the file `precommit`."""
         return jlog_body_offset(slot.generation, self.now.capacity)
 
     cdef uint64_t first_retained(self) except? -1:
@@ -93,7 +93,7 @@ cdef class JournalEnd:
 
     @property
     def state(self) -> tuple:
-        """A value that changes whenever there is something new to read."""
+        """A value that changes whenever a new record can be read."""
         return (self.live, self.now.slot.generation, self.now.slot.segment, self.now.slot.offset, self.now.slot.first_sequence,
                 jlog_word_used(self.now.slot.word), jlog_word_crc(self.now.slot.word), self.now.durable_end)
 

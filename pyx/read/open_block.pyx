@@ -40,8 +40,8 @@ cdef class OpenBlock:
         return 0
 
     cdef bint read(self, JournalEnd end, const jlog_slot *slot) except -1:
-        """Reads the block up to the noted end. False if its body has been used for another block since: then this block stands
-        in its segment."""
+        """Reads the block up to the noted end. Returns False if its body has been used for another block since: then this block
+        stands in its segment."""
         cdef Precommit precommit = end.precommit
         cdef bytes stored
         cdef uint32_t used = jlog_word_used(slot.word)

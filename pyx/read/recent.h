@@ -1,16 +1,16 @@
-/* The values that an iterator handed out last. One that nobody else refers to any more is filled with the next value, which
+/* Reuses the values that an iterator handed out last. A value without other references is filled with the next value, which
  * saves the allocator's work.
  *
  * In `for value in values` the loop refers to the last value while it asks for the next one. So two are kept, and the one
  * before the last is usually the iterator's alone. CPython's zip and enumerate reuse their tuples in the same way.
  *
  * A reference count of 1 proves that the iterator's reference is the only one, because the GIL is held from the check to the
- * hand-over: nobody else can make a reference meanwhile. A borrowed reference, as LOAD_FAST_BORROW puts on the stack in
- * CPython 3.14, is borrowed from an owner who is counted, and the iterator lends to nobody. _PyBytes_Resize trusts the same
- * count. Without the GIL it proves nothing, so every value is a new object there.
+ * hand-over: no other thread can make a reference meanwhile. A borrowed reference, as LOAD_FAST_BORROW puts on the stack in
+ * CPython 3.14, is borrowed from a counted reference, and the iterator lends none. _PyBytes_Resize trusts the same count.
+ * Without the GIL the count proves nothing, so every value is a new object there.
  *
  * Measured with values of 100 bytes, both ways in turns in one process: a `for` loop over values() takes 64 ns a record instead
- * of 77. The build option JLOG_REUSE_VALUES=OFF makes every value a new object: nothing else depends on the reuse. */
+ * of 77. The build option JLOG_REUSE_VALUES=OFF makes every value a new object. Nothing else depends on the reuse. */
 #ifndef JLOG_RECENT_H
 #define JLOG_RECENT_H
 
@@ -42,7 +42,7 @@ static inline void jlog_forget_hash(PyObject *bytes)
 }
 #pragma GCC diagnostic pop
 
-/* Fills the object again if nobody else refers to it and the value fits. Returns whether it did. */
+/* Fills the object again if it has no other reference and the value fits. Returns whether it did. */
 static inline int jlog_refill(PyObject *object, Py_ssize_t room, const char *data, Py_ssize_t size)
 {
     if (object == NULL || Py_REFCNT(object) != 1 || size > room || room - size >= JLOG_RECENT_WASTE_MAX
@@ -55,7 +55,7 @@ static inline int jlog_refill(PyObject *object, Py_ssize_t room, const char *dat
     return 1;
 }
 
-/* A new reference to a bytes object with this value, or NULL without memory. Called with the GIL. */
+/* Returns a new reference to a bytes object with this value; NULL without memory. Call it with the GIL. */
 static inline PyObject *jlog_recent_bytes(struct jlog_recent *recent, const char *data, Py_ssize_t size)
 {
     const unsigned slot = recent->last ^= 1;

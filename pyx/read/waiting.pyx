@@ -46,7 +46,7 @@ cdef class WatchedJournal:
     """A journal, and the readers that wait for it."""
 
     cdef readonly set waiters
-    cdef readonly bint asked  # its writers were asked to wake us; else it is polled
+    cdef readonly bint asked  # its writers were asked to wake this process; otherwise it is polled
     cdef JournalEnd end
     cdef WakeWord wake
     cdef uint32_t counter  # the wake counter as last seen: all readers know of everything before it

@@ -6,7 +6,7 @@ from jlog._core.segments.segment cimport SegmentFile
 cdef class ReadAhead:
     cdef uint8_t *data
     cdef size_t room
-    # Which bytes of which segment stand there.
+    # The bytes that `data` holds: the segment, the offset in it, and how many.
     cdef uint64_t segment
     cdef uint64_t offset
     cdef size_t size

@@ -56,7 +56,7 @@ static inline long jlog_futex(uint32_t *word, int operation, uint32_t value, con
 }
 
 /* Waits until the futex has another value or the time has passed; with NULL, until the time has passed. The futex may lie in a
- * mapping that nobody dereferences. */
+ * mapping that is never dereferenced. */
 static inline void jlog_futex_wait(uint32_t *futex, uint32_t value, int64_t timeout_us)
 {
     struct timespec timeout = {timeout_us / 1000000, timeout_us % 1000000 * 1000};
@@ -71,7 +71,7 @@ static inline void jlog_futex_wait(uint32_t *futex, uint32_t value, int64_t time
 static inline void jlog_futex_wake_all(uint32_t *futex) { jlog_futex(futex, FUTEX_WAKE, INT_MAX, NULL); }
 
 /* --- The lock words --------------------------------------------------------------------------------------------
- * A lock word is 0, or its owner: a writer slot + 1. JLOG_WAITERS beside the owner says that somebody sleeps on the word. */
+ * A lock word is 0, or its owner: a writer slot + 1. JLOG_WAITERS beside the owner states that a thread sleeps on the word. */
 
 #define JLOG_WAITERS 0x80000000u
 #define JLOG_OWNERS_MAX 1024u /* this many processes may write to a journal at once */
