@@ -138,8 +138,8 @@ cdef int write_dual_slot(int fd, void *source, size_t size, const char *magic, c
                          int found) except -1:
     cdef int error
     if not makes_sense(<const uint8_t *> source, size):
-        raise JournalError(f"{path}: the numbers of the journal are used up, or another program has damaged what it holds of "
-                           "them; `jlogtool verify` tells which")
+        raise JournalError(f"{path}: the journal's sequences are used up, or another program has damaged the numbers that the "
+                           "journal's writers share; `jlogtool verify` tells which")
     error = put_dual_slot(fd, source, size, magic, uuid, found)
     if error != 0:
         raise OSError(error, os.strerror(error), path)

@@ -100,7 +100,7 @@ cdef class BlockReader:
         return IN_WRITTEN_BLOCK if self.source == FROM_BUFFER else BEHIND_STORED_BLOCK
 
     cdef bint advance(self) except -1:
-        """Makes at < end by loading what comes next, without handing it out. Returns False at the noted end."""
+        """Makes at < end by loading the next records, without handing them out. Returns False at the noted end."""
         cdef int state
         while self.at == self.end:
             if self.closed:

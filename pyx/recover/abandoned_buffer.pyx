@@ -1,4 +1,4 @@
-"""The buffer that dead writers have left: whether its page is current, and what its bodies hold."""
+"""Reads the buffer that dead writers have left: tests whether its page is current, and returns its bodies."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -65,8 +65,8 @@ cdef bint closing_is_whole(Precommit precommit) noexcept:
 
 
 def only_processes_died(directory, bytes uuid not None, Precommit precommit not None, bounds) -> bool:
-    """Returns whether the mapped page is current although no writer lives: it is of this boot and of this file, and what stands
-    in the segment agrees with it."""
+    """Returns whether the mapped page is current although no writer lives: it is of this boot and of this file, and the
+    blocks of the segment agree with it."""
     cdef uint64_t said = precommit.page.capacity
     if precommit.identify(precommit.page) != PAGE_VALID:
         return False

@@ -92,7 +92,7 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
         place = first, len(start)
     sync_directory(directory)
     _visit(b"recovery.segment_created")
-    # With this closed end recovery can be repeated: it states that no sequence from here on is used.
+    # This closed end lets recovery be repeated: it states that no sequence from here on is used.
     bounds_file.update(mark=(*place, first), lease_limit=first + JLOG_LEASE_STRIDE, closed=(*place, first), durable=True,
                        deadline=deadline)
     _visit(b"recovery.marked")

@@ -188,7 +188,7 @@ cdef class SegmentFile:
             raise CorruptJournal(self.path, 0, f"the segment begins with sequence {header.first_sequence}, not with "
                                                "the one that names the file")
         if not jlog_segment_header_valid(&header):
-            raise CorruptJournal(self.path, 0, "the segment's header names an end of the segment before that cannot be")
+            raise CorruptJournal(self.path, 0, "the segment's header states an impossible end of the previous segment")
         self.epoch = header.epoch
         self.previous_segment = header.previous_segment
         self.previous_end_offset = header.previous_end_offset

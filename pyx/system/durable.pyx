@@ -8,7 +8,7 @@ from jlog.system.files import open_directory
 
 
 def sync_data(int fd, path) -> None:
-    """Syncs a file's data: what was written through this descriptor survives a power loss when this returns."""
+    """Returns when the bytes that were written through this descriptor survive a power loss."""
     cdef int error
     with nogil:
         error = jlog_sync_data(fd)
@@ -16,7 +16,7 @@ def sync_data(int fd, path) -> None:
 
 
 def sync_directory(path) -> None:
-    """Syncs a directory: its entries survive a power loss when this returns."""
+    """Returns when the entries of the directory survive a power loss."""
     fd = open_directory(path)
     try:
         check(jlog_sync_directory(fd), path)

@@ -143,7 +143,7 @@ def read_piece(path, piece not None, EncodedRecords body not None) -> None:
         if got < 0:
             raise OSError(-got, os.strerror(-got), path)
         if <uint64_t> got != size or jlog_crc32c(0, to, size) != piece.stored_crc:
-            raise spoiled(path, piece.offset, "what was written there fails its checksum")
+            raise spoiled(path, piece.offset, "the piece fails its checksum")
         if piece.codec == JLOG_CODEC_LZ4:
             try:
                 raw = decompress(to[:size], piece.raw_bytes)
@@ -161,7 +161,7 @@ def read_piece(path, piece not None, EncodedRecords body not None) -> None:
 
 
 cdef object spoiled(path, offset, reason):
-    return JournalError(f"{path}: at byte {offset}: {reason}; the file is to be written anew")
+    return JournalError(f"{path}: at byte {offset}: {reason}; write the file anew")
 
 
 cdef object adopt(Operations operations, str path, pieces, dict state, Deadline deadline):
@@ -215,8 +215,8 @@ cdef object end_of(pieces):
     end = HEAD_BYTES
     for piece in pieces:
         if piece.offset != end:
-            raise ValueError(f"a piece begins at byte {piece.offset}, and the one before ends at {end}: give all pieces of a "
-                             "builder, in their order")
+            raise ValueError(f"a piece begins at byte {piece.offset}, and the previous one ends at {end}: give all pieces of "
+                             "a builder, in their order")
         end += sizeof(jlog_block_header) + piece.stored_bytes
     if end == HEAD_BYTES:
         raise ValueError("there are no pieces: nothing was added to the builder, or it could not be written")
@@ -295,7 +295,7 @@ cdef bint can_be_segment(int fd, str path, uint64_t end) except -1:
 
 
 cdef bytes head_of(Operations operations, dict state, previous):
-    """Returns what stands before the first piece: the segment's start, and a block that changes the state. A deletion of a key
+    """Returns the bytes before the first piece: the segment's start, and a block that changes the state. A deletion of a key
     that does not exist pads this block to HEAD_BYTES. Returns None if there is not room enough."""
     cdef WritingProcess process = operations.process
     cdef jlog_page *page = process.buffer.page

@@ -7,9 +7,9 @@ cdef extern from "pythread.h":
 
 
 cdef class Life:
-    """Its stages are OPENING, OPEN, CLOSING, CLOSED. While the attachment is OPEN, calls of its users and of its maintenance
-    thread may begin. The last user or call to go makes it CLOSING, and alone closes it: no other call is under way then, and
-    no new one may begin. In a child of a fork no call may begin."""
+    """The stages of a life are OPENING, OPEN, CLOSING and CLOSED. While the attachment is OPEN, calls of its users and of its
+    maintenance thread may begin. The last user or call to go makes it CLOSING, and alone closes it: no other call is under way
+    then, and no new one may begin. In a child of a fork no call may begin."""
 
     def __cinit__(self):
         self.opener_or_closer = PyThread_get_thread_ident()

@@ -48,8 +48,8 @@ cdef class LiveState:
         live = {**self.values, **<dict> new.state}
         size = sum(len(key) + len(value) for key, value in live.items() if value is not None)
         if size > JLOG_STATE_BYTES_MAX:
-            raise RecordTooLarge(f"the live state would have {size} bytes with its keys, at most {JLOG_STATE_BYTES_MAX} may "
-                                 "live; delete keys by storing None")
+            raise RecordTooLarge(f"the live state would have {size} bytes with its keys, and at most {JLOG_STATE_BYTES_MAX} "
+                                 "are allowed; delete keys by storing None")
         return 0
 
     cdef int note(self, NewRecords *new) except -1:

@@ -63,7 +63,8 @@ cdef class Locks:
             now_us = jlog_clock_us(CLOCK_MONOTONIC)
             if now_us - began_us >= FIRST_SLICE_US and found not in (0, self.buffer.owner):
                 if found > JLOG_OWNERS_MAX:
-                    operation.what = b"a lock word names no owner; close all writers, the next to open alone recovers"
+                    operation.what = (b"a lock word names no owner; close all writers, and the next process to open the "
+                                      b"journal recovers it")
                     return DAMAGED
                 if self.take_over(word, found) == DONE:
                     return TAKEN_OVER

@@ -166,8 +166,8 @@ cdef class Operations:
         too. Raises JournalFull if that is not enough."""
         limit = self.process.buffer.page.limit_bytes
         if operation.space_attempts == 2:
-            raise JournalFull(f"{self.process.path}: its segments have reached the limit of {limit} bytes, and what they hold "
-                              "is still wanted; let its subscribers read and commit, remove dead ones, or raise limit_bytes")
+            raise JournalFull(f"{self.process.path}: its segments have reached the limit of {limit} bytes, and their records "
+                              "are still needed; let its subscribers read and commit, remove dead ones, or raise limit_bytes")
         operation.space_attempts += 1
         if operation.space_attempts == 2:
             if has_records(self.process.buffer.page):
@@ -202,8 +202,8 @@ cdef class Operations:
         if status == DAMAGED:
             raise CorruptJournal(self.process.precommit.path, 0, what)
         if status == SYNC_FAILED:
-            raise OSError(error, f"{os.strerror(error)}: an fdatasync of the journal failed, so that nobody appends any more; "
-                                 "close all its writers and open it again", path)
+            raise OSError(error, f"{os.strerror(error)}: an fdatasync of the journal failed, so no process can append any "
+                                 "more; close all its writers and open it again", path)
         left = "nothing of this call is readable" if operation.kind == APPEND else "what was appended before is readable"
         raise OSError(error, f"{os.strerror(error)}, {what}; {left}, and it can be made again", path)
 

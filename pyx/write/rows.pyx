@@ -53,7 +53,7 @@ def check_names(names):
     if "value" not in names:
         raise ValueError("there is no column value; only key, headers and timestamp may be left out")
     if len(set(names)) != len(names):
-        raise ValueError(f"a column is there twice: {', '.join(names)}")
+        raise ValueError(f"a column occurs twice: {', '.join(names)}")
 
 
 cdef int add_rows(EncodedRecords body, dict columns, int64_t count) except -1:

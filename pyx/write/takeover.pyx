@@ -70,7 +70,7 @@ cdef int redo_derived_and_noted(WritingProcess process, Operation *operation) no
     cdef char name[JLOG_NAME_BYTES]
     cdef int error, status
     if jlog_walk_records(body + JLOG_BASE_BYTES, jlog_word_raw(slot.word), jlog_load64(body), &walk) != 0:
-        operation.what = b"the open block is no sequence of records"
+        operation.what = b"the open block does not consist of whole records"
         return DAMAGED
     if jlog_is_unwritten(page, page.generation):  # noted for a rotation that did not come
         page.unwritten = 0
@@ -118,7 +118,7 @@ cdef int finish_replacing(WritingProcess process, Operation *operation) noexcept
     jlog_segment_name(name, slot.segment)
     error = jlog_inode_at(process.descriptors.directory, name, &inode)
     if error != 0:
-        return failed(operation, error, b"looking which file has the newest segment's name")
+        return failed(operation, error, b"finding the file with the newest segment's name")
     if inode == page.new_inode and slot.offset != page.new_end:
         JLOG_FAILPOINT(b"takeover.replaced")
         jlog_rotate(page, slot.segment, page.new_end, slot.first_sequence, 0, jlog_block_capacity(page, page.new_end))

@@ -220,7 +220,8 @@ cdef int write_back_for(WritingProcess process, Operation *operation) noexcept n
     if not jlog_block_header_valid(&page.closing, page.uuid, slot.segment, slot.offset) \
             or page.closing.stored_bytes != jlog_word_raw(slot.word):
         jlog_unlock(&page.write_lock)
-        operation.what = b"the closing block is not what its header says; close all writers, the next to open alone recovers"
+        operation.what = (b"the closing block does not match its header; close all writers, and the next process to open the "
+                          b"journal recovers it")
         return DAMAGED
     jlog_segment_name(name, slot.segment)
     operation.closing.fd = jlog_open_at(process.descriptors.directory, name, O_RDWR, 0)

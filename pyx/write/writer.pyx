@@ -270,7 +270,7 @@ cdef class Writer:
         append.new.records.bytes = total
         append.new.records.count = len(items)
         append.new.records.explicit_max_us = INT64_MIN
-        # Pinned: what follows lets other threads run, and one of them may close this writer.
+        # Pinned, because the next steps let other threads run, and one of them may close this writer.
         attachment.pin()
         try:
             return self.carry_through(attachment, &append)
@@ -291,7 +291,7 @@ cdef class Writer:
         body.take()
         if not state and body.count == 0:
             return self.next_sequence
-        # Pinned: what follows lets other threads run, and one of them may close this writer.
+        # Pinned, because the next steps let other threads run, and one of them may close this writer.
         attachment.pin()
         try:
             return self.extend_pinned(attachment, body, state)
