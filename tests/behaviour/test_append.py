@@ -14,6 +14,7 @@ def test_sequences_count_from_0_without_gaps(writer):
 
 
 def test_records_come_back_in_the_order_of_their_appends(writer, path):
+    """They lie in many segments."""
     written = fill(writer, 500)
     assert len(jlog.Journal(path).segments()) > 10
     assert values(path) == written
@@ -82,6 +83,7 @@ REFUSED = {
 @pytest.mark.parametrize(("value", "error"), REFUSED.values(), ids=REFUSED.keys())
 @pytest.mark.parametrize("precommit", [0, 4 << 10])
 def test_a_value_that_is_not_contiguous_bytes_is_refused(path, value, error, precommit):
+    """Nothing is written."""
     with jlog.Writer(path, precommit=precommit) as writer:
         for call in (
             lambda: writer.append(value),
@@ -192,6 +194,7 @@ def test_a_writer_without_buffer_appends_to_the_segment_file(path):
 
 
 def test_a_flush_hands_buffered_appends_to_the_segment_file(writer, path):
+    """Until then the buffer alone holds them."""
     writer.append(b"in the buffer")
     assert b"in the buffer" not in (path / f"{0:020d}.seg").read_bytes()
     assert values(path) == [b"in the buffer"]

@@ -96,6 +96,7 @@ def test_commits_and_rolls_leave_what_clean_archives_and_removes(make, url):
 
 
 def test_an_archived_segment_is_the_same_byte_for_byte(make, files):
+    """Beside it lie its sequences and its size, and journal.meta for the whole archive."""
     journal = make(files)
     before = {os.path.basename(s.path): Path(s.path).read_bytes()[: s.size_bytes] for s in journal.segments()[:-1]}
     journal.clean()
@@ -139,7 +140,7 @@ def test_a_dry_run_archives_nothing(make, files, tmp_path):
     assert not (tmp_path / "archive").exists()
 
 
-def test_an_unsealed_segment_is_archived_without_preallocated_space(path, files):
+def test_an_unsealed_segment_is_archived_without_preallocation(path, files):
     with jlog.Writer(path, segment_bytes=1 << 20, retention=jlog.Retention(archive=files)) as writer:
         fill(writer, 10)
         writer.roll()
@@ -251,7 +252,7 @@ def test_a_half_segment_is_none_for_who_reads(make, files):
     assert values(files) == all_values(40)
 
 
-def test_a_segment_needed_again_by_then_stays(make, files, path):
+def test_a_segment_needed_again_when_it_is_archived_stays(make, files, path):
     journal = make(files)
     told = []
 
@@ -461,7 +462,7 @@ def test_a_url_without_an_archive_says_so(tmp_path, url, path):
     refused(lambda: jlog.Journal(url), r"is a URL.*jlog\.archive\.Archive")
 
 
-def test_the_parts_of_the_archive_are_listed(archived):
+def test_the_segments_of_an_archive_are_listed(archived):
     archive = jlog.archive.Archive(archived)
     found = archive.segments()
     assert [(s.first_sequence, s.end_sequence, s.records) for s in found] == [

@@ -354,6 +354,7 @@ print(list(reader.values()))
 
 @pytest.mark.parametrize("call", ["to_arrow", "record_batches", "extend_arrow", "jlog.arrow"])
 def test_without_pyarrow_the_error_says_what_to_install(tmp_path, path, call):
+    """All else works."""
     (tmp_path / "pyarrow.py").write_text("raise ModuleNotFoundError(name='pyarrow')")
     searched = os.pathsep.join([str(tmp_path), *sys.path])
     run = subprocess.run(

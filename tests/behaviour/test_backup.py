@@ -17,7 +17,7 @@ def target(tmp_path):
     return tmp_path / "copy"
 
 
-def test_it_holds_all_that_was_appended_though_the_writer_goes_on(path, writer, target):
+def test_a_copy_holds_all_records_though_the_writer_goes_on(path, writer, target):
     expected = fill(writer, 105)
     writer.extend([b"with state"], state={b"k": b"v"})
     writer.append(None, key=b"key", headers=[("name", None)], timestamp_us=7)
@@ -42,7 +42,7 @@ def test_records_only_in_the_buffer_are_in_it(path, target):
 
 
 @pytest.mark.parametrize("options", [{}, {"compression": "lz4"}, {"precommit": 0}])
-def test_a_closed_journal_too(path, target, options):
+def test_a_closed_journal_is_copied_too(path, target, options):
     with jlog.Writer(path, **{**SMALL, **options}) as writer:
         expected = fill(writer, 100)
     jlog.Journal(path).backup(target)
@@ -145,6 +145,7 @@ def test_progress_tells_the_bytes(path, writer, target):
 
 
 def test_missing_directories_above_are_made(path, writer, target):
+    """A target that exists and is empty will do as well."""
     fill(writer, 10)
     target.mkdir()
     jlog.Journal(path).backup(target)
@@ -174,7 +175,8 @@ def test_nothing_is_overwritten(path, writer, target):
         journal.backup(path)
 
 
-def test_a_killed_backup_is_no_journal_and_the_next_says_what_to_do(path, writer, target, spawn):
+def test_a_killed_backup_leaves_a_whole_journal_or_none(path, writer, target, spawn):
+    """The next backup to the same directory is refused, and says what to do."""
     fill(writer, 200)
     child = spawn()
     step = 0
@@ -217,7 +219,7 @@ def test_a_full_disk_leaves_nothing(tmp_path):
     )
 
 
-def test_its_error_is_raised_though_cleaning_up_fails(path, writer, target):
+def test_a_backup_raises_its_error_though_cleaning_up_fails(path, writer, target):
     fill(writer, 100)
 
     def remove_the_copy(_):

@@ -123,7 +123,7 @@ def test_a_segment_gone_before_it_is_listed_is_no_damage(path, when_listed):
         assert sequences(reader) == [25, 26, 27, 28, 29, 30]  # it has stayed where it was
 
 
-def test_a_reader_whose_listed_segments_are_gone_lost_its_position(path, when_listed):
+def test_a_reader_without_its_listed_segments_lost_its_position(path, when_listed):
     """It lists what follows, and is stopped; all of that is rolled away from and cleaned before it goes on."""
     journal = make(path)
 

@@ -38,6 +38,7 @@ def test_commit_commits_the_position(reader, ten):
 
 
 def test_closing_does_not_commit(reader, ten):
+    """Reading resumes at the last commit."""
     take(reader, 4)
     reader.commit()
     take(reader, 3)
@@ -200,7 +201,8 @@ def test_a_refused_reader_frees_nothing_and_holds_nothing(reader, ten):
         assert again.position == 0
 
 
-def test_a_busy_subscriber_can_be_copied_but_not_moved_or_removed(reader, ten):
+def test_a_busy_subscriber_can_be_copied_and_not_changed(reader, ten):
+    """It is neither moved nor removed."""
     journal = jlog.Journal(ten)
     journal.set_checkpoint("c", 1)
     for change in (

@@ -49,7 +49,7 @@ def as_the_oracle_says(path):
 # --- How small ---------------------------------------------------------------------------------------------------
 
 
-def test_log_lines_take_at_most_35_percent_of_what_they_take_plain(tmp_path):
+def test_log_lines_take_at_most_35_percent_of_their_plain_size(tmp_path):
     lines, sizes = log_lines(10_000), {}
     for compression in ("none", "lz4"):
         path = tmp_path / compression
@@ -124,6 +124,7 @@ def test_it_is_kept_with_the_journal(path):
 
 
 def test_a_later_writer_changes_it_for_every_process(path, spawn):
+    """The change holds for later blocks."""
     child = spawn()
     child.call("open_writer", "w", str(path), {"precommit": 4 << 10})
     child.call("append", "w", 100, 100)
@@ -227,6 +228,7 @@ def test_after_a_power_loss_mixed_blocks_are_all_there(mixed, tmp_path):
 
 
 def test_a_torn_block_that_was_never_synced_ends_the_journal(tmp_path):
+    """It does so wherever it is cut."""
     written = [value_of(number) for number in range(30)]
     with jlog.Writer(tmp_path / "j", compression="lz4") as writer:
         for number in range(0, 30, 10):
@@ -283,7 +285,7 @@ def test_no_flipped_byte_of_a_compressed_block_is_returned(one_block, path):
 
 @pytest.mark.damage
 def test_a_stream_that_lz4_cannot_decompress_is_damage(one_block, path):
-    """As a faulty compressor or memory would leave it."""
+    """So is one that it decompresses wrongly, though all checksums are right: a faulty compressor or memory leaves such."""
     segment, content, block, written = one_block
     uuid = bytes.fromhex(jlog.Journal(path).uuid)
     begin, told = block.offset + 72, 0

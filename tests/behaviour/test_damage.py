@@ -208,6 +208,7 @@ def test_one_damaged_copy_of_a_small_file_changes_nothing(path, blocks, file, da
 
 
 def test_without_bounds_nobody_appends(path, blocks):
+    """A writer without them might use a sequence twice."""
     flip(path / "bounds", 45)
     flip(path / "bounds", 4096 + 45)
     with pytest.raises(jlog.CorruptJournal, match="repair"):

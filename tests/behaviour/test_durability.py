@@ -109,7 +109,7 @@ def test_state_alone_survives_a_power_loss_too(path, tmp_path):
         assert jlog.Journal(lose_unsynced(path, tmp_path / "left")).state() == {}
 
 
-def test_without_sync_a_power_loss_takes_only_what_was_not_synced(path, tmp_path):
+def test_without_sync_a_power_loss_takes_only_unsynced_records(path, tmp_path):
     with jlog.Writer(path, **SMALL) as writer:
         written = fill(writer, 50)
         writer.sync()
@@ -190,7 +190,7 @@ def test_with_an_interval_all_becomes_durable_without_any_call(path, tmp_path, c
     assert jlog.Journal(path).options.sync_interval == 0.05
 
 
-def test_an_interval_begins_for_every_process_with_its_writer(path, spawn):
+def test_a_later_writer_sets_the_interval_of_every_process(path, spawn):
     child = spawn()
     child.call("open_writer", "w", str(path), {})
     child.call("append", "w", 3)
@@ -289,7 +289,7 @@ def test_a_durable_commit_makes_the_records_before_it_durable(path, tmp_path):
     assert jlog.Journal(left).subscribers()["billing"].sequence == 40
 
 
-def test_records_that_are_not_durable_are_not_read_with_durable_only(path):
+def test_durable_only_returns_no_record_that_is_not_durable(path):
     with jlog.Writer(path, **SMALL) as writer, jlog.Reader(path, "lake", durable_only=True) as reader:
         fill(writer, 5)
         writer.flush()
@@ -305,6 +305,7 @@ def test_records_that_are_not_durable_are_not_read_with_durable_only(path):
 
 
 def test_the_collector_closes_a_writer_while_its_thread_logs(path, failpoints):
+    """Neither of the two holds the other up."""
     run(
         f"""
 import gc, logging

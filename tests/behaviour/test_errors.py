@@ -64,6 +64,7 @@ def test_an_error_survives_the_way_to_another_process(error):
 
 
 def test_a_missing_or_existing_journal_gives_errno_and_filename(path):
+    """Each of the two errors has a message of its own."""
     with pytest.raises(jlog.JournalNotFound) as missing:
         jlog.Journal(path)
     assert (missing.value.errno, missing.value.filename) == (errno.ENOENT, str(path))

@@ -24,6 +24,7 @@ def test_it_returns_the_sequence_of_the_first(writer):
 
 @pytest.mark.parametrize("empty", [[], (), iter(())], ids=["list", "tuple", "iterator"])
 def test_nothing_without_state_writes_nothing(writer, path, empty):
+    """The call returns the next sequence."""
     writer.append(b"a")
     writer.flush()
     before = [block for _, block in jlog.Journal(path).blocks()]
@@ -105,7 +106,8 @@ def test_each_column_may_be_given_alone_and_as_any_iterable(writer, path, name):
 
 @pytest.mark.parametrize("name", ["keys", "headers", "timestamps_us"])
 @pytest.mark.parametrize("length", [0, 1, 3])
-def test_columns_of_another_length_are_refused_by_name_and_length(writer, path, name, length):
+def test_columns_of_another_length_are_refused_with_their_name(writer, path, name, length):
+    """The error gives the length, too."""
     with pytest.raises(ValueError, match=rf"{name} has {length} .*2"):
         writer.extend([b"a", b"b"], **{name: [None] * length})
     assert (writer.next_sequence, values(path)) == (0, [])

@@ -33,6 +33,7 @@ def headers_of(*lists, type_=HEADERS):
 
 @EACH_BINARY
 def test_an_array_of_each_type_gives_its_values(writer, path, type_):
+    """The call returns the sequence of the first one."""
     array = pyarrow.array(["a", None, "", "dé"], pyarrow.string()).cast(type_)
     assert writer.extend_arrow(array) == 0
     assert writer.extend_arrow(array) == 4
@@ -144,7 +145,7 @@ def test_headers_go_with_their_values_and_null_or_empty_is_none(writer, path, ty
         ("ns", [999, 1000, -1, -1000, -1001, -(2**63)], [0, 1, -1, -1, -2, -(2**63) // 1000]),
     ],
 )
-def test_timestamps_of_every_unit_become_microseconds_rounded_down(writer, path, unit, given, expected):
+def test_timestamps_of_any_unit_become_microseconds_rounded_down(writer, path, unit, given, expected):
     timestamps = pyarrow.array(given, pyarrow.timestamp(unit, "Asia/Tokyo"))
     writer.extend_arrow(batch_of(value=[b""] * len(given), timestamp=timestamps))
     assert [record.timestamp_us for record in records(path)] == expected
@@ -168,6 +169,7 @@ def test_a_timestamp_that_does_not_fit_is_refused_with_its_row(writer, unit, giv
 
 
 def test_a_timestamp_without_a_time_zone_is_refused(writer):
+    """The error says what to do."""
     timestamps = pyarrow.array([0], pyarrow.timestamp("ms"))
     with pytest.raises(ValueError, match=r"cast it to pyarrow.timestamp\('ms', 'UTC'\)"):
         writer.extend_arrow(batch_of(value=[b"a"], timestamp=timestamps))
@@ -263,6 +265,7 @@ def test_a_bad_record_is_refused_and_nothing_is_written(writer, path, name):
 
 
 def test_one_bad_row_leaves_nothing_and_is_named(writer, path):
+    """It is in the last chunk; the error gives the number of its row."""
     good = batch_of(value=[b"x"] * 1000, headers=headers_of(*[[("h", b"v")]] * 1000))
     bad = batch_of(value=[b"y", b"z"], headers=headers_of([("h", b"v")], [(None, b"v")]))
     with pytest.raises(ValueError, match="row 1001"):

@@ -106,6 +106,7 @@ def test_one_that_waits_since_before_the_first_writer_is_woken(path, in_thread):
 
 
 def test_a_waiting_reader_goes_on_with_the_next_writer(path, in_thread):
+    """The one before closes while the reader waits."""
     with jlog.Writer(path, **SMALL) as writer:
         writer.append(b"0")
         reader = jlog.Reader(path)
@@ -255,7 +256,7 @@ def test_another_thread_may_close_it(waiting, path):
     jlog.Reader(path, "billing").close()
 
 
-def test_many_threads_on_one_reader_get_each_record_once_or_an_error(writer, path, in_thread):
+def test_threads_on_one_reader_get_each_record_once_or_an_error(writer, path, in_thread):
     written = fill(writer, 2000)
     found = []
 

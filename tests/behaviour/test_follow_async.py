@@ -176,6 +176,7 @@ async def follow_all(readers, wake, journals) -> list[list[bytes]]:
 
 
 def test_hundreds_of_readers_wait_in_one_thread(tmp_path, spawn):
+    """They belong to several journals."""
     paths = [tmp_path / str(number) for number in range(4)]
     child = spawn()
     for path in paths:
@@ -264,6 +265,8 @@ def test_one_with_much_to_read_lets_other_tasks_run(path):
 
 
 def test_a_cancelled_step_loses_no_record(writer, path, reader):
+    """The iterator goes on with the next one."""
+
     async def follow():
         following = reader.follow_async()
         for number in range(20):
@@ -301,7 +304,7 @@ def test_no_thread_is_left_once_nobody_waits(writer, path, reader):
     asyncio.run(follow())
 
 
-def test_a_loop_that_is_closed_while_a_reader_waits_leaves_nothing(writer, path, reader):
+def test_a_loop_closed_under_a_waiting_reader_leaves_nothing(writer, path, reader):
     loop = asyncio.new_event_loop()
     following = reader.follow_async()
     task = loop.create_task(collect(following, 1))

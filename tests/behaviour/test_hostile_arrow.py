@@ -100,7 +100,7 @@ def test_buffers_changed_since_their_check_are_refused(writer):
     assert_refused(writer, array)
 
 
-def test_buffers_that_change_meanwhile_give_values_or_are_refused(path):
+def test_buffers_changed_meanwhile_give_values_or_are_refused(path):
     """Larger than what is encoded without letting other threads run."""
     count, over = 200_000, threading.Event()
     good = struct.pack(f"<{count + 1}i", *range(0, count * 4 + 1, 4))

@@ -154,6 +154,7 @@ METAS = {
 
 @pytest.mark.parametrize("change", METAS.values(), ids=METAS.keys())
 def test_a_meta_that_makes_no_sense_is_damage(journal, change):
+    """Its checksum may be right."""
     set_meta(journal, change)
     for opener in (jlog.Journal, jlog.Reader, jlog.Writer):
         with pytest.raises(jlog.CorruptJournal) as caught:
@@ -165,7 +166,7 @@ def test_a_meta_that_makes_no_sense_is_damage(journal, change):
 
 
 @pytest.mark.parametrize("text", ['"inode": 1e999', '"inode": NaN', '"inode": -Infinity', '"uuid": "a", "uuid": "b"'])
-def test_bad_json_is_no_meta(journal, text):
+def test_a_meta_of_bad_json_is_damage(journal, text):
     set_meta(journal, b"{" + text.encode() + b"}")
     with pytest.raises(jlog.CorruptJournal, match=r"journal\.meta"):
         jlog.Journal(journal)
@@ -236,7 +237,7 @@ FILES = [
 
 @pytest.mark.parametrize("make_it", STRANGE.values(), ids=STRANGE.keys())
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_is_not_regular_is_reported_and_not_waited_for(journal, name, make_it):
+def test_a_file_that_is_not_regular_is_reported_at_once(journal, name, make_it):
     (journal / name).unlink(missing_ok=True)
     make_it(journal / name)
     outcomes(journal)
@@ -274,6 +275,7 @@ def test_after_a_power_loss_too(journal, name, number):
 
 
 def test_a_mark_behind_the_end_of_its_file_is_damage(journal):
+    """The file is not grown."""
     (journal / "precommit").unlink()
     set_bounds(journal, mark_offset=1 << 40)
     size = hostile.segments(journal)[-1].stat().st_size
@@ -490,7 +492,7 @@ def test_a_slot_with_any_number_in_it_is_no_place_or_is_right(killed, name, numb
     outcomes(killed)
 
 
-def test_an_open_block_with_a_false_place_is_no_end(journal):
+def test_an_open_block_with_a_false_place_is_no_end_to_read_from(journal):
     """The page is believed, as behind killed writers: its open block begins with a number that nothing leads up to."""
     found = (journal / "precommit").stat()
     hostile.write_at(journal / "precommit", 48, struct.pack("<QQ", found.st_dev, found.st_ino))
@@ -519,7 +521,8 @@ def test_a_word_that_counts_more_than_the_body_has_is_no_word(killed, word):
 
 @pytest.mark.parametrize("at", range(64, 400, 8))
 @pytest.mark.parametrize("number", [NONE, exhaustive.only(4096)])
-def test_the_page_has_no_checksum_and_any_number_in_it_is_survived(killed, at, number):
+def test_any_number_in_the_page_is_survived(killed, at, number):
+    """The page has no checksum that could tell."""
     hostile.write_at(killed / "precommit", at, struct.pack("<Q", number))
     outcomes(killed)
 

@@ -308,7 +308,7 @@ def test_a_piece_is_read_into_a_body(path: Path, tmp_path: Path, compression: st
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_a_damaged_piece_is_refused_and_leaves_the_body_as_it_was(path: Path, tmp_path: Path, compression: str) -> None:
+def test_a_damaged_piece_is_refused_and_the_body_is_unchanged(path: Path, tmp_path: Path, compression: str) -> None:
     file = built(tmp_path / "file", compression=compression)
     damaged: Piece = file.pieces[1]
     with open(file.path, "r+b") as raw:

@@ -70,6 +70,7 @@ def test_new_options_are_not_written_through_a_link(path):
 
 
 def test_the_next_segment_is_not_written_through_a_link(path):
+    """Neither is its index."""
     with jlog.Writer(path) as writer, linked(path, "next.0.1"), linked(path, f"next.0.{10}.idx"):
         writer.roll()
         writer.append(b"11")

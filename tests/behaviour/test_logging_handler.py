@@ -130,6 +130,7 @@ def test_a_formatter_makes_the_value(handler, log, path):
 
 
 def test_an_exception_is_in_the_value_and_named_in_a_header(handler, log, path):
+    """The value has its traceback."""
     try:
         raise ZeroDivisionError("by nothing")
     except ZeroDivisionError:
@@ -309,6 +310,7 @@ def run_program(path, code, **options):
 
 
 def test_at_the_interpreters_exit_the_journal_is_closed(path):
+    """All records are in it."""
     done = run_program(
         path,
         """
@@ -347,7 +349,8 @@ def test_logged_records_survive_a_process_that_ends_at_once(path, end):
 # --- What goes wrong ---------------------------------------------------------------------------------------------
 
 
-def test_a_record_that_cannot_be_formatted_is_told_on_stderr(handler, log, path, capsys):
+def test_a_record_that_cannot_be_formatted_is_shown_on_stderr(handler, log, path, capsys):
+    """The application goes on."""
     handler.handle(logging.makeLogRecord({"msg": "%d", "args": ("no number",)}))
     log.info("x", extra={"broken": type("Broken", (), {"__str__": lambda _: 1 / 0})()})
     told = capsys.readouterr().err
@@ -370,6 +373,7 @@ def test_a_path_that_cannot_be_a_journal_raises_at_once(tmp_path):
 
 @pytest.mark.usefixtures("failpoints", "retries_at_once")
 def test_a_locked_journal_neither_blocks_nor_raises(log, path, spawn, capsys):
+    """One record says afterwards how many were dropped."""
     holder = spawn()
     holder.call("open_writer", "w", str(path), {})
     handler = JournalHandler(path, lock_timeout=0.01)
@@ -395,6 +399,7 @@ def test_a_locked_journal_neither_blocks_nor_raises(log, path, spawn, capsys):
 
 @pytest.mark.usefixtures("failpoints")
 def test_while_the_journal_is_locked_only_the_first_record_waits(log, path, spawn, capsys, monkeypatch):
+    """It alone complains, too."""
     monkeypatch.setattr(jlog_logging, "RETRY_SECONDS", 3600.0)
     holder = spawn()
     holder.call("open_writer", "w", str(path), {})
@@ -504,6 +509,7 @@ while lost != handler.dropped:
 
 @pytest.mark.usefixtures("failpoints")
 def test_a_failed_sync_in_the_background_opens_the_journal_anew(path):
+    """The program ends well, and logs how many records were dropped."""
     done = run_program(path, FAILING_SYNC, sync="interval", sync_interval=0.01)
     assert (done.returncode, done.stderr) == (0, "")
     found = values(path)

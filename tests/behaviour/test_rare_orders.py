@@ -24,6 +24,7 @@ def bounds(path):
 
 
 def test_a_slow_sync_does_not_move_the_mark_back(path, bounds):
+    """The segment there may be gone."""
     bounds.update(mark=(10, 168, 10))
     assert bounds.update(mark=(0, 4000, 10)).mark_segment == 10
     assert bounds.update(mark=(10, 300, 12)).mark_sequence == 12
@@ -44,7 +45,8 @@ def test_a_sync_does_not_wait_for_a_process_that_writes_bounds(path, bounds):
     other.close()
 
 
-def test_a_mark_that_cannot_move_is_logged_once_and_fails_nothing(path, bounds, caplog):
+def test_a_mark_that_cannot_move_is_logged_once(path, bounds, caplog):
+    """No append fails."""
     with jlog.Writer(path, sync="append") as writer:
         writer.append(b"a")
         content = (path / "bounds").read_bytes()
@@ -114,7 +116,7 @@ def test_an_append_succeeds_though_what_follows_a_roll_fails(path, monkeypatch):
     assert len(jlog.Journal(path)) == 40
 
 
-def test_a_lost_subscriber_is_told_so_when_it_asks_to_skip_damage(path):
+def test_skip_damage_raises_position_lost_for_a_lost_subscriber(path):
     with jlog.Writer(path, segment_bytes=4096, precommit=4096) as writer:
         jlog.Journal(path).add_subscriber("late")
         os.rename(path / "subscribers" / "late", path / "subscribers" / ".late")

@@ -133,6 +133,7 @@ def test_calls_that_write_are_refused_on_a_read_only_mount(writer, path, call):
 
 @pytest.mark.parametrize("call", ["jlog.Journal({path!r})", "jlog.Reader({path!r})", "jlog.Writer({path!r})"])
 def test_a_journal_without_read_permission_is_refused(writer, path, call):
+    """The error has errno and file."""
     os.chmod(path, 0o000)
     try:
         run_as_another_user(refused(path, call))

@@ -94,7 +94,7 @@ REFUSED_STARTS = {
 
 
 @pytest.mark.parametrize(("start", "error", "said"), REFUSED_STARTS.values(), ids=REFUSED_STARTS.keys())
-def test_a_start_that_cannot_be_is_refused_and_makes_no_subscriber(dated, name, start, error, said):
+def test_an_impossible_start_is_refused_and_makes_no_subscriber(dated, name, start, error, said):
     with pytest.raises(error, match=said):
         jlog.Reader(dated, name, start=start)
     assert jlog.Journal(dated).subscribers() == {}

@@ -76,6 +76,7 @@ def test_a_follower_that_waits_lets_go_of_a_removed_segment(writer, path):
 
 
 def test_a_reader_in_a_removed_segment_reads_it_to_its_end(writer, path):
+    """It lets go of the file behind it."""
     for _ in range(2):
         writer.call("flush", "w")
         writer.call("append", "w", 5)

@@ -42,7 +42,7 @@ def test_a_segment_goes_once_its_only_subscriber_has_passed_it(journal, path):
     assert len(journal.segments()) == 1
 
 
-def test_a_dropped_journal_leaves_no_file(journal, path):
+def test_a_removed_segment_leaves_no_file(journal, path):
     read_away(path, "billing", 55)
     assert files(path)[0] == f"{50:020d}.idx"
     assert len(files(path)) == 11
@@ -169,7 +169,7 @@ def test_delete_read_may_be_changed_back_and_forth(journal, path):
         assert len(journal.clean()) == 5
 
 
-def test_a_retention_that_another_process_sets_holds_for_this_one(journal, path):
+def test_a_retention_set_by_another_process_holds_for_this_one(journal, path):
     change = f"import jlog; jlog.Writer({str(path)!r}, retention=jlog.Retention(delete_read=False)).close()"
     subprocess.run([sys.executable, "-c", change], check=True)
     assert journal.options.retention.delete_read is False
@@ -187,7 +187,7 @@ def test_a_damaged_position_holds_everything_back(journal, path, request):
     assert len(journal.clean()) == 10
 
 
-def test_nothing_is_removed_before_its_replacement_is_on_the_disk(journal, writer, path):
+def test_nothing_is_removed_before_its_replacement_is_on_disk(journal, writer, path):
     writer.sync()
     writer.extend([b"x"], state={b"k": b"v"})
     writer.roll()
@@ -208,7 +208,7 @@ def test_a_durable_reader_begins_behind_removed_unsynced_records(journal, writer
         assert sequences(reader) == [100, 101, 102, 103, 104]
 
 
-def test_a_durable_reader_has_a_lag_behind_removed_unsynced_records(journal, writer, path):
+def test_lag_of_a_durable_reader_skips_removed_unsynced_records(journal, writer, path):
     fill(writer, 5)
     read_away(path, "billing")
     with jlog.Reader(path, durable_only=True) as reader:

@@ -121,6 +121,7 @@ def test_max_bytes_spares_what_a_checkpoint_has_not_passed(make, path):
 
 
 def test_without_keep_for_subscribers_unread_records_go(make, path):
+    """The reader is told that its position is lost."""
     journal = make(delete_read=False)
     with jlog.Reader(path, "slow") as reader:
         assert next(iter(reader)).sequence == 0
@@ -166,6 +167,7 @@ def test_max_age_removes_what_was_written_longer_ago(make, path, later):
 
 
 def test_max_age_counts_from_the_clock_at_writing(path, later):
+    """The records' own timestamps do not count."""
     with jlog.Writer(path, **SMALL, retention=jlog.Retention(max_age=DAY)) as writer:
         writer.append(b"of 1970", timestamp_us=0)
         writer.roll()
@@ -187,7 +189,8 @@ def test_a_segment_is_as_old_as_its_newest_record(make, path, later):
     assert journal.clean(dry_run=True)[:5] == journal.segments()[:5]
 
 
-def test_max_age_spares_what_a_subscriber_has_not_passed(make, path, later):
+def test_max_age_spares_segments_a_subscriber_has_not_passed(make, path, later):
+    """Without keep_for_subscribers it spares none."""
     journal = make(max_age=DAY)
     journal.add_subscriber("slow", start=25)
     later(DAY * 2)
@@ -208,7 +211,7 @@ def test_a_clock_that_was_set_back_removes_nothing(make, later):
 # --- Subscribers that do not come back ----------------------------------------------------------------------------
 
 
-def test_a_subscriber_that_does_not_commit_holds_nothing_for_ever(make, path, later):
+def test_a_subscriber_without_commits_holds_nothing_for_ever(make, path, later):
     journal = make(subscriber_max_age=DAY)
     journal.add_subscriber("dead", start=5)
     read_away(path, "alive")

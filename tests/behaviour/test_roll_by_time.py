@@ -149,6 +149,7 @@ def test_hours_without_a_record_leave_no_segment(path, clock):
 @pytest.mark.parametrize("jump", [2 * HOUR, -2 * HOUR, 400 * DAY, -400 * DAY])
 @pytest.mark.parametrize("precommit", [0, 4 << 10])
 def test_a_clock_that_jumps_ends_a_segment_once(path, clock, jump, precommit):
+    """Timestamps never run backwards."""
     clock(MONDAY + HOUR // 2)
     with jlog.Writer(path, roll="hourly", precommit=precommit) as writer:
         fill(writer, 10)
@@ -231,7 +232,7 @@ def test_it_is_kept_with_the_journal_over_close_and_reopening(path, clock):
     assert jlog.Journal(path).options.roll == "daily"
 
 
-def test_a_later_writer_changes_it_for_every_process_from_then_on(path, clock, spawn):
+def test_a_later_writer_changes_it_for_every_process(path, clock, spawn):
     child = spawn(step_to(MONDAY))
     clock(MONDAY)
     child.call("open_writer", "w", str(path), {})

@@ -58,7 +58,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("to", "error", "said"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_place_that_cannot_be_is_refused_and_the_position_stays(reader, to, error, said):
+def test_an_impossible_place_is_refused_and_the_position_stays(reader, to, error, said):
     reader.seek(50)
     with pytest.raises(error, match=said):
         reader.seek(to)

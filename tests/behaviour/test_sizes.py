@@ -103,6 +103,7 @@ def test_a_value_of_300_megabytes_comes_back(path):
 )
 @pytest.mark.parametrize("precommit", [0, CAPACITY])
 def test_records_beyond_the_formats_limits_are_too_large(path, call, precommit):
+    """Nothing of them is written."""
     with jlog.Writer(path, precommit=precommit) as writer:
         with pytest.raises(jlog.RecordTooLarge, match=r"\d{10}"):
             call(writer)

@@ -69,7 +69,7 @@ def test_it_survives_close_and_reopening(writer, path):
     assert state(path) == {b"k": b"w", b"": b"empty key"}
 
 
-def test_it_survives_the_removal_of_the_segments_it_was_written_to(writer, path):
+def test_state_survives_the_removal_of_the_segments_it_was_in(writer, path):
     jlog.Journal(path).add_subscriber("billing")
     writer.extend([b"a"], state={b"k": b"v"})
     fill(writer, 200)

@@ -41,6 +41,7 @@ def test_everything_is_zero_for_a_journal_without_records(path):
 
 
 def test_counters_are_those_of_all_processes_together(path, spawn):
+    """Flushes, syncs and rolls are counted."""
     child = spawn()
     with jlog.Writer(path) as writer:
         child.call("open_writer", "w", str(path), {})
@@ -58,6 +59,7 @@ def test_counters_are_those_of_all_processes_together(path, spawn):
 
 
 def test_every_record_of_every_process_is_counted_once(path, spawn):
+    """It counts the same in the buffer and in its segment."""
     child = spawn()
     with jlog.Writer(path, **SMALL) as writer, jlog.Writer(path, precommit=0) as direct:
         journal = jlog.Journal(path)
@@ -228,7 +230,7 @@ def test_readers_are_no_writers(path):
 
 
 @pytest.mark.usefixtures("failpoints")
-def test_a_writer_that_stopped_within_an_append_is_not_waited_for(path, spawn):
+def test_stats_do_not_wait_for_a_writer_stopped_in_an_append(path, spawn):
     child = spawn()
     child.call("open_writer", "w", str(path), {})
     child.call("append", "w", 3)
@@ -256,7 +258,7 @@ def test_it_needs_no_right_to_write(writer, path):
 # --- Subscribers -------------------------------------------------------------------------------------------------
 
 
-def test_each_subscriber_has_its_own_lag_and_busy(writer, path):
+def test_each_subscriber_has_its_own_lag_and_busy_flag(writer, path):
     fill(writer, 10)
     journal = jlog.Journal(path)
     journal.add_subscriber("idle", start=2)
@@ -272,6 +274,7 @@ def test_each_subscriber_has_its_own_lag_and_busy(writer, path):
 
 
 def test_held_bytes_are_sealed_segments_not_passed_yet(path):
+    """The subscriber that has not passed them holds them."""
     with jlog.Writer(path, retention=jlog.Retention(delete_read=False), **SMALL) as writer:
         journal = jlog.Journal(path)
         journal.add_subscriber("billing")
@@ -287,7 +290,7 @@ def test_held_bytes_are_sealed_segments_not_passed_yet(path):
         assert journal.stats().subscribers["billing"].held_bytes == held
 
 
-def test_the_oldest_unread_record_has_the_age_of_its_own_timestamp(writer, path):
+def test_the_oldest_unread_record_has_the_age_of_its_timestamp(writer, path):
     now_us = time.time_ns() // 1000
     for hours in (5, 3, 1):
         writer.append(b"x", timestamp_us=now_us - hours * AN_HOUR_US)
@@ -306,7 +309,8 @@ def test_a_record_of_the_future_has_no_negative_age(writer, path):
     assert stats(path).subscribers["billing"].oldest_unread_seconds == 0
 
 
-def test_dead_has_records_to_read_and_has_not_moved_for_a_day(writer, path):
+def test_a_dead_subscriber_lags_and_has_not_moved_for_a_day(writer, path):
+    """It is not busy either."""
     fill(writer, 10)
     jlog.Journal(path).add_subscriber("billing")
     found = stats(path).subscribers["billing"]
@@ -342,6 +346,7 @@ def test_an_unreadable_position_is_damaged_and_holds_everything(writer, path):
 
 @pytest.mark.damage
 def test_an_unreadable_record_has_no_age(writer, path):
+    """The other figures are there."""
     fill(writer, 200)
     journal = jlog.Journal(path)
     journal.add_subscriber("billing")
@@ -360,7 +365,7 @@ def system_calls() -> int:
     return int(dict(line.split(": ") for line in lines)["syscr"])
 
 
-def test_looking_again_reads_no_more_of_many_segments_than_of_few(tmp_path):
+def test_a_second_look_reads_as_much_of_many_segments_as_of_few(tmp_path):
     costs = []
     for records in (100, 5000):
         path = tmp_path / str(records)
@@ -376,7 +381,7 @@ def test_looking_again_reads_no_more_of_many_segments_than_of_few(tmp_path):
     assert costs[0] == costs[1]
 
 
-def test_what_a_look_remembers_follows_rolls_and_cleaning(path):
+def test_figures_kept_from_a_look_follow_rolls_and_cleaning(path):
     with jlog.Writer(path, **SMALL) as writer:
         watched = jlog.Journal(path)
         watched.add_subscriber("billing")

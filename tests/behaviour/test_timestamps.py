@@ -25,6 +25,7 @@ def test_the_clocks_time_is_now(writer, path):
 
 
 def test_clock_times_never_run_backwards(path):
+    """Appends, a roll and a reopening never put them back."""
     for precommit in (4 << 10, 0, 8 << 10):
         with jlog.Writer(path, **{**SMALL, "precommit": precommit}) as writer:
             fill(writer, 100)
@@ -78,7 +79,7 @@ def test_a_time_is_an_int(writer, time_us):
     assert writer.next_sequence == 0
 
 
-def test_a_records_timestamp_is_its_time_in_utc_to_the_microsecond(writer, path):
+def test_a_timestamp_is_a_time_in_utc_to_the_microsecond(writer, path):
     writer.append(b"value", timestamp_us=NOW_US + 123_456)
     writer.append(b"value", timestamp_us=-1)
     first, second = records(path)

@@ -40,7 +40,7 @@ def test_flush_sync_and_roll_of_an_empty_journal_do_nothing(writer, path):
     assert writer.append(b"a") == 0
 
 
-def test_a_roll_opens_a_segment_that_begins_with_the_next_sequence(writer, path):
+def test_a_roll_opens_a_segment_at_the_next_sequence(writer, path):
     fill(writer, 5)
     writer.roll()
     assert [segment.first_sequence for segment in jlog.Journal(path).segments()] == [0, 5]
@@ -69,7 +69,7 @@ def test_close_flushes_and_cuts_the_preallocated_end_off(path):
     assert b"value" in (path / SEGMENT).read_bytes()
 
 
-def test_the_preallocated_end_stays_while_another_writer_is_there(path):
+def test_the_preallocated_end_stays_while_another_writer_lives(path):
     one, other = jlog.Writer(path), jlog.Writer(path)
     one.append(b"a")
     one.close()
@@ -114,7 +114,7 @@ def test_a_closed_writer_still_tells_its_path_and_closes_again(path):
     assert "closed" in repr(writer)
 
 
-def test_closing_one_writer_leaves_the_others_of_the_process_open(path):
+def test_closing_a_writer_leaves_others_of_the_process_open(path):
     one, other = jlog.Writer(path, **SMALL), jlog.Writer(path, **SMALL)
     fill(one, 10)
     one.close()
@@ -201,6 +201,7 @@ def test_it_cannot_be_made_twice(writer, path):
 
 
 def test_the_collector_closes_a_writer_while_another_one_opens(path):
+    """Neither of the two holds the other up."""
     run(
         f"""
 import gc

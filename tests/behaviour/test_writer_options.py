@@ -156,7 +156,7 @@ def test_the_options_give_the_capacity_that_the_buffer_grew_to(path):
         assert jlog.Journal(path).info()["precommit"] == 16 * KIB
 
 
-def test_the_capacity_does_not_grow_while_another_writer_is_there(path):
+def test_the_capacity_does_not_grow_while_another_writer_lives(path):
     with jlog.Writer(path, precommit=4 * KIB) as first, jlog.Writer(path, precommit=64 * KIB) as second:
         assert first.precommit == second.precommit == 4 * KIB
         second.append(b"x" * 10_000)
@@ -178,7 +178,7 @@ def test_the_buffer_grows_with_records_of_a_killed_process_in_it(path):
     assert values(path) == written
 
 
-def test_exclusive_is_alone_among_processes_and_lets_its_own_go_on(path):
+def test_an_exclusive_writer_lets_its_own_process_go_on(path):
     with jlog.Writer(path, exclusive=True) as writer:
         writer.append(b"a")
         with jlog.Writer(path) as other:
