@@ -53,7 +53,7 @@ def test_length32_takes_any_bytes(journal: Path) -> None:
     assert values(journal) == records
 
 
-def test_json_tells_where_the_records_begin_and_how_many_they_are(journal: Path) -> None:
+def test_json_gives_the_first_sequence_and_the_number_of_records(journal: Path) -> None:
     assert do("append", "--json", journal, stdin=b"a\nb\n").json == {"first_sequence": 0, "records": 2}
     assert do("append", "--json", journal, stdin=b"c\n").json == {"first_sequence": 2, "records": 1}
 
@@ -93,6 +93,7 @@ def test_half_a_line_waits_for_its_other_half(journal: Path) -> None:
 
 
 def test_length32_that_ends_within_a_record_keeps_those_before(journal: Path) -> None:
+    """The command fails."""
     result = run("append", journal, "--framing", "length32", stdin=framed([b"whole", b"torn"])[:-1])
     assert result.code == 1
     assert "ends within a record" in result.err
@@ -107,6 +108,7 @@ def test_an_impossible_length_is_refused_and_not_waited_for(journal: Path) -> No
 
 
 def test_interrupted_it_keeps_what_it_has_appended(journal: Path) -> None:
+    """It ends quietly."""
     do("create", journal)
     with start("append", journal) as tool, jlog.Reader(journal) as reader:
         tool.stdin.write(b"one\n")

@@ -61,7 +61,7 @@ def test_records_may_be_of_any_size(tmp_path: Path) -> None:
         assert run("bench", *given, "--dir", tmp_path, "--json").code == 0
 
 
-def test_a_value_that_does_not_fit_on_the_disk_is_refused(tmp_path: Path) -> None:
+def test_a_load_that_does_not_fit_on_the_disk_is_refused(tmp_path: Path) -> None:
     result = run("bench", "--bytes", "1G", "--records", 1_000_000, "--dir", tmp_path)
     assert (result.code, "free space" in result.err) == (1, True)
 

@@ -214,7 +214,7 @@ def test_a_path_need_not_be_utf8(tmp_path: Path) -> None:
         "subscriber set URL billing end", "checkpoint ls", "checkpoint rm URL mark", "rewind URL billing mark",
     ],
 )  # fmt: skip
-def test_a_topic_without_the_extra_for_kafka_says_what_to_install(
+def test_a_topic_without_kafkas_extra_says_what_to_install(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a machine that lacks the client: what stands before the installed one on the path does as if."""

@@ -75,7 +75,7 @@ def test_below_a_directory_of_the_users_the_journal_is_kept(tmp_path):
     assert (kept / "journal" / "journal.meta").exists()
 
 
-def test_without_java_it_says_what_is_missing_and_the_rest_stands(tmp_path):
+def test_without_java_it_runs_and_says_what_to_install(tmp_path):
     environment = {**environment_with(tmp_path / "tmp"), "PATH": str(tmp_path)}
     environment.pop("JAVA_HOME", None)
     done = subprocess.run(

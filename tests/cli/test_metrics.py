@@ -47,7 +47,7 @@ def test_printed_once_it_is_what_prometheus_reads(numbers: Path, tmp_path: Path)
     assert samples(text, "jlog_records_appended_total") == {str(numbers): 100, str(other): 0}
 
 
-def test_a_journal_that_cannot_be_read_is_down_and_a_line_says_why(numbers: Path, tmp_path: Path) -> None:
+def test_an_unreadable_journal_is_down_and_a_line_says_why(numbers: Path, tmp_path: Path) -> None:
     done = run("metrics", tmp_path / "missing", numbers)
     assert (done.code, done.err.count("\n")) == (0, 1)
     assert str(tmp_path / "missing") in done.err
@@ -77,6 +77,6 @@ def test_a_port_that_is_taken_is_told_in_one_line(numbers: Path) -> None:
         assert tool.wait(HUNG_SECONDS) == 0
 
 
-def test_no_address_and_no_journal_are_errors_of_usage(numbers: Path) -> None:
+def test_a_bad_address_and_no_journal_are_errors_of_usage(numbers: Path) -> None:
     assert run("metrics", "--listen", "here", numbers).code == 2
     assert run("metrics").code == 2

@@ -81,6 +81,7 @@ def test_the_buffer_does_not_grow_beside_a_writer(numbers: Path) -> None:
     ["--segment-bytes 1", "--segment-bytes many", "--sync maybe", "--sync-interval 0", "--precommit 7"],
 )
 def test_a_value_that_is_not_allowed_changes_nothing(numbers: Path, given: str) -> None:
+    """It is an error of usage."""
     before = jlog.Journal(numbers).options
     assert run("options", numbers, *given.split()).code == 2
     assert jlog.Journal(numbers).options == before

@@ -78,6 +78,7 @@ def test_append_changes_what_it_is_told_and_no_more(journal: Path) -> None:
 )
 @pytest.mark.parametrize("command", ["create", "append"])
 def test_an_impossible_option_is_an_error_of_usage(journal: Path, command: str, options: tuple[str, ...]) -> None:
+    """It makes no journal."""
     assert run(command, journal, *options).code == 2
     assert not journal.exists()
 

@@ -48,7 +48,7 @@ def test_json_has_everything_that_the_api_has(busy):
     assert billing["oldest_unread_seconds"] >= billing["idle_seconds"] > 0
 
 
-def test_for_people_each_figure_has_a_line_and_each_subscriber_too(busy):
+def test_for_people_each_figure_and_each_subscriber_has_a_line(busy):
     text = do("stats", busy).out.decode()
     stats = jlog.Journal(busy).stats()
     lines = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line}
@@ -102,7 +102,7 @@ def test_it_ends_when_the_journal_is_deleted_meanwhile(busy):
         assert tool.stderr.read().count(b"\n") == 1
 
 
-def test_a_missing_journal_and_a_bad_interval(journal):
+def test_a_missing_journal_and_a_bad_interval_are_errors(journal):
     assert run("stats", journal).code == 1
     assert run("stats", "--interval", "0", journal).code == 2
     assert run("stats", "--interval", "often", journal).code == 2

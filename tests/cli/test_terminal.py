@@ -57,6 +57,7 @@ def test_a_table_fits_a_narrow_terminal(numbers: Path) -> None:
 def test_typed_lines_are_appended_as_they_end(
     journal: Path,
 ) -> None:
+    """Nothing is drawn between them."""
     do("create", journal)
     with terminal("append", journal) as tool, jlog.Reader(journal) as reader:
         tool.type(b"first\n")

@@ -363,6 +363,7 @@ def test_it_ends_with_its_terminal(top, quiet):
 
 
 def test_stopped_by_ctrl_z_it_gives_the_terminal_back(top, quiet):
+    """It takes the terminal again when it goes on."""
     terminal = top(quiet)
     terminal.press("\x1a")
     terminal.is_stopped()
@@ -389,7 +390,7 @@ with Screen() as screen:
 """
 
 
-def test_an_error_within_gives_the_terminal_back_before_it_is_told():
+def test_an_error_gives_the_terminal_back_before_it_is_shown():
     with terminals.terminal_of([sys.executable, "-c", BROKEN]) as terminal:
         terminal.shows("drawn")
         terminal.press("x")
