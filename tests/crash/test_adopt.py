@@ -88,7 +88,8 @@ def test_a_killed_takeover_is_taken_over(victim, spawn, tmp_path, second):
 
 
 @pytest.mark.parametrize(("point", "visit"), FAILING)
-def test_a_failed_system_call_leaves_nothing_in(victim, tmp_path, point, visit):
+def test_an_adoption_with_a_failed_call_has_added_nothing(victim, tmp_path, point, visit):
+    """The file can be adopted again."""
     path = tmp_path / "j"
     victim.call("arm", f"{point}=5@{visit}")
     with pytest.raises(Exception, match="Input/output error"):

@@ -123,7 +123,7 @@ def killing_at(port, amount, victim):
 
 
 @pytest.mark.xdist_group("s3")
-def test_killed_in_the_middle_of_an_upload_the_object_is_not_there(tmp_path, s3):
+def test_a_killed_upload_leaves_no_object(tmp_path, s3):
     path, url = tmp_path / "j", f"{s3}/{tmp_path.name}"
     make(path, url, size=2_000_000)
     expected = everything(path)

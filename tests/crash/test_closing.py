@@ -165,7 +165,7 @@ def test_a_write_that_fails_is_made_again_and_nobody_is_told(spawn, path):
     assert len(everything(path, child)) == 100
 
 
-def test_a_dead_disk_takes_one_block_more_and_then_it_is_reported(spawn, path, raised_by):
+def test_a_dead_disk_is_reported_after_one_more_block(spawn, path, raised_by):
     child = spawn()
     child.call("open_writer", "w", str(path), SMALL)
     child.call("arm", "file.write_block=28@0")

@@ -54,7 +54,7 @@ def values_of_victim(count):
 
 
 def test_a_senseless_open_block_is_damage_for_each_writer(others, path, raised_by):
-    """And no failed sync, which it is not."""
+    """It is damage until all have closed, and it is no failed sync."""
     byte, bit = LENGTH
     flip(path / "precommit", open_body_at(path) + byte, bit)
     for child, name in zip(others * 2, ("a", "b") * 2, strict=True):

@@ -60,6 +60,7 @@ CASES = {
 
 @pytest.mark.parametrize(("failpoint", "call"), CASES.values(), ids=CASES)
 def test_nothing_of_a_failed_append_is_readable(child, tmp_path, raised_by, failpoint, call):
+    """Appending goes on."""
     path = tmp_path / "j"
     child.call("arm", failpoint)
     error = raises_if_visited(child, *call)
@@ -81,6 +82,7 @@ def test_nothing_of_a_failed_append_is_readable(child, tmp_path, raised_by, fail
 
 
 def test_a_failed_extend_with_state_stores_none_of_it(child, tmp_path, raised_by):
+    """The next roll works."""
     path = tmp_path / "j"
     child.call("extend", "w", 1, 2, 100, True)
     before = jlog.Journal(path).state()
@@ -215,7 +217,7 @@ def test_a_failed_sync_of_the_directory_sticks_too(child, tmp_path, raised_by):
 
 
 @pytest.mark.parametrize("visit", [1, 2, 3])
-def test_a_killed_rewrite_of_what_a_failed_sync_left_is_done_again(child, spawn, tmp_path, raised_by, visit):
+def test_a_killed_rewrite_after_a_failed_sync_is_done_again(child, spawn, tmp_path, raised_by, visit):
     path, opener = tmp_path / "j", spawn()
     child.call("work", "w", 6)
     fails(child, raised_by, "file.sync=5@1", "sync", "w")

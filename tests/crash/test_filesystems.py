@@ -16,7 +16,7 @@ def path(request, mount):
     return mount(request.param, 8) / "j"
 
 
-def test_synced_records_of_killed_writers_are_on_any_file_system(spawn, path):
+def test_records_of_killed_writers_are_there_on_any_file_system(spawn, path):
     """Each is taken over from by one that lives, in the middle of a block."""
     other, units = spawn(), []
     other.call("open_writer", "other", str(path), OPTIONS)

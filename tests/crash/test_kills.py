@@ -118,6 +118,7 @@ ALL = [
 
 @pytest.mark.parametrize(("compression", "point", "visit", "failing"), ALL)
 def test_a_writer_killed_beside_a_living_one_loses_nothing(victim, spawn, tmp_path, compression, point, visit, failing):
+    """It holds nobody up."""
     path, other, reader = tmp_path / "j", spawn(failing), spawn()
     victim.call("open_writer", "changing", str(path), {"compression": compression})
     other.call("open_writer", "other", str(path), {})
@@ -135,6 +136,7 @@ def test_a_writer_killed_beside_a_living_one_loses_nothing(victim, spawn, tmp_pa
 
 @pytest.mark.parametrize(("compression", "point", "visit", "failing"), ALL)
 def test_a_writer_killed_alone_loses_nothing(victim, spawn, tmp_path, compression, point, visit, failing):
+    """The next one goes on where it stopped."""
     path, successor, reader = tmp_path / "j", spawn(failing), spawn()
     victim.call("open_writer", "changing", str(path), {"compression": compression})
     reader.start("follow", str(path), END.decode())
@@ -153,7 +155,7 @@ def test_a_writer_killed_alone_loses_nothing(victim, spawn, tmp_path, compressio
     assert reader.records == records
 
 
-def test_a_writer_killed_in_a_segment_of_anothers_roll_loses_nothing(victim, spawn, tmp_path):
+def test_a_kill_at_opening_anothers_new_segment_loses_nothing(victim, spawn, tmp_path):
     path, other = tmp_path / "j", spawn()
     other.call("open_writer", "other", str(path), {})
     victim.call("append", "victim", 3)
@@ -196,7 +198,7 @@ def test_the_next_owner_of_a_slot_completes_the_dead_ones_steps(victim, spawn, t
     check_units(path, victim.acknowledged + third.acknowledged + idle.acknowledged)
 
 
-def test_files_of_a_killed_roll_are_removed_by_its_slots_next_owner(victim, spawn, tmp_path):
+def test_the_next_owner_of_a_slot_removes_a_killed_rolls_files(victim, spawn, tmp_path):
     path, idle, third = tmp_path / "j", spawn(), spawn()
     idle.call("open_writer", "idle", str(path), {})
     victim.call("arm", "roll.completed=kill@1")
@@ -206,7 +208,7 @@ def test_files_of_a_killed_roll_are_removed_by_its_slots_next_owner(victim, spaw
     assert not list(path.glob("next.*"))
 
 
-def test_files_of_a_killed_roll_are_removed_by_the_next_alone(victim, spawn, tmp_path):
+def test_the_next_lone_opener_removes_a_killed_rolls_files(victim, spawn, tmp_path):
     """Its slot is not the lowest one, and perhaps never taken again."""
     path, second = tmp_path / "j", spawn()
     second.call("open_writer", "second", str(path), {})

@@ -59,7 +59,7 @@ def test_many_kills_lose_no_acknowledged_record_and_repeat_none(spawn, tmp_path)
     assert not jlog.Journal(path).gaps()
 
 
-def test_nobody_is_left_after_each_kill_and_the_next_one_recovers(spawn, tmp_path):
+def test_recovery_after_each_kill_of_all_writers_loses_nothing(spawn, tmp_path):
     path, chance, units = tmp_path / "j", random.Random(SEED), []
     for number in range(8):
         children = [start(spawn, path, 2 * number + i) for i in range(2)]

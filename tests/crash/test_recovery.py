@@ -51,7 +51,8 @@ def blocks_of(path, segment):
 # --- What is there afterwards ------------------------------------------------------------------------------------
 
 
-def test_after_a_power_loss_records_are_there_behind_a_stated_gap(killed, tmp_path):
+def test_after_a_power_loss_numbering_goes_on_behind_a_gap(killed, tmp_path):
+    """All that was written is there, and the gap is stated."""
     path = tmp_path / "j"
     before = check_units(path, killed.acknowledged)
     end = len(before)
@@ -174,7 +175,7 @@ def test_an_append_behind_a_killed_write_back_is_there(spawn, tmp_path, compress
 
 
 @pytest.mark.parametrize(("point", "visit"), [("recovery.cut", 1), *((call, n) for call in CALLS for n in (1, 2))])
-def test_a_longer_body_replaces_its_block_however_often_it_is_killed(spawn, tmp_path, point, visit):
+def test_a_longer_body_replaces_its_block_after_any_kills(spawn, tmp_path, point, visit):
     path = tmp_path / "j"
     units = killed_behind_a_write_out(spawn, path)
     another_boot(path)
@@ -250,7 +251,7 @@ def test_a_reader_lives_through_a_recovery(killed, spawn, tmp_path):
     assert reader.records == read_all(path)
 
 
-def test_a_copied_journal_is_recovered_like_one_after_a_power_loss(killed, tmp_path):
+def test_a_copy_is_recovered_like_a_journal_after_a_power_loss(killed, tmp_path):
     path = copy(tmp_path / "j", tmp_path / "copy")
     before = check_units(path, killed.acknowledged)
     with jlog.Writer(path) as writer:
@@ -272,6 +273,7 @@ def test_damage_that_hides_the_end_is_told_each_time(tmp_path):
 
 @pytest.mark.parametrize("capacity", [4 << 10, 1 << 20])
 def test_a_copied_journal_has_an_epoch_of_its_own(tmp_path, capacity):
+    """A later change of the buffer's size begins no other one."""
     with jlog.Writer(tmp_path / "j", precommit=4 << 10) as writer:
         writer.append(b"before")
     before = oracle.read_journal(tmp_path / "j").epochs
@@ -308,8 +310,8 @@ def test_a_writer_uses_the_epoch_that_another_began_in_a_copy(spawn, tmp_path, m
 # --- What the disk has lost --------------------------------------------------------------------------------------
 
 
-def test_a_tail_never_synced_is_cut_to_whole_blocks_and_kept_aside(spawn, tmp_path):
-    """At the boundaries of its blocks, beside them and in the middle."""
+def test_an_unsynced_tail_is_cut_to_whole_blocks(spawn, tmp_path):
+    """The rest goes to quarantine. It is cut at the boundaries of its blocks, beside them and in the middle."""
     template, child = tmp_path / "template", spawn()
     child.call("open_writer", "w", str(template), {"precommit": 4 << 10, "segment_bytes": 64 << 10})
     child.call("append", "w", 5, 100)
@@ -344,6 +346,7 @@ def test_a_tail_never_synced_is_cut_to_whole_blocks_and_kept_aside(spawn, tmp_pa
 
 
 def test_blocks_behind_a_torn_one_go_to_quarantine(spawn, tmp_path):
+    """The journal ends at the torn one."""
     template, child = tmp_path / "template", spawn()
     child.call("open_writer", "w", str(template), {"precommit": 4 << 10, "segment_bytes": 64 << 10})
     child.call("append", "w", 5, 100)
@@ -366,7 +369,7 @@ def test_blocks_behind_a_torn_one_go_to_quarantine(spawn, tmp_path):
             assert quarantined(path)
 
 
-def test_a_reader_beside_a_recovery_that_moves_files_finds_its_end(spawn, tmp_path):
+def test_a_reader_finds_its_end_while_recovery_moves_segments(spawn, tmp_path):
     """It has just listed them when they go."""
     path, child, reader = tmp_path / "j", spawn(), spawn()
     child.call("open_writer", "w", str(path), OPTIONS)
@@ -435,6 +438,7 @@ def test_damage_before_the_mark_is_reported_and_never_cut(spawn, tmp_path, place
 
 @pytest.mark.damage
 def test_a_damaged_header_that_hides_the_state_stops_all_writers(spawn, tmp_path):
+    """It lies before the synced mark; nothing is cut."""
     path, child = tmp_path / "j", spawn()
     child.call("open_writer", "w", str(path), {"precommit": 4 << 10})
     for _ in range(4):
@@ -489,7 +493,7 @@ def test_damage_that_a_later_block_vouches_for_is_never_cut(spawn, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["zeroed", "zeroed page", "deleted", "empty", "cut off", "of another journal"])
-def test_without_its_precommit_a_journal_has_all_that_was_flushed(killed, spawn, tmp_path, how):
+def test_a_journal_without_precommit_has_all_flushed_records(killed, spawn, tmp_path, how):
     path = tmp_path / "j"
     flushed = len(check_units(path, killed.acknowledged)) - 4
     precommit = path / "precommit"
@@ -527,6 +531,7 @@ def test_a_cut_off_precommit_is_damage_until_a_writer_recovers(killed, tmp_path)
 
 
 def test_a_deleted_precommit_is_made_again_without_a_gap(closed, tmp_path):
+    """The journal was closed."""
     path = tmp_path / "j"
     before = len(read_all(path))
     (path / "precommit").unlink()
@@ -600,7 +605,8 @@ def test_one_damaged_copy_of_bounds_is_made_good_by_the_other(killed, tmp_path):
 
 
 @pytest.mark.damage
-def test_without_valid_bounds_nobody_appends_and_the_file_is_named(closed, tmp_path):
+def test_without_valid_bounds_nobody_appends(closed, tmp_path):
+    """The error names the file."""
     path = tmp_path / "j"
     zero(path / "bounds")
     with pytest.raises(jlog.CorruptJournal, match="bounds"):
@@ -635,7 +641,7 @@ def test_a_recovery_killed_anywhere_is_done_again(request, spawn, tmp_path, jour
 
 @pytest.mark.parametrize("first", STEPS)
 @pytest.mark.parametrize("second", STEPS)
-def test_a_second_recovery_killed_at_another_step_changes_nothing(killed, spawn, tmp_path, first, second):
+def test_a_recovery_killed_twice_at_any_steps_loses_nothing(killed, spawn, tmp_path, first, second):
     path = tmp_path / "j"
     before = check_units(path, killed.acknowledged)
     another_boot(path)
@@ -652,8 +658,8 @@ def test_a_second_recovery_killed_at_another_step_changes_nothing(killed, spawn,
     assert (gaps[0][0], gaps[-1][1]) == (len(before), first)
 
 
-def test_a_subscriber_at_the_end_goes_on_behind_a_power_losss_gap(spawn, tmp_path):
-    """Also where the segment that it stood in has been removed since."""
+def test_a_subscriber_at_the_end_goes_on_behind_a_gap(spawn, tmp_path):
+    """The gap is that of a power loss. The segment that the subscriber stood in may have been removed since."""
     path = tmp_path / "j"
     jlog.Journal.create(path, sync="append").add_subscriber("billing")
     child = spawn()
@@ -681,8 +687,8 @@ def test_a_subscriber_at_the_end_goes_on_behind_a_power_losss_gap(spawn, tmp_pat
             journal.set_subscriber("billing", 9)
 
 
-def test_a_position_at_lost_records_opens_though_the_writer_closed(tmp_path):
-    """The note of the closed end survived as well: it was written after the records, and nothing of them was synced."""
+def test_a_position_at_records_lost_with_power_can_be_opened(tmp_path):
+    """The writer had closed. The closed end survived as well: it was written after the records, and none was synced."""
     path = tmp_path / "j"
     with jlog.Writer(path, sync="none") as writer:
         writer.append(b"synced")

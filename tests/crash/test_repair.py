@@ -326,6 +326,7 @@ def test_one_damaged_copy_is_made_anew_from_the_other(path, name, at):
 
 @pytest.mark.parametrize("name", ["subscribers/billing", "checkpoints/nine"])
 def test_an_unreadable_position_is_set_to_the_first_record(path, name):
+    """The report of the repair says so."""
     zero(path / name)
     report = repaired(path)
     assert names(report.damage) == names(report.actions) == {os.path.basename(name)}
@@ -336,6 +337,7 @@ def test_an_unreadable_position_is_set_to_the_first_record(path, name):
 
 @pytest.mark.parametrize("damage", [zero, os.unlink], ids=["damaged", "missing"])
 def test_without_bounds_writing_goes_on_under_a_new_epoch(path, damage):
+    """It goes on behind all sequences that are known."""
     damage(path / "bounds")
     before = oracle.read_meta(str(path))["epochs"]
     report = repaired(path)
@@ -384,7 +386,7 @@ def test_there_must_be_a_journal(tmp_path):
             jlog.Journal.repair_at(nothing)
 
 
-def test_a_wrong_index_is_made_anew_and_a_missing_one_is_no_damage(path):
+def test_a_wrong_index_is_made_anew_and_a_missing_one_is_fine(path):
     right = (path / f"{8:020d}.idx").read_bytes()
     flip(path / f"{8:020d}.idx", 60, 1)
     (path / f"{0:020d}.idx").unlink()

@@ -59,6 +59,7 @@ def fill(ballast, left):
 
 
 def test_a_repair_on_a_full_disk_goes_on_when_there_is_space(ruin, mount):
+    """It loses nothing."""
     whole, again = ruin
     disk = mount("tmpfs", 1)
     for pages in count():

@@ -55,6 +55,7 @@ def check_state(path, **children):
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_writer_killed_beside_a_living_one_loses_nothing(victim, spawn, tmp_path, point):
+    """It holds nobody up."""
     path, other, reader = tmp_path / "j", spawn(), spawn()
     other.call("open_writer", "other", str(path), {})
     reader.start("follow", str(path), END.decode())
@@ -74,6 +75,7 @@ def test_a_writer_killed_beside_a_living_one_loses_nothing(victim, spawn, tmp_pa
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_writer_killed_alone_loses_nothing(victim, spawn, tmp_path, point):
+    """The next one goes on where it stopped."""
     path, successor = tmp_path / "j", spawn()
     is_killed_at(victim, "victim", point)
     check_state(path, victim=victim)  # by readers, with nobody there
@@ -107,7 +109,7 @@ def test_the_next_owner_is_killed_in_its_takeover_too(victim, spawn, tmp_path, p
     check_units(path, victim.acknowledged + third.acknowledged)
 
 
-def test_a_name_of_unknown_file_is_left_to_the_next_process(victim, spawn, tmp_path, raised_by):
+def test_a_replacement_of_unknown_outcome_is_left_to_the_next(victim, spawn, tmp_path, raised_by):
     path, taker, third = tmp_path / "j", spawn(), spawn()
     for child, name in ((taker, "taker"), (third, "third")):
         child.call("open_writer", name, str(path), {})
