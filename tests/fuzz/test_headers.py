@@ -33,7 +33,7 @@ def compiled(target: Path, sanitizers: str, *arguments: str) -> Path:
     return program
 
 
-def test_no_bytes_behind_right_checksums_are_read_past_their_end(tmp_path):
+def test_no_input_with_right_checksums_is_read_past_an_end(tmp_path):
     program = compiled(tmp_path, "address,undefined", "tools/fuzz/headers.c", "tools/fuzz/standalone.c")
     failing = tmp_path / "failing"
     ran = subprocess.run(
