@@ -178,7 +178,7 @@ def test_no_broker_at_all_is_an_error_with_the_reason(topic):
         open_reader(f"kafka://127.0.0.1:1/{topic}")
 
 
-def test_a_killed_readers_name_is_free_when_its_session_has_ended(witness, topic, url):
+def test_a_killed_readers_name_is_free_when_its_session_ends(witness, topic, url):
     import subprocess
     import sys
 

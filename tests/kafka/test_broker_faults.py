@@ -162,7 +162,7 @@ def test_a_writer_without_a_broker_says_so_when_it_flushes(broker, url):
         writer.close()
 
 
-def test_a_transaction_without_a_broker_is_an_error_of_the_brokers(broker, url, monkeypatch):
+def test_a_transaction_without_a_broker_is_the_brokers_error(broker, url, monkeypatch):
     monkeypatch.setattr(topic_writer, "COMMIT_SECONDS", 2.0)
     monkeypatch.setattr(topic_writer, "ABORT_SECONDS", 0.5)
     writer = open_writer(url, transactional=True, config={"message.timeout.ms": 2000})

@@ -111,7 +111,7 @@ def test_one_partition_can_be_captured_alone(witness, topic, url, journal):
     assert values(journal) == [b"b"]
 
 
-def test_several_topics_go_into_one_journal_and_records_say_which(witness, topic, url, journal):
+def test_several_topics_go_into_one_journal_with_their_names(witness, topic, url, journal):
     for name in ("a", "b"):
         witness.make(f"{topic}.{name}")
         witness.produce(f"{topic}.{name}", [f"{name}{number}".encode() for number in range(100)])
@@ -368,7 +368,7 @@ def test_verify_finds_what_is_on_one_side_only(witness, topic, url, journal):
     assert found.compared == 2
 
 
-def test_verify_does_not_call_different_what_retention_has_removed(witness, topic, url, journal):
+def test_verify_sees_no_difference_in_removed_records(witness, topic, url, journal):
     witness.make(topic)
     witness.produce(topic, numbered(10))
     capture(url, journal)

@@ -80,7 +80,7 @@ def test_there_and_back_and_both_are_the_same(journal, url, tmp_path):
         assert b"the same" in do("mirror", "verify", path, url)
 
 
-def test_verify_ends_with_3_on_a_difference_and_1_without_a_mirror(journal, url, witness, topic):
+def test_verify_exits_with_3_on_a_difference_and_1_unmirrored(journal, url, witness, topic):
     witness.make(topic)
     code, _, said = run("mirror", "verify", journal, url)
     assert (code, "nothing was ever mirrored" in said) == (1, True)
@@ -132,7 +132,8 @@ def test_a_record_that_the_topic_refuses_ends_it_with_1(journal, url, witness, t
 
 
 @pytest.mark.parametrize("arguments", [("--subscriber", "billing"), ("--read-only",)], ids=["named", "none"])
-def test_whose_position_it_holds(journal, url, witness, topic, arguments):
+def test_a_read_only_mirror_makes_no_subscriber(journal, url, witness, topic, arguments):
+    """One with --subscriber makes that one alone."""
     with jlog.Writer(journal) as writer:
         writer.sync()
     do("mirror", "to-kafka", "--until-end", *arguments, journal, url)
@@ -259,6 +260,7 @@ def test_a_transform_to_a_topic_has_a_topics_options(tmp_path, url, witness, top
 
 
 def test_a_dry_run_of_a_transform_writes_nothing(journal, tmp_path, monkeypatch):
+    """It runs the function."""
     (tmp_path / "changes.py").write_text("def low(record):\n    return [record] * (int(record.value) < 10)\n")
     monkeypatch.chdir(tmp_path)
     arguments = ("transform", "--dry-run", "--transform", "changes:low", journal, tmp_path / "sink")

@@ -94,6 +94,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("value", "more"), WRONG)
 def test_a_value_that_is_not_bytes_is_a_type_error(writer, place, value, more):
+    """Nothing is written."""
     with pytest.raises(TypeError):
         writer.append(value, **more)
     writer.append(b"good")
@@ -174,6 +175,7 @@ def test_a_writer_is_pickled_as_what_opens_it_again(writer, place):
 
 
 def test_a_value_that_is_too_large_is_refused(place):
+    """It leaves nothing."""
     with open_writer(place) as writer:
         with pytest.raises(jlog.RecordTooLarge):
             writer.append(bytes((1 << 30) + 1))
@@ -190,6 +192,7 @@ def test_next_sequence_is_the_end(writer, place):
 
 
 def test_a_fork_closes_the_childs_writer_and_reader_only(writer, ten):
+    """Those of the parent go on."""
     with open_reader(ten, "billing") as reader:
         next(iter(reader))
         pid = os.fork()
@@ -294,6 +297,7 @@ def test_create_false_wants_a_subscriber_that_is_there(ten):
 
 
 def test_iteration_ends_at_the_end_it_began_with(writer, ten, name):
+    """Iterating again goes on from there."""
     with open_reader(ten, name) as reader:
         found = []
         for record in reader:
@@ -373,6 +377,7 @@ def test_reading_waits_as_long_as_it_is_told(ten, writer, name):
 
 
 def test_following_ends_after_a_while_without_records(ten, writer, name):
+    """It returns records as they come."""
     with open_reader(ten, name, start=8) as reader:
         found = []
         for record in reader.follow(timeout=1):
@@ -519,7 +524,7 @@ def test_a_reader_cannot_be_pickled(ten):
 # --- The journal itself ---------------------------------------------------------------------------------------------
 
 
-def test_the_record_in_a_place(ten):
+def test_a_place_gives_its_sequences_and_its_length(ten):
     journal = open_journal(ten)
     assert (journal.first_sequence, journal.next_sequence, len(journal)) == (0, 10, 10)
     assert journal.find(at(4)) == 4

@@ -83,6 +83,7 @@ def test_a_second_mirror_of_the_same_subscriber_is_refused(journal, url, witness
 
 
 def test_a_second_mirror_takes_over_and_the_first_ends(journal, url, witness, topic, processes):
+    """The second one has another name."""
     fill(journal, 10)
     first = processes("to-kafka", journal, url)
     wait_until(lambda: position(journal) == 10)

@@ -18,6 +18,7 @@ def journal(tmp_path):
 
 
 def test_retention_that_overtakes_a_mirror_is_reported(journal, url, witness, topic):
+    """The report gives the range of sequences."""
     with jlog.Writer(journal, precommit=4 << 10, segment_bytes=4 << 10) as writer:
         writer.extend(numbered(100))
         Mirror(journal, url, until_end=True).run()

@@ -115,7 +115,7 @@ def test_followers_end_together(config, broker, witness, topic, tmp_path):
     assert mirrors.failures == {}
 
 
-def test_a_cluster_that_is_away_is_waited_for_and_the_others_go_on(
+def test_an_absent_cluster_is_waited_for_and_the_others_go_on(
     config, broker, fragile_broker, witness, topic, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(many, "LOOK_EVERY", 0.5)
@@ -240,6 +240,6 @@ BAD = {
 
 
 @pytest.mark.parametrize(("text", "said"), BAD.values(), ids=BAD.keys())
-def test_bytes_that_the_file_should_not_have_are_reported(config, text, said):
+def test_a_bad_file_of_mirrors_is_refused_with_the_reason(config, text, said):
     with pytest.raises(ValueError, match=said):
         Mirrors(config(text))

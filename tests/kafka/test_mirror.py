@@ -48,7 +48,7 @@ def test_a_record_becomes_a_message_with_all_that_it_has(writer, journal, url, w
     assert (stats.records, stats.bytes) == (4, len(b"value" + b"old"))
 
 
-def test_a_time_that_kafka_cannot_hold_becomes_its_first_millisecond(writer, journal, url, witness, topic):
+def test_a_time_too_early_for_kafka_becomes_its_first_time(writer, journal, url, witness, topic):
     writer.append(b"value", timestamp_us=999)
     witness.make(topic, retention_ms=-1)
     mirror(journal, url)
@@ -85,6 +85,7 @@ def test_no_topic_is_made_when_none_may_be(writer, journal, url, witness, topic)
 
 
 def test_a_key_goes_where_javas_producer_puts_it(writer, journal, url, witness, topic):
+    """The order of a key's records stays."""
     records = 5000
     writer.extend(numbered(records), keys=[KEYS[number % len(KEYS)] for number in range(records)])
     mirror(journal, url, partitions=4)
@@ -101,6 +102,7 @@ def test_a_key_goes_where_javas_producer_puts_it(writer, journal, url, witness, 
 
 @pytest.mark.parametrize("partitioner", ["consistent", "consistent_random", "fnv1a", "fnv1a_random", "murmur2"])
 def test_keys_go_where_another_partitioner_puts_them(writer, journal, url, partitioner):
+    """The command `verify` knows of it."""
     writer.extend(numbered(1000), keys=[b"%d" % (number % 97) for number in range(1000)])
     mirror(journal, url, partitions=5, config={"partitioner": partitioner})
     found = verify(journal, url)
@@ -174,7 +176,7 @@ def test_one_step_is_one_transaction(writer, journal, url, witness, topic):
         stepping.close()
 
 
-def test_the_subscriber_follows_what_was_committed(writer, journal, url, topic):
+def test_the_subscriber_follows_the_mirrors_commits(writer, journal, url, topic):
     writer.extend(numbered(10))
     stepping = Mirror(journal, url)
     try:
@@ -185,7 +187,7 @@ def test_the_subscriber_follows_what_was_committed(writer, journal, url, topic):
         stepping.close()
 
 
-def test_a_committed_position_is_durable_before_removal(writer, journal, url):
+def test_records_are_durable_before_the_mirror_commits_them(writer, journal, url):
     """A mirror that died between its two commits goes on at the topic's, which no power loss takes from the journal."""
     writer.extend(numbered(100))
     with jlog.Reader(journal, durable_only=True) as durable:
@@ -206,6 +208,7 @@ def test_without_a_subscriber_only_what_is_synced_is_mirrored(writer, journal, u
 
 
 def test_the_position_in_the_topic_decides(writer, journal, url, witness, topic):
+    """The subscriber's position does not count."""
     writer.extend(numbered(100))
     with jlog.Reader(journal, "holds everything"):
         mirror(journal, url)
@@ -330,7 +333,7 @@ def test_a_time_that_the_topic_does_not_allow_is_refused(writer, journal, url, w
     assert witness.values(topic) == [b"0"]
 
 
-def test_settings_that_only_the_broker_refuses_are_found(writer, journal, url, witness, topic):
+def test_a_record_that_only_the_broker_refuses_is_found(writer, journal, url, witness, topic):
     """The broker refuses the batch that it is in. Just below the limit nothing says so before."""
     witness.make(topic, max_message_bytes=10_000)
     large = {"value": bytes(9_400), "headers": [("h", bytes(9_400))]}
@@ -410,7 +413,7 @@ def test_dead_letters_and_positions_wait_for_a_full_queue_too(writer, journal, u
 
 
 @pytest.mark.parametrize("beside", ["keys", "headers"])
-def test_keys_and_headers_count_towards_the_size_of_a_transaction(writer, journal, url, beside):
+def test_keys_and_headers_count_towards_a_transactions_size(writer, journal, url, beside):
     large = {"keys": bytes(100_000), "headers": [("h", bytes(100_000))]}[beside]
     for _ in range(8):
         writer.extend([b""] * 100, **{beside: [large] * 100})
@@ -449,6 +452,7 @@ def test_a_topic_made_again_under_a_running_mirror_stops_it(writer, journal, url
 
 
 def test_a_topic_deleted_under_a_running_mirror_stays_deleted(writer, journal, url, witness, topic):
+    """The mirror stops."""
     running = Mirror(journal, url)
     try:
         writer.extend(numbered(10))
@@ -498,7 +502,7 @@ def test_the_lag_is_told_from_either_side(writer, journal, url, witness):
         running.close()
 
 
-def test_values_in_any_number_of_partitions_are_each_mirrored_once(writer, journal, url, witness, topic):
+def test_values_in_any_number_of_partitions_are_mirrored_once(writer, journal, url, witness, topic):
     writer.extend(numbered(20_000))
     mirror(journal, url, partitions=3)
     found = [message.value() for messages in witness.messages(topic) for message in messages]

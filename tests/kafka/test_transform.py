@@ -77,7 +77,7 @@ def test_the_next_time_it_goes_on_where_it_was(ends):
     assert ends.result() == changed(0, 200)
 
 
-def test_unchanged_options_stay_as_they_were(ends):
+def test_the_identity_keeps_every_part_of_a_record(ends):
     with open_writer(ends.source) as writer:
         writer.append(b"v", key=b"k", headers=[("h", b"1"), ("n", None)])
     jlog.transform(ends.source, ends.sink, lambda record: record)
@@ -106,6 +106,7 @@ def test_a_function_that_raises_stops_it_there_or_is_passed_over(ends):
 
 
 def test_only_the_refused_record_is_left_out(ends):
+    """Records that come meanwhile are transformed."""
     ends.fill([b"x"])
     flow = transforming(ends.source, ends.sink, lambda record: b"%d" % int(record.value), refused="skip")
     try:
@@ -119,7 +120,7 @@ def test_only_the_refused_record_is_left_out(ends):
     assert (flow.stats.refused, ends.result()) == (1, [b"1", b"2"])
 
 
-def test_only_the_refused_record_of_several_partitions_is_left_out(witness, topic, tmp_path):
+def test_only_the_refused_record_of_any_partition_is_left_out(witness, topic, tmp_path):
     witness.make(topic, partitions=4)
     for partition in range(4):
         values = [b"x" if number % 5 == partition else b"%d" % number for number in range(20)]
@@ -210,7 +211,7 @@ def test_a_function_that_cannot_be_loaded_says_why(tmp_path, monkeypatch, text):
         load("broken:same")
 
 
-def test_a_transformed_record_is_not_transformed_again(tmp_path):
+def test_a_sink_that_is_the_source_too_is_refused(tmp_path):
     jlog.Journal.create(tmp_path / "journal")
     for source, sink in (
         (tmp_path / "journal", f"file:{tmp_path}/./journal"),
@@ -229,7 +230,7 @@ def test_a_sink_is_the_same_whichever_way_its_path_is_written(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("made", ["text", 1, [b"a", "b"], jlog.NewRecord("text"), jlog.NewRecord(b"", key=1)])
-def test_a_row_that_is_no_record_is_refused(tmp_path, made):
+def test_a_result_that_is_no_record_is_refused(tmp_path, made):
     with jlog.Writer(tmp_path / "source") as writer:
         writer.append(b"x")
     with pytest.raises(RecordRefused, match=r"record 0 is refused: .* (a transform returns|value and key are bytes)"):
