@@ -69,7 +69,7 @@ def stress(code, **options):
     run(PRELUDE + code, **options)
 
 
-def test_writers_dropped_beside_their_maintenance_are_closed_once(tmp_path):
+def test_writers_dropped_during_maintenance_are_closed_once(tmp_path):
     """The interval is so short that the thread is at work whenever a Writer goes."""
     stress(f"""
 path = {str(tmp_path / "j")!r}
@@ -156,7 +156,7 @@ assert len(set(acknowledged)) == len(acknowledged)
 """)
 
 
-def test_a_call_whose_writer_is_closed_meanwhile_closes_the_journal(tmp_path):
+def test_a_call_whose_writer_was_closed_closes_the_journal(tmp_path):
     """After a roll the journal cleans, and the writer is closed there. Then only the call still refers to the attachment."""
     stress(f"""
 from jlog.care import cleaning
@@ -169,7 +169,8 @@ assert "closed" in repr(writer) and mappings(path) == 0
 """)
 
 
-def test_a_writer_closed_anywhere_by_a_thread_raises_or_has_done_it(tmp_path):
+def test_a_call_beside_a_close_raises_or_has_done_its_work(tmp_path):
+    """Another thread closes the writer anywhere within the call."""
     stress(f"""
 path = {str(tmp_path / "j")!r}
 numbers = random.Random(1)
@@ -228,7 +229,7 @@ assert jlog.Writer(path, lock_timeout=0).append(b"value") == 0
 """)
 
 
-def test_a_writer_that_opens_beside_the_last_close_keeps_its_page(tmp_path):
+def test_a_writer_opened_beside_the_last_close_keeps_its_page(tmp_path):
     stress(f"""
 path = {str(tmp_path / "j")!r}
 from jlog._core.write import attachment

@@ -81,7 +81,8 @@ def test_writers_of_two_boot_ids_write_beside_each_other(writer, spawn, path, ot
     assert jlog.Journal(path).gaps() == []
 
 
-def test_a_reader_of_another_boot_id_sees_what_living_writers_do(writer, spawn, path, other):
+def test_a_reader_of_another_boot_id_sees_living_writers_records(writer, spawn, path, other):
+    """It sees what they publish, and what they sync."""
     reader = spawn(within=other)
     reader.call("open_reader", "all", str(path))
     reader.call("open_reader", "durable", str(path), True)
@@ -97,7 +98,8 @@ def test_a_reader_of_another_boot_id_sees_what_living_writers_do(writer, spawn, 
     assert reader.call("sequences", str(path)) == list(range(17))
 
 
-def test_under_another_boot_id_only_what_is_known_synced_is_durable(writer, spawn, path, other):
+def test_under_another_boot_id_only_known_syncs_are_durable(writer, spawn, path, other):
+    """No writer is left; records are durable then if they are known to be synced."""
     reader = spawn(within=other)
     writer.kill()
     assert reader.call("sequences", str(path)) == list(range(15))
@@ -109,7 +111,7 @@ def test_under_another_boot_id_only_what_is_known_synced_is_durable(writer, spaw
 
 
 @pytest.mark.parametrize("made", [copy, copy_of_killed])
-def test_of_an_outdated_page_only_what_is_known_synced_is_durable(writer, path, tmp_path, made):
+def test_with_an_outdated_page_only_known_syncs_are_durable(writer, path, tmp_path, made):
     """Also where the only container that this machine can be is this one."""
     found = made(path, tmp_path / "copy")
     another_boot(found)
@@ -121,6 +123,7 @@ def test_of_an_outdated_page_only_what_is_known_synced_is_durable(writer, path, 
 
 
 def test_an_opener_under_another_boot_id_gives_no_number_twice(writer, spawn, path, other):
+    """It opens alone, and loses nothing."""
     before = read_all(path)
     writer.kill()
     for turn in range(3):

@@ -104,7 +104,8 @@ def test_when_the_one_that_syncs_is_killed_the_others_go_on(together, tmp_path, 
 
 
 @pytest.mark.parametrize("point", LEADING)
-def test_what_a_killed_syncing_process_acknowledged_is_durable(together, tmp_path, point):
+def test_acknowledged_records_of_a_killed_leader_are_durable(together, tmp_path, point):
+    """The process is killed while it leads a sync."""
     path = tmp_path / "j"
     (victim,) = children = together(1, LZ4)
     victim.call("arm", f"{point}=kill@5")
@@ -215,7 +216,7 @@ def test_the_thread_that_syncs_takes_over_from_a_killed_one(spawn, tmp_path):
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 @pytest.mark.parametrize("damaged", [True, False])
-def test_a_late_opener_syncs_itself_after_an_unfinished_fdatasync(spawn, tmp_path, raised_by, how, damaged):
+def test_a_late_opener_syncs_after_an_unfinished_fdatasync(spawn, tmp_path, raised_by, how, damaged):
     """The kernel tells of a failed write-back whoever had the file open then. The other one may have been told."""
     path, first, idle, late = tmp_path / "j", spawn(), spawn(), spawn()
     first.call("open_writer", "w", str(path), SMALL)
@@ -343,7 +344,8 @@ def test_after_a_failed_fdatasync_every_writer_raises(failed, tmp_path, raised_b
 
 
 @pytest.mark.parametrize("how", ["close", "kill"])
-def test_the_next_to_open_alone_mends_it_in_new_files_and_goes_on(failed, spawn, tmp_path, raised_by, how):
+def test_the_next_lone_opener_mends_it_in_new_files(failed, spawn, tmp_path, raised_by, how):
+    """Appending goes on."""
     path, next_one = tmp_path / "j", spawn()
     before = read_all(path)
     next_one.call("open_writer", "x", str(path), {})
@@ -364,6 +366,7 @@ def test_the_next_to_open_alone_mends_it_in_new_files_and_goes_on(failed, spawn,
 
 
 def test_a_reader_reads_on_through_a_failed_fdatasync(failed, spawn, tmp_path):
+    """It reads on through the mending, too."""
     path, reader, next_one = tmp_path / "j", spawn(), spawn()
     last = "z 0 0 1 plain "
     reader.start("follow", str(path), last)

@@ -48,6 +48,7 @@ def test_the_childs_objects_raise_and_the_parents_go_on(parent, tmp_path):
 
 
 def test_a_child_opens_the_journal_for_itself(parent, tmp_path):
+    """It writes beside its parent."""
     parent.call("fork_and_append", "w", str(tmp_path / "j"), "forked")
     records = check_units(tmp_path / "j", parent.acknowledged)
     assert len(records) == 45
@@ -155,7 +156,7 @@ assert not [error for error in opened if isinstance(error, BaseException)]
     )
 
 
-def test_a_parent_that_dies_with_the_lock_is_dead_to_its_children(spawn, tmp_path):
+def test_a_parent_killed_with_the_lock_is_dead_despite_children(spawn, tmp_path):
     path, parent, other = tmp_path / "j", spawn(), spawn()
     parent.call("open_writer", "w", str(path), {"precommit": 4 << 10})
     parent.call("append", "w", 2)

@@ -39,6 +39,7 @@ def stop(child, failpoint):
 
 
 def test_lock_timeout_raises_while_the_holder_is_stopped(stopped, spawn, tmp_path, raised_by):
+    """All is well once the holder goes on."""
     (holder, failpoint), waiter = stopped, spawn()
     waiter.call("open_writer", "x", str(tmp_path / "j"), {"lock_timeout": 0.1})
     stop(holder, failpoint)
@@ -64,7 +65,7 @@ def test_a_waiter_without_timeout_goes_on_when_the_holder_does(stopped, spawn, t
 
 
 @pytest.mark.parametrize("call", [("append", "x"), ("extend", "x", 1, 3, 0, True), ("sync", "x"), ("close", "x")])
-def test_ctrl_c_gets_out_of_a_call_that_waits_for_a_stopped_holder(stopped, spawn, tmp_path, raised_by, call):
+def test_ctrl_c_ends_a_call_that_waits_for_a_stopped_holder(stopped, spawn, tmp_path, raised_by, call):
     (holder, failpoint), waiter = stopped, spawn()
     waiter.call("open_writer", "x", str(tmp_path / "j"), {})
     stop(holder, failpoint)

@@ -85,7 +85,7 @@ def all_is_there(path, *acknowledged):
 
 
 @pytest.mark.parametrize(("compression", "point"), [stop if stop in QUICK else exhaustive.only(*stop) for stop in ALL])
-def test_a_writer_stopped_at_work_delays_others_by_the_limit_only(victim, all_calls_end, tmp_path, compression, point):
+def test_a_writer_stopped_at_work_delays_by_the_limit_only(victim, all_calls_end, tmp_path, compression, point):
     victim.call("open_writer", "changing", str(tmp_path / "j"), {"compression": compression})
     is_stopped(victim, point, "work", "victim", 30, "direct")
     acknowledged = all_calls_end()
@@ -94,7 +94,7 @@ def test_a_writer_stopped_at_work_delays_others_by_the_limit_only(victim, all_ca
 
 
 @pytest.mark.parametrize("point", few(REPLACING))
-def test_one_stopped_in_replacing_a_file_delays_by_the_limit_only(victim, all_calls_end, tmp_path, point):
+def test_one_stopped_in_a_replacement_delays_by_the_limit_only(victim, all_calls_end, tmp_path, point):
     victim.call("roll", "victim")
     is_stopped(victim, point, "store", "victim", 300)
     acknowledged = all_calls_end()
@@ -103,7 +103,7 @@ def test_one_stopped_in_replacing_a_file_delays_by_the_limit_only(victim, all_ca
 
 
 @pytest.mark.parametrize("point", few(ADOPTING))
-def test_one_stopped_while_it_adopts_a_file_delays_by_the_limit_only(spawn, victim, all_calls_end, tmp_path, point):
+def test_one_stopped_in_an_adoption_delays_by_the_limit_only(spawn, victim, all_calls_end, tmp_path, point):
     adopting = spawn()
     adopting.call("open_writer", "adopting", str(tmp_path / "j"), {"segment_bytes": 256 << 10})
     adopting.call("append", "adopting", 2)

@@ -14,6 +14,7 @@ def path(tmp_path):
 
 
 def test_a_name_is_busy_in_every_other_process(spawn, path, raised_by):
+    """Every call that would change or open it raises."""
     owner, other = spawn(), spawn()
     owner.call("subscribe", "billing", path)
     assert raised_by(other, "subscribe", "billing", path).kind == "SubscriberBusy"
@@ -76,7 +77,7 @@ def test_one_of_many_that_want_a_new_name_at_once_gets_it(spawn, path):
 
 @pytest.mark.usefixtures("failpoints")
 @pytest.mark.parametrize("visit", [1, 2])
-def test_a_reader_killed_in_a_commit_leaves_the_old_or_new_position(spawn, path, visit):
+def test_a_killed_commit_leaves_the_old_or_the_new_position(spawn, path, visit):
     owner, other = spawn(), spawn()
     owner.call("subscribe", "billing", path)
     owner.call("read", "billing", 4)

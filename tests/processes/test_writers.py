@@ -78,7 +78,8 @@ def test_calls_of_all_sorts_mix(spawn, tmp_path, compression):
     assert len(jlog.Journal(path).segments()) > 10
 
 
-def test_a_value_larger_than_buffer_and_segment_goes_between_others(spawn, tmp_path):
+def test_a_value_larger_than_a_segment_goes_between_others(spawn, tmp_path):
+    """It is larger than the buffer, too."""
     children = [spawn() for _ in range(3)]
     for i, child in enumerate(children):
         child.call("open_writer", f"w{i}", str(tmp_path / "j"), {"precommit": 4 << 10, "segment_bytes": 16 << 10})
@@ -101,6 +102,7 @@ def test_threads_of_one_process_share_a_writer(spawn, tmp_path):
 
 
 def test_several_writers_of_one_process_are_one_to_the_others(tmp_path):
+    """They close one by one."""
     path = tmp_path / "j"
     first, second, third = (jlog.Writer(path, precommit=precommit) for precommit in (4 << 10, 0, 128 << 10))
     assert [first.append(b"a"), second.append(b"b"), third.append(b"c")] == [0, 1, 2]
@@ -164,7 +166,8 @@ def test_a_second_writer_in_its_process_leaves_it_exclusive(spawn, tmp_path, rai
     assert raised_by(other, "open_writer", "w", path, {}).kind == "JournalLocked"
 
 
-def test_a_closed_exclusive_writer_lets_others_in_beside_the_rest(spawn, tmp_path):
+def test_closing_an_exclusive_writer_lets_other_processes_in(spawn, tmp_path):
+    """The other writer of its process stays open."""
     path, owner, other = str(tmp_path / "j"), spawn(), spawn()
     owner.call("open_writer", "w", path, {})
     owner.call("open_writer", "exclusive", path, {"exclusive": True})
