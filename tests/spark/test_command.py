@@ -175,7 +175,7 @@ def test_without_pyspark_it_says_what_to_install(tmp_path: Path, monkeypatch: py
     assert (result.code, result.err.count("\n"), "pip install 'pyjlog[spark]'" in result.err) == (1, 1, True)
 
 
-def test_a_topic_without_sparks_source_for_kafka_says_what_to_add(tmp_path: Path) -> None:
+def test_a_topic_without_sparks_kafka_source_says_what_to_add(tmp_path: Path) -> None:
     process = start("kafka://127.0.0.1:9/orders", tmp_path / "lake")
     out, err = process.communicate(timeout=HUNG_SECONDS)
     assert (process.returncode, out) == (1, b"")

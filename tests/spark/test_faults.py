@@ -147,7 +147,7 @@ def test_every_read_is_whole_while_segments_move_to_the_archive(spark: SparkSess
     assert jlog.Journal(path).first_sequence > 0
 
 
-def test_a_journal_that_a_task_does_not_find_is_told_with_the_host(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+def test_a_journal_missing_in_a_task_is_reported_with_the_host(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     with jlog.Writer(path) as writer:
         fill(writer, 10)
     frame = spark.read.format("jlog").load(str(path))

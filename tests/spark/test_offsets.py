@@ -49,7 +49,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def test_the_same_question_has_the_same_answer(root: Path) -> None:
+def test_a_stream_keeps_its_initial_offset(root: Path) -> None:
     reader = stream(root / "large", startingSequence="latest")
     first = reader.initialOffset()
     with jlog.Writer(root / "large") as writer:
@@ -111,7 +111,7 @@ def test_the_subscriber_moves_with_commits_and_never_backward(root: Path) -> Non
     assert not journal.subscribers()["lake"].busy
 
 
-def test_a_subscriber_that_somebody_holds_does_not_stop_the_query(root: Path) -> None:
+def test_a_busy_subscriber_does_not_stop_the_query(root: Path) -> None:
     reader = stream(root / "large", subscriber="lake")
     begin = reader.initialOffset()
     end = reader.latestOffset(begin, ReadAllAvailable())
@@ -154,7 +154,7 @@ def test_a_removed_journal_fails_the_query_or_is_left_out(root: Path) -> None:
     assert rows(tolerant, marks, end) == list(range(100))
 
 
-def test_an_older_copy_in_the_place_of_the_journal_fails_the_query(root: Path, tmp_path: Path) -> None:
+def test_an_older_copy_in_place_of_the_journal_fails_the_query(root: Path, tmp_path: Path) -> None:
     backup = jlog.Journal(root / "large").backup(tmp_path / "backup")
     with jlog.Writer(root / "large") as writer:
         fill(writer, 50)

@@ -75,7 +75,7 @@ def test_a_wrong_value_is_told_with_what_would_be_right(option: str, value: str,
         parsed(**{option: value})
 
 
-def test_an_option_given_twice_is_refused() -> None:
+def test_two_options_for_the_same_thing_are_refused() -> None:
     with pytest.raises(ValueError, match="startingSequence and startingTimestamp both"):
         parsed(startingsequence="1", startingtimestamp="1")
     with pytest.raises(ValueError, match="journals and journalPattern both"):

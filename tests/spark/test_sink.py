@@ -163,6 +163,7 @@ def test_a_url_is_no_journal(spark: SparkSession, url: str) -> None:
     ],
 )
 def test_a_frame_that_cannot_be_records_is_refused(spark: SparkSession, tmp_path: Path, columns: str, told: str) -> None:
+    """The error says what to do."""
     with pytest.raises(Exception, match=told):
         save(spark.sql(f"SELECT {columns}"), tmp_path / "journal")
     assert not (tmp_path / "journal").exists()
@@ -322,6 +323,7 @@ def ends(staged: list[Staged]) -> list[int]:
 
 @pytest.mark.parametrize("which", [0, 4, 5, -2])
 def test_a_commit_cut_short_is_completed_with_the_same_rows(sink: StagingSink, which: int) -> None:
+    """They are in their order."""
     staged = stage(sink, "q", 0, LARGE)
     cut_short(sink, staged, ends(staged)[which])
     again = stage(sink, "q", 0, [part[::-1] for part in reversed(LARGE)])
@@ -387,7 +389,7 @@ def test_files_that_cannot_become_segments_are_copied(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small_files", "failpoints")
 @pytest.mark.parametrize("visit", [1, 2])
 @pytest.mark.parametrize("point", ["adopt.linked", "adopt.completed", "roll.renamed", "rotate.turned"])
-def test_a_driver_killed_in_adoption_is_followed_by_one_that_ends_it(tmp_path: Path, point: str, visit: int) -> None:
+def test_the_next_driver_ends_the_adoption_of_a_killed_one(tmp_path: Path, point: str, visit: int) -> None:
     options = {"path": str(tmp_path / "journal"), "segmentBytes": str(16 << 20)}
     sink = StagingSink(VALUE, options, False, comes_back=True)
     staged = stage(sink, "q", 0, LARGE)
@@ -427,12 +429,13 @@ def test_rows_of_a_query_are_synced_before_a_part_of_them_is_in(
     assert values(sink.path) == ALL
 
 
-def test_a_failure_beside_the_work_comes_out_at_its_end() -> None:
+def test_an_error_in_the_background_is_raised_at_the_end() -> None:
     with pytest.raises(OSError, match="Bad file descriptor"), repeated_in_background(lambda: os.fdatasync(1_000_000)) as sync:
         sync()
 
 
-def test_what_a_resumed_commit_needs_is_never_removed(sink: StagingSink) -> None:
+def test_staging_that_a_resumed_commit_needs_is_never_removed(sink: StagingSink) -> None:
+    """Neither an abort nor its age removes it."""
     staged = stage(sink, "q", 0, LARGE)
     cut_short(sink, staged, ends(staged)[0])
     sink.abort("q")
@@ -442,7 +445,8 @@ def test_what_a_resumed_commit_needs_is_never_removed(sink: StagingSink) -> None
     assert sorted(values(sink.path)) == sorted([*ALL, b"other"])
 
 
-def test_without_its_staged_rows_it_says_what_is_in(sink: StagingSink) -> None:
+def test_a_commit_without_its_staged_rows_says_what_is_in(sink: StagingSink) -> None:
+    """The error says what to do, too."""
     staged = stage(sink, "q", 0, LARGE)
     cut_short(sink, staged, 5)
     sink.staging("q").remove()
@@ -500,7 +504,7 @@ def nameless_commit(tmp_path: Path, sink: StagingSink) -> Callable[[str], subpro
 
 
 @pytest.mark.usefixtures("failpoints")
-def test_staging_of_a_dead_nameless_write_goes_with_the_next_commit(
+def test_the_next_commit_removes_a_dead_nameless_writes_staging(
     sink: StagingSink, nameless_commit: Callable[[str], subprocess.Popen[bytes]]
 ) -> None:
     assert nameless_commit("direct.written=kill@2").wait() == -signal.SIGKILL

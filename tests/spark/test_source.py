@@ -190,7 +190,7 @@ def test_a_path_that_is_no_journal_tells_which_are_below(load: Load, root: Path)
 # --- Partitions -------------------------------------------------------------------------------------------------------
 
 
-def test_small_segments_share_a_partition_and_large_ones_are_split(load: Load, journal: Path, tmp_path: Path) -> None:
+def test_small_segments_share_a_partition_and_large_are_split(load: Load, journal: Path, tmp_path: Path) -> None:
     assert load(journal).rdd.getNumPartitions() == 1
     with jlog.Writer(tmp_path / "large", segment_bytes=1 << 20) as writer:
         fill(writer, 2000)

@@ -73,7 +73,7 @@ def test_a_run_takes_what_is_there_and_the_next_one_goes_on(lake: Lake, path: Pa
     assert lake.sequences() == list(range(150))
 
 
-def test_a_running_query_follows_writers_that_roll_and_a_clean_up(lake: Lake, path: Path) -> None:
+def test_a_running_query_follows_rolls_and_cleaning(lake: Lake, path: Path) -> None:
     with jlog.Writer(path, **SMALL) as writer:
         fill(writer, 10)
         query = lake.start(path, trigger={"processingTime": "0 seconds"}, subscriber="lake")
@@ -157,6 +157,7 @@ def test_archived_segments_are_read_where_a_query_was_late(lake: Lake, path: Pat
 
 
 def test_records_lost_to_retention_fail_a_query(lake: Lake, path: Path) -> None:
+    """With failOnDataLoss set to false it goes on behind them."""
     with jlog.Writer(path, **SMALL) as writer:
         fill(writer, 100)
         lake.run(path)
