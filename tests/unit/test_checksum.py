@@ -70,7 +70,7 @@ def test_the_instruction_is_used_where_the_cpu_has_it():
     assert implementation == (name if feature in features else "table")
 
 
-def test_instruction_and_table_agree_on_length_and_alignment():
+def test_instruction_and_table_agree_at_any_length_and_alignment():
     data = memoryview(noise(2 * STRIDE_BYTES + 64))
     for size in range(2 * STRIDE_BYTES + 50):
         start = size % 8
@@ -84,7 +84,7 @@ def test_instruction_and_table_agree_on_length_and_alignment():
 
 @WAYS
 @pytest.mark.parametrize("size", AROUND_BOUNDARIES)
-def test_lengths_around_the_interleaving_agree_with_a_package(way, size):
+def test_crcs_around_the_interleaving_agree_with_another_package(way, size):
     data = noise(size)
     assert way(data) == independent(data)
     assert way(data, 0x12345678) == independent(data, 0x12345678)

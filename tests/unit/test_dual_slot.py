@@ -67,7 +67,7 @@ def test_any_sequence_is_kept(position, sequence):
 
 
 @pytest.mark.parametrize("written", range(0, 65, 4))
-def test_a_torn_write_of_the_first_copy_leaves_the_old_or_the_new(tmp_path, position, written):
+def test_a_torn_write_of_the_first_copy_leaves_old_or_new(tmp_path, position, written):
     fd, path = position
     before = (tmp_path / "billing").read_bytes()
     write_position(fd, UUID, 77, 9, path)
@@ -151,7 +151,7 @@ def test_new_bounds_are_closed_at_the_beginning(bounds):
     assert (found.mark_segment, found.mark_offset, found.mark_sequence) == (0, 0, 0)
 
 
-def test_counters_never_shrink(bounds):
+def test_growing_fields_of_bounds_never_shrink(bounds):
     bounds.update(first_sequence=50, lease_limit=2000, mark=(40, 500, 60))
     found = bounds.update(first_sequence=40, lease_limit=1500, mark=(0, 168, 5))
     assert (found.first_sequence, found.lease_limit) == (50, 2000)
@@ -177,6 +177,7 @@ def test_a_torn_write_of_bounds_leaves_the_old_or_the_new(tmp_path, bounds, writ
 
 @pytest.mark.parametrize("damaged", [0, 4096])
 def test_one_damaged_copy_of_bounds_leaves_the_other(tmp_path, bounds, damaged):
+    """The next write repairs both."""
     flip(bounds.path, damaged + 50)
     assert bounds.read().lease_limit == 1000
     bounds.update(lease_limit=2000)
@@ -184,7 +185,7 @@ def test_one_damaged_copy_of_bounds_leaves_the_other(tmp_path, bounds, damaged):
     assert content[:128] == content[4096:4224]
 
 
-def test_without_a_valid_copy_bounds_are_neither_read_nor_written(tmp_path, bounds):
+def test_bounds_without_a_valid_copy_are_not_read_or_written(tmp_path, bounds):
     (tmp_path / "bounds").write_bytes(bytes(8192))
     for call in (bounds.read, lambda: bounds.update(lease_limit=5000)):
         with pytest.raises(CorruptJournal, match="repair"):

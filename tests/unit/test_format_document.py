@@ -60,7 +60,7 @@ def test_the_worked_example_is_a_journal_without_fault(journal):
     assert check_journal(journal) is not None
 
 
-def test_the_worked_example_holds_the_records_that_the_text_names(journal):
+def test_the_worked_example_holds_the_records_of_the_text(journal):
     assert read_journal(journal).records == [
         Record(0, NOW_US, None, b"hello", [], False),
         Record(1, -1, b"k", None, [("n", b"v")], True),
@@ -477,6 +477,7 @@ def test_a_torn_tail_that_nothing_vouches_for_is_the_end(empty):
 
 
 def test_a_segment_with_a_torn_first_block_is_not_there(empty):
+    """A power loss leaves such a file."""
     first = Image(state=state_record(b"a", b"1"))
     first.block(short(b"0"), 1)
     first.write(empty)
@@ -532,6 +533,7 @@ def test_a_body_that_the_format_forbids_is_refused(empty, body, count, options, 
 
 
 def test_a_clock_that_ran_backwards_is_refused(empty):
+    """An explicit time is not."""
     write_segment(empty, short(b"0", 5) + short(b"1", 4, explicit=True), 2, latest_us=NOW_US + 5)
     check_journal(empty)
     write_segment(empty, short(b"0", 5) + short(b"1", 4), 2, latest_us=NOW_US + 5)

@@ -72,7 +72,7 @@ def test_a_password_in_a_url_is_refused_and_not_repeated():
 # --- Settings -------------------------------------------------------------------------------------------------------
 
 
-def test_the_last_of_two_options_counts(tmp_path, monkeypatch):
+def test_the_last_of_several_settings_counts(tmp_path, monkeypatch):
     (tmp_path / "all").write_text("# comment\n\nclient.id = environment file\nlinger.ms=1\nretries=1\nsocket.nagle.disable=1\n")
     (tmp_path / "own").write_text("client.id=file\nlinger.ms=3\n")
     monkeypatch.setenv("JLOG_KAFKA_CONFIG", str(tmp_path / "all"))

@@ -103,7 +103,7 @@ def test_a_creation_that_was_killed_is_done_again(path, missing):
     oracle.check_journal(path)
 
 
-def test_all_files_of_a_journal_have_its_directorys_mode_and_group(tmp_path):
+def test_all_files_have_the_directorys_mode_and_group(tmp_path):
     (tmp_path / "shared").mkdir()
     os.chmod(tmp_path / "shared", 0o2770)
     group = 12345 if os.geteuid() == 0 else os.getgid()

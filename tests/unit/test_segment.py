@@ -114,6 +114,7 @@ HEADER = {
 
 @pytest.mark.parametrize("at", HEADER.values(), ids=HEADER.keys())
 def test_a_damaged_header_is_damage_and_its_blocks_are_readable(opened, path, at):
+    """The damage is at byte 0."""
     flip(path, at)
     with pytest.raises(CorruptJournal, match="header") as caught:
         opened()
@@ -174,7 +175,7 @@ def test_a_block_at_another_place_is_no_block(opened, path):
     assert opened().next_block(end, end + len(image)) is None
 
 
-def test_the_next_block_is_found_behind_damage_wherever_it_begins(opened, path):
+def test_the_next_block_behind_damage_is_found_anywhere(opened, path):
     blocks = list(opened().blocks())
     change(path, blocks[2].offset, b"\0\0\0\0")
     assert opened().next_block(blocks[2].offset + 1, 1 << 30) == blocks[3]
@@ -197,7 +198,7 @@ def test_a_header_that_asks_for_too_much_takes_no_memory(opened, path):
         opened().raw_body(block.offset)
 
 
-def test_the_state_before_a_place_is_that_of_the_blocks_before_it(opened):
+def test_the_state_before_a_place_is_that_of_earlier_blocks(opened):
     file = opened()
     block = list(file.blocks())[-1]
     assert file.state_before(block.offset) == {}
