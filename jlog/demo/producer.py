@@ -51,16 +51,16 @@ def produce(link: Link, share: Share) -> None:
     with jlog.Writer(share.journal) as writer:
         if share.is_restart:
             done = _resume(link, share, acknowledged[slot])
-        marks = _marks(link, share.lines) if share.is_to_be_killed else iter(())
-        mark = next(marks, None)
+        milestones = _milestones(link, share.lines) if share.is_to_be_killed else iter(())
+        milestone = next(milestones, None)
         for key, number, line in _rest(share, done):
-            while done == mark:
-                mark = next(marks, None)
+            while done == milestone:
+                milestone = next(milestones, None)
             writer.append(line, key=key, headers=[(LINE, b"%d" % number)])
             done += 1
             acknowledged[slot] = done
-        while done == mark:
-            mark = next(marks, None)
+        while done == milestone:
+            milestone = next(milestones, None)
     link.say("done", done)
 
 
@@ -73,12 +73,12 @@ def _rest(share: Share, done: int) -> Iterator[tuple[bytes, int, bytes]]:
         done = max(done - piece.lines, 0)
 
 
-def _marks(link: Link, lines: int) -> Iterator[int]:
+def _milestones(link: Link, lines: int) -> Iterator[int]:
     """Yields the numbers of lines at which the producer that is to be killed continues in here.
 
-    It is killed at full speed, somewhere between the second mark and the third. At the first it waits for a checkpoint behind
-    everything that it has appended: the records that it appends from then on are not removed before its restart has looked for
-    them.
+    It is killed at full speed, somewhere between the second milestone and the third. At the first it waits for a checkpoint
+    behind everything that it has appended: the records that it appends from then on are not removed before its restart has
+    looked for them.
     """
     yield lines // 2
     link.say("half way")

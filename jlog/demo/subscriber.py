@@ -94,10 +94,10 @@ class SubscriberProcess:
         self.journal = jlog.Journal(task.journal)
         self.commit_records = min(COMMIT_RECORDS, task.lines // 8 + 1)
         self.chains_at_checkpoint: Chains | None = None
-        self.marks = self._marks() if task.is_to_be_killed else iter(())
-        self.mark = next(self.marks, None)
+        self.milestones = self._milestones() if task.is_to_be_killed else iter(())
+        self.milestone = next(self.milestones, None)
 
-    def _marks(self) -> Iterator[int]:
+    def _milestones(self) -> Iterator[int]:
         """Yields numbers of records at which the subscriber that is to be killed continues in here. It is killed at full speed,
         somewhere between the first and the second."""
         half = self.task.lines // 2
@@ -108,7 +108,7 @@ class SubscriberProcess:
 
     def read_to_the_end(self, reader: jlog.Reader) -> None:
         """Reads up to the record that marks the end, whether it exists yet or not."""
-        self._pass_marks()
+        self._pass_milestones()
         uncommitted, ended = 0, False
         expected = reader.committed
         while not ended:
@@ -133,11 +133,11 @@ class SubscriberProcess:
             self.ends[self.task.slot] = record.sequence + 1
         if record.sequence >= self.ledger.next_sequence:
             self.ledger.add(record)
-        self._pass_marks()
+        self._pass_milestones()
 
-    def _pass_marks(self) -> None:
-        while self.mark == self.account.records:
-            self.mark = next(self.marks, None)
+    def _pass_milestones(self) -> None:
+        while self.milestone == self.account.records:
+            self.milestone = next(self.milestones, None)
 
     def _commit(self, reader: jlog.Reader) -> None:
         # The segments are noted before the commit, which lets retention remove them: so none is missed.

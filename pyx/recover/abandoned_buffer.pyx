@@ -112,7 +112,7 @@ cdef bint agrees(directory, bytes uuid, Precommit precommit, bounds) except -1:
             return False
         slot = jlog_unwritten_slot(page)
     offset, previous = slot.offset, slot.previous_offset
-    if page.incarnation & 1 and jlog_inode(file.fd) == page.new_inode:  # killed before the switch to it
+    if page.incarnation & 1 and jlog_inode(file.fd) == page.new_inode:  # killed before the replacement was complete
         offset, previous = page.new_end, 0
     if previous:
         if file.read_block(previous, True) != JLOG_BLOCK_VALID:

@@ -12,7 +12,7 @@ from jlog._core.system.lock cimport OWNERS_BYTE, WRITERS_BYTE, Deadline, process
 from jlog._core.buffer.page cimport JLOG_OWNERS_MAX, JLOG_SYNC_NONE, jlog_open_slot, jlog_page, jlog_slot
 from jlog._core.write.append cimport has_options
 from jlog._core.write.life cimport CLOSED, OPEN, OPENING
-from jlog._core.write.opening cimport ALONE_AND_MENDED, BESIDE_OTHERS, as_options, take_part
+from jlog._core.write.opening cimport ALONE_AFTER_FAILED_SYNC, BESIDE_OTHERS, as_options, take_part
 from jlog._core.write.operation cimport OPTIONS, ChangeOptions, Options
 from jlog._core.write.operations cimport seal
 
@@ -189,7 +189,7 @@ cdef class Attachment:
             return
         self.pin()
         try:
-            if found == ALONE_AND_MENDED:
+            if found == ALONE_AFTER_FAILED_SYNC:
                 self.operations.roll(deadline)
             if self.process.buffer.page.limit_bytes != 0:
                 self.operations.count_sealed(deadline)

@@ -8,7 +8,7 @@ from jlog._core.write.operations cimport Operations
 cdef enum:
     BESIDE_OTHERS = 0
     ALONE = 1
-    ALONE_AND_MENDED = 2  # alone, and files were rewritten after a failed sync
+    ALONE_AFTER_FAILED_SYNC = 2  # alone, and files were rewritten after a failed sync
 
 cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) except -1
 cdef Options as_options(numbers) except *

@@ -56,7 +56,7 @@ cdef int take_part(Operations operations, uint64_t capacity, Deadline deadline) 
             process.epoch = operations.policy.opened_alone(wanted, process.buffer.page.next_sequence)
         take_slot(operations)
         remove_unfinished(process, alone)
-    return ALONE_AND_MENDED if rewritten_after_failed_sync else ALONE if alone else BESIDE_OTHERS
+    return ALONE_AFTER_FAILED_SYNC if rewritten_after_failed_sync else ALONE if alone else BESIDE_OTHERS
 
 
 cdef Options as_options(numbers) except *:

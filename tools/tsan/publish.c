@@ -130,7 +130,7 @@ static int is_slot_of(const struct jlog_slot *slot, uint64_t generation)
     return slot->generation == generation && jlog_slot_valid(slot, uuid);
 }
 
-/* 0 where a switch has passed meanwhile. */
+/* 0 if the journal has rotated meanwhile. */
 static int take_snapshot(struct snapshot *found)
 {
     struct jlog_page copied;
