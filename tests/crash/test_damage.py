@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+import exhaustive
 import jlog
 from crash.tampering import copy, copy_of_killed, flip, open_body_at
 from processes.units import read_all, values_of
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.damage
 SEED = 7
 GENERATION_AT = 448
 FLUSHED = 21  # records that stand in segments
-FLIPS = 30  # of each file, for each of the three journals
+FLIPS = exhaustive.count(10, 30)  # of each file, for each of the three journals
 
 
 def build(path):
