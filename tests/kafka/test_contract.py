@@ -265,7 +265,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("start", "error"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_start_that_cannot_be_is_refused_and_makes_no_subscriber(ten, name, start, error):
+def test_an_impossible_start_is_refused_and_makes_no_subscriber(ten, name, start, error):
     with pytest.raises(error):
         open_reader(ten, name, start=start)
     assert open_journal(ten).subscribers() == {}
