@@ -273,11 +273,11 @@ cdef class Writer:
         # Pinned, because the next steps let other threads run, and one of them may close this writer.
         attachment.pin()
         try:
-            return self.carry_through(attachment, &append)
+            return self.run_append(attachment, &append)
         finally:
             attachment.unpin()
 
-    cdef object carry_through(self, Attachment attachment, Append *append):
+    cdef object run_append(self, Attachment attachment, Append *append):
         cdef Deadline deadline = self.deadline()
         attachment.operations.run(&append.new.head, deadline)
         if attachment.process.buffer.page.sync_mode != JLOG_SYNC_APPEND:
@@ -313,7 +313,7 @@ cdef class Writer:
             make_direct(&append, page.codec)
         else:
             body.describe(&append.new.records)
-        return self.carry_through(attachment, &append)
+        return self.run_append(attachment, &append)
 
     # --- Flushing and closing -----------------------------------------------------------------------------------
 

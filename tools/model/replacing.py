@@ -134,13 +134,13 @@ def rotate(m, pid):
 def read_page(m, pid):
     """Looks without the lock: generation and incarnation, then place and file, then the first two once more."""
     if m.incarnation % 2:
-        return m.take_lock(pid, "settled")
+        return m.take_lock(pid, "look again")
     m.go(pid, "read file", (m.generation, m.incarnation, m.end))
     return None
 
 
-@step("settled")
-def settled(m, pid):
+@step("look again")
+def look_again(m, pid):
     m.owner = None
     m.go(pid, "replace")
 
