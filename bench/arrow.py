@@ -12,7 +12,7 @@ import pyarrow
 
 import jlog
 import jlog.arrow
-from jlog.bench.contest import BenchSettings, Contest, Way, empty_directory
+from jlog.bench.contest import ContestSettings, Contest, Way, empty_directory
 from jlog.bench.load import CHUNK_RECORDS
 from jlog.bench.reading import Read, read_journal
 from jlog.bench.writing import ours, prefix_of
@@ -76,7 +76,7 @@ def plain_with_keys(load: Load) -> Run:
 
 
 @contextmanager
-def extend_arrow(settings: BenchSettings) -> Iterator[tuple[Way, Way]]:
+def extend_arrow(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     batch = pyarrow.RecordBatch.from_pydict({"value": settings.load.chunk()})
     yield (
         Way("extend_arrow(1,000)", write_journal(settings.load, lambda writer: writer.extend_arrow(batch))),
@@ -85,7 +85,7 @@ def extend_arrow(settings: BenchSettings) -> Iterator[tuple[Way, Way]]:
 
 
 @contextmanager
-def extend_keys(settings: BenchSettings) -> Iterator[tuple[Way, Way]]:
+def extend_keys(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     values = settings.load.chunk()
     yield (
         Way(
@@ -100,7 +100,7 @@ def extend_keys(settings: BenchSettings) -> Iterator[tuple[Way, Way]]:
 
 
 @contextmanager
-def append_keys(settings: BenchSettings) -> Iterator[tuple[Way, Way]]:
+def append_keys(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     values = settings.load.chunk()
 
     def write(writer: jlog.Writer) -> None:
@@ -142,7 +142,7 @@ def count(reader: jlog.Reader) -> int:
 
 
 @contextmanager
-def reading(name: str, read: Read, settings: BenchSettings) -> Iterator[tuple[Way, Way]]:
+def reading(name: str, read: Read, settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     load = settings.load
     records = load.chunks * load.chunk_records
     with empty_directory(settings.directory) as directory:

@@ -16,7 +16,7 @@ from lz4.block import compress
 
 import jlog
 from jlog.bench import suite
-from jlog.bench.contest import BenchSettings, Contest, Way
+from jlog.bench.contest import ContestSettings, Contest, Way
 from jlog.bench.load import CHUNK_RECORDS
 from jlog.bench.writing import ours, ours_together, plain_loop
 
@@ -35,12 +35,12 @@ TARGETS = {"append": "≥ 2.0×", "extend": "≥ 1.5×", "processes": "≥ 1.2×
 
 
 @contextmanager
-def extend_100(settings: BenchSettings) -> Iterator[tuple[Way, Way]]:
+def extend_100(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     yield Way("extend, 100 at a time", ours(settings.load, 100)), Way("write each", plain_loop(settings.load))
 
 
 @contextmanager
-def processes_extend_100(settings: BenchSettings) -> Iterator[tuple[Way, Way]]:
+def processes_extend_100(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     with ExitStack() as stack:
         yield (
             Way("extend, 100 at a time, 2 processes", ours_together(stack, 2, settings.load, 100)),
@@ -63,7 +63,7 @@ def bare_lz4(load: Load) -> Run:
 
 
 @contextmanager
-def extend_lz4(settings: BenchSettings) -> Iterator[tuple[Way, Way]]:
+def extend_lz4(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     yield (
         Way("extend(1,000), lz4", ours(settings.load, CHUNK_RECORDS, compression="lz4")),
         Way("lz4.block.compress alone", bare_lz4(settings.load)),
@@ -89,7 +89,7 @@ def durable_threads(threads: int) -> Run:
 
 
 @contextmanager
-def group_commit(_settings: BenchSettings) -> Iterator[tuple[Way, Way]]:
+def group_commit(_settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     yield (
         Way(f"append, sync=append, {THREADS} threads", durable_threads(THREADS)),
         Way("the same, 1 thread", durable_threads(1)),

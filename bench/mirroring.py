@@ -11,7 +11,7 @@ from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
 import jlog
-from jlog.bench.contest import BenchSettings, Contest, Way, empty_directory
+from jlog.bench.contest import ContestSettings, Contest, Way, empty_directory
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
 
@@ -60,7 +60,7 @@ def missing() -> str:
 
 
 @contextmanager
-def broker(settings: BenchSettings) -> Iterator[str]:
+def broker(settings: ContestSettings) -> Iterator[str]:
     with empty_directory(settings.directory) as directory, Broker(directory) as started:
         yield started.address
 
@@ -134,7 +134,7 @@ def produce(address: str, load: Load) -> Run:
 
 
 @contextmanager
-def mirrored(settings: BenchSettings) -> Iterator[tuple[Way, Way]]:
+def mirrored(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     with broker(settings) as address:
         yield (
             Way("mirror to-kafka, in transactions, lz4", mirror(address, settings.load)),
@@ -202,7 +202,7 @@ def consume(address: str, topic: str) -> Run:
 
 
 @contextmanager
-def captured(settings: BenchSettings) -> Iterator[tuple[Way, Way]]:
+def captured(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     with broker(settings) as address:
         topic = fill(address, settings.load)
         yield (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from spark_source import both, load_of, session
 
 import jlog
-from jlog.bench.contest import BenchSettings, Contest, Way
+from jlog.bench.contest import ContestSettings, Contest, Way
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ def to_parquet(frame: DataFrame, records: int) -> Run:
 
 
 @contextmanager
-def sink(settings: BenchSettings) -> Iterator[tuple[Way, Way]]:
+def sink(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     records = load_of(settings).records
     with both(settings) as (_, parquet):
         # A partition for each processor: with one more, one of them would be idle in the end.

@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import jlog
-from jlog.bench.contest import BenchSettings, Contest, Spread, Way, empty_directory
+from jlog.bench.contest import ContestSettings, Contest, Spread, Way, empty_directory
 from jlog.bench.load import value_of
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def session() -> SparkSession:
     return made
 
 
-def load_of(settings: BenchSettings) -> Load:
+def load_of(settings: ContestSettings) -> Load:
     """Returns five times the records of other measurements: planning a query alone takes some 0.1 s."""
     return settings.load.share(5)
 
@@ -74,7 +74,7 @@ def fill(path: Path, load: Load) -> None:
 
 
 @contextmanager
-def both(settings: BenchSettings) -> Iterator[tuple[Path, Path]]:
+def both(settings: ContestSettings) -> Iterator[tuple[Path, Path]]:
     """Makes a journal, and its rows in Parquet."""
     with empty_directory(settings.directory) as directory:
         journal, parquet = directory / "journal", directory / "parquet"
@@ -107,7 +107,7 @@ def to_parquet(frame: DataFrame, directory: Path) -> None:
 
 @contextmanager
 def reading(
-    name: str, columns: str, query: Callable[[DataFrame, Path], object], rival: Any, settings: BenchSettings
+    name: str, columns: str, query: Callable[[DataFrame, Path], object], rival: Any, settings: ContestSettings
 ) -> Iterator[tuple[Way, Way]]:
     records = load_of(settings).records
     with both(settings) as (journal, parquet):
@@ -134,11 +134,11 @@ CONTESTS = [
 # --- Planning -------------------------------------------------------------------------------------------------------
 
 
-def segments_of(settings: BenchSettings) -> int:
+def segments_of(settings: ContestSettings) -> int:
     return settings.load.records // 100
 
 
-def planning(settings: BenchSettings) -> Spread:
+def planning(settings: ContestSettings) -> Spread:
     """Measures the milliseconds in which the reader lists the segments and cuts them into partitions, as Spark's planner
     asks it to."""
     from pyspark.sql.types import LongType, StructField, StructType
