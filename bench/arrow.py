@@ -12,7 +12,7 @@ import pyarrow
 
 import jlog
 import jlog.arrow
-from jlog.bench.contest import ContestSettings, Contest, Way, empty_directory
+from jlog.bench.contest import Contest, ContestSettings, Way, empty_directory
 from jlog.bench.load import CHUNK_RECORDS
 from jlog.bench.reading import Read, read_journal
 from jlog.bench.writing import ours, prefix_of

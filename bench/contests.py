@@ -16,7 +16,7 @@ from lz4.block import compress
 
 import jlog
 from jlog.bench import suite
-from jlog.bench.contest import ContestSettings, Contest, Way
+from jlog.bench.contest import Contest, ContestSettings, Way
 from jlog.bench.load import CHUNK_RECORDS
 from jlog.bench.writing import ours, ours_together, plain_loop
 

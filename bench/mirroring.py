@@ -11,7 +11,7 @@ from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
 import jlog
-from jlog.bench.contest import ContestSettings, Contest, Way, empty_directory
+from jlog.bench.contest import Contest, ContestSettings, Way, empty_directory
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
 

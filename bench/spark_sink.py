@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from spark_source import both, load_of, session
 
 import jlog
-from jlog.bench.contest import ContestSettings, Contest, Way
+from jlog.bench.contest import Contest, ContestSettings, Way
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import jlog
-from jlog.bench.contest import ContestSettings, Contest, Spread, Way, empty_directory
+from jlog.bench.contest import Contest, ContestSettings, Spread, Way, empty_directory
 from jlog.bench.load import value_of
 
 if TYPE_CHECKING:

@@ -413,6 +413,7 @@ def read_page(path: str, uuid: bytes) -> Page | None:
         for at in (PAGE_DIRECT_AT, PAGE_LEASE_AT, PAGE_DURABLE_AT, PAGE_GENERATION_AT, PAGE_UNWRITTEN_AT)
     )
     incarnation, new_inode, new_end = struct.unpack_from("<QQQ", page, PAGE_INCARNATION_AT)
+    counting = [slots[number & 1] for number in (generation, unwritten) if number in (generation, generation - 1) and number]
     this_boot = (any(boot) and boot == boot_id()) or is_written_to(path)
     here = status == 1 and this_boot and (device, inode) == (found.st_dev, found.st_ino)
     return Page(
@@ -423,13 +424,22 @@ def read_page(path: str, uuid: bytes) -> Page | None:
         unwritten=unwritten,
         lease_limit=lease,
         durable_end=durable,
-        capacity=capacity,
+        capacity=capacity_of(counting, behind, capacity),
         new_inode=new_inode * (incarnation & 1),
         new_end=new_end,
         slots=slots,
         closing=page[PAGE_CLOSING_AT : PAGE_CLOSING_AT + BLOCK_HEADER.size],
         behind=behind,
     )
+
+
+def capacity_of(slots: list[Slot], behind: bytes, stated: int) -> int:
+    """The stated one, which no checksum covers; or the one of the file's size, where only with that the bodies are whole."""
+    for capacity in (stated, len(behind) // 2):
+        bodies = [behind[(slot.generation & 1) * capacity :][: slot.used] for slot in slots]
+        if all(not slot.used or crc32c(body) == slot.body_crc for slot, body in zip(slots, bodies, strict=True)):
+            return capacity
+    return stated
 
 
 # --- Blocks and records ------------------------------------------------------------------------------------------
@@ -884,13 +894,15 @@ def read_segment_header(path: str, uuid: bytes) -> Segment:
     return Segment(path, first, epoch, previous, end_offset, end_sequence, created_us, replacements, size)
 
 
-def load(path: str | os.PathLike[str], *, strict: bool) -> Contents:
+def load(path: str | os.PathLike[str], *, strict: bool, page: bool = True) -> Contents:
     path = os.fspath(path)
     meta = read_meta(path)
     uuid = bytes.fromhex(meta["uuid"])
     epochs = [(epoch["epoch"], epoch["first_sequence"]) for epoch in meta["epochs"]]
     bounds = read_bounds(path, uuid, strict)  # first, since the mark only grows
     contents = Contents(path, uuid, epochs, meta["options"], bounds, read_page(path, uuid))
+    if contents.page is not None and not page and contents.page.slot.generation != contents.page.generation:
+        contents.page.current = False
     Walk(contents).run()
     for segment in contents.segments:
         gap = Gap(max(segment.previous_end_sequence, contents.first_sequence), segment.first_sequence)
@@ -924,13 +936,13 @@ def read_journal(path: str | os.PathLike[str]) -> Contents:
 
 
 def check_journal(
-    path: str | os.PathLike[str], max_bytes: int = 64 << 20, *, indexes: bool = True, capacity: bool = True
+    path: str | os.PathLike[str], max_bytes: int = 64 << 20, *, indexes: bool = True, page: bool = True
 ) -> Contents | None:
     """Raises OracleError at the first thing that the format does not allow. With more than `max_bytes` of bodies only
     the headers and a sample of the blocks are looked at, and None is returned. `indexes=False` ignores index files,
-    which a power loss may leave wrong; `capacity=False` the one in the page, on which no record hangs."""
-    contents = load(path, strict=True)
-    if capacity:
+    which a power loss may leave wrong; with `page=False` the control page may be damaged, and is not current then."""
+    contents = load(path, strict=True, page=page)
+    if page:
         check_capacity(contents)
     blocks = contents.blocks
     sample = sum(block.raw_bytes for block in blocks) > max_bytes

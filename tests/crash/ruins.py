@@ -141,10 +141,10 @@ def snapshot(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
-def capacity_of(path: Path) -> bytes:
-    """As the page says it. A repair leaves it as it was struck."""
-    buffer = path / "precommit"
-    return buffer.read_bytes()[64:72] if buffer.exists() else b""
+def page_of(path: Path) -> bytes:
+    """Capacity, generation and slots of the control page. A repair leaves them as they were struck."""
+    page = (path / "precommit").read_bytes() if (path / "precommit").exists() else b""
+    return page[64:72] + page[448:456] + page[512:640]
 
 
 # --- After a repair ------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def check(whole, path, survivors, sound_positions=(), *, as_found=False):
     report = journal.verify()
     assert report.ok, report
     if not as_found:
-        oracle.check_journal(path, capacity=capacity_of(path) == capacity_of(whole.path))
+        oracle.check_journal(path, page=page_of(path) == page_of(whole.path))
     with jlog.Reader(path) as reader:
         found = {record.sequence: record.value for record in reader}
     assert survivors.keys() <= found.keys()

@@ -104,6 +104,25 @@ def test_every_record_of_a_whole_block_survives_any_repair(whole, tmp_path_facto
     check_goes_on(whole, path, found)
 
 
+@pytest.mark.parametrize(
+    "blows_",
+    [
+        [("precommit", "zero", 0, 66)],  # the page is not recognised, and its bodies are where the file's size puts them
+        [("precommit", "zero", 59, 7), ("00000000000000000000.idx", "flip", 0, 0)],  # no capacity, and something to repair
+    ],
+    ids=["no head", "no capacity"],
+)
+def test_records_of_a_page_without_capacity_survive_the_next_writer(whole, tmp_path_factory, blows_):
+    path = whole.ruin(tmp_path_factory.getbasetemp() / "ruin")
+    for blow in blows_:
+        strike(path, *blow)
+    survivors = whole.survivors(path)
+    report = jlog.Journal.repair_at(path)
+    struck = {name for name, *_ in blows_}
+    found = check(whole, path, survivors, whole.positions.keys() - struck, as_found=not report.actions)
+    check_goes_on(whole, path, found)
+
+
 def test_nothing_hangs_on_the_capacity_in_the_page(whole, tmp_path_factory):
     path = whole.ruin(tmp_path_factory.getbasetemp() / "ruin")
     strike(path, "precommit", "zero", 64, 8)
