@@ -117,8 +117,8 @@ cdef class Precommit:
         return 0
 
     def has_bodies(self) -> bool:
-        """Returns whether the file has room for two bodies. Its page may be damaged all the same, and its bodies may hold records
-        that recovery looks for at the places that the file's size gives them: so a file with bodies never grows before that."""
+        """Returns whether the file has room for two bodies. If so it never grows before recovery: even with a damaged page its
+        bodies may hold records, at the places that the file's size gives them."""
         return jlog_file_bytes(self.fd) >= JLOG_PAGE_BYTES + 2 * JLOG_CAPACITY_MIN
 
     def grow(self, uint64_t capacity) -> None:
