@@ -70,7 +70,8 @@ class Applier:
             case WriteMeta():
                 if step.keep_old and os.path.exists(file):
                     self._quarantine.keep(file)
-                write_meta(path, replace(step.meta))
+                self._meta = replace(step.meta)  # a position that is set later is moved in the new epoch
+                write_meta(path, self._meta)
             case KeepBytes():
                 self._quarantine.keep(file, step.start, step.end)
             case WriteSegment():

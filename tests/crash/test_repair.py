@@ -352,6 +352,14 @@ def test_without_bounds_writing_goes_on_under_a_new_epoch(path, damage):
     assert oracle.check_journal(path).segments[-1].epoch == epochs[-1][0]
 
 
+def test_a_position_is_set_in_the_epoch_of_its_repair(path):
+    os.unlink(path / "bounds")
+    zero(path / "subscribers" / "billing")
+    repaired(path)
+    found = oracle.check_journal(path)
+    assert found.subscribers["billing"].epoch == found.epochs[-1][0]
+
+
 @pytest.mark.parametrize("damage", [lambda file: flip(file, 60, 1), os.unlink, zero], ids=["flip", "missing", "zeros"])
 def test_journal_meta_is_made_anew_and_nothing_is_removed_then(path, damage):
     uuid = jlog.Journal(path).uuid
