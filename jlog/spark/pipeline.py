@@ -16,13 +16,13 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jlog.errors import JournalError
-from jlog.spark.parquet.plan import PipelinePlan
+from jlog.spark.loading.plan import PipelinePlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from jlog.spark.parquet.lake import Output
+    from jlog.spark.tables.parquet import Output
 
 POLL_SECONDS = 0.25
 GRACE_SECONDS = 10.0  # seconds that a running batch has to end when the pipeline is asked to stop
@@ -81,7 +81,7 @@ class Pipeline:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        from jlog.spark.parquet.inputs import explained
+        from jlog.spark.loading.inputs import explained
 
         began = time.monotonic()
         self._be_quiet_at_the_end(spark)
@@ -107,7 +107,7 @@ class Pipeline:
     # --- Beginning ----------------------------------------------------------------------------------------------------
 
     def _begin(self, spark: SparkSession) -> None:
-        from jlog.spark.parquet.lake import Files
+        from jlog.spark.tables.parquet import Files
 
         plan = self._plan
         if plan.query is not None:  # a mistake in the query should not show after hours
@@ -130,8 +130,8 @@ class Pipeline:
             )
 
     def _start(self, spark: SparkSession) -> list[StreamingQuery]:
-        from jlog.spark.parquet.batches import Counting, Loading
-        from jlog.spark.parquet.inputs import stream_of
+        from jlog.spark.loading.batches import Counting, Loading
+        from jlog.spark.loading.inputs import stream_of
 
         plan = self._plan
         stream = stream_of(spark, plan)
@@ -205,7 +205,7 @@ class Pipeline:
             query.stop()
 
     def _ask(self, spark: SparkSession, text: str) -> list[dict[str, Any]]:
-        from jlog.spark.parquet.lake import Files
+        from jlog.spark.tables.parquet import Files
 
         plan, files = self._plan, Files(spark)
         tables = {"records": plan.dest, "quarantine": plan.quarantine}

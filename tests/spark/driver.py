@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark import TaskContext
 from pyspark.sql import Row, SparkSession
 
-from jlog.spark.parquet.lake import Files
+from jlog.spark.tables.parquet import Files
 from spark.sessions import QUICK_JAVA, session
 
 RECORDS, PARTITIONS = 40_000, 4

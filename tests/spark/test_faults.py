@@ -24,7 +24,7 @@ import exhaustive
 import jlog
 from behaviour.journals import SMALL, fill, read_away, value_of
 from crash.tampering import flip
-from jlog.spark.parquet.lake import Files
+from jlog.spark.tables.parquet import Files
 from spark.running import Driver
 from spark.sessions import ROOT
 

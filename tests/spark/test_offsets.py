@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 import jlog
 from behaviour.journals import SMALL, fill, read_away
 from jlog.errors import JournalError, PositionLost
-from jlog.spark.parquet.inputs import check_source
+from jlog.spark.loading.inputs import check_source
 from jlog.spark.reading.journals import sources_of
 from jlog.spark.reading.limits import shares
 from jlog.spark.reading.options import parse

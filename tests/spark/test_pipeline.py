@@ -15,11 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import jlog
-from jlog.spark.parquet.lake import Lake, Output
-from jlog.spark.parquet.parsing import Parser
-from jlog.spark.parquet.plan import PipelinePlan, Windows
+from jlog.spark.loading.parsing import Parser
+from jlog.spark.loading.plan import PipelinePlan, Windows
 from jlog.spark.pipeline import Pipeline, Summary
 from jlog.spark.session import ALWAYS
+from jlog.spark.tables.parquet import Lake, Output
 
 DAY_US = 86_400_000_000
 NOON_US = 20_000 * DAY_US + DAY_US // 2

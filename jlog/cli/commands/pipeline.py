@@ -131,9 +131,9 @@ def plan_of(options: dict[str, Any]) -> Any:
     from jlog.spark.session import check_installed
 
     check_installed()
-    from jlog.spark.parquet.inputs import check_source
-    from jlog.spark.parquet.parsing import Parser
-    from jlog.spark.parquet.plan import PipelinePlan, Windows
+    from jlog.spark.loading.inputs import check_source
+    from jlog.spark.loading.parsing import Parser
+    from jlog.spark.loading.plan import PipelinePlan, Windows
 
     dest = location(options["dest"])
     windows = None

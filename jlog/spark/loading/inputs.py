@@ -10,12 +10,12 @@ from pyspark.sql import functions as f
 
 import jlog
 from jlog.errors import JournalError
-from jlog.spark.parquet.parsing import union
+from jlog.spark.loading.parsing import union
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from jlog.spark.parquet.plan import PipelinePlan
+    from jlog.spark.loading.plan import PipelinePlan
 
 KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 

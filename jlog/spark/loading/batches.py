@@ -10,13 +10,13 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from jlog.spark.parquet.lake import Files, Lake, Output
-from jlog.spark.parquet.parsing import ERROR, NONE, RECORD
+from jlog.spark.loading.parsing import ERROR, NONE, RECORD
+from jlog.spark.tables.parquet import Files, Lake, Output
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from jlog.spark.parquet.plan import PipelinePlan
+    from jlog.spark.loading.plan import PipelinePlan
 
 BAD = ("error", "sequence", "timestamp", "key", "value", "headers", "journal", "date")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jlog.spark.parquet.parsing import Parser
+    from jlog.spark.loading.parsing import Parser
 
 BATCH_RECORDS = 5_000_000
 

@@ -1,0 +1,1 @@
+"""Tables that take each batch of a query once: directories of Parquet files."""
