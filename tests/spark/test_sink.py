@@ -24,7 +24,7 @@ import jlog
 from behaviour.journals import records, values
 from jlog.spark import forget, queries
 from jlog.spark.writing.background import repeated_in_background
-from jlog.spark.writing.ledger import BATCH, KEPT, STREAM, Ledger
+from jlog.spark.writing.ledger import BATCH, STREAM, Ledger
 from jlog.spark.writing.sink import BatchSink, StagingSink
 from jlog.spark.writing.staging import AT_ONCE_BYTES, NAMELESS, STALE_SECONDS, Staged
 
@@ -181,6 +181,9 @@ def test_overwriting_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     ("options", "told"),
     [
         ({"transaction": "a b"}, "transaction's name"),
+        ({"txnAppId": "daily"}, "txnVersion.* are given together"),
+        ({"txnAppId": "daily", "txnVersion": "first"}, "txnVersion is a number"),
+        ({"txnAppId": "daily", "txnVersion": 1, "transaction": "a"}, "not by both"),
         ({"segmentBytes": "64m"}, "number of bytes"),
         ({"compression": "zip"}, "compression"),
         ({"compresion": "lz4"}, "no option compresion; it has compression, "),
@@ -290,7 +293,7 @@ def stage(sink: StagingSink, query: str, batch: int, parts: list[list[bytes]]) -
 
 @pytest.fixture
 def sink(tmp_path: Path) -> StagingSink:
-    return StagingSink(VALUE, {"path": str(tmp_path / "journal")}, False, comes_back=True)
+    return StagingSink(VALUE, {"path": str(tmp_path / "journal")}, False)
 
 
 LARGE = [numbered(10_000, 1_000), [b"%d-" % n + bytes(1_000) for n in range(10_000)]]
@@ -311,7 +314,8 @@ def cut_short(sink: StagingSink, staged: list[Staged], appended: int, query: str
     staging = sink.staging(query)
     with jlog.Writer(sink.path) as writer:
         ledger = Ledger(sink.path, query, STREAM)
-        note = ledger.note(0, appended, staging.keep(staged))
+        ledger.begin(0)
+        note = ledger.note(appended, staging.keep(staged))
         writer.extend(ALL[:appended], state=note)
 
 
@@ -346,7 +350,7 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_large_files_become_segments(tmp_path: Path, compression: str) -> None:
     options = {"path": str(tmp_path / "journal"), "compression": compression, "segmentBytes": str(16 << 20)}
-    sink = StagingSink(VALUE, options, False, comes_back=True)
+    sink = StagingSink(VALUE, options, False)
     noise = random.Random(0)
     parts = [[noise.randbytes(1_000) for _ in range(10_000)] for _ in range(2)]
     staged = stage(sink, "q", 0, parts)
@@ -362,24 +366,10 @@ def test_large_files_become_segments(tmp_path: Path, compression: str) -> None:
     assert jlog.Journal(sink.path).verify().ok
 
 
-def test_staging_that_came_back_meanwhile_is_not_dropped_again(sink: StagingSink) -> None:
-    for number in range(KEPT[STREAM]):
-        query = f"{number:03}"
-        sink.commit(STREAM, query, 0, stage(sink, query, 0, [[b"a"]]))
-    ledger = Ledger(sink.path, "new", STREAM)
-    with jlog.Writer(sink.path) as writer:
-        writer.extend([b"b"], state=ledger.note(0, 1, "manifest"))
-        ledger.stored()
-        assert "000" not in queries(sink.path)
-        sink.commit(STREAM, "000", 1, stage(sink, "000", 1, [[b"c"]]))
-        writer.extend([b"d"], state=ledger.note(0, 2, None))
-    assert "000" in queries(sink.path)
-
-
 @pytest.mark.usefixtures("small_files")
 def test_files_that_cannot_become_segments_are_copied(tmp_path: Path) -> None:
     options = {"path": str(tmp_path / "journal"), "segmentBytes": str(16 << 20)}
-    sink = StagingSink(VALUE, options, False, comes_back=True)
+    sink = StagingSink(VALUE, options, False)
     with jlog.Writer(sink.path) as writer:  # which leaves no room in front for a larger one
         writer.extend([], state={b"large": random.Random(0).randbytes(64_800)})
     sink.commit(STREAM, "q", 0, stage(sink, "q", 0, LARGE))
@@ -391,7 +381,7 @@ def test_files_that_cannot_become_segments_are_copied(tmp_path: Path) -> None:
 @pytest.mark.parametrize("point", ["adopt.linked", "adopt.completed", "roll.renamed", "rotate.turned"])
 def test_the_next_driver_ends_the_adoption_of_a_killed_one(tmp_path: Path, point: str, visit: int) -> None:
     options = {"path": str(tmp_path / "journal"), "segmentBytes": str(16 << 20)}
-    sink = StagingSink(VALUE, options, False, comes_back=True)
+    sink = StagingSink(VALUE, options, False)
     staged = stage(sink, "q", 0, LARGE)
     (tmp_path / "commit").write_bytes(pickle.dumps((sink, staged)))
     program = (
@@ -410,10 +400,11 @@ def test_the_next_driver_ends_the_adoption_of_a_killed_one(tmp_path: Path, point
     assert "spark" not in os.listdir(sink.path)
 
 
-@pytest.mark.parametrize("comes_back", [True, False])
+@pytest.mark.parametrize("query", ["q", NAMELESS + "1"])
 def test_rows_of_a_query_are_synced_before_a_part_of_them_is_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_back: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
+    """Nobody completes a nameless write, so its rows need no sync."""
     synced: list[str] = []
 
     def note(fd: int, sync: Callable[[int], None] = os.fsync) -> None:
@@ -421,11 +412,11 @@ def test_rows_of_a_query_are_synced_before_a_part_of_them_is_in(
         sync(fd)
 
     monkeypatch.setattr(os, "fsync", note)
-    sink = StagingSink(VALUE, {"path": str(tmp_path / "journal")}, False, comes_back=comes_back)
-    staged = stage(sink, "q", 0, LARGE)
-    sink.commit(STREAM, "q", 0, staged)
+    sink = StagingSink(VALUE, {"path": str(tmp_path / "journal")}, False)
+    staged = stage(sink, query, 0, LARGE)
+    sink.commit(STREAM, query, 0, staged)
     files = {file.name for part in staged for file in part.files}
-    assert (files <= {Path(path).name for path in synced}) == comes_back
+    assert (files <= {Path(path).name for path in synced}) == (query == "q")
     assert values(sink.path) == ALL
 
 
@@ -540,7 +531,7 @@ def test_staging_of_a_nameless_write_before_its_commit_stays(sink: StagingSink) 
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_files_among_the_staged_queries_stay(tmp_path: Path, name: str, is_link: bool, elsewhere: bool) -> None:
     options = {"stagingdirectory": str(tmp_path / "staging")} if elsewhere else {}
-    sink = StagingSink(VALUE, {"path": str(tmp_path / "journal"), **options}, False, comes_back=True)
+    sink = StagingSink(VALUE, {"path": str(tmp_path / "journal"), **options}, False)
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "begun").touch()
@@ -576,17 +567,87 @@ def test_a_write_without_a_transaction_has_an_id_of_its_own(sink: StagingSink) -
         BatchSink(VALUE, {"path": sink.path, "transaction": write.query}, False)
 
 
-def test_the_queries_that_came_last_are_remembered(sink: StagingSink) -> None:
-    for number in range(KEPT[BATCH] + 5):
-        query = f"{number:03}-" + "x" * 96
-        sink.commit(BATCH, query, 0, stage(sink, query, 0, [[b"a"]]))
-    sink.commit(STREAM, "q", 0, stage(sink, "q", 0, [[b"a"]]))
-    known = queries(sink.path)
-    assert len(known) == KEPT[BATCH] + 1
-    assert min(known) == "005-" + "x" * 96
-    forget(sink.path, "q")
-    with pytest.raises(LookupError, match="no query 'q'"):
+# --- What the journal remembers -------------------------------------------------------------------------------------
+
+
+def names(count: int) -> Iterator[str]:
+    return (f"{number:03}-" + "x" * 96 for number in range(count))
+
+
+def test_nameless_writes_leave_no_entry(sink: StagingSink) -> None:
+    sink.commit(BATCH, "load", 0, stage(sink, "load", 0, [[b"a"]]))
+    for number in range(150):
+        query = f"{NAMELESS}{number}"
+        sink.commit(BATCH, query, 0, stage(sink, query, 0, [[b"b"]]))
+    sink.commit(BATCH, NAMELESS + "large", 0, stage(sink, NAMELESS + "large", 0, LARGE))
+    sink.commit(BATCH, "load", 0, stage(sink, "load", 0, [[b"a"]]))
+    assert list(queries(sink.path)) == ["load"]
+    assert values(sink.path) == [b"a"] + [b"b"] * 150 + ALL
+
+
+@pytest.mark.parametrize("kind", [BATCH, STREAM])
+def test_no_named_query_is_pushed_out_by_others(sink: StagingSink, kind: str) -> None:
+    staged = stage(sink, "begun", 0, LARGE)
+    cut_short(sink, staged, ends(staged)[0], "begun")
+    for query in names(150):
+        sink.commit(kind, query, 0, stage(sink, query, 0, [[b"a"]]))
+    assert {"begun", *names(150)} == set(queries(sink.path))
+    for query in names(150):
+        sink.commit(kind, query, 0, stage(sink, query, 0, [[b"a"]]))
+    sink.commit(STREAM, "begun", 0, stage(sink, "begun", 0, LARGE))
+    found = values(sink.path)
+    assert [value for value in found if value != b"a"] == ALL
+    assert found.count(b"a") == 150
+
+
+def test_a_write_that_the_journal_cannot_remember_is_refused(sink: StagingSink) -> None:
+    """The error says how to make room, and nothing is appended."""
+
+
+    def fill() -> None:
+        for query in names(1_000):
+            sink.commit(BATCH, query, 0, stage(sink, query, 0, [[b"a"]]))
+
+    with pytest.raises(jlog.JournalError, match=r"no room .* jlog\.spark\.queries\(.*jlog\.spark\.forget\("):
+        fill()
+    known = len(queries(sink.path))
+    assert len(values(sink.path)) == known > 300
+    with pytest.raises(jlog.JournalError, match="no room"):
+        sink.commit(STREAM, "q", 0, stage(sink, "q", 0, LARGE))
+    sink.abort("q")
+    assert len(values(sink.path)) == known
+    for name in list(names(5)):
+        forget(sink.path, name)
+    sink.commit(STREAM, "q", 0, stage(sink, "q", 0, LARGE))
+    assert values(sink.path)[known:] == ALL
+    with pytest.raises(LookupError, match="no query"):
+        forget(sink.path, next(names(1)))
+
+
+def test_a_commit_that_has_begun_has_room_to_its_end(sink: StagingSink) -> None:
+    """However narrow the room is, all of its records go in, or none."""
+    rows, room = numbered(9_000, 1_000), 150
+    while True:
+        with jlog.Writer(sink.path) as writer:
+            writer.extend([], state={b"others": bytes((64 << 10) - len("others") - room)})
+        before = len(values(sink.path))
+        try:
+            sink.commit(STREAM, "q", 0, stage(sink, "q", 0, [rows]))
+        except jlog.JournalError:
+            assert len(values(sink.path)) == before > 0
+            return
+        assert len(values(sink.path)) == before + len(rows)
         forget(sink.path, "q")
+        room -= 1
+
+
+def test_loads_with_growing_versions_need_one_entry(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    for version in (1, 2, 2, 7, 7):
+        save(numbers(spark, version), path, txnAppId="daily", txnVersion=version)
+    assert values(path) == numbered(1) + numbered(2) + numbered(7)
+    ((name, entry),) = queries(path).items()
+    assert (name, entry.batch, entry.records) == ("daily", 7, 7)
 
 
 def test_a_staged_file_that_is_cut_is_an_error_and_adds_nothing(sink: StagingSink) -> None:

@@ -1,24 +1,24 @@
 """The progress of each query in a journal: an entry of the journal's state, changed in one append with the records.
 
-A streaming query has the id that Spark keeps in its checkpoint; a batch write has its `transaction`, or a random id.
+A streaming query has the id that Spark keeps in its checkpoint; a batch write has its `transaction` or its `txnAppId`. A batch
+write without a name cannot come back, and has no entry.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 
 import jlog
 from jlog.errors import JournalError
+from jlog.spark.writing.staging import NAMELESS
 
 STATE_PREFIX = b"jlog.spark:"
+STATE_BYTES_MAX = 64 << 10  # of all that a journal's state holds, as with Writer.extend
+COUNT_DIGITS_MAX = 19  # a commit that has begun should not end for the digits of its growing count
 STREAM, BATCH = "stream", "batch"
-KEPT = {
-    STREAM: 100,
-    BATCH: 100,
-}  # an entry has about 200 bytes, and the state of a journal at most 64 KiB
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,8 @@ class Entry:
 
 
 def queries(path: str | os.PathLike[str]) -> dict[str, Entry]:
-    """Returns the queries and batch writes of Spark that the journal knows, by their ids."""
-    return {
-        key[len(STATE_PREFIX) :].decode(): Entry(**json.loads(value))
-        for key, value in jlog.Journal(path).state().items()
-        if key.startswith(STATE_PREFIX)
-    }
+    """Returns the queries and named batch writes of Spark that the journal knows, by their ids."""
+    return _entries(jlog.Journal(path).state())
 
 
 def forget(path: str | os.PathLike[str], query: str) -> None:
@@ -52,15 +48,16 @@ def forget(path: str | os.PathLike[str], query: str) -> None:
 
 
 class Ledger:
-    """The entries of the journal at `path`, for one query. The caller holds the query's lock."""
+    """The entry of a query in the journal at `path`. No entry is ever dropped for another one. The caller holds the query's
+    lock."""
 
     def __init__(self, path: str, query: str, kind: str) -> None:
         self._path = path
         self._query = query
         self._kind = kind
-        self._others = queries(path)
-        self._dropped: list[str] = []
-        self.entry = self._others.pop(query, None)
+        state = jlog.Journal(path).state()
+        self.entry = _entries(state).get(query)
+        self._others_bytes = sum(len(key) + len(value) for key, value in state.items() if key != _key(query))
         if self.entry is not None and self.entry.kind != kind:
             raise JournalError(f"{path}: {query!r} is the id of a {self.entry.kind} write here; choose another transaction")
 
@@ -68,21 +65,37 @@ class Ledger:
         """Says whether all of this batch is in the journal."""
         return self.entry is not None and self.entry.manifest is None and batch <= self.entry.batch
 
-    def note(self, batch: int, records: int, manifest: str | None) -> dict[bytes, bytes | None]:
-        """Returns the change of the journal's state, for the append that brings the last of these records. The oldest entries
-        are dropped; stored() says that this was done."""
-        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        self.entry = Entry(self._kind, batch, records, now, manifest)
-        told = {name: value for name, value in asdict(self.entry).items() if value is not None}
-        alike = sorted((entry.time, query) for query, entry in self._others.items() if entry.kind == self._kind)
-        self._dropped = [query for _, query in alike[: max(0, len(alike) + 1 - KEPT[self._kind])]]
-        state: dict[bytes, bytes | None] = {_key(query): None for query in self._dropped}
-        return {**state, _key(self._query): json.dumps(told).encode()}
+    def begin(self, batch: int) -> None:
+        """Makes the entry that note() stores."""
+        self.entry = Entry(self._kind, batch, 0, "")
 
-    def stored(self) -> None:
-        """Notes that the dropped entries are gone: a query that comes back meanwhile is not dropped again."""
-        for query in self._dropped:
-            self._others.pop(query, None)
+    def note(self, records: int, manifest: str | None) -> dict[bytes, bytes | None]:
+        """Returns the change of the journal's state, for the append that brings the last of these records. Raises JournalError
+        if the journal's state has no room for it."""
+        assert self.entry is not None, "begin() makes the entry"
+        if self._query.startswith(NAMELESS):
+            return {}
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.entry = replace(self.entry, records=records, time=now, manifest=manifest)
+        told = {name: value for name, value in asdict(self.entry).items() if value is not None}
+        key, value = _key(self._query), json.dumps(told, separators=(",", ":")).encode()
+        size = len(key) + len(value) - len(str(records)) + COUNT_DIGITS_MAX
+        if self._others_bytes + size > STATE_BYTES_MAX:
+            raise JournalError(
+                f"{self._path} has no room for the progress of {self._query!r}: the state of a journal has at most "
+                f"{STATE_BYTES_MAX} bytes. jlog.spark.queries({self._path!r}) lists the queries and named writes that it "
+                f"remembers. Drop those that will not come back: jlog.spark.forget({self._path!r}, name). Loads that return "
+                f"need one entry in all if they have one txnAppId and a growing txnVersion"
+            )
+        return {key: value}
+
+
+def _entries(state: dict[bytes, bytes]) -> dict[str, Entry]:
+    return {
+        key[len(STATE_PREFIX) :].decode(): Entry(**json.loads(value))
+        for key, value in state.items()
+        if key.startswith(STATE_PREFIX)
+    }
 
 
 def _key(query: str) -> bytes:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType as Schema
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # Spark's names
+VERSION = re.compile(r"[0-9]{1,18}")
 TRANSACTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 OPTIONS = (
     "compression",
@@ -40,6 +41,8 @@ OPTIONS = (
     "sync",
     "create",
     "transaction",
+    "txnAppId",
+    "txnVersion",
     "stagingDirectory",
 )
 KNOWN = {name.lower() for name in (*OPTIONS, "path", "checkpointLocation", "queryName")}  # some belong to Spark
@@ -48,10 +51,9 @@ LEFT_OUT = ("sequence", "journal")  # columns of a journal that was read: the re
 
 
 class StagingSink:
-    """The parts that both sinks share. It is pickled, and goes to the tasks. comes_back: whether the same write can come back
-    after a power loss, under the same name."""
+    """The parts that both sinks share. It is pickled, and goes to the tasks."""
 
-    def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool, *, comes_back: bool) -> None:
+    def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool) -> None:
         given = {name.lower(): value for name, value in options.items()}
         unknown = sorted(name for name in options if name.lower() not in KNOWN)
         if unknown:
@@ -65,22 +67,13 @@ class StagingSink:
             )
         self.writer_options = _writer_options(given)
         self._directory = _absolute(given.get("stagingdirectory"))
-        self._comes_back = comes_back
         journal = _open(self.path, self.writer_options, given.get("create", "true"))
         self._uuid = journal.uuid
         self._compression = str(self.writer_options.get("compression", journal.options.compression))
         self._segment_bytes = int(self.writer_options.get("segment_bytes", journal.options.segment_bytes))
 
     def staging(self, query: str) -> Staging:
-        return Staging(
-            self.path,
-            self._uuid,
-            query,
-            self._directory,
-            self._compression,
-            self._segment_bytes,
-            durable=self._comes_back,
-        )
+        return Staging(self.path, self._uuid, query, self._directory, self._compression, self._segment_bytes)
 
     def commit(self, kind: str, query: str, batch: int, staged: Sequence[Staged]) -> None:
         staging = self.staging(query)
@@ -90,7 +83,7 @@ class StagingSink:
             if entry is not None and entry.manifest is not None:
                 # A commit that has begun is completed with the same rows: staged anew they may come in another order.
                 begun = staging.kept(entry.manifest, entry.records)
-                _append(writer, ledger, staging, begun, entry.batch, entry.records, entry.manifest)
+                _append(writer, ledger, staging, begun, entry.records, entry.manifest)
             if not ledger.has(batch):
                 _begin(writer, ledger, staging, staged, batch)
             writer.sync()  # Spark forgets the batch when this returns
@@ -111,20 +104,15 @@ class BatchSink(DataSourceArrowWriter):
     """The sink of frame.write.format("jlog").mode("append").save(path)."""
 
     def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool) -> None:
-        name = options.get("transaction")
-        self._sink = StagingSink(schema, options, overwrite, comes_back=name is not None)
-        if name is not None and not TRANSACTION.fullmatch(name):
-            raise ValueError(
-                f"a transaction's name has 1 to 100 letters, digits, dots, colons, hyphens and underscores, not {name!r}"
-            )
-        self.query = name or f"{NAMELESS}{uuid.uuid4()}"
+        self._sink = StagingSink(schema, options, overwrite)
+        self.query, self._version = _named(options)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         partition = _context().partitionId()
-        return self._sink.staging(self.query).write(iterator, self._sink.columns, 0, partition)
+        return self._sink.staging(self.query).write(iterator, self._sink.columns, self._version, partition)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self._sink.commit(BATCH, self.query, 0, _staged(messages))
+        self._sink.commit(BATCH, self.query, self._version, _staged(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         self._sink.abort(self.query)
@@ -134,9 +122,10 @@ class StreamSink(DataSourceStreamArrowWriter):
     """The sink of frame.writeStream.format("jlog").option("checkpointLocation", ...).start(path)."""
 
     def __init__(self, schema: Schema, options: Mapping[str, str], overwrite: bool) -> None:
-        if options.get("transaction") is not None:
-            raise ValueError("the option transaction is for batch writes; a streaming query is known by its checkpoint")
-        self._sink = StagingSink(schema, options, overwrite, comes_back=True)
+        for name in ("transaction", "txnAppId", "txnVersion"):
+            if options.get(name) is not None:
+                raise ValueError(f"the option {name} is for batch writes; a streaming query is known by its checkpoint")
+        self._sink = StagingSink(schema, options, overwrite)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         context = _context()
@@ -232,6 +221,27 @@ def _writer_options(given: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
+def _named(options: Mapping[str, str]) -> tuple[str, int]:
+    """Returns the name of a batch write and its version. A write without a name gets an id that nobody else has."""
+    name, application, version = (options.get(option) for option in ("transaction", "txnAppId", "txnVersion"))
+    if name is not None and (application, version) != (None, None):
+        raise ValueError("a batch write is named by its transaction, or by its txnAppId and txnVersion, not by both")
+    if (application is None) != (version is None):
+        raise ValueError("txnAppId, the name of a load that returns, and txnVersion, its number, are given together")
+    name = name or application
+    if name is None:
+        return f"{NAMELESS}{uuid.uuid4()}", 0
+    if not TRANSACTION.fullmatch(name):
+        raise ValueError(
+            f"a transaction's name has 1 to 100 letters, digits, dots, colons, hyphens and underscores, not {name!r}"
+        )
+    if version is None:
+        return name, 0
+    if not VERSION.fullmatch(version):
+        raise ValueError(f"txnVersion is a number of at most 18 digits, which grows from load to load, not {version!r}")
+    return name, int(version)
+
+
 def _open(path: str, options: dict[str, Any], create: str) -> jlog.Journal:
     """Opens the journal, and makes it where there is none."""
     if create.lower() not in ("true", "false"):
@@ -262,25 +272,20 @@ def _begin(writer: jlog.Writer, ledger: Ledger, staging: Staging, staged: Sequen
     parts = [part for part in staged if part.files]
     if not parts:
         return
+    ledger.begin(batch)
     if sum(part.raw_bytes for part in parts) > AT_ONCE_BYTES:
-        _append(writer, ledger, staging, parts, batch, 0, staging.keep(parts))
+        _append(writer, ledger, staging, parts, 0, staging.keep(parts))
         return
     body = writer.body()
     for part in parts:
         for file in part.files:
             for piece in file.pieces:
                 read_piece(staging.path(part, file, 0), piece, body)
-    writer.extend_body(body, ledger.note(batch, sum(part.records for part in parts), None))
+    writer.extend_body(body, ledger.note(sum(part.records for part in parts), None))
 
 
 def _append(
-    writer: jlog.Writer,
-    ledger: Ledger,
-    staging: Staging,
-    staged: list[Staged],
-    batch: int,
-    done: int,
-    manifest: str,
+    writer: jlog.Writer, ledger: Ledger, staging: Staging, staged: list[Staged], done: int, manifest: str | None
 ) -> None:
     """Appends the records behind the first `done`: a large file becomes a segment, and others are appended piece by piece. Each
     append stores the progress; the last one says that all are in. They are synced meanwhile, so that the end need not wait for
@@ -288,7 +293,7 @@ def _append(
     records = sum(part.records for part in staged)
 
     def note(end: int) -> dict[bytes, bytes | None]:
-        return ledger.note(batch, end, manifest if end < records else None)
+        return ledger.note(end, manifest if end < records else None)
 
     files = [(part, file) for part in staged for file in part.files]
     end = 0
@@ -299,7 +304,6 @@ def _append(
                 continue
             path = staging.path(part, file, done)
             if done <= begin and staging.is_segment(file) and writer.adopt(path, file.pieces, note(end)) is not None:
-                ledger.stored()
                 continue
             for piece in file.pieces:
                 begin += piece.records
@@ -307,5 +311,4 @@ def _append(
                     body = writer.body()
                     read_piece(path, piece, body)
                     writer.extend_body(body, note(begin))
-                    ledger.stored()
                     sync()

@@ -70,7 +70,7 @@ class Staged(WriterCommitMessage):
 
 class Staging:
     """The files of a query. directory: a place that driver and executors see, instead of the journal's own. uuid: the
-    journal's, for several may stage there. durable: whether a commit that has begun can be completed after a power loss."""
+    journal's, for several may stage there."""
 
     def __init__(
         self,
@@ -80,12 +80,9 @@ class Staging:
         directory: str | None,
         compression: str,
         segment_bytes: int,
-        *,
-        durable: bool,
     ) -> None:
         self.journal = journal
         self.query = query
-        self._durable = durable
         self._compression = compression
         self._segment_bytes = segment_bytes
         self._home = os.path.join(journal, DIRECTORY, query)
@@ -166,17 +163,19 @@ class Staging:
                     yield
                     return
 
-    def keep(self, staged: list[Staged]) -> str:
-        """Lists the staged files, and returns the list's name. From then on a commit can be resumed."""
+    def keep(self, staged: list[Staged]) -> str | None:
+        """Lists the staged files, and returns the list's name. From then on a commit can be resumed, also after a power loss.
+        Returns None for a nameless write, which nobody resumes."""
+        if self.is_nameless:
+            return None
         name = f"commit-{secrets.token_hex(8)}.json"
         path = os.path.join(self._home, name)
         with open(path, "x", encoding="utf-8") as file:
             json.dump([asdict(part) for part in staged], file)
-        if self._durable:
-            folder = self.batch(staged[0].batch)
-            files = [os.path.join(folder, file.name) for part in staged for file in part.files]
-            for made in (*files, *_up(folder, 3), path, *_up(self._home, 2)):
-                _sync(made)
+        folder = self.batch(staged[0].batch)
+        files = [os.path.join(folder, file.name) for part in staged for file in part.files]
+        for made in (*files, *_up(folder, 3), path, *_up(self._home, 2)):
+            _sync(made)
         return name
 
     def kept(self, name: str, appended: int) -> list[Staged]:
