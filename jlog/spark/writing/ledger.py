@@ -13,24 +13,28 @@ from datetime import datetime, timezone
 
 import jlog
 from jlog.errors import JournalError
+from jlog.spark.writing.checkpoint import Content
 from jlog.spark.writing.staging import NAMELESS
 
 STATE_PREFIX = b"jlog.spark:"
 STATE_BYTES_MAX = 64 << 10  # of all that a journal's state holds, as with Writer.extend
 COUNT_DIGITS_MAX = 19  # a commit that has begun should not end for the digits of its growing count
 STREAM, BATCH = "stream", "batch"
+_WORDS = {STREAM: "batch", BATCH: "version"}
 
 
 @dataclass(frozen=True)
 class Entry:
     """The last batch of a query that has begun. manifest: the file that lists the staged rows, while only the first `records`
-    of them are in the journal; None once all are."""
+    of them are in the journal; None once all are. offsets, offsets_file: digests of what the batch is made of, see Content."""
 
     kind: str
     batch: int
     records: int
     time: str
     manifest: str | None = None
+    offsets: str | None = None
+    offsets_file: str | None = None
 
 
 def queries(path: str | os.PathLike[str]) -> dict[str, Entry]:
@@ -61,13 +65,50 @@ class Ledger:
         if self.entry is not None and self.entry.kind != kind:
             raise JournalError(f"{path}: {query!r} is the id of a {self.entry.kind} write here; choose another transaction")
 
-    def has(self, batch: int) -> bool:
-        """Says whether all of this batch is in the journal."""
-        return self.entry is not None and self.entry.manifest is None and batch <= self.entry.batch
+    def has(self, batch: int, content: Content) -> bool:
+        """Says whether this batch is in the journal. Raises JournalError for a batch with the same number that is made of
+        something else, and for a batch that comes after a later one."""
+        entry = self.entry
+        if entry is None or batch > entry.batch:
+            return False
+        if batch < entry.batch:
+            raise self._refusal(batch, f"{_WORDS[entry.kind]} {entry.batch} of it is in the journal already")
+        if entry.offsets_file is not None and entry.offsets_file == content.offsets_file:
+            return True
+        if entry.offsets is not None and content.offsets is not None and entry.offsets != content.offsets:
+            raise self._refusal(batch, "it is in the journal already, and there its sources begin or end elsewhere")
+        if entry.records != content.records:
+            raise self._refusal(
+                batch, f"it is in the journal already with {entry.records} records, and it has {content.records} now"
+            )
+        return True
 
-    def begin(self, batch: int) -> None:
+    def _refusal(self, batch: int, reason: str) -> JournalError:
+        assert self.entry is not None
+        forget = f"jlog.spark.forget({self._path!r}, {self._query!r})"
+        if self._kind == STREAM:
+            told = (
+                "Its checkpoint has lost its last batches, or an older driver of this query is still at work. Bring the newest "
+                "checkpoint back. Or begin with a new checkpoint directory: such a query begins where the options of its "
+                f"source say, so let that be behind the records that were in the journal at {self.entry.time}. Or let this "
+                f"checkpoint go on: after {forget} it appends the batch, and with it once more the records that are there"
+            )
+        elif self.entry.batch or batch:
+            told = (
+                f"Give the load a txnVersion above {self.entry.batch}. Or append it under this version, and with it once more "
+                f"the records that are there, after {forget}"
+            )
+        else:
+            told = (
+                "A transaction's name stands for one load: give this one another name. Or append it under this name, and with "
+                f"it once more the records that are there, after {forget}"
+            )
+        number = f"{_WORDS[self._kind]} {batch} of {self._query!r}" if self._kind == STREAM or batch else repr(self._query)
+        return JournalError(f"{self._path}: {number} is refused, and nothing of it was appended, for {reason}. {told}")
+
+    def begin(self, batch: int, content: Content) -> None:
         """Makes the entry that note() stores."""
-        self.entry = Entry(self._kind, batch, 0, "")
+        self.entry = Entry(self._kind, batch, 0, "", None, content.offsets, content.offsets_file)
 
     def note(self, records: int, manifest: str | None) -> dict[bytes, bytes | None]:
         """Returns the change of the journal's state, for the append that brings the last of these records. Raises JournalError

@@ -22,6 +22,7 @@ import jlog
 from jlog.errors import JournalExists
 from jlog.ingest import read_piece
 from jlog.spark.writing.background import repeated_in_background
+from jlog.spark.writing.checkpoint import content_of
 from jlog.spark.writing.ledger import BATCH, STREAM, Ledger, queries
 from jlog.spark.writing.staging import AT_ONCE_BYTES, NAMELESS, Staged, Staging
 from jlog.system.filesystem import journal_path, path_of_file
@@ -75,7 +76,10 @@ class StagingSink:
     def staging(self, query: str) -> Staging:
         return Staging(self.path, self._uuid, query, self._directory, self._compression, self._segment_bytes)
 
-    def commit(self, kind: str, query: str, batch: int, staged: Sequence[Staged]) -> None:
+    def commit(self, kind: str, query: str, batch: int, staged: Sequence[Staged], checkpoint: str | None = None) -> None:
+        """Appends the staged rows. checkpoint: the location of the query's. Raises JournalError where the journal knows other
+        rows under the number of this batch."""
+        content = content_of(sum(part.records for part in staged), checkpoint, batch)
         staging = self.staging(query)
         with staging.held(), jlog.Writer(self.path, **self.writer_options, create=False) as writer:
             ledger = Ledger(self.path, query, kind)
@@ -84,8 +88,10 @@ class StagingSink:
                 # A commit that has begun is completed with the same rows: staged anew they may come in another order.
                 begun = staging.kept(entry.manifest, entry.records)
                 _append(writer, ledger, staging, begun, entry.records, entry.manifest)
-            if not ledger.has(batch):
-                _begin(writer, ledger, staging, staged, batch)
+                writer.sync()
+            if not ledger.has(batch, content):
+                ledger.begin(batch, content)
+                _begin(writer, ledger, staging, staged)
             writer.sync()  # Spark forgets the batch when this returns
             staging.remove()
             unfinished = {name for name, known in queries(self.path).items() if known.manifest is not None}
@@ -126,6 +132,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             if options.get(name) is not None:
                 raise ValueError(f"the option {name} is for batch writes; a streaming query is known by its checkpoint")
         self._sink = StagingSink(schema, options, overwrite)
+        self._checkpoint = options.get("checkpointLocation")
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         context = _context()
@@ -138,7 +145,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         staged = _staged(messages)
         if staged:
-            self._sink.commit(STREAM, staged[0].query, batchId, staged)
+            self._sink.commit(STREAM, staged[0].query, batchId, staged, self._checkpoint)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
         for query in {part.query for part in _staged(messages)}:
@@ -268,11 +275,10 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
 # --- Appending ------------------------------------------------------------------------------------------------------
 
 
-def _begin(writer: jlog.Writer, ledger: Ledger, staging: Staging, staged: Sequence[Staged], batch: int) -> None:
+def _begin(writer: jlog.Writer, ledger: Ledger, staging: Staging, staged: Sequence[Staged]) -> None:
     parts = [part for part in staged if part.files]
     if not parts:
         return
-    ledger.begin(batch)
     if sum(part.raw_bytes for part in parts) > AT_ONCE_BYTES:
         _append(writer, ledger, staging, parts, 0, staging.keep(parts))
         return
