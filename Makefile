@@ -26,7 +26,9 @@ install_test = $(call install,$(test)) -C build-dir=build/test -C cmake.define.J
 
 # What runs a Kafka broker. Installed where that may be done; without it those tests skip, and say how.
 JAVA := maven default-jre-headless
-POMS := tools/kafka-broker.xml tests/kafka/spark-source.xml
+POMS := tools/kafka-broker.xml tests/kafka/spark-source.xml tests/spark/tables/connectors.xml
+# The newest that the connectors of Delta Lake and Iceberg support. The tests of tables run with it.
+SPARK_FOR_TABLES := 4.1
 as_root := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 
 # A line for each part of an installation, with the seconds it took.
@@ -141,10 +143,17 @@ java:
 	@check() { $(PYTHON) tools/kafka-broker --check 2>/dev/null; }; \
 	check || { command -v apt-get >/dev/null && tools/step "Java and Maven" $(as_root) sh -c \
 	  'apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(JAVA)'; } || :; \
-	{ $(PYTHON) tools/kafka-broker --check && $(MAKE) build/.jars; } || echo "the tests that need it will skip" >&2
+	{ $(PYTHON) tools/kafka-broker --check && $(MAKE) build/.jars build/.pyspark-$(SPARK_FOR_TABLES); } || \
+	echo "the tests that need it will skip" >&2
 
 build/.jars: $(POMS)
-	$(step) "a Kafka broker, and Spark's source for Kafka" $(PYTHON) tools/kafka-broker --fetch $(POMS)
+	$(step) "a Kafka broker, and Spark's connectors" $(PYTHON) tools/kafka-broker --fetch $(POMS)
+	@touch $@
+
+# Beside the environment's own PySpark, and without what it needs, which is there.
+build/.pyspark-%: .venv-test/.tools
+	@rm -rf build/pyspark-$*
+	$(step) "PySpark $*, for the connectors of tables" $(call install,$(test)) --no-deps --target build/pyspark-$* 'pyspark==$*.*'
 	@touch $@
 
 machine:
