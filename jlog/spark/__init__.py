@@ -4,5 +4,6 @@ Needs PySpark 4.1 or newer and pyarrow: pip install 'pyjlog[spark]'. Nothing has
 """
 
 from jlog.spark.writing.ledger import Entry, forget, queries
+from jlog.spark.writing.left_over import clean
 
-__all__ = ["Entry", "forget", "queries"]
+__all__ = ["Entry", "clean", "forget", "queries"]

@@ -77,6 +77,13 @@ def follow(spark: SparkSession, lines: str, folder: str, journal: str) -> None:
     tell("done")
 
 
+def stage(spark: SparkSession, journal: str, staging: str) -> None:
+    """A batch write without a name, of more than is appended at once, with its rows staged in another directory."""
+    frame = spark.range(RECORDS, numPartitions=PARTITIONS).selectExpr("rpad(cast(id AS string), 1000, '.') AS value")
+    frame.write.format("jlog").option("stagingDirectory", staging).mode("append").save(journal)
+    tell("done")
+
+
 def fail(spark: SparkSession, journal: str) -> None:
     """Each task fails in its middle, and is tried again."""
 
@@ -112,7 +119,7 @@ def save(spark: SparkSession, journal: str, function: Callable[[Iterable[Row]], 
 def main(folder: str, master: str) -> None:
     more = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
     spark = session(Path(folder), master, **SETTINGS, **more)
-    verbs = {verb.__name__: verb for verb in (lake, count, follow, fail, wait)}
+    verbs = {verb.__name__: verb for verb in (lake, count, follow, stage, fail, wait)}
     for line in sys.stdin:
         verb, *arguments = json.loads(line)
         verbs[verb](spark, *arguments)

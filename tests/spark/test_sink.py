@@ -22,12 +22,13 @@ from pyspark.sql.types import StructType
 
 import jlog
 from behaviour.journals import records, values
-from jlog.spark import forget, queries
+from jlog.spark import clean, forget, queries
 from jlog.spark.writing.background import repeated_in_background
 from jlog.spark.writing.checkpoint import Content, content_of
-from jlog.spark.writing.ledger import BATCH, STREAM, Ledger
+from jlog.spark.writing.ledger import BATCH, NAMELESS, STREAM, Ledger
+from jlog.spark.writing.left_over import BEGUN, STALE_SECONDS
 from jlog.spark.writing.sink import BatchSink, StagingSink
-from jlog.spark.writing.staging import AT_ONCE_BYTES, NAMELESS, STALE_SECONDS, Staged
+from jlog.spark.writing.staging import AT_ONCE_BYTES, Staged
 
 VALUE = StructType().add("value", "binary")
 
@@ -620,13 +621,30 @@ def test_staging_of_a_nameless_write_in_its_commit_stays(
 ) -> None:
     committing = nameless_commit("direct.written=stop@2")
     os.waitid(os.P_PID, committing.pid, os.WSTOPPED | os.WNOWAIT)
-    staging = sink.staging("q")
     stage(sink, "q", 0, [[b"a"]])
     backdate(Path(sink.path, "spark", NAMELESS + "1"))
-    staging.remove_left_over(set())
+    assert clean(sink.path) == []
     committing.send_signal(signal.SIGCONT)
     assert committing.wait() == 0
     assert values(sink.path) == ALL
+
+
+def test_no_file_leads_a_clean_up_to_files_of_others(sink: StagingSink, tmp_path: Path) -> None:
+    """Another user of the journal may write it."""
+    name = NAMELESS + "1"
+    victim = tmp_path / "documents" / name
+    victim.mkdir(parents=True)
+    home = Path(sink.path, "spark", name)
+    for content in (os.fsencode(victim), b"", bytes(1 << 17)):
+        home.mkdir(parents=True, exist_ok=True)
+        (home / BEGUN).write_bytes(content)
+        clean(sink.path)
+        assert victim.is_dir()
+    (home / BEGUN).unlink(missing_ok=True)
+    home.mkdir(parents=True, exist_ok=True)
+    (home / BEGUN).symlink_to(victim)
+    clean(sink.path)
+    assert victim.is_dir()
 
 
 def test_staging_of_a_nameless_write_before_its_commit_stays(sink: StagingSink) -> None:

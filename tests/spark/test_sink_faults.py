@@ -15,6 +15,7 @@ import pytest
 import exhaustive
 import jlog
 from behaviour.journals import values
+from cli.command import run
 from spark.driver import RECORDS
 from spark.running import Driver
 
@@ -70,6 +71,22 @@ def test_kills_of_the_driver_at_any_time_lose_and_repeat_nothing(
     found = [value for value in values(path) if value != b"foreign"]
     assert len(found) == FILES * LINES
     assert sorted(found) == sorted(line(number) for number in range(FILES * LINES))
+    assert "spark" not in os.listdir(path)
+
+
+@pytest.mark.usefixtures("_spark_environment", "failpoints")
+def test_clean_removes_what_a_killed_nameless_write_staged(tmp_path: Path) -> None:
+    """No other write of Spark ever comes, and the rows were staged elsewhere."""
+    path, staging = tmp_path / "journal", tmp_path / "staging"
+    driver = Driver(tmp_path / "driver", "local[2]", JLOG_FAILPOINTS="direct.written=stop@2")
+    try:
+        driver.call("stage", path, staging)
+        driver.until(lambda: any(Path(path, "spark").glob("_*/begun")))
+        assert list(staging.glob("*/*/0/*"))
+    finally:
+        driver.kill()
+    assert "of 1 writes of Spark that died" in run("clean", path).err
+    assert list(staging.iterdir()) == []
     assert "spark" not in os.listdir(path)
 
 

@@ -16,6 +16,7 @@ from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import json_option, print_fields, print_json, print_table
 from jlog.cli.terminal.progress import on_terminal, progress_bar, working
 from jlog.errors import JournalError
+from jlog.spark import clean as remove_staged_rows
 
 # The times of a segment are left out: they stand in its file, which may be gone.
 SEGMENT_FIELDS = ("path", "first_sequence", "records", "size_bytes", "sealed", "reason")
@@ -110,6 +111,8 @@ def clean(journal: str, dry_run: bool, as_json: bool) -> None:
 
     A reason is `read` (every subscriber has read it), `max_bytes` or `max_age`.
 
+    `clean` also removes the rows that Spark has staged for writes that died, if no later run can complete them.
+
     \b
     Examples:
       jlogtool clean --dry-run /var/lib/events
@@ -122,6 +125,9 @@ def clean(journal: str, dry_run: bool, as_json: bool) -> None:
         total = sum(segment.size_bytes for segment in opened.clean(dry_run=True))
         with progress_bar("Archiving", total) as advance:
             found = opened.clean(progress=advance)
+    died = [] if dry_run else remove_staged_rows(opened.path)
+    if died:
+        click.echo(f"removed the staged rows of {len(died)} writes of Spark that died", err=True)
     if as_json:
         print_json([{field: getattr(segment, field) for field in SEGMENT_FIELDS} for segment in found])
         return

@@ -14,11 +14,11 @@ from datetime import datetime, timezone
 import jlog
 from jlog.errors import JournalError
 from jlog.spark.writing.checkpoint import Content
-from jlog.spark.writing.staging import NAMELESS
 
 STATE_PREFIX = b"jlog.spark:"
 STATE_BYTES_MAX = 64 << 10  # of all that a journal's state holds, as with Writer.extend
 COUNT_DIGITS_MAX = 19  # a commit that has begun should not end for the digits of its growing count
+NAMELESS = "_"  # begins the id of a write that cannot come back; no transaction and no query begins so
 STREAM, BATCH = "stream", "batch"
 _WORDS = {STREAM: "batch", BATCH: "version"}
 

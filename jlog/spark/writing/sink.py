@@ -23,8 +23,8 @@ from jlog.errors import JournalExists
 from jlog.ingest import read_piece
 from jlog.spark.writing.background import repeated_in_background
 from jlog.spark.writing.checkpoint import content_of
-from jlog.spark.writing.ledger import BATCH, STREAM, Ledger, queries
-from jlog.spark.writing.staging import AT_ONCE_BYTES, NAMELESS, Staged, Staging
+from jlog.spark.writing.ledger import BATCH, NAMELESS, STREAM, Ledger, queries
+from jlog.spark.writing.staging import AT_ONCE_BYTES, Staged, Staging
 from jlog.system.filesystem import journal_path, path_of_file
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ class StagingSink:
                 _begin(writer, ledger, staging, staged)
             writer.sync()  # Spark forgets the batch when this returns
             staging.remove()
-            unfinished = {name for name, known in queries(self.path).items() if known.manifest is not None}
-            staging.remove_left_over(unfinished)
+            staging.remove_left_over()
 
     def abort(self, query: str) -> None:
         """Removes the staged rows. Records in the journal stay, and files that a commit needs to be resumed."""

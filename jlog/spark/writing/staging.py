@@ -10,7 +10,6 @@ import os
 import secrets
 import shutil
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -23,12 +22,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from jlog.errors import JournalError, JournalNotFound
 from jlog.ingest import Piece, SegmentBuilder
+from jlog.spark.writing.ledger import NAMELESS
+from jlog.spark.writing.left_over import BEGUN, DIRECTORY, elsewhere, is_at, remove_if_empty, remove_left_over
 from jlog.system.files import Directory
 
-DIRECTORY = "spark"
-STALE_SECONDS = 24 * 3600
-NAMELESS = "_"  # begins the id of a write that cannot come back; no transaction and no query begins so
-BEGUN = "begun"  # file of a nameless write whose commit has begun; the commit holds its lock as long as it lives
 AT_ONCE_BYTES = 8 << 20  # a batch up to this size is appended in one piece: readers see all of it or nothing
 PIECE_BYTES = 2 << 20  # pieces of a larger batch; larger ones do not fit into the processor's cache
 FIRST_FILE_BYTES = 8 << 20  # a task's first file, which is copied: small batches have no other
@@ -82,11 +79,12 @@ class Staging:
         segment_bytes: int,
     ) -> None:
         self.journal = journal
+        self._uuid = uuid
         self.query = query
         self._compression = compression
         self._segment_bytes = segment_bytes
         self._home = os.path.join(journal, DIRECTORY, query)
-        self._files = self._home if directory is None else os.path.join(directory, f"{DIRECTORY}-{uuid}", query)
+        self._files = self._home if directory is None else os.path.join(elsewhere(directory, uuid), query)
 
     def batch(self, number: int) -> str:
         return os.path.join(self._files, str(number))
@@ -156,12 +154,15 @@ class Staging:
                 # closed. No commit forks a child that outlives it, and a program that is started instead has the descriptor
                 # closed.
                 portalocker.lock(home.fd, portalocker.LOCK_EX)
-                if _is_at(home.fd, self._home):
+                if is_at(home.fd, self._home):
                     if self.is_nameless:
-                        with suppress(FileExistsError):
-                            os.close(home.create(BEGUN))
+                        self._note_begin(home)
                     yield
                     return
+
+    def _note_begin(self, home: Directory) -> None:
+        with suppress(FileExistsError), open(home.create(BEGUN), "wb") as file:
+            file.write(os.fsencode(self._files))
 
     def keep(self, staged: list[Staged]) -> str | None:
         """Lists the staged files, and returns the list's name. From then on a commit can be resumed, also after a power loss.
@@ -206,40 +207,16 @@ class Staging:
         """Removes everything that is staged for the query."""
         for path in {self._files, self._home}:
             shutil.rmtree(path, ignore_errors=True)  # a task that has been given up may still write there
-            _remove_if_empty(os.path.dirname(path))
+            remove_if_empty(os.path.dirname(path))
 
     @property
     def is_nameless(self) -> bool:
         """Says whether no later run can complete a commit that has begun."""
         return self.query.startswith(NAMELESS)
 
-    def remove_left_over(self, unfinished: set[str]) -> None:
-        """Removes the remains of other queries: of nameless writes that died in their commit, and of queries that have done
-        nothing for a day. Files of commits that can still be resumed stay, and files of a running commit."""
-        homes, files = os.path.dirname(self._home), os.path.dirname(self._files)
-        entries = [entry for root in (homes, files) for entry in _entries(root)]
-        strays = {entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)}  # no query has made them
-        for name in {entry.name for entry in entries} - strays:
-            if name == self.query or (name in unfinished and not name.startswith(NAMELESS)):
-                continue
-            home, others = os.path.join(homes, name), os.path.join(files, name)
-            died = name.startswith(NAMELESS) and os.path.exists(os.path.join(home, BEGUN))
-            if died or max(_newest(home), _newest(others)) < time.time() - STALE_SECONDS:
-                self._remove_unless_held(name, home, others)
-        for root in (homes, files):
-            _remove_if_empty(root)
-
-    def _remove_unless_held(self, name: str, home: str, files: str) -> None:
-        """Removes the files, unless a commit of that query runs. home: the directory that such a commit locks."""
-        with suppress(FileNotFoundError), Directory(self.journal, DIRECTORY, name) as held:
-            try:
-                portalocker.lock(held.fd, portalocker.LOCK_EX | portalocker.LOCK_NB)
-            except portalocker.LockException:
-                return
-            if not _is_at(held.fd, home):
-                return  # another commit of that query has made it anew
-            shutil.rmtree(home, ignore_errors=True)
-        shutil.rmtree(files, ignore_errors=True)
+    def remove_left_over(self) -> None:
+        """Removes the remains of other queries that died, in the journal and where this query stages."""
+        remove_left_over(self.journal, self._uuid, {os.path.dirname(self._files)}, self.query)
 
 
 def _in_pieces(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
@@ -271,13 +248,6 @@ def _staged(told: dict[str, Any]) -> Staged:
     return Staged(**told, files=files)
 
 
-def _is_at(fd: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
 def _sync(path: str) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
@@ -292,30 +262,3 @@ def _up(folder: str, levels: int) -> list[str]:
     while len(found) <= levels:
         found.append(os.path.dirname(found[-1]))
     return found
-
-
-def _remove_if_empty(path: str) -> None:
-    try:
-        os.rmdir(path)
-    except OSError:
-        return  # another query stages there
-
-
-def _entries(path: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(path) as found:
-            return list(found)
-    except FileNotFoundError:
-        return []
-
-
-def _newest(path: str) -> float:
-    """Returns the time of the last change below the directory; 0 where there is nothing."""
-    newest = 0.0
-    for folder, _, names in os.walk(path):
-        for name in ("", *names):
-            try:
-                newest = max(newest, os.stat(os.path.join(folder, name)).st_mtime)
-            except FileNotFoundError:
-                continue
-    return newest
