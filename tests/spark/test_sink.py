@@ -6,6 +6,7 @@ import os
 import pickle
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ from behaviour.journals import records, values
 from jlog.spark import clean, forget, queries
 from jlog.spark.writing.background import repeated_in_background
 from jlog.spark.writing.checkpoint import Content, content_of
+from jlog.spark.writing.driver import master_of
 from jlog.spark.writing.ledger import BATCH, NAMELESS, STREAM, Ledger
 from jlog.spark.writing.left_over import BEGUN, STALE_SECONDS
 from jlog.spark.writing.sink import BatchSink, StagingSink
@@ -126,6 +128,46 @@ def test_a_journal_that_must_be_there_is_not_made(spark: SparkSession, tmp_path:
     with pytest.raises(Exception, match="JournalNotFound"):
         save(numbers(spark, 10), tmp_path / "journal", create="false")
     assert not (tmp_path / "journal").exists()
+
+
+def test_no_directory_is_made_for_a_journal_unless_told(spark: SparkSession, tmp_path: Path) -> None:
+    """The path may be that of another host, or mistyped."""
+    path = tmp_path / "missing" / "journal"
+    with pytest.raises(Exception, match=rf"no journal at {path} on {socket.gethostname()}, .*create=true"):
+        save(numbers(spark, 10), path)
+    assert not path.parent.exists()
+    save(numbers(spark, 10), path, create="true")
+    assert values(path) == numbered(10)
+
+
+def submitted(*arguments: str) -> list[str]:
+    return ["java", "-cp", "jars/*", "org.apache.spark.deploy.SparkSubmit", *arguments, ""]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "master"),
+    [
+        (submitted("--conf", "spark.master=local[2]", "--conf", "spark.ui.enabled=false", "pyspark-shell"), "local[2]"),
+        (submitted("pyspark-shell"), "local[*]"),
+        (submitted("--verbose", "--master", "spark://host:7077", "program.py", "--master", "local"), "spark://host:7077"),
+        (submitted("--master=yarn", "program.py"), "yarn"),
+        (submitted("program.py", "--master", "spark://host:7077"), "local[*]"),
+        (submitted("--deploy-mode", "cluster", "--master", "local", "program.py"), ""),
+        (["java", "org.apache.spark.deploy.worker.DriverWrapper", "spark://host:7077", "program.py"], ""),
+        (["java", "org.apache.spark.deploy.yarn.ApplicationMaster", "--primary-py-file", "program.py"], ""),
+    ],
+)
+def test_the_drivers_command_line_tells_the_master(arguments: list[str], master: str, tmp_path: Path) -> None:
+    assert master_of(arguments, str(tmp_path)) == master
+
+
+def test_the_file_of_settings_tells_the_master(tmp_path: Path) -> None:
+    defaults = tmp_path / "spark-defaults.conf"
+    defaults.write_text("# spark.master local\nspark.ui.enabled  false\nspark.master\tk8s://https://host:443\n")
+    assert master_of(submitted("program.py"), str(tmp_path)) == "k8s://https://host:443"
+    assert master_of(submitted("--master", "local", "program.py"), str(tmp_path)) == "local"
+    (tmp_path / "properties").write_text("spark.master=yarn\n")
+    assert master_of(submitted("--properties-file", str(tmp_path / "properties"), "program.py"), None) == "yarn"
 
 
 def test_nothing_but_the_journal_is_left(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
+import socket
+import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 
 import exhaustive
@@ -88,6 +92,37 @@ def test_clean_removes_what_a_killed_nameless_write_staged(tmp_path: Path) -> No
     assert "of 1 writes of Spark that died" in run("clean", path).err
     assert list(staging.iterdir()) == []
     assert "spark" not in os.listdir(path)
+
+
+@pytest.fixture
+def master(_spark_environment: None) -> Iterator[str]:
+    """The URL of a cluster that has no workers."""
+    home = Path(pyspark.__file__).parent
+    arguments = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+    process = subprocess.Popen(
+        [home / "bin" / "spark-class", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "SPARK_HOME": str(home)},
+    )
+    try:
+        assert process.stderr is not None
+        found = (re.search(r"Starting Spark master at (spark:\S+)", line) for line in process.stderr)
+        yield next(url[1] for url in found if url is not None)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_driver_of_a_cluster_makes_no_journal(master: str, tmp_path: Path) -> None:
+    """It may be on another host than the journal."""
+    driver = Driver(tmp_path / "driver", master)
+    try:
+        driver.call("stage", tmp_path / "journal", tmp_path / "staging")
+        driver.said(f"(there is no journal at {tmp_path}/journal on {socket.gethostname()}, where Spark's driver runs)")
+    finally:
+        driver.kill()
+    assert not (tmp_path / "journal").exists()
 
 
 def expected() -> list[bytes]:

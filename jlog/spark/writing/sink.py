@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,10 +20,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType, TimestampType
 
 import jlog
-from jlog.errors import JournalExists
+from jlog.errors import JournalExists, JournalNotFound
 from jlog.ingest import read_piece
 from jlog.spark.writing.background import repeated_in_background
 from jlog.spark.writing.checkpoint import content_of
+from jlog.spark.writing.driver import has_local_master
 from jlog.spark.writing.ledger import BATCH, NAMELESS, STREAM, Ledger, queries
 from jlog.spark.writing.staging import AT_ONCE_BYTES, Staged, Staging
 from jlog.system.filesystem import journal_path, path_of_file
@@ -68,7 +70,7 @@ class StagingSink:
             )
         self.writer_options = _writer_options(given)
         self._directory = _absolute(given.get("stagingdirectory"))
-        journal = _open(self.path, self.writer_options, given.get("create", "true"))
+        journal = _open(self.path, self.writer_options, given.get("create"))
         self._uuid = journal.uuid
         self._compression = str(self.writer_options.get("compression", journal.options.compression))
         self._segment_bytes = int(self.writer_options.get("segment_bytes", journal.options.segment_bytes))
@@ -248,14 +250,26 @@ def _named(options: Mapping[str, str]) -> tuple[str, int]:
     return name, int(version)
 
 
-def _open(path: str, options: dict[str, Any], create: str) -> jlog.Journal:
+def _open(path: str, options: dict[str, Any], create: str | None) -> jlog.Journal:
     """Opens the journal, and makes it where there is none."""
-    if create.lower() not in ("true", "false"):
+    if create is None:
+        # A driver somewhere in a cluster sees no journal of another host. It should not make a second one there.
+        made = os.path.isdir(os.path.dirname(path)) and has_local_master()
+    elif create.lower() in ("true", "false"):
+        made = create.lower() == "true"
+    else:
         raise ValueError(f"the option create is true or false, not {create!r}")
-    if create.lower() == "true":
+    if made:
         with suppress(JournalExists):
             jlog.Journal.create(path, **options)
-    return jlog.Journal(path)
+    try:
+        return jlog.Journal(path)
+    except JournalNotFound:
+        raise JournalNotFound(
+            f"there is no journal at {path} on {socket.gethostname()}, where Spark's driver runs. If this is the host of the "
+            f"journal, make it with the option create=true or with jlog.Journal.create({path!r}). By default only a driver "
+            f"with a local master makes a journal, in a directory that exists"
+        ) from None
 
 
 def _context() -> TaskContext:
