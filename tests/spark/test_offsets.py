@@ -14,6 +14,7 @@ import jlog
 from behaviour.journals import SMALL, fill, read_away
 from jlog.errors import JournalError, PositionLost
 from jlog.spark.loading.inputs import check_source
+from jlog.spark.reading import stream_reader
 from jlog.spark.reading.journals import sources_of
 from jlog.spark.reading.limits import shares
 from jlog.spark.reading.options import parse
@@ -80,8 +81,31 @@ def test_a_limit_is_shared_by_the_journals_and_starves_none(root: Path) -> None:
 
 def test_shares_add_up_and_none_is_larger_than_its_backlog() -> None:
     assert shares(10, {"a": 3, "b": 4}) == {"a": 3, "b": 4}
-    assert shares(2, {"a": 1, "b": 1, "c": 8}) == {"a": 0, "b": 0, "c": 2}
+    assert shares(2, {"a": 1, "b": 1, "c": 8}) == {"a": 1, "b": 1, "c": 0}
     assert shares(3, {"a": 1, "b": 1, "c": 1, "d": 1}) == {"a": 1, "b": 1, "c": 1, "d": 0}
+    assert shares(3, {"a": 1, "b": 1, "c": 1, "d": 1}, {"a": 7, "b": 6, "c": 7}) == {"a": 1, "b": 1, "c": 0, "d": 1}
+    assert shares(100, {"a": 1, "b": 2, "c": 1000, "d": 0}) == {"a": 1, "b": 1, "c": 98, "d": 0}
+
+
+def test_each_journal_with_a_backlog_is_in_every_batch(root: Path) -> None:
+    with jlog.Writer(root / "large") as writer:
+        fill(writer, 10_000)
+    reader = stream(root, journalPattern=".*", maxRecordsPerTrigger=100)
+    found = reached(reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit()))
+    assert found["little"] >= 1
+    assert found["large"] + found["little"] == 100
+
+
+def test_journals_take_turns_where_the_limit_is_too_small(root: Path) -> None:
+    for name in ("little", "empty"):
+        with jlog.Writer(root / name) as writer:
+            fill(writer, 90)
+    reader = stream(root, journalPattern=".*", maxRecordsPerTrigger=1)
+    marks = reader.initialOffset()
+    for records in (1, 2, 3):
+        for _ in range(3):
+            marks = reader.latestOffset(marks, reader.getDefaultReadLimit())
+        assert reached(marks) == {"large": records, "little": records, "empty": records}
 
 
 def test_an_available_now_run_stops_at_the_end_it_began_with(root: Path) -> None:
@@ -90,6 +114,34 @@ def test_an_available_now_run_stops_at_the_end_it_began_with(root: Path) -> None
     with jlog.Writer(root / "little") as writer:
         fill(writer, 5)
     assert reached(reader.latestOffset(reader.initialOffset(), ReadAllAvailable())) == {"little": 10}
+
+
+def test_an_available_now_run_leaves_new_journals_to_the_next(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_reader, "LOOK_SECONDS", 0)
+    reader = stream(root, journalPattern=".*")
+    reader.prepareForTriggerAvailableNow()
+    with jlog.Writer(root / "new") as writer:
+        fill(writer, 5)
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, ReadAllAvailable())
+    assert len(rows(reader, begin, end)) == 110
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    reader = stream(root, journalPattern=".*")
+    reader.prepareForTriggerAvailableNow()
+    assert reached(reader.latestOffset(end, ReadAllAvailable()))["new"] == 5
+
+
+def test_an_available_now_run_goes_on_from_a_newer_offset(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second driver of the same query, or an earlier run, has read a journal that this run did not find at its start."""
+    monkeypatch.setattr(stream_reader, "LOOK_SECONDS", 0)
+    reader = stream(root, journalPattern=".*")
+    reader.prepareForTriggerAvailableNow()
+    for name in ("large", "new"):
+        with jlog.Writer(root / name) as writer:
+            fill(writer, 5)
+    other = stream(root, journalPattern=".*")
+    newer = other.latestOffset(other.initialOffset(), ReadAllAvailable())
+    assert reader.latestOffset(newer, ReadAllAvailable()) == newer
 
 
 def test_a_new_query_makes_its_subscriber_before_it_reads(root: Path) -> None:

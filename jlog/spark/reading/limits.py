@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from jlog.spark.reading.plan import RangePiece
 
 
-def shares(most: int, backlogs: dict[str, int]) -> dict[str, int]:
-    """Shares `most` among the backlogs, in proportion to their sizes; all of them where there are fewer. Where there is too
-    little for each, the largest come first."""
-    total = sum(backlogs.values())
-    if total <= most:
+def shares(most: int, backlogs: dict[str, int], turns: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Shares `most` among the backlogs; all of them where there are fewer. Each backlog gets one, and the rest goes in
+    proportion to their sizes.
+
+    turns: the batch in which each name had its last share. Where `most` is too little for each, those that have waited longest
+        come first.
+    """
+    if sum(backlogs.values()) <= most:
         return dict(backlogs)
-    found = {name: most * backlog // total for name, backlog in backlogs.items()}
+    known = turns or {}
+    waiting = sorted((name for name, backlog in backlogs.items() if backlog), key=lambda name: (known.get(name, -1), name))
+    found = {**dict.fromkeys(backlogs, 0), **dict.fromkeys(waiting[:most], 1)}
     left = most - sum(found.values())
-    for name in sorted(backlogs, key=lambda name: (-backlogs[name], name)):
-        more = min(left, 1, backlogs[name] - found[name])
-        found[name] += more
-        left -= more
+    rests = {name: backlogs[name] - found[name] for name in waiting}
+    total = sum(rests.values())
+    more = {name: left * rest // total for name, rest in rests.items()}
+    left -= sum(more.values())
+    for name in sorted(rests, key=lambda name: (-rests[name], name)):
+        one = min(left, 1, rests[name] - more[name])
+        found[name] += more[name] + one
+        left -= one
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -50,6 +50,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: SourcePosition | None = None
         self._ends: dict[str, int] = {}  # the synced end of each journal
         self._target: dict[str, int] | None = None  # the ends of an AvailableNow run
+        self._turns: dict[str, int] = {}  # the last batch in which each journal had a share, and the number of batches
+        self._batches = 0
 
     # --- Progress -----------------------------------------------------------------------------------------------------
 
@@ -84,10 +86,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: SourcePosition | None = None, limit: ReadLimit | None = None) -> SourcePosition:  # noqa: N802
         """Is called many times a second while no record comes. Its answer is synced: a checkpoint must never know of more."""
-        sources = self._look() if self._target is None else self._sources
-        ends = {name: self._end(source) for name, source in sources.items()}
+        sources = self._look(start or ())
         if self._target is not None:
-            ends = {name: min(end, self._target[name]) for name, end in ends.items()}
+            sources = {name: source for name, source in sources.items() if name in {*self._target, *(start or ())}}
+        ends = {name: self._end(source) for name, source in sources.items()}
         if start is None:
             return source_positions_of(sources, ends)
         gone = self._gone(start)
@@ -104,9 +106,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         sources = self._sources
         return source_positions_of(sources, {name: source.next_sequence() for name, source in sources.items()})
 
-    def _look(self) -> dict[str, SparkJournal]:
+    def _look(self, known: Iterable[str] = ()) -> dict[str, SparkJournal]:
+        """Returns the journals by name. An AvailableNow run keeps those of its start, and looks again only for a journal that
+        the checkpoint knows."""
         now = time.monotonic()
-        if not self._sources or (self._options.pattern is not None and now - self._looked > LOOK_SECONDS):
+        again = now - self._looked > LOOK_SECONDS if self._target is None else not self._sources.keys() >= set(known)
+        if not self._sources or (self._options.pattern is not None and again):
             self._sources, self._looked = sources_of(self._options), now
             for source in self._sources.values():
                 if source.is_archive:
@@ -120,7 +125,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = self._ends.get(source.name)
         if known is None or source.next_sequence() != known:
             self._ends[source.name] = known = source.next_sequence(durable=True)
-        return known
+        # An AvailableNow run reads no more of a journal that only the checkpoint has told it of.
+        return known if self._target is None else min(known, self._target.get(source.name, 0))
 
     def _gone(self, source_positions: SourcePosition) -> SourcePosition:
         """Returns the journals that are not read any more."""
@@ -145,7 +151,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         backlogs = {name: end - begins[name] for name, end in ends.items()}
         taken = dict(backlogs)
         if self._options.max_records_per_trigger is not None:
-            taken = shares(self._options.max_records_per_trigger, backlogs)
+            taken = shares(self._options.max_records_per_trigger, backlogs, self._turns)
+            self._batches += 1
+            self._turns.update({name: self._batches for name, count in taken.items() if count})
         if self._options.max_bytes_per_trigger is not None:
             pieces = {
                 name: self._pieces(Range(self._sources[name], begins[name], begins[name] + count))
@@ -161,7 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- A batch ------------------------------------------------------------------------------------------------------
 
     def partitions(self, start: SourcePosition, end: SourcePosition) -> list[InputPartition]:
-        sources = self._look()
+        sources = self._look(end)
         gone = self._gone(end)
         pieces: list[RangePiece] = []
         for name, source_position in end.items():
