@@ -90,6 +90,16 @@ def test_kills_of_the_driver_at_any_time_lose_and_repeat_nothing(
     assert jlog.Journal(path).subscribers()["lake"].lag == 0
 
 
+def test_a_user_sees_that_the_first_subscriber_begins_to_remove(
+    drive: Callable[[Path], Driver], path: Path, tmp_path: Path
+) -> None:
+    """On stderr, though the subscriber is made in a Python worker of Spark's."""
+    jlog.Journal.create(path)
+    driver = drive(tmp_path / "lake")
+    driver.call("lake", path, tmp_path / "lake", {"subscriber": "lake"})
+    assert driver.said("^(.*): lake is the first subscriber, made for this query") == str(path)
+
+
 def test_a_first_batch_that_was_never_noted_is_forgotten(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     """Spark itself refuses to go on beside what is left of it."""
     with jlog.Writer(path) as writer:

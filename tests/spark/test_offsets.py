@@ -151,6 +151,30 @@ def test_a_new_query_makes_its_subscriber_before_it_reads(root: Path) -> None:
     assert (journal.first_sequence, journal.subscribers()["lake"].sequence) == (0, 0)
 
 
+def test_a_first_subscriber_is_logged_once(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Retention begins to remove what is read, which a journal without a subscriber never does."""
+    jlog.Journal(root / "empty").add_subscriber("billing")
+    reader = stream(root, journalPattern=".*", subscriber="lake")
+    reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    stream(root, journalPattern=".*", subscriber="lake").initialOffset()
+    (line,) = caplog.messages
+    assert line.startswith("large, little: lake is the first subscriber, made for this query. ")
+    assert "retention removes segments that all subscribers and checkpoints have passed" in line
+
+
+def test_a_subscriber_that_an_old_query_gets_is_logged(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    marks = stream(root / "little").latestOffset()
+    stream(root / "little", subscriber="lake").latestOffset(marks, ReadAllAvailable())
+    assert len(caplog.messages) == 1
+    assert jlog.Journal(root / "little").subscribers()["lake"].sequence == 10
+
+
+def test_a_subscriber_that_removes_nothing_is_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    jlog.Journal.create(tmp_path / "orders", retention=jlog.Retention(delete_read=False))
+    stream(tmp_path / "orders", subscriber="lake").initialOffset()
+    assert not caplog.messages
+
+
 def test_the_subscriber_moves_with_commits_and_never_backward(root: Path) -> None:
     reader = stream(root / "large", subscriber="lake", maxRecordsPerTrigger=30)
     begin = reader.initialOffset()

@@ -62,6 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             check_names(self._options.start, sources)
             begins = {name: self._begin(source) for name, source in sources.items()}
             self._initial = source_positions_of(sources, begins)
+            self._subscription.log_first()
         return self._initial
 
     def _begin(self, source: SparkJournal) -> int:
@@ -96,6 +97,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begins = {name: self._start_of(source, start) for name, source in sources.items()}
         for name, begin in begins.items():  # Spark gives no limit for the last batch of an AvailableNow run
             self._subscription.move(sources[name], begin)
+        self._subscription.log_first()
         ends = {name: max(end, begins[name]) for name, end in ends.items()}
         if limit is not None and type(limit) is not ReadAllAvailable:
             ends = self._limited(begins, ends)

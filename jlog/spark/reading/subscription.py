@@ -8,7 +8,9 @@ from contextlib import suppress
 
 import jlog
 from jlog.errors import SubscriberBusy, SubscriberExists
+from jlog.options import retention_of
 from jlog.spark.reading.journals import SparkJournal
+from jlog.storage.meta import read_meta
 
 logger = logging.getLogger("jlog.spark")
 
@@ -19,6 +21,7 @@ class Subscription:
     def __init__(self, name: str | None) -> None:
         self._name = name
         self._moved: dict[str, int] = {}
+        self._first_in: list[str] = []  # journals that had no subscriber before, and are not logged yet
 
     def position(self, source: SparkJournal) -> int | None:
         """Returns its position; None where it does not exist."""
@@ -31,14 +34,34 @@ class Subscription:
         """Makes the subscriber at this sequence, where there is none."""
         if self._name is None or self.position(source) is not None:
             return
+        journal = jlog.Journal(source.path)
+        is_first = not journal.subscribers() and retention_of(read_meta(source.path).options).delete_read
         with suppress(SubscriberExists):  # another process has made it in the meantime
-            jlog.Journal(source.path).add_subscriber(self._name, sequence)
+            journal.add_subscriber(self._name, sequence)
+            if is_first:
+                self._first_in.append(source.name)
+
+    def log_first(self) -> None:
+        """Logs once that the retention of these journals begins to remove segments: a journal without subscribers keeps
+        everything."""
+        if not self._first_in:
+            return
+        shown = ", ".join(self._first_in[:3]) + (f" and {more} more" if (more := len(self._first_in) - 3) > 0 else "")
+        logger.warning(
+            "%s: %s is the first subscriber, made for this query. Until now the journal has kept all records; from now on "
+            "retention removes segments that all subscribers and checkpoints have passed. To keep them, set "
+            "jlog.Retention(delete_read=False)",
+            shown, self._name,
+        )  # fmt: skip
+        self._first_in.clear()
 
     def move(self, source: SparkJournal, sequence: int) -> None:
         """Moves the subscriber, only forward. A process that holds the name just now keeps it: a later commit moves it as
         far."""
         if self._name is None or self._moved.get(source.name, -1) >= sequence:
             return
+        if source.name not in self._moved:
+            self.make(source, sequence)
         try:
             with jlog.Reader(source.path, self._name, start=sequence) as reader:
                 if sequence > reader.committed:
