@@ -42,9 +42,11 @@ def run_as_another_user(code: str) -> None:
     run((BECOME_NOBODY if os.geteuid() == 0 else "") + textwrap.dedent(code))
 
 
-def run_with_mount(mount: str, code: str) -> None:
-    """Behind a mount of its own, which ends with it; skips where this user may not mount."""
+def run_with_mount(mount: str, code: str, *, host: str | None = None) -> None:
+    """Behind a mount of its own, which ends with it, and on a host of this name; skips where this user may not mount."""
     unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-r", "-m"]
+    if host is not None:
+        unshare, mount = [*unshare, "-u"], f"{mount} && hostname {host}"
     try:
         tried = subprocess.run([*unshare, "sh", "-c", mount], capture_output=True, text=True)
     except FileNotFoundError:

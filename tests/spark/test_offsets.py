@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
 import jlog
+from behaviour.elsewhere import read_only, run_with_mount
 from behaviour.journals import SMALL, fill, read_away
+from crash.tampering import another_boot, copy
 from jlog.errors import JournalError, PositionLost
 from jlog.spark.loading.inputs import check_source
 from jlog.spark.reading import stream_reader
@@ -279,3 +282,87 @@ def test_a_file_url_names_the_same_journal_as_everywhere(tmp_path: Path, written
     url = written.format(str(path).replace("%", "%25").replace("#", "%23").replace("?", "%3F").replace(" ", "%20"))
     (source,) = sources_of(parse({"path": url})).values()
     assert source.path == check_source(url) == str(path)
+
+
+# --- A driver that may only read --------------------------------------------------------------------------------------
+
+ELSEWHERE = """
+    import logging, sys
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+    from pyspark.sql.types import LongType, StructField, StructType
+    from jlog.errors import JournalError
+    from jlog.spark.reading.batch_reader import BatchReader
+    from jlog.spark.reading.options import parse
+    from jlog.spark.reading.stream_reader import StreamReader
+
+    schema = StructType([StructField("sequence", LongType())])
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logging.getLogger("jlog.spark").addHandler(handler)
+    given = {{"path": {path!r}}}
+
+    def sequences(reader, partitions):
+        return [s for one in partitions for batch in reader.read(one) for s in batch.column("sequence").to_pylist()]
+
+    def followed(times=1):
+        reader = StreamReader(schema, given)
+        begin = reader.initialOffset()
+        for _ in range(times):
+            end = reader.latestOffset(begin, ReadAllAvailable())
+        return sequences(reader, reader.partitions(begin, end))
+
+    def read():
+        reader = BatchReader(schema, parse({{**given, "durable": "true"}}))
+        return sequences(reader, reader.partitions())
+"""
+
+
+def elsewhere(path: Path, code: str) -> None:
+    """Runs the code on a host of another name, where the journal is mounted read-only."""
+    code = textwrap.dedent(ELSEWHERE.format(path=str(path))) + textwrap.dedent(code)
+    run_with_mount(read_only(path), code, host="another-host")
+
+
+@pytest.mark.parametrize("boot", ["this", "another"])
+def test_a_read_only_driver_reads_what_is_synced(root: Path, boot: str) -> None:
+    path = root / "little"
+    with jlog.Writer(path) as writer:
+        writer.sync()
+        fill(writer, 7)
+        if boot == "another":
+            path = copy(path, root / "copy")
+            another_boot(path)
+        elsewhere(path, "assert followed() == read() == list(range(10))")
+
+
+def test_a_read_only_driver_says_that_nothing_is_durable(root: Path) -> None:
+    with jlog.Writer(root / "little", sync="none") as writer:
+        fill(writer, 7)
+        elsewhere(
+            root / "little",
+            """
+            assert followed(times=5) == []
+            (line,) = lines
+            assert "on another-host it is mounted read-only. So only durable records are read, and none of the 17" in line
+            assert read() == []
+            assert len(lines) == 2
+            """,
+        )
+
+
+def test_a_subscriber_that_cannot_be_moved_is_refused_at_once(root: Path) -> None:
+    elsewhere(
+        root / "little",
+        """
+        reader = StreamReader(schema, {**given, "subscriber": "lake"})
+        try:
+            reader.initialOffset()
+        except JournalError as error:
+            assert "lake cannot follow this query: on another-host it is mounted read-only. Run the driver on" in str(error)
+        else:
+            sys.exit("it was allowed")
+        """,
+    )
+    (source,) = sources_of(parse({"path": str(root / "little")})).values()
+    assert source.reason_against_writing() is None

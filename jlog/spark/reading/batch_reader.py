@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from jlog.spark.reading.columns import OutputColumns
+from jlog.spark.reading.ends import EndFinder
 from jlog.spark.reading.filters import FilterBounds
 from jlog.spark.reading.journals import SparkJournal, check_names, place_of, sources_of
 from jlog.spark.reading.options import EARLIEST, LATEST, ReadOptions, parse
@@ -35,6 +36,7 @@ class BatchReader(DataSourceReader):
         self._bounds = FilterBounds()
 
     def partitions(self) -> list[JournalPartition]:
+        self._ends = EndFinder()
         sources = sources_of(self._options)
         for places in (self._options.start, self._options.end):
             check_names(places, sources)
@@ -47,8 +49,9 @@ class BatchReader(DataSourceReader):
 
     def _range_of(self, source: SparkJournal) -> Range:
         options = self._options
-        end = source.find(place_of(options.end, source.name, LATEST), durable=options.durable)
-        start = source.find(place_of(options.start, source.name, EARLIEST), durable=options.durable)
+        last = self._ends.find(source).durable if options.durable else source.next_sequence()
+        end = source.find(place_of(options.end, source.name, LATEST), last)
+        start = source.find(place_of(options.start, source.name, EARLIEST), last)
         start = source.retained_from(start, fail_on_data_loss=options.fail_on_data_loss)
         return self._bounds.narrowed(Range(source, start, end))
 

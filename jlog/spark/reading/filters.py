@@ -58,7 +58,7 @@ class FilterBounds:
         end = min(wanted.end, self._sequences[1] + 1)
         since = time_of(self._times_us[0]) if self._times_us[0] > 0 else None
         if since is not None and start < end:
-            start = max(start, wanted.source.find(since))
+            start = max(start, wanted.source.find(since, end))
         return replace(wanted, start=start, end=max(start, end))
 
     def among(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:

@@ -14,7 +14,7 @@ from jlog.errors import JournalNotFound, PositionLost
 from jlog.spark.reading.options import EARLIEST, LATEST, Place, Places, ReadOptions
 from jlog.storage.meta import read_meta
 from jlog.storage.segments import Segment, segments_now
-from jlog.system.filesystem import is_url, path_of_file
+from jlog.system.filesystem import LOCAL, OVERRIDE, is_url, path_of_file, type_of
 
 
 @dataclass(frozen=True)
@@ -55,25 +55,42 @@ class SparkJournal:
         except JournalNotFound:
             return first  # the archive is empty yet
 
-    def next_sequence(self, *, durable: bool = False) -> int:
-        """Returns the end. With `durable` that of the synced records, which is the same where the journal may be written to."""
+    def next_sequence(self) -> int:
+        """Returns the end of all records."""
         if self.is_archive:
             return Archive(self.path).next_sequence
-        if not durable:
-            return jlog.Journal(self.path).next_sequence
-        if os.access(os.path.join(self.path, "precommit"), os.W_OK):
-            with jlog.Reader(self.path, start="end") as reader:
-                reader.sync()
-                return reader.position
+        return jlog.Journal(self.path).next_sequence
+
+    def synced_end(self) -> int:
+        """Returns the end, up to which the journal is synced now. Needs to write to the journal."""
+        with jlog.Reader(self.path, start="end") as reader:
+            reader.sync()
+            return reader.position
+
+    def durable_end(self) -> int:
+        """Returns the end of the records that are known to be synced. Only reads."""
         with jlog.Reader(self.path, start="end", durable_only=True) as reader:
             return reader.position
 
-    def find(self, place: Place, *, durable: bool = False) -> int:
+    def reason_against_writing(self) -> str | None:
+        """Says why this process cannot write to the journal; None where it can."""
+        host = socket.gethostname()
+        kind = type_of(self.path)
+        if kind and kind not in LOCAL and not os.environ.get(OVERRIDE):
+            return f"on {host} it lies on {kind}, and journals are written on their own host alone"
+        names = ["", "bounds", "lock", "precommit", "subscribers"]
+        paths = [path for name in names if os.path.exists(path := os.path.join(self.path, name))]
+        if all(os.access(path, os.W_OK) for path in paths):
+            return None
+        if os.statvfs(self.path).f_flag & os.ST_RDONLY:
+            return f"on {host} it is mounted read-only"
+        return f"on {host} the user {os.geteuid()}, as whom Spark's driver runs, may not write to it"
+
+    def find(self, place: Place, end: int) -> int:
         """Returns the sequence that a place means. Raises PositionLost where retention has removed it, ValueError where it lies
         behind the end."""
         if place == EARLIEST:
             return self.first_sequence()
-        end = self.next_sequence(durable=durable)
         if place == LATEST:
             return end
         if isinstance(place, datetime):

@@ -22,9 +22,9 @@ def _source_position(source: SparkJournal, sequence: int) -> dict[str, Any]:
     return {"sequence": sequence, "uuid": journal.uuid, "epoch": epoch}
 
 
-def resume(source: SparkJournal, source_position: dict[str, Any], *, fail_on_data_loss: bool) -> int:
-    """Returns the sequence to go on with. Raises JournalError where the journal does not contain the records that the query has
-    had."""
+def resume(source: SparkJournal, source_position: dict[str, Any], end: int, *, fail_on_data_loss: bool) -> int:
+    """Returns the sequence to go on with. `end` is that of all records. Raises JournalError where the journal does not contain
+    the records that the query has had."""
     journal = jlog.Journal(source.path)
     sequence = int(source_position["sequence"])
     known = [number for number, _ in journal.epochs]
@@ -34,7 +34,7 @@ def resume(source: SparkJournal, source_position: dict[str, Any], *, fail_on_dat
         kept, reason = 0, "it was replaced by an older copy"
     else:
         parts = [first for _, first in journal.epochs[known.index(source_position["epoch"]) + 1 :][:1]]
-        kept = min([*parts, journal.next_sequence])
+        kept = min([*parts, end])
         reason = "it has lost its tail, or is another copy"
     if sequence <= kept:
         return sequence

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from jlog.errors import JournalError
 from jlog.spark.reading.columns import OutputColumns
+from jlog.spark.reading.ends import EndFinder
 from jlog.spark.reading.journals import SparkJournal, check_names, place_of, sources_of
 from jlog.spark.reading.limits import records_within, shares
 from jlog.spark.reading.options import EARLIEST, parse
@@ -48,7 +49,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._sources: dict[str, SparkJournal] = {}
         self._looked = 0.0
         self._initial: SourcePosition | None = None
-        self._ends: dict[str, int] = {}  # the synced end of each journal
+        self._ends = EndFinder()
         self._target: dict[str, int] | None = None  # the ends of an AvailableNow run
         self._turns: dict[str, int] = {}  # the last batch in which each journal had a share, and the number of batches
         self._batches = 0
@@ -70,7 +71,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first record."""
         stands = self._subscription.position(source) if self._options.start is None else None
         place = place_of(self._options.start, source.name, EARLIEST) if stands is None else stands
-        begin = source.retained_from(source.find(place, durable=True), fail_on_data_loss=self._options.fail_on_data_loss)
+        found = source.find(place, self._ends.find(source).durable)
+        begin = source.retained_from(found, fail_on_data_loss=self._options.fail_on_data_loss)
         self._subscription.make(source, begin)
         return begin
 
@@ -106,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> SourcePosition:  # noqa: N802
         """Returns the ends, for the progress that Spark reports: the distance of a batch's end from these is the lag."""
         sources = self._sources
-        return source_positions_of(sources, {name: source.next_sequence() for name, source in sources.items()})
+        return source_positions_of(sources, {name: self._ends.at_least(source, 0).durable for name, source in sources.items()})
 
     def _look(self, known: Iterable[str] = ()) -> dict[str, SparkJournal]:
         """Returns the journals by name. An AvailableNow run keeps those of its start, and looks again only for a journal that
@@ -121,14 +123,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         f"{source.path} is an archive, which is not followed: stream the journal, whose archive is read where "
                         "that is needed; or read it with spark.read"
                     )
+                self._check_subscriber(source)
         return self._sources
 
+    def _check_subscriber(self, source: SparkJournal) -> None:
+        """Raises JournalError for a subscriber that this driver could not move."""
+        reason = None if self._options.subscriber is None else self._ends.reason_against_writing(source)
+        if reason is not None:
+            raise JournalError(
+                f"{source.path}: the subscriber {self._options.subscriber} cannot follow this query: {reason}. Run the driver "
+                "on the journal's host, as a user who may write to it; or leave out the option subscriber, and have retention "
+                "keep the records for as long as the query needs them, or archive them"
+            )
+
     def _end(self, source: SparkJournal) -> int:
-        known = self._ends.get(source.name)
-        if known is None or source.next_sequence() != known:
-            self._ends[source.name] = known = source.next_sequence(durable=True)
+        end = self._ends.find(source).durable
         # An AvailableNow run reads no more of a journal that only the checkpoint has told it of.
-        return known if self._target is None else min(known, self._target.get(source.name, 0))
+        return end if self._target is None else min(end, self._target.get(source.name, 0))
 
     def _gone(self, source_positions: SourcePosition) -> SourcePosition:
         """Returns the journals that are not read any more."""
@@ -147,7 +158,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = source.first_sequence()
             self._subscription.make(source, begin)
             return begin
-        return resume(source, source_position, fail_on_data_loss=self._options.fail_on_data_loss)
+        end = self._ends.at_least(source, int(source_position["sequence"])).next_sequence
+        return resume(source, source_position, end, fail_on_data_loss=self._options.fail_on_data_loss)
 
     def _limited(self, begins: dict[str, int], ends: dict[str, int]) -> dict[str, int]:
         backlogs = {name: end - begins[name] for name, end in ends.items()}

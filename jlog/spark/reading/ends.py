@@ -1,0 +1,82 @@
+"""Finds where journals end for this driver, cheaply enough to be asked many times a second."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+import jlog
+from jlog.spark.reading.journals import SparkJournal
+
+# Where a look has to read files, the next one comes no sooner than this many times the seconds that it took.
+PAUSE = 10
+
+logger = logging.getLogger("jlog.spark")
+
+
+@dataclass(frozen=True)
+class End:
+    """`durable`: the end of the records that are known to be synced. `next_sequence`: the end of all."""
+
+    durable: int
+    next_sequence: int
+
+
+class EndFinder:
+    """Remembers the ends that it has found. A journal that may be written to is synced up to its end."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str | None] = {}
+        self._known: dict[str, End] = {}
+        self._pauses: dict[str, float] = {}  # the time until which the end that is known is good enough
+        self._told: set[str] = set()
+
+    def reason_against_writing(self, source: SparkJournal) -> str | None:
+        """Says why this driver cannot write to the journal; None where it can."""
+        if source.name not in self._reasons:
+            self._reasons[source.name] = source.reason_against_writing()
+        return self._reasons[source.name]
+
+    def find(self, source: SparkJournal) -> End:
+        known = self._known.get(source.name)
+        if source.is_archive or self.reason_against_writing(source) is not None:
+            began = time.monotonic()
+            if known is None or began >= self._pauses[source.name]:
+                known = self._read(source)
+                self._pauses[source.name] = began + (PAUSE + 1) * (time.monotonic() - began)
+        elif known is None or source.next_sequence() != known.durable:
+            synced = source.synced_end()
+            known = End(synced, synced)
+        self._known[source.name] = known
+        return known
+
+    def at_least(self, source: SparkJournal, sequence: int) -> End:
+        """Returns the end that is known, if it is not before this sequence; otherwise looks for it now."""
+        known = self._known.get(source.name)
+        if known is not None and known.next_sequence >= sequence:
+            return known
+        self._known.pop(source.name, None)
+        return self.find(source)
+
+    def _read(self, source: SparkJournal) -> End:
+        if source.is_archive:
+            end = source.next_sequence()
+            return End(end, end)
+        durable = source.durable_end()
+        found = End(durable, max(durable, source.next_sequence()))
+        if source.name not in self._told and found.durable < found.next_sequence:
+            self._tell(source, found)
+        return found
+
+    def _tell(self, source: SparkJournal, end: End) -> None:
+        """Logs once that records may never become readable here: nothing is durable, or no writer syncs by itself."""
+        journal = jlog.Journal(source.path)
+        if end.durable > journal.first_sequence and journal.options.sync != "none":
+            return
+        self._told.add(source.name)
+        logger.warning(
+            "%s: %s. So only durable records are read, and none of the %d records from sequence %d on is durable yet. They are "
+            "read once a writing process has synced them; with sync='interval' it does so each second",
+            source.path, self.reason_against_writing(source), end.next_sequence - end.durable, end.durable,
+        )  # fmt: skip
