@@ -23,12 +23,14 @@ DRIVER = Path(__file__).with_name("driver.py")
 
 
 class Driver:
-    """driver.py, in a group of its own with all that it starts."""
+    """driver.py, or another script, in a group of its own with all that it starts. packages: where another PySpark is."""
 
-    def __init__(self, folder: Path, master: str, **environment: str) -> None:
-        path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    def __init__(
+        self, folder: Path, master: str, script: Path = DRIVER, packages: Path | None = None, **environment: str
+    ) -> None:
+        path = os.pathsep.join(map(str, filter(None, [packages, ROOT, ROOT / "tests"])))
         self._process = subprocess.Popen(
-            [sys.executable, DRIVER, folder, master],
+            [sys.executable, script, folder, master],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

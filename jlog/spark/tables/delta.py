@@ -1,0 +1,233 @@
+"""A table of Delta Lake to which each batch is added once, by Delta's own transactions.
+
+Delta keeps the number of the last batch of each writer with its data (`txnAppId` and `txnVersion`), and skips a batch that it
+has. The commit's own note (`userMetadata`) says what the batch was made of.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from jlog.errors import JournalError
+from jlog.spark.tables.files import Files
+from jlog.spark.tables.table import Added, Batch, check_rows, counted, is_repeated
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NOTE_KEY = "jlog"
+NOTE = "spark.databricks.delta.commitInfo.userMetadata"
+HISTORY_STEPS = (1, 1_000, 1_000_000_000)  # commits to look through: the last batch is mostly the newest one
+LOG_FILES = (".json", ".crc", ".checkpoint.parquet")
+REFUSED = set(" ,;{}()\n\t=")  # in names of columns, unless the table maps them to others
+
+
+@dataclass(frozen=True)
+class Note:
+    """The note of a commit. pipeline: the id of the writer. batch and digest: None where a restored table has no batch yet.
+    attempt: grows with each batch that was taken back, since Delta would skip the batch's number for the same writer."""
+
+    pipeline: str
+    attempt: int
+    batch: int | None
+    digest: str | None
+
+    @property
+    def as_json(self) -> str:
+        return json.dumps({NOTE_KEY: asdict(self)})
+
+    @classmethod
+    def of(cls, text: str | None) -> Note | None:
+        """Returns the note in this text; None where it is of somebody else."""
+        return cls(**json.loads(text)[NOTE_KEY]) if text is not None and text.startswith(f'{{"{NOTE_KEY}": {{') else None
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A version of the table that a pipeline has made. rows: as the tasks have reported them."""
+
+    version: int
+    rows: int
+    note: Note
+
+
+class DeltaTable:
+    """A table at a path, or of a catalog. pipeline: an id that the checkpoint keeps. evolves: whether new columns are added."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        pipeline: str,
+        partition_by: Sequence[str] = (),
+        *,
+        is_path: bool = True,
+        evolves: bool = False,
+    ) -> None:
+        self.name = name
+        self._spark = spark
+        self._pipeline = pipeline
+        self._partition_by = partition_by
+        self._is_path = is_path
+        self._evolves = evolves
+        self._files = Files(spark)
+        self._sql_name = f"delta.`{name.replace('`', '``')}`" if is_path else name
+        self._location: str | None = None
+        self._last: Commit | None = None
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        if self._is_path:
+            return self._files.exists(f"{self.name}/_delta_log")
+        return bool(self._spark.catalog.tableExists(self.name))
+
+    def is_empty(self) -> bool:
+        """Says whether no pipeline has added a batch. Rows of other writers do not count."""
+        if not self.exists():
+            return not self._is_path or self._files.is_empty(self.name)
+        return self._find(lambda _: True) is None
+
+    def frame(self) -> DataFrame | None:
+        if not self.exists():
+            return None
+        return self._spark.read.format("delta").load(self.name) if self._is_path else self._spark.table(self.name)
+
+    def _newest(self) -> Commit | None:
+        return self._find(lambda note: note.pipeline == self._pipeline)
+
+    def _find(self, wanted: Callable[[Note], bool]) -> Commit | None:
+        """Returns the newest commit with such a note."""
+        for limit in HISTORY_STEPS:
+            history = self._history(limit)
+            for version, text, metrics in history:
+                note = Note.of(text)
+                if note is not None and wanted(note):
+                    return Commit(version, int((metrics or {}).get("numOutputRows", 0)), note)
+            if len(history) < limit:
+                break
+        return None
+
+    def _history(self, limit: int) -> list[Any]:
+        history = self._spark.sql(f"DESCRIBE HISTORY {self._sql_name} LIMIT {limit}")
+        return sorted(history.select("version", "userMetadata", "operationMetrics").collect(), reverse=True)
+
+    # --- Adding -------------------------------------------------------------------------------------------------------
+
+    def add(self, batch: Batch, frame: DataFrame) -> Added:
+        """Adds the rows; see Table.add. Delta makes a commit visible at once. So one that does not hold what was written is
+        taken back: the table is restored to the version before."""
+        if self._last is None:
+            if not self.exists():
+                self._make(frame)
+            self._last = self._newest()
+        last = self._last
+        if last is None or not is_repeated(batch, _batch_of(last), self.name):
+            return Added(self._write(batch, frame, last), True)
+        self._check(last, None, last.rows)  # the driver may have been killed before it has looked
+        return Added(last.rows, False)
+
+    def _make(self, frame: DataFrame) -> None:
+        """Makes the table without rows, so that there is a version to which it can be restored."""
+        empty = self._spark.createDataFrame([], frame.schema).write.format("delta").mode("append")
+        if any(REFUSED.intersection(name) for name in frame.columns):
+            empty = empty.option("delta.columnMapping.mode", "name")
+        self._save(empty.partitionBy(*self._partition_by))
+        self._sync(0)
+
+    def _write(self, batch: Batch, frame: DataFrame, last: Commit | None) -> int:
+        attempt = 0 if last is None else last.note.attempt
+        note = Note(self._pipeline, attempt, batch.number, batch.digest)
+        rows, written = counted(frame)
+        writer = rows.write.format("delta").mode("append").option("userMetadata", note.as_json)
+        writer = writer.option("txnAppId", f"jlog-{self._pipeline}-{attempt}").option("txnVersion", str(batch.number))
+        self._save(writer.option("mergeSchema", str(self._evolves).lower()))
+        self._last = self._newest()
+        if self._last is None or self._last.note != note:
+            raise JournalError(
+                f"{self.name} has skipped batch {batch.number}, since it has one of this number, and its history does not "
+                f"reach back to it. Begin anew with another destination and another checkpoint"
+            )
+        self._check(self._last, last, written())
+        return self._last.rows
+
+    def _save(self, writer: Any) -> None:
+        if self._is_path:
+            writer.save(self.name)
+        else:
+            writer.saveAsTable(self.name)
+
+    # --- Checking -----------------------------------------------------------------------------------------------------
+
+    def _check(self, commit: Commit, before: Commit | None, written: int) -> None:
+        """Raises JournalError where the driver does not find the rows that were written, and takes them back first."""
+        files = self._added_by(commit.version)
+        found = sum(self._files.records(path) for path in files if self._files.exists(path))
+        if found != written:
+            self._take_back(commit, before)
+            check_rows(self.name, written, found)
+        self._sync(commit.version)
+
+    def _added_by(self, version: int) -> list[str]:
+        """Returns the files that this version adds, as Delta's log has them."""
+        text = self._files.read(f"{self._root()}/_delta_log/{version:020}.json")
+        if text is None:
+            raise JournalError(
+                f"{self.name}: the driver does not find version {version} in Delta's log, where it has written it"
+            )
+        paths = [unquote(entry["add"]["path"]) for entry in map(json.loads, text.splitlines()) if "add" in entry]
+        return [path if "://" in path or path.startswith("file:") else f"{self._root()}/{path}" for path in paths]
+
+    def _root(self) -> str:
+        if self._location is None:
+            detail = self._spark.sql(f"DESCRIBE DETAIL {self._sql_name}").select("location").collect()
+            self._location = str(detail[0][0])
+        return self._location
+
+    def _take_back(self, commit: Commit, before: Commit | None) -> None:
+        newest = self._history(1)[0]["version"]
+        if newest != commit.version:
+            raise JournalError(
+                f"version {commit.version} of {self.name} has rows in files that the driver does not find, and there are newer "
+                f"versions already. Restore the table to version {commit.version - 1}, or bring these files to where the "
+                f"driver and all executors share them"
+            )
+        note = Note(self._pipeline, commit.note.attempt + 1, None, None)
+        if before is not None:
+            note = Note(self._pipeline, commit.note.attempt + 1, before.note.batch, before.note.digest)
+        self._spark.conf.set(NOTE, note.as_json)
+        try:
+            self._spark.sql(f"RESTORE TABLE {self._sql_name} TO VERSION AS OF {commit.version - 1}")
+        finally:
+            self._spark.conf.unset(NOTE)
+        self._last = None
+
+    def _sync(self, version: int) -> None:
+        """Syncs the files of a version on this machine's file systems, which Delta does not do."""
+        root = self._root()
+        if self._files.local_path(root) is None:
+            return
+        log = [f"{root}/_delta_log/{name}" for name in (*(f"{version:020}{end}" for end in LOG_FILES), "_last_checkpoint")]
+        files = [path for path in (*self._added_by(version), *log) if self._files.exists(path)]
+        directories = {root}
+        for path in files:
+            while (path := path.rpartition("/")[0]) not in directories and path.startswith(root):
+                directories.add(path)
+        self._files.sync([*files, *directories])
+
+    # --- Small files --------------------------------------------------------------------------------------------------
+
+    def compact(self) -> None:
+        """Joins small files into larger ones. Readers see the same rows all the time."""
+        if self.exists():
+            self._spark.sql(f"OPTIMIZE {self._sql_name}")
+            self._sync(self._history(1)[0]["version"])
+
+
+def _batch_of(commit: Commit) -> Batch | None:
+    note = commit.note
+    return None if note.batch is None or note.digest is None else Batch(note.batch, note.digest)

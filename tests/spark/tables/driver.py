@@ -1,0 +1,155 @@
+"""A driver with Delta Lake and Iceberg, and the PySpark that they are made for: `driver.py FOLDER MASTER`.
+
+Each line of its standard input is a call in JSON: the verb and its arguments. It answers each with a line that begins with `@`:
+["done", result] or ["failed", kind of the error, its text].
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from jlog.errors import JournalError
+from jlog.spark.session import ALWAYS
+from jlog.spark.tables.connector import DELTA, ICEBERG
+from jlog.spark.tables.delta import DeltaTable
+from jlog.spark.tables.iceberg import IcebergTable
+from jlog.spark.tables.table import Batch
+from spark.sessions import session
+
+TABLES: dict[str, Any] = {"delta": DeltaTable, "iceberg": IcebergTable}
+FEW_TASKS = {
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.catalog.shop": "org.apache.iceberg.spark.SparkCatalog",
+}
+
+
+class Verbs:
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def sql(self, text: str) -> list[dict[str, Any]]:
+        return [row.asDict(recursive=True) for row in self._spark.sql(text).collect()]
+
+    def rows(self, kind: str, place: str) -> list[dict[str, Any]]:
+        """Reads with the reader of the format, by path or by name."""
+        if "/" not in place:
+            self._spark.sql(f"REFRESH TABLE {place}")
+        frame = self._spark.read.format(kind).load(place) if "/" in place else self._spark.table(place)
+        return [row.asDict(recursive=True) for row in frame.collect()]
+
+    def files(self, kind: str, place: str) -> int:
+        return int(self._spark.read.format(kind).load(place).select(f.input_file_name()).distinct().count())
+
+    def is_empty(self, kind: str, place: str, pipeline: str, **more: Any) -> bool:
+        return bool(self._table(kind, place, pipeline, **more).is_empty())
+
+    def count(self, kind: str, place: str, pipeline: str, **more: Any) -> int | None:
+        frame = self._table(kind, place, pipeline, **more).frame()
+        return None if frame is None else int(frame.count())
+
+    def compact(self, kind: str, place: str, pipeline: str, **more: Any) -> None:
+        self._table(kind, place, pipeline, **more).compact()
+
+    def add(
+        self, kind: str, place: str, pipeline: str, batch: tuple[int, str], columns: list[str], files: int = 2, **more: Any
+    ) -> tuple[int, bool]:
+        """Adds 20 rows with these columns, each an expression of `id`, in this number of tasks."""
+        frame = self._spark.range(batch[0] * 20, batch[0] * 20 + 20, numPartitions=files).selectExpr(*columns)
+        added = self._table(kind, place, pipeline, **more).add(Batch(*batch), frame)
+        return added.rows, added.is_new
+
+    def add_unseen(self, *arguments: Any, unseen: str, **more: Any) -> tuple[int, bool]:
+        """Adds rows whose files vanish before the driver looks: those with this in their path."""
+        kind, place = arguments[:2]
+        table = TABLES[kind]
+        check = table._check
+        before = set(Path(place).rglob("*.parquet"))
+
+        def lose(self: Any, *given: Any) -> Any:
+            for path in set(Path(place).rglob("*.parquet")) - before:
+                if unseen in path.name:
+                    path.unlink()
+            return check(self, *given)
+
+        table._check = lose
+        try:
+            return self.add(*arguments, **more)
+        finally:
+            table._check = check
+
+    def die_in(self, kind: str, method: str) -> None:
+        """Has the next call of this method kill the driver, with Java and all workers."""
+        setattr(TABLES[kind], method, lambda *_, **__: os.killpg(0, signal.SIGKILL))
+
+    def compact_and_die(self, kind: str, place: str, pipeline: str) -> None:
+        """Is killed when the first file is there that compaction has made."""
+        before = set(Path(place).rglob("*.parquet"))
+
+        def look() -> None:
+            while set(Path(place).rglob("*.parquet")) <= before:
+                time.sleep(0.001)
+            os.killpg(0, signal.SIGKILL)
+
+        threading.Thread(target=look, daemon=True).start()
+        self.compact(kind, place, pipeline)
+
+    def add_and_die(self, kind: str, place: str, pipeline: str, batch: tuple[int, str], **more: Any) -> None:
+        """Is killed while the second of two tasks writes, which is when the first one has ended."""
+
+        def rows(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+            for one in batches:
+                yield one
+                if one.column(0)[0].as_py() >= 10:
+                    os.killpg(0, signal.SIGKILL)
+
+        frame = self._spark.range(20, numPartitions=2).mapInArrow(rows, "id long")
+        self._table(kind, place, pipeline, **more).add(Batch(*batch), frame)
+
+    def _table(self, kind: str, place: str, pipeline: str, **more: Any) -> Any:
+        return TABLES[kind](self._spark, place, pipeline, is_path="/" in place, **more)
+
+
+def as_text(value: object) -> str:
+    return value.isoformat() if isinstance(value, (date, datetime)) else str(value)
+
+
+def answer(*content: object) -> None:
+    sys.stdout.write("@" + json.dumps(content, default=as_text) + "\n")
+    sys.stdout.flush()
+
+
+def main(folder: str, master: str) -> None:
+    conf = {
+        **ALWAYS,
+        **DELTA.with_settings(ICEBERG.with_settings({})),
+        **FEW_TASKS,
+        "spark.sql.catalog.shop.type": "hadoop",
+        "spark.sql.catalog.shop.warehouse": f"{folder}/shop",
+        "spark.jars": os.environ["JARS"],
+    }
+    verbs = Verbs(session(Path(folder), master, **conf))
+    for line in sys.stdin:
+        verb, arguments, named = json.loads(line)
+        try:
+            answer("done", getattr(verbs, verb)(*arguments, **named))
+        except (JournalError, ValueError, PySparkException, Py4JError) as error:
+            answer("failed", type(error).__name__, str(error))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,121 @@
+"""Tables of Delta Lake and Iceberg, on the Spark that they are made for, read back by their own readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spark.tables.running import Refused, TableDriver
+
+COLUMNS = ["id", "id % 2 AS odd"]
+
+
+@pytest.fixture(params=["delta", "iceberg", "delta by name", "iceberg by name"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    """The format, and a place."""
+    kind, _, by_name = request.param.partition(" ")
+    if not by_name:
+        return kind, str(tmp_path / "a table's 100%")
+    name = request.node.name.partition("[")[0]
+    return kind, f"shop.db.{name}" if kind == "iceberg" else f"spark_catalog.default.{name}"
+
+
+def ids(tables: TableDriver, table: tuple[str, str]) -> list[int]:
+    return sorted(row["id"] for row in tables.rows(*table))
+
+
+def test_each_batch_is_added_once(tables: TableDriver, table: tuple[str, str]) -> None:
+    assert tables.is_empty(*table, "p")
+    assert tables.count(*table, "p") is None
+    assert tables.add(*table, "p", (0, "aa"), COLUMNS, partition_by=["odd"]) == [20, True]
+    assert tables.add(*table, "p", (0, "aa"), COLUMNS) == [20, False]
+    assert tables.add(*table, "p", (1, "bb"), COLUMNS) == [20, True]
+    for batch, told in (((1, "cc"), "other records"), ((0, "aa"), "the last one"), ((3, "dd"), "the last one")):
+        with pytest.raises(Refused, match=told):
+            tables.add(*table, "p", batch, COLUMNS)
+    assert not tables.is_empty(*table, "p")
+    assert tables.count(*table, "p") == 40
+    assert ids(tables, table) == list(range(40))
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_other_writers_and_compaction_hide_no_batch(tables: TableDriver, tmp_path: Path, kind: str) -> None:
+    table = kind, str(tmp_path / "table")
+    tables.add(*table, "p", (0, "aa"), COLUMNS, 8)
+    tables.add(*table, "q", (1, "bb"), COLUMNS)
+    files = tables.files(*table)
+    tables.compact(*table, "p")
+    assert tables.files(*table) < files
+    assert tables.add(*table, "p", (0, "aa"), COLUMNS) == [20, False]
+    assert tables.add(*table, "q", (1, "bb"), COLUMNS) == [20, False]
+    assert tables.add(*table, "p", (1, "bb"), COLUMNS) == [20, True]
+    assert ids(tables, table) == sorted([*range(40), *range(20, 40)])
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_new_columns_are_added_where_the_table_evolves(tables: TableDriver, tmp_path: Path, kind: str) -> None:
+    table = kind, str(tmp_path / "table")
+    tables.add(*table, "p", (0, "aa"), ["id"])
+    with pytest.raises(Refused, match="new"):
+        tables.add(*table, "p", (1, "bb"), ["id", "'x' AS new"])
+    assert tables.add(*table, "p", (1, "bb"), ["'x' AS new", "id"], evolves=True) == [20, True]
+    assert tables.add(*table, "p", (2, "cc"), ["id"]) == [20, True]
+    assert {(row["id"] // 20, row["new"]) for row in tables.rows(*table)} == {(0, None), (1, "x"), (2, None)}
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_any_name_of_a_field_is_a_column(tables: TableDriver, tmp_path: Path, kind: str) -> None:
+    table = kind, str(tmp_path / "table")
+    tables.add(*table, "p", (0, "aa"), ["id", "id % 2 AS `an (odd), name`"])
+    assert {row["an (odd), name"] for row in tables.rows(*table)} == {0, 1}
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_rows_that_the_driver_does_not_see_are_not_added(tables: TableDriver, tmp_path: Path, kind: str) -> None:
+    table = (kind, str(tmp_path / "table"))
+    tables.add(*table, "p", (0, "aa"), COLUMNS)
+    with pytest.raises(Refused, match=r"JournalError.*have written 20 rows, and the driver finds 10"):
+        tables.add_unseen(*table, "p", (1, "bb"), COLUMNS, unseen="00001-")
+    assert ids(tables, table) == list(range(20))
+    assert tables.add(*table, "p", (1, "bb"), COLUMNS) == [20, True]
+    assert tables.add(*table, "p", (1, "bb"), COLUMNS) == [20, False]
+    assert ids(tables, table) == list(range(40))
+
+
+# --- Kills ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize(
+    ("point", "has_it"),
+    [
+        pytest.param("_write", False, marks=pytest.mark.exhaustive),
+        pytest.param("in the write", False, marks=pytest.mark.exhaustive),
+        pytest.param("_check", None, marks=pytest.mark.exhaustive),
+        ("_sync", True),
+        pytest.param("in compaction", True, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_a_batch_of_a_killed_driver_is_added_once(
+    start: Callable[[], TableDriver], tmp_path: Path, kind: str, point: str, has_it: bool | None
+) -> None:
+    """Delta makes a commit visible before it is checked, and Iceberg thereafter."""
+    table = kind, str(tmp_path / "table")
+    driver = start()
+    driver.add(*table, "p", (0, "aa"), ["id"], 4)
+    if point == "in the write":
+        driver.begin("add_and_die", *table, "p", (1, "bb"))
+    elif point == "in compaction":
+        driver.add(*table, "p", (1, "bb"), ["id"], 4)
+        driver.begin("compact_and_die", *table, "p")
+    else:
+        driver.die_in(kind, point)
+        driver.begin("add", *table, "p", (1, "bb"), ["id"])
+    driver.wait_for_its_death()
+    driver = start()
+    is_there = kind == "delta" if has_it is None else has_it
+    assert driver.add(*table, "p", (1, "bb"), ["id"]) == [20, not is_there]
+    driver.compact(*table, "p")
+    assert ids(driver, table) == list(range(40))
