@@ -14,13 +14,13 @@ from pyspark.sql.types import LongType, StructField, StructType
 import jlog
 from behaviour.elsewhere import read_only, run_with_mount
 from behaviour.journals import SMALL, fill, read_away
-from crash.tampering import another_boot, copy
+from crash.tampering import another_boot, copy, lose_unsynced
 from jlog.errors import JournalError, PositionLost
 from jlog.spark.loading.inputs import check_source
 from jlog.spark.reading import stream_reader
-from jlog.spark.reading.journals import sources_of
 from jlog.spark.reading.limits import shares
 from jlog.spark.reading.options import parse
+from jlog.spark.reading.sources import sources_of
 from jlog.spark.reading.stream_reader import StreamReader
 
 SCHEMA = StructType([StructField("sequence", LongType())])
@@ -222,6 +222,23 @@ def test_a_removed_segment_fails_the_plan(root: Path) -> None:
         reader.partitions(begin, end)
 
 
+def test_a_gap_before_the_first_record_is_no_loss(root: Path, tmp_path: Path) -> None:
+    """A power loss leaves a gap in the sequences, and retention removes all that was before it."""
+    with jlog.Writer(root / "little") as writer:
+        writer.sync()
+        left = lose_unsynced(root / "little", tmp_path / "left")
+    marks = stream(left).latestOffset()
+    with jlog.Writer(left) as writer:
+        first = writer.next_sequence
+        fill(writer, 5)
+        writer.roll()
+        fill(writer, 5)
+    read_away(left, "billing", first)
+    assert jlog.Journal(left).first_sequence == first > 10
+    end = stream(left).latestOffset(marks, ReadAllAvailable())
+    assert rows(stream(left), marks, end) == list(range(first, first + 10))
+
+
 def test_a_removed_journal_fails_the_query_or_is_left_out(root: Path) -> None:
     marks = stream(root, journalPattern=".*").initialOffset()
     jlog.Journal.delete(root / "little")
@@ -249,16 +266,9 @@ def test_an_older_copy_in_place_of_the_journal_fails_the_query(root: Path, tmp_p
         stream(root / "large").latestOffset(marks, ReadAllAvailable())
 
 
-def test_a_source_that_cannot_be_followed_is_refused(root: Path, tmp_path: Path) -> None:
+def test_a_stream_has_no_end(root: Path) -> None:
     with pytest.raises(ValueError, match="a stream has no end"):
         stream(root / "large", endingSequence=5)
-    archive = (tmp_path / "archive").as_uri()
-    with jlog.Writer(root / "large", retention=jlog.Retention(archive=archive)) as writer:
-        writer.roll()
-    read_away(root / "large", "billing")
-    jlog.Journal(root / "large").clean()
-    with pytest.raises(JournalError, match="is an archive, which is not followed"):
-        StreamReader(SCHEMA, {"path": archive}).initialOffset()
 
 
 def test_a_partition_of_nothing_has_no_rows(root: Path) -> None:

@@ -10,10 +10,10 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from jlog.spark.reading.columns import OutputColumns
 from jlog.spark.reading.ends import EndFinder
 from jlog.spark.reading.filters import FilterBounds
-from jlog.spark.reading.journals import SparkJournal, check_names, place_of, sources_of
 from jlog.spark.reading.options import EARLIEST, LATEST, ReadOptions, parse
 from jlog.spark.reading.plan import JournalPartition, Range, RangePiece, partitions_of, pieces_of
 from jlog.spark.reading.scan import read_partition
+from jlog.spark.reading.sources import Source, check_names, place_of, sources_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -47,7 +47,7 @@ class BatchReader(DataSourceReader):
                 pieces += pieces_of(wanted, source.segments_between(wanted.start, wanted.end))
         return partitions_of(pieces, self._options)
 
-    def _range_of(self, source: SparkJournal) -> Range:
+    def _range_of(self, source: Source) -> Range:
         options = self._options
         last = self._ends.find(source).durable if options.durable else source.next_sequence()
         end = source.find(place_of(options.end, source.name, LATEST), last)

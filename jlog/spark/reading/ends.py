@@ -7,10 +7,14 @@ import time
 from dataclasses import dataclass
 
 import jlog
+from jlog.errors import JournalNotFound
+from jlog.spark.reading.archives import SparkArchive
 from jlog.spark.reading.journals import SparkJournal
+from jlog.spark.reading.sources import Source
 
 # Where a look has to read files, the next one comes no sooner than this many times the seconds that it took.
 PAUSE = 10
+ARCHIVE_SECONDS = 1.0  # between two listings of an archive, which an object store charges for
 
 logger = logging.getLogger("jlog.spark")
 
@@ -38,20 +42,21 @@ class EndFinder:
             self._reasons[source.name] = source.reason_against_writing()
         return self._reasons[source.name]
 
-    def find(self, source: SparkJournal) -> End:
+    def find(self, source: Source) -> End:
         known = self._known.get(source.name)
-        if source.is_archive or self.reason_against_writing(source) is not None:
+        if isinstance(source, SparkArchive) or self.reason_against_writing(source) is not None:
             began = time.monotonic()
             if known is None or began >= self._pauses[source.name]:
-                known = self._read(source)
-                self._pauses[source.name] = began + (PAUSE + 1) * (time.monotonic() - began)
+                known = self._read_archive(source) if isinstance(source, SparkArchive) else self._read(source)
+                pause = (PAUSE + 1) * (time.monotonic() - began)
+                self._pauses[source.name] = began + max(pause, ARCHIVE_SECONDS if isinstance(source, SparkArchive) else 0)
         elif known is None or source.next_sequence() != known.durable:
             synced = source.synced_end()
             known = End(synced, synced)
         self._known[source.name] = known
         return known
 
-    def at_least(self, source: SparkJournal, sequence: int) -> End:
+    def at_least(self, source: Source, sequence: int) -> End:
         """Returns the end that is known, if it is not before this sequence; otherwise looks for it now."""
         known = self._known.get(source.name)
         if known is not None and known.next_sequence >= sequence:
@@ -59,10 +64,18 @@ class EndFinder:
         self._known.pop(source.name, None)
         return self.find(source)
 
-    def _read(self, source: SparkJournal) -> End:
-        if source.is_archive:
+    def _read_archive(self, source: SparkArchive) -> End:
+        """Returns 0 as the end of an archive in which nothing is archived yet."""
+        try:
             end = source.next_sequence()
             return End(end, end)
+        except JournalNotFound:
+            if source.name not in self._told:
+                self._told.add(source.name)
+                logger.warning("%s: nothing is archived there yet; the query waits for the first segment", source.path)
+            return End(0, 0)
+
+    def _read(self, source: SparkJournal) -> End:
         durable = source.durable_end()
         found = End(durable, max(durable, source.next_sequence()))
         if source.name not in self._told and found.durable < found.next_sequence:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import InputPartition
 
 from jlog.archive import ArchivedSegment
-from jlog.spark.reading.journals import SparkJournal
 from jlog.spark.reading.options import ReadOptions
+from jlog.spark.reading.sources import Source
 from jlog.storage.segments import Segment
 
 
@@ -18,7 +18,7 @@ from jlog.storage.segments import Segment
 class Range:
     """The records of a journal from `start` to before `end`."""
 
-    source: SparkJournal
+    source: Source
     start: int
     end: int
 

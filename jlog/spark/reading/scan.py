@@ -48,7 +48,7 @@ def read_range(wanted: Range, names: list[str], options: ReadOptions) -> Iterato
                 _skip(reader, wanted, options)
             except PositionLost as error:
                 if options.fail_on_data_loss:
-                    raise lost(wanted.source, reader.position, error.first_sequence) from None
+                    raise lost(wanted.source.path, reader.position, error.first_sequence) from None
                 if error.first_sequence >= wanted.end:
                     _note_lost(wanted, reader.position, wanted.end)
                     return
@@ -78,7 +78,7 @@ def _open(wanted: Range, options: ReadOptions) -> jlog.Reader:
         ) from None
     except PositionLost as error:
         if options.fail_on_data_loss:
-            raise lost(source, wanted.start, error.first_sequence) from None
+            raise lost(source.path, wanted.start, error.first_sequence) from None
         _note_lost(wanted, wanted.start, min(wanted.end, error.first_sequence))
         return source.reader(error.first_sequence)
 

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from jlog.errors import JournalError
+from jlog.spark.reading.archives import SparkArchive
 from jlog.spark.reading.columns import OutputColumns
 from jlog.spark.reading.ends import EndFinder
-from jlog.spark.reading.journals import SparkJournal, check_names, place_of, sources_of
 from jlog.spark.reading.limits import records_within, shares
-from jlog.spark.reading.options import EARLIEST, parse
+from jlog.spark.reading.options import EARLIEST, LATEST, parse
 from jlog.spark.reading.plan import Range, RangePiece, partitions_of, pieces_of
 from jlog.spark.reading.scan import read_partition
-from jlog.spark.reading.source_positions import SourcePosition, resume, source_positions_of
+from jlog.spark.reading.source_positions import SourcePosition, before_the_first, resume, source_position_of
+from jlog.spark.reading.sources import Source, check_names, place_of, sources_of
 from jlog.spark.reading.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise ValueError("a stream has no end: endingSequence and endingTimestamp are for spark.read")
         self._columns = OutputColumns(schema)
         self._subscription = Subscription(self._options.subscriber)
-        self._sources: dict[str, SparkJournal] = {}
+        self._sources: dict[str, Source] = {}
         self._looked = 0.0
         self._initial: SourcePosition | None = None
         self._ends = EndFinder()
@@ -61,12 +62,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is None:
             sources = self._look()
             check_names(self._options.start, sources)
-            begins = {name: self._begin(source) for name, source in sources.items()}
-            self._initial = source_positions_of(sources, begins)
+            self._initial = {
+                name: before_the_first() if self._is_empty(source) else source_position_of(source, self._begin(source))
+                for name, source in sorted(sources.items())
+            }
             self._subscription.log_first()
         return self._initial
 
-    def _begin(self, source: SparkJournal) -> int:
+    def _begin(self, source: Source) -> int:
         """Returns where a new query begins: at the place that is given, else at the position of its subscriber, else at the
         first record."""
         stands = self._subscription.position(source) if self._options.start is None else None
@@ -94,23 +97,38 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             sources = {name: source for name, source in sources.items() if name in {*self._target, *(start or ())}}
         ends = {name: self._end(source) for name, source in sources.items()}
         if start is None:
-            return source_positions_of(sources, ends)
-        gone = self._gone(start)
-        begins = {name: self._start_of(source, start) for name, source in sources.items()}
+            return self._positions(ends)
+        found = {name: self._start_of(source, start, ends[name]) for name, source in sources.items()}
+        begins = {name: begin for name, begin in found.items() if begin is not None}
+        left = {name: start.get(name, before_the_first()) for name in sources if name not in begins}
+        left.update(self._gone(start))
         for name, begin in begins.items():  # Spark gives no limit for the last batch of an AvailableNow run
             self._subscription.move(sources[name], begin)
         self._subscription.log_first()
-        ends = {name: max(end, begins[name]) for name, end in ends.items()}
+        ends = {name: max(ends[name], begin) for name, begin in begins.items()}
         if limit is not None and type(limit) is not ReadAllAvailable:
             ends = self._limited(begins, ends)
-        return dict(sorted({**source_positions_of(sources, ends), **gone}.items()))
+        return dict(sorted({**self._positions(ends), **left}.items()))
+
+    def _positions(self, ends: dict[str, int]) -> SourcePosition:
+        """Returns the source position. Spark compares these as text, so equal ones are written alike."""
+        sources = self._sources
+        return {
+            name: before_the_first() if self._is_empty(sources[name]) else source_position_of(sources[name], end)
+            for name, end in sorted(ends.items())
+        }
+
+    def _is_empty(self, source: Source) -> bool:
+        """Says whether this is an archive in which nothing is archived yet."""
+        self._ends.at_least(source, 0)
+        return isinstance(source, SparkArchive) and source.is_empty
 
     def reportLatestOffset(self) -> SourcePosition:  # noqa: N802
         """Returns the ends, for the progress that Spark reports: the distance of a batch's end from these is the lag."""
         sources = self._sources
-        return source_positions_of(sources, {name: self._ends.at_least(source, 0).durable for name, source in sources.items()})
+        return self._positions({name: self._ends.at_least(source, 0).durable for name, source in sources.items()})
 
-    def _look(self, known: Iterable[str] = ()) -> dict[str, SparkJournal]:
+    def _look(self, known: Iterable[str] = ()) -> dict[str, Source]:
         """Returns the journals by name. An AvailableNow run keeps those of its start, and looks again only for a journal that
         the checkpoint knows."""
         now = time.monotonic()
@@ -118,17 +136,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._sources or (self._options.pattern is not None and again):
             self._sources, self._looked = sources_of(self._options), now
             for source in self._sources.values():
-                if source.is_archive:
-                    raise JournalError(
-                        f"{source.path} is an archive, which is not followed: stream the journal, whose archive is read where "
-                        "that is needed; or read it with spark.read"
-                    )
                 self._check_subscriber(source)
         return self._sources
 
-    def _check_subscriber(self, source: SparkJournal) -> None:
+    def _check_subscriber(self, source: Source) -> None:
         """Raises JournalError for a subscriber that this driver could not move."""
-        reason = None if self._options.subscriber is None else self._ends.reason_against_writing(source)
+        if self._options.subscriber is None:
+            return
+        if isinstance(source, SparkArchive):
+            raise JournalError(
+                f"{source.path} is an archive, which has no subscribers: leave out the option subscriber. The checkpoint keeps "
+                "the position, and no reader holds anything back in an archive"
+            )
+        reason = self._ends.reason_against_writing(source)
         if reason is not None:
             raise JournalError(
                 f"{source.path}: the subscriber {self._options.subscriber} cannot follow this query: {reason}. Run the driver "
@@ -136,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "keep the records for as long as the query needs them, or archive them"
             )
 
-    def _end(self, source: SparkJournal) -> int:
+    def _end(self, source: Source) -> int:
         end = self._ends.find(source).durable
         # An AvailableNow run reads no more of a journal that only the checkpoint has told it of.
         return end if self._target is None else min(end, self._target.get(source.name, 0))
@@ -151,15 +171,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return gone
 
-    def _start_of(self, source: SparkJournal, source_positions: SourcePosition) -> int:
-        """Returns where the journal begins: at the first record, if it is new."""
+    def _start_of(self, source: Source, source_positions: SourcePosition, end: int) -> int | None:
+        """Returns where a batch up to `end` begins: at the first record, if the journal is new. Returns None where nothing of
+        what the query begins with is archived yet."""
         source_position = source_positions.get(source.name)
+        if isinstance(source, SparkArchive) and (source_position is None or source_position["uuid"] is None):
+            return None if self._is_empty(source) else self._start_in_archive(source, source_position is None, end)
         if source_position is None:
             begin = source.first_sequence()
             self._subscription.make(source, begin)
             return begin
-        end = self._ends.at_least(source, int(source_position["sequence"])).next_sequence
-        return resume(source, source_position, end, fail_on_data_loss=self._options.fail_on_data_loss)
+        there = self._ends.at_least(source, int(source_position["sequence"])).next_sequence
+        return resume(source, source_position, there, fail_on_data_loss=self._options.fail_on_data_loss)
+
+    def _start_in_archive(self, source: SparkArchive, is_new: bool, end: int) -> int | None:
+        """Returns where reading begins in an archive that was empty when the query began, or was not among the sources."""
+        place = EARLIEST if is_new else place_of(self._options.start, source.name, EARLIEST)
+        if isinstance(place, int) and place >= end:
+            return None
+        begin = source.find(EARLIEST if place == LATEST else place, end)
+        begin = source.retained_from(begin, fail_on_data_loss=self._options.fail_on_data_loss)
+        return begin if begin < end else None
 
     def _limited(self, begins: dict[str, int], ends: dict[str, int]) -> dict[str, int]:
         backlogs = {name: end - begins[name] for name, end in ends.items()}
@@ -189,10 +221,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, source_position in end.items():
             if source_position == start.get(name) or name in gone:
                 continue
-            source = sources[name]
-            begin = source.retained_from(self._start_of(source, start), fail_on_data_loss=self._options.fail_on_data_loss)
-            if begin < source_position["sequence"]:
-                pieces += self._pieces(Range(source, begin, source_position["sequence"]))
+            source, last = sources[name], int(source_position["sequence"])
+            self._ends.at_least(source, last)
+            begin = self._start_of(source, start, last)
+            if begin is None:
+                continue
+            begin = source.retained_from(begin, fail_on_data_loss=self._options.fail_on_data_loss)
+            if begin < last:
+                pieces += self._pieces(Range(source, begin, last))
         found: list[InputPartition] = [*partitions_of(pieces, self._options)]
         return found
 

@@ -1,0 +1,109 @@
+"""An archive that Spark reads by its URL. No process on the journal's host is needed for that."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from datetime import datetime
+from typing import Any
+
+import jlog
+from jlog.archive import Archive, ArchivedSegment
+from jlog.errors import JournalNotFound
+from jlog.spark.reading.journals import lost
+from jlog.spark.reading.options import EARLIEST, LATEST, Place
+
+
+class SparkArchive:
+    """An archive alone, under its URL. Archived segments never change, and stand in order: what was listed stays true. Only
+    name and URL are pickled."""
+
+    def __init__(self, name: str, path: str) -> None:
+        self.name = name
+        self.path = path
+        self._archive: Archive | None = None
+        self._known: list[ArchivedSegment] = []
+
+    def __reduce__(self) -> tuple[type[SparkArchive], tuple[str, str]]:
+        return SparkArchive, (self.name, self.path)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SparkArchive) and (self.name, self.path) == (other.name, other.path)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.path))
+
+    def reader(self, sequence: int) -> jlog.Reader:
+        """Opens a reader at this sequence."""
+        return jlog.Reader(self.path, start=sequence)
+
+    def look(self) -> list[ArchivedSegment]:
+        """Lists the archive. Raises JournalNotFound where nothing is archived yet."""
+        self._archive = self._archive or Archive(self.path)
+        self._known = self._archive.segments()
+        if not self._known:
+            raise JournalNotFound(f"{self.path} holds no archived segment", self.path)
+        return self._known
+
+    @property
+    def segments(self) -> list[ArchivedSegment]:
+        """The segments that were listed last."""
+        return self._known or self.look()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was archived when the archive was listed last."""
+        return not self._known
+
+    def first_sequence(self) -> int:
+        return self.segments[0].first_sequence
+
+    def next_sequence(self) -> int:
+        """Lists the archive, and returns its end."""
+        return self.look()[-1].end_sequence
+
+    def retained_from(self, sequence: int, *, fail_on_data_loss: bool) -> int:
+        """Returns this sequence, or the first one that is archived; or raises PositionLost then, with fail_on_data_loss."""
+        first = self.segments[0]
+        if sequence >= first.first_sequence:
+            return sequence
+        if fail_on_data_loss and (first.previous_end_sequence is None or first.previous_end_sequence > sequence):
+            raise lost(self.path, sequence, first.first_sequence)
+        return first.first_sequence
+
+    def find(self, place: Place, end: int) -> int:
+        """Returns the sequence that a place means. Raises ValueError where it lies behind the end."""
+        if place == EARLIEST:
+            return self.first_sequence()
+        if place == LATEST:
+            return end
+        if isinstance(place, datetime):
+            assert self._archive is not None
+            return min(end, self._archive.find(place))
+        assert isinstance(place, int)
+        if place > end:
+            raise ValueError(f"{self.path} ends at sequence {end}; {place} lies behind it")
+        return place
+
+    def segments_between(self, sequence: int, end: int) -> list[ArchivedSegment]:
+        """Returns the segments from this sequence up to `end`, oldest first."""
+        known = self.segments if self._known and self._known[-1].end_sequence >= end else self.look()
+        return [segment for segment in known if segment.end_sequence > sequence and segment.first_sequence < end]
+
+    # --- Offsets of streams -------------------------------------------------------------------------------------------
+
+    def history(self, sequence: int) -> tuple[str, int | None]:
+        """Returns the journal's uuid, and the epoch of the record before this position."""
+        at = bisect_left(self.segments, sequence, key=lambda segment: segment.first_sequence)
+        segment = self.segments[max(0, at - 1)]
+        return segment.uuid, segment.epoch
+
+    def kept(self, source_position: dict[str, Any], end: int) -> tuple[int, str]:
+        """Returns up to which sequence the archive, which ends at `end`, has the records that a query has had; and the reason
+        why it has no more of them."""
+        uuid, epoch = self.history(int(source_position["sequence"]))
+        if source_position["uuid"] != uuid:
+            return 0, "it is the archive of another journal now"
+        is_inside = self.first_sequence() < source_position["sequence"] <= end
+        if is_inside and source_position["epoch"] != epoch:
+            return 0, "another copy of the journal is archived there now"
+        return end, "its newest segments are gone"

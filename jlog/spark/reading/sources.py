@@ -1,0 +1,107 @@
+"""Finds what to read: journals, journals below a root, and archives by their URLs."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+
+from jlog.archive import archive_of
+from jlog.errors import JournalNotFound
+from jlog.spark.reading.archives import SparkArchive
+from jlog.spark.reading.journals import SparkJournal
+from jlog.spark.reading.options import Place, Places, ReadOptions
+from jlog.system.filesystem import is_url, path_of_file
+
+Source = SparkJournal | SparkArchive
+
+
+def sources_of(options: ReadOptions) -> dict[str, Source]:
+    """Returns the journals by name. Raises JournalNotFound where there is none."""
+    found: dict[str, Source] = {}
+    for name, path in _named(options):
+        if name in found:
+            raise ValueError(f"{name} is named twice")
+        found[name] = _source(name, path, options.archive)
+    if not found:
+        assert options.pattern is not None
+        raise JournalNotFound(
+            f"no journal below {', '.join(options.paths)} has a path that {options.pattern.pattern!r}, a regular expression, "
+            f"matches as a whole; {_what_is_below(options.paths[0])}",
+            options.paths[0],
+        )
+    return found
+
+
+def _named(options: ReadOptions) -> Iterator[tuple[str, str]]:
+    for given in options.paths:
+        root = _local(given)
+        if is_url(root) and options.pattern is not None:
+            raise ValueError(f"journalPattern looks for journals below a directory, and {given} is the URL of an archive")
+        if not options.journals and options.pattern is None:
+            yield root, root
+        for name in options.journals:
+            yield (name if len(options.paths) == 1 else os.path.join(root, name)), os.path.join(root, name)
+        if options.pattern is not None:
+            for path in journals_below(root):
+                name = os.path.relpath(path, root)
+                if options.pattern.fullmatch(name):
+                    yield (name if len(options.paths) == 1 else path), path
+
+
+def _local(path: str) -> str:
+    """Turns a file: URL into a path. It may name a journal as well as an archive."""
+    if path.lower().startswith("file:"):
+        found = os.path.abspath(path_of_file(path, path[len("file:") :]))
+        return path if "://" in path and not _is_journal(found) else found
+    return path.rstrip("/") if is_url(path) else os.path.abspath(path)
+
+
+def _is_journal(path: str) -> bool:
+    return os.path.exists(os.path.join(path, "journal.meta"))
+
+
+def _source(name: str, path: str, archive: bool | str) -> Source:
+    if is_url(path):
+        return SparkArchive(name, path)
+    if not _is_journal(path):
+        raise JournalNotFound(
+            f"there is no journal at {path} on {socket.gethostname()}, where Spark's driver runs; {_what_is_below(path)}",
+            path,
+        )
+    known = archive if archive is not True else archive_of(path, True) is not None
+    return SparkJournal(name, path, known)
+
+
+def _what_is_below(path: str) -> str:
+    if not os.path.isdir(path):
+        return "there is no such directory"
+    names = [os.path.relpath(journal, path) for journal, _ in zip(journals_below(path), range(6), strict=False)]
+    if not names:
+        return "there is none below it either"
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return f"below it are {shown}: name them with the option journals or journalPattern"
+
+
+def journals_below(root: str) -> Iterator[str]:
+    """Yields the directories of the journals below `root`, in order."""
+    for folder, below, names in os.walk(root):
+        if "journal.meta" in names:
+            below.clear()
+            yield folder
+        below.sort()
+
+
+def place_of(places: Places | None, name: str, default: Place) -> Place:
+    if isinstance(places, dict):
+        return places.get(name, default)
+    return default if places is None else places
+
+
+def check_names(places: Places | None, sources: Mapping[str, Source]) -> None:
+    """Raises ValueError where the JSON of a starting or ending place names a journal that is not read."""
+    unknown = sorted(set(places) - set(sources)) if isinstance(places, dict) else []
+    if unknown:
+        raise ValueError(
+            f"a place is given for {', '.join(unknown)}, which is not read; these are read: {', '.join(sorted(sources))}"
+        )

@@ -1,0 +1,234 @@
+"""spark.readStream.format("jlog").load("s3://…"): streams follow archives, without a process on the journal's host."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import LongType, StructField, StructType
+
+import jlog
+from behaviour.journals import SMALL, fill, read_away
+from jlog.errors import JournalError, PositionLost
+from jlog.spark.reading import ends
+from jlog.spark.reading.batch_reader import BatchReader
+from jlog.spark.reading.options import parse
+from jlog.spark.reading.stream_reader import StreamReader
+from spark.running import Driver
+from spark.test_stream import Lake
+
+SCHEMA = StructType([StructField("sequence", LongType())])
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive is listed whenever it is asked for."""
+    monkeypatch.setattr(ends, "ARCHIVE_SECONDS", 0)
+    monkeypatch.setattr(ends, "PAUSE", -1)
+
+
+class Archiving:
+    """A journal whose sealed segments go to an archive."""
+
+    def __init__(self, path: Path, url: str) -> None:
+        self.path, self.url = path, url
+        jlog.Journal.create(path, **SMALL, retention=jlog.Retention(archive=url))
+
+    def archive(self, records: int) -> int:
+        """Appends and archives. Returns the archive's end."""
+        with jlog.Writer(self.path) as writer:
+            fill(writer, records)
+            writer.roll()
+        read_away(self.path, "billing")
+        jlog.Journal(self.path).clean()
+        return jlog.Journal(self.path).first_sequence
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Archiving:
+    return Archiving(tmp_path / "orders", (tmp_path / "archive").as_uri())
+
+
+def stream(url: str, **options: Any) -> StreamReader:
+    return StreamReader(SCHEMA, {"path": url, **{name.lower(): str(given) for name, given in options.items()}})
+
+
+def rows(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+    return [
+        sequence
+        for partition in reader.partitions(start, end)
+        for batch in reader.read(partition)
+        for sequence in batch.column("sequence").to_pylist()
+    ]
+
+
+def sequence_of(marks: dict[str, Any]) -> int:
+    (mark,) = marks.values()
+    return int(mark["sequence"])
+
+
+def test_a_stream_follows_an_archive(orders: Archiving) -> None:
+    orders.archive(100)
+    reader = stream(orders.url)
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, ReadAllAvailable())
+    assert rows(reader, begin, end) == list(range(100))
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    orders.archive(50)
+    for again in (reader, stream(orders.url)):
+        newer = again.latestOffset(end, ReadAllAvailable())
+        assert rows(again, end, newer) == list(range(100, 150))
+        assert rows(again, begin, end) == list(range(100))  # a batch that is planned again is the same
+
+
+@pytest.mark.parametrize(("start", "first"), [({}, 0), ({"startingSequence": 120}, 120), ({"startingSequence": "latest"}, 0)])
+def test_a_stream_waits_for_an_empty_archive(
+    orders: Archiving, start: dict[str, Any], first: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = stream(orders.url, **start)
+    begin = reader.initialOffset()
+    for _ in range(2):
+        assert reader.latestOffset(begin, ReadAllAvailable()) == begin
+    assert [line for line in caplog.messages if "nothing is archived there yet" in line] == caplog.messages[:1] != []
+    for records in (100, 50):
+        orders.archive(records)
+    for again in (reader, stream(orders.url, **start)):
+        end = again.latestOffset(begin, ReadAllAvailable())
+        assert rows(again, begin, end) == list(range(first, 150))
+    with pytest.raises(JournalError, match="holds no archived"):
+        BatchReader(SCHEMA, parse({"path": orders.url + "-of-none"})).partitions()
+
+
+def test_a_stream_waits_for_the_sequence_that_it_begins_with(orders: Archiving) -> None:
+    reader = stream(orders.url, startingSequence=120)
+    begin = reader.initialOffset()
+    orders.archive(100)
+    assert reader.latestOffset(begin, ReadAllAvailable()) == begin
+    orders.archive(50)
+    assert rows(reader, begin, reader.latestOffset(begin, ReadAllAvailable())) == list(range(120, 150))
+
+
+def test_an_available_now_run_of_an_archive_ends_where_it_was(orders: Archiving) -> None:
+    reader = stream(orders.url)
+    reader.prepareForTriggerAvailableNow()
+    begin = reader.initialOffset()
+    orders.archive(100)
+    assert reader.latestOffset(begin, ReadAllAvailable()) == begin
+    reader = stream(orders.url)
+    reader.prepareForTriggerAvailableNow()
+    orders.archive(50)
+    assert sequence_of(reader.latestOffset(begin, ReadAllAvailable())) == 100
+
+
+def test_limits_hold_for_archives(orders: Archiving) -> None:
+    orders.archive(100)
+    reader = stream(orders.url, maxRecordsPerTrigger=30)
+    marks, found = reader.initialOffset(), []
+    while (end := reader.latestOffset(marks, reader.getDefaultReadLimit())) != marks:
+        found += rows(reader, marks, end)
+        assert len(found) <= sequence_of(marks) + 30
+        marks = end
+    assert found == list(range(100))
+
+
+def test_several_archives_are_streamed_as_one(tmp_path: Path) -> None:
+    both = [Archiving(tmp_path / name, (tmp_path / f"archive-of-{name}").as_uri()) for name in ("orders", "clicks")]
+    both[0].archive(100)
+    reader = StreamReader(SCHEMA, {"paths": f'["{both[0].url}", "{both[1].url}"]'})
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, ReadAllAvailable())
+    assert rows(reader, begin, end) == list(range(100))
+    both[1].archive(10)
+    newer = reader.latestOffset(end, ReadAllAvailable())
+    assert rows(reader, end, newer) == list(range(10))
+
+
+def test_a_stream_of_an_archive_has_no_subscriber(orders: Archiving) -> None:
+    with pytest.raises(JournalError, match="is an archive, which has no subscribers: leave out the option subscriber"):
+        stream(orders.url, subscriber="lake").initialOffset()
+    with pytest.raises(ValueError, match="journalPattern looks for journals below a directory"):
+        stream(orders.url, journalPattern=".*").initialOffset()
+
+
+def test_an_archive_that_lost_segments_fails_the_query(orders: Archiving, tmp_path: Path) -> None:
+    orders.archive(100)
+    reader = stream(orders.url)
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, ReadAllAvailable())
+    (folder,) = (tmp_path / "archive").iterdir()
+    names = sorted(folder.glob("*.json"))
+    names[-1].rename(tmp_path / "last")
+    with pytest.raises(JournalError, match="its newest segments are gone"):
+        stream(orders.url).latestOffset(end, ReadAllAvailable())
+    (tmp_path / "last").rename(names[-1])
+    names[0].unlink()
+    with pytest.raises(PositionLost, match="the records from 0 to"):
+        stream(orders.url).partitions(begin, end)
+    tolerant = stream(orders.url, failOnDataLoss="false")
+    assert rows(tolerant, begin, end) == list(range(int(names[1].stem), 100))
+
+
+def test_the_archive_of_another_journal_fails_the_query(orders: Archiving, tmp_path: Path) -> None:
+    orders.archive(100)
+    marks = stream(orders.url).latestOffset()
+    (folder,) = (tmp_path / "archive").iterdir()
+    folder.rename(tmp_path / "away")
+    Archiving(tmp_path / "other", orders.url).archive(200)
+    with pytest.raises(JournalError, match="it is the archive of another journal now"):
+        stream(orders.url).latestOffset(marks, ReadAllAvailable())
+
+
+def test_a_query_may_be_behind_the_first_archived_segment(orders: Archiving, tmp_path: Path) -> None:
+    orders.archive(100)
+    (folder,) = (tmp_path / "archive").iterdir()
+    oldest, second, *_ = sorted(folder.glob("*.json"))
+    oldest.unlink()
+    begin = int(second.stem)
+    reader = stream(orders.url, startingSequence=begin)
+    marks = reader.initialOffset()
+    assert rows(reader, marks, reader.latestOffset(marks, ReadAllAvailable())) == list(range(begin, 100))
+    with pytest.raises(PositionLost):
+        stream(orders.url, startingSequence=begin - 1).initialOffset()
+
+
+# --- With Spark -------------------------------------------------------------------------------------------------------
+
+
+def test_spark_streams_an_archive_into_a_lake(spark: SparkSession, tmp_path: Path, orders: Archiving) -> None:
+    lake = Lake(spark, tmp_path / "lake")
+    assert lake.run(orders.url) == []
+    orders.archive(300)
+    assert sum(lake.run(orders.url, maxRecordsPerTrigger=100)) == 300
+    orders.archive(200)
+    assert sum(lake.run(orders.url)) == 200
+    assert lake.rows() == [(orders.url, sequence) for sequence in range(500)]
+
+
+def test_a_stream_follows_an_object_store(s3: str, drive: Callable[[Path], Driver], tmp_path: Path) -> None:
+    """The driver has its credentials from its environment. It is killed, and another one goes on."""
+    orders, folder = Archiving(tmp_path / "orders", f"{s3}/{secrets.token_hex(8)}"), tmp_path / "lake"
+    end = 0
+
+    def reached() -> bool:
+        done = [int(path.name) for path in (folder / "checkpoint" / "commits").glob("[0-9]*")]
+        if not done:
+            return False
+        marks = (folder / "checkpoint" / "offsets" / str(max(done))).read_text().splitlines()[-1]
+        return sequence_of(json.loads(marks)) == end
+
+    for records in (300, 200):
+        driver = drive(folder)
+        driver.call("lake", orders.url, folder, {"maxBytesPerPartition": "8k"})
+        driver.said("(started)")
+        end = orders.archive(records)
+        driver.until(reached)
+        driver.kill()
+    table = pyarrow.dataset.dataset(folder / "rows").to_table()
+    assert sorted(table["sequence"].to_pylist()) == list(range(500))
