@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
 
@@ -33,10 +34,15 @@ class JournalPartition(InputPartition):
 
 @dataclass(frozen=True)
 class RangePiece:
-    """A range with its share of the segment's bytes."""
+    """A range with its share of the segment's bytes. `is_remote`: the segment is read over the network."""
 
     range: Range
     size_bytes: float
+    is_remote: bool = False
+
+    @property
+    def records(self) -> int:
+        return self.range.end - self.range.start
 
 
 def pieces_of(wanted: Range, segments: Iterable[Segment | ArchivedSegment]) -> Iterator[RangePiece]:
@@ -47,43 +53,90 @@ def pieces_of(wanted: Range, segments: Iterable[Segment | ArchivedSegment]) -> I
         end = min(wanted.end, segment.end_sequence)
         records = end - max(at, segment.first_sequence)
         if records > 0:
-            yield RangePiece(Range(wanted.source, at, end), segment.size_bytes * records / segment.records)
+            size_bytes = segment.size_bytes * records / segment.records
+            yield RangePiece(Range(wanted.source, at, end), size_bytes, segment.archived and not is_local(segment.path))
             at = end
     if at < wanted.end:
         yield RangePiece(Range(wanted.source, at, wanted.end), 0)
 
 
+def is_local(url: str) -> bool:
+    return url.startswith("file:")
+
+
 def partitions_of(pieces: list[RangePiece], options: ReadOptions) -> list[JournalPartition]:
     """Puts pieces into partitions of about equal size, none larger than the options allow: many small segments in one, or a
-    large one in several."""
+    large one in several. A remote segment is cut only if it is larger than a partition may be."""
     total = sum(piece.size_bytes for piece in pieces)
     count = max(1, options.min_partitions, math.ceil(total / options.partition_bytes))
     by_bytes = total > 0
-    quota = (total if by_bytes else sum(_records(piece) for piece in pieces)) / count
-    most = options.max_records_per_partition or 1 << 63
-    found: list[JournalPartition] = []
-    current: list[Range] = []
-    left, room = quota, most
+    quota = (total if by_bytes else sum(piece.records for piece in pieces)) / count
+    packing = _Packing(quota, options.max_records_per_partition or 1 << 63)
     for piece in pieces:
-        at, end = piece.range.start, piece.range.end
-        each = (piece.size_bytes if by_bytes else _records(piece)) / _records(piece)
+        size = piece.size_bytes if by_bytes else piece.records
+        if not piece.is_remote:
+            packing.fill(piece, size)
+            continue
+        parts = max(1, math.ceil(piece.size_bytes / options.partition_bytes))
+        if len(pieces) < options.min_partitions:
+            parts = max(parts, math.ceil(options.min_partitions / len(pieces)))
+        if parts > 1 or piece.records > packing.most:
+            packing.close()
+            packing.cut(piece, size, parts)
+        else:
+            packing.add_whole(piece, size, options.partition_bytes if options.min_partitions == 1 else quota)
+    packing.close()
+    return packing.found
+
+
+class _Packing:
+    """Fills one partition after the other."""
+
+    def __init__(self, quota: float, most: int) -> None:
+        self.most = most
+        self.found: list[JournalPartition] = []
+        self._quota = quota
+        self._ranges: list[Range] = []
+        self._size = 0.0
+        self._records = 0
+
+    def fill(self, piece: RangePiece, size: float) -> None:
+        """Adds the piece, cut wherever a partition is full."""
+        at, end, each = piece.range.start, piece.range.end, size / piece.records
         while at < end:
-            wanted = end - at if each == 0 else max(1, round(left / each))
-            taken = min(end - at, room, wanted)
-            _extend(current, Range(piece.range.source, at, at + taken))
-            at, left, room = at + taken, left - taken * each, room - taken
-            if left < each / 2 or room == 0:
-                found.append(JournalPartition(current))
-                current, left, room = [], quota, most
-    return [*found, JournalPartition(current)] if current else found
+            wanted = end - at if each == 0 else max(1, round((self._quota - self._size) / each))
+            taken = min(end - at, self.most - self._records, wanted)
+            self._add(Range(piece.range.source, at, at + taken), taken * each)
+            at += taken
+            if self._quota - self._size < each / 2 or self._records == self.most:
+                self.close()
 
+    def add_whole(self, piece: RangePiece, size: float, quota: float) -> None:
+        """Adds the piece to the partition, or to the next one where it would make this one too large."""
+        if self._size + size > quota or self._records + piece.records > self.most:
+            self.close()
+        self._add(piece.range, size)
 
-def _records(piece: RangePiece) -> int:
-    return piece.range.end - piece.range.start
+    def cut(self, piece: RangePiece, size: float, parts: int) -> None:
+        """Makes partitions of the piece alone, of about equal size."""
+        parts = max(parts, math.ceil(piece.records / self.most))
+        start, end = piece.range.start, piece.range.end
+        borders = [start + piece.records * part // parts for part in range(parts)] + [end]
+        for at, following in pairwise(borders):
+            if at < following:
+                self._add(Range(piece.range.source, at, following), size / parts)
+                self.close()
 
+    def _add(self, following: Range, size: float) -> None:
+        """Appends a range, or joins it with the last one where they are of the same journal."""
+        self._size += size
+        self._records += following.end - following.start
+        if self._ranges and self._ranges[-1].source == following.source:
+            following = Range(following.source, self._ranges.pop().start, following.end)
+        self._ranges.append(following)
 
-def _extend(ranges: list[Range], following: Range) -> None:
-    """Appends a range, or joins it with the last one where they are of the same journal."""
-    if ranges and ranges[-1].source == following.source:
-        following = Range(following.source, ranges.pop().start, following.end)
-    ranges.append(following)
+    def close(self) -> None:
+        """Ends the partition."""
+        if self._ranges:
+            self.found.append(JournalPartition(self._ranges))
+        self._ranges, self._size, self._records = [], 0.0, 0
