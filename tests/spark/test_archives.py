@@ -148,6 +148,9 @@ def test_several_archives_are_streamed_as_one(tmp_path: Path) -> None:
     both[1].archive(10)
     newer = reader.latestOffset(end, ReadAllAvailable())
     assert rows(reader, end, newer) == list(range(10))
+    for found in reader.reportLatestOffset().values():
+        assert found["recordsBehindLatest"] == found["bytesBehindLatest"] == 0
+        assert 0 <= found["newestRecordAgeSeconds"] < 1000
 
 
 def test_a_stream_of_an_archive_has_no_subscriber(orders: Archiving) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 from pyspark.sql.types import LongType, StructField, StructType
 
 import jlog
@@ -306,7 +306,7 @@ ELSEWHERE = """
     from jlog.spark.reading.stream_reader import StreamReader
 
     schema = StructType([StructField("sequence", LongType())])
-    lines = []
+    lines, reported = [], {{}}
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())
     logging.getLogger("jlog.spark").addHandler(handler)
@@ -320,6 +320,8 @@ ELSEWHERE = """
         begin = reader.initialOffset()
         for _ in range(times):
             end = reader.latestOffset(begin, ReadAllAvailable())
+        for name, found in reader.reportLatestOffset().items():
+            reported[os.path.basename(name)] = found
         return sequences(reader, reader.partitions(begin, end))
 
     def read():
@@ -357,6 +359,7 @@ def test_a_read_only_driver_says_that_nothing_is_durable(root: Path) -> None:
             assert "on another-host it is mounted read-only. So only durable records are read, and none of the 17" in line
             assert read() == []
             assert len(lines) == 2
+            assert reported["little"]["recordsNotDurable"] == 17
             """,
         )
 
@@ -376,3 +379,53 @@ def test_a_subscriber_that_cannot_be_moved_is_refused_at_once(root: Path) -> Non
     )
     (source,) = sources_of(parse({"path": str(root / "little")})).values()
     assert source.reason_against_writing() is None
+
+
+# --- Progress, and how long a batch waits -----------------------------------------------------------------------------
+
+
+def test_the_report_tells_what_is_behind_the_latest(root: Path) -> None:
+    reader = stream(root, journals="large,little", maxRecordsPerTrigger=55)
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, reader.getDefaultReadLimit())
+    latest = reader.reportLatestOffset()
+    for name, size in (("large", 100), ("little", 10)):
+        behind = size - end[name]["sequence"]
+        assert latest[name]["recordsBehindLatest"] == behind > 0
+        assert abs(latest[name]["bytesBehindLatest"] - behind * 100) < behind * 20 + 200
+        assert set(end[name]) == {"sequence", "uuid", "epoch"}  # what Spark stores and compares is the position alone
+    reader.latestOffset(end, ReadAllAvailable())
+    found = reader.reportLatestOffset()
+    assert {name: (at["recordsBehindLatest"], at["bytesBehindLatest"]) for name, at in found.items()} == {
+        "large": (0, 0),
+        "little": (0, 0),
+    }
+
+
+def test_a_batch_waits_for_the_least_number_of_records(root: Path) -> None:
+    reader = stream(root / "little", minRecordsPerTrigger=20, maxTriggerDelay="1h")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMinRows(20)
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    assert reached(first) == {"little": 10}  # the very first batch does not wait
+    for records, expected in ((15, 10), (5, 30)):
+        with jlog.Writer(root / "little") as writer:
+            fill(writer, records)
+        assert reached(reader.latestOffset(first, limit)) == {"little": expected}
+
+
+def test_a_batch_waits_no_longer_than_the_delay(root: Path) -> None:
+    reader = stream(root / "little", minRecordsPerTrigger=20, maxTriggerDelay="1us")
+    for records in (10, 15):
+        end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+        assert reached(end) == {"little": records}
+        with jlog.Writer(root / "little") as writer:
+            fill(writer, 5)
+
+
+def test_an_available_now_run_waits_for_no_number_of_records(root: Path) -> None:
+    reader = stream(root / "little", minRecordsPerTrigger=20, maxTriggerDelay="1h", maxRecordsPerTrigger=30)
+    reader.prepareForTriggerAvailableNow()
+    begin = reader.initialOffset()
+    for _ in range(2):
+        assert reached(reader.latestOffset(begin, reader.getDefaultReadLimit())) == {"little": 10}

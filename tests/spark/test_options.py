@@ -40,6 +40,14 @@ def test_sizes_may_have_units() -> None:
     assert {text: parsed(maxbytespertrigger=text).max_bytes_per_trigger for text in sizes} == sizes
 
 
+def test_delays_are_written_as_in_spark() -> None:
+    delays = {"500": 0.5, "500ms": 0.5, "30s": 30, " 15M ": 900, "2min": 120, "1h": 3600, "1d": 86400}
+    assert {text: parsed(maxtriggerdelay=text).max_trigger_delay for text in delays} == delays
+    assert parsed().max_trigger_delay == 900
+    with pytest.raises(ValueError, match="minRecordsPerTrigger, 5, is above maxRecordsPerTrigger, 4"):
+        parsed(minrecordspertrigger="5", maxrecordspertrigger="4")
+
+
 def test_one_path_or_several_are_given() -> None:
     assert parse({"paths": '["/a", "/b"]'}).paths == ("/a", "/b")
     with pytest.raises(ValueError, match="no path is given"):
@@ -63,6 +71,7 @@ def test_one_path_or_several_are_given() -> None:
         ("minpartitions", "0", "'0' is no number above 0"),
         ("maxrecordspertrigger", "1e6", "'1e6' is no number above 0"),
         ("maxbytesperpartition", "many", "write 67108864, 65536k or 64m"),
+        ("maxtriggerdelay", "soon", "option maxTriggerDelay: 'soon' is no time; write 15m, 30s or 500ms"),
         ("archive", "yes", "neither true, false, nor a URL"),
         ("journals", " , ", "name one or more journals"),
         ("journalpattern", "(", "is no regular expression"),

@@ -6,10 +6,11 @@ import os
 import socket
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import jlog
-from jlog.archive import ArchivedSegment, archive_of, segments
+from jlog.archive import Archive, ArchivedSegment, archive_of
 from jlog.errors import JournalNotFound, PositionLost
 from jlog.spark.reading.options import EARLIEST, LATEST, Place
 from jlog.storage.meta import read_meta
@@ -25,6 +26,14 @@ class SparkJournal:
     name: str
     path: str
     archive: bool | str = False  # the argument `archive` of a Reader
+
+    def __reduce__(self) -> tuple[type[SparkJournal], tuple[str, str, bool | str]]:
+        return SparkJournal, (self.name, self.path, self.archive)
+
+    @cached_property
+    def _archived(self) -> Archive | None:
+        """The archive behind the journal. It remembers the descriptions of segments that it has read."""
+        return archive_of(self.path, self.archive) if self.archive else None
 
     def reader(self, sequence: int) -> jlog.Reader:
         """Opens a reader at this sequence."""
@@ -46,9 +55,8 @@ class SparkJournal:
     def first_sequence(self) -> int:
         # The living journal is asked first: a segment that is removed after this has been archived before.
         first = jlog.Journal(self.path).first_sequence
-        archive = archive_of(self.path, self.archive) if self.archive else None
         try:
-            return first if archive is None else archive.first_sequence
+            return first if self._archived is None else self._archived.first_sequence
         except JournalNotFound:
             return first  # the archive is empty yet
 
@@ -100,9 +108,12 @@ class SparkJournal:
     def segments_between(self, sequence: int, end: int) -> list[Segment | ArchivedSegment]:
         """Lists the segments from this sequence up to `end`, oldest first."""
         live = segments_now(self.path, read_meta(self.path), sequence, end)
-        if live[0].first_sequence <= sequence or not self.archive:
+        first = live[0].first_sequence
+        if first <= sequence or self._archived is None:
             return [*live]
-        return [segment for segment in segments(self.path, self.archive) if segment.end_sequence > sequence]
+        # The living journal is asked first: a segment that is removed after this has been archived before.
+        older = [one for one in self._archived.segments() if one.first_sequence < first and one.end_sequence > sequence]
+        return [*older, *live]
 
     # --- Offsets of streams -------------------------------------------------------------------------------------------
 

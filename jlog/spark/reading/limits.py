@@ -2,9 +2,51 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 
-from jlog.spark.reading.plan import RangePiece
+from jlog.spark.reading.options import ReadOptions
+from jlog.spark.reading.plan import Range, RangePiece, pieces_of
+
+
+class TriggerLimits:
+    """Says how much of what is there a trigger takes."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._turns: dict[str, int] = {}  # the last batch in which each journal had a share
+        self._batches = 0
+        self._last_trigger = float("-inf")
+
+    def is_too_little(self, records: int) -> bool:
+        """Says whether to wait for more records: there are fewer than minRecordsPerTrigger, and maxTriggerDelay is not over. As
+        in Spark's source for Kafka, the very first batch never waits."""
+        now = time.monotonic()
+        waited = now - self._last_trigger >= self._options.max_trigger_delay
+        if not waited and records < (self._options.min_records_per_trigger or 0):
+            return True
+        self._last_trigger = now
+        return False
+
+    def ends_within(self, backlogs: dict[str, Range]) -> dict[str, int]:
+        """Returns where a batch ends in each journal."""
+        taken = {name: backlog.end - backlog.start for name, backlog in backlogs.items()}
+        if self._options.max_records_per_trigger is not None:
+            taken = shares(self._options.max_records_per_trigger, taken, self._turns)
+            self._batches += 1
+            self._turns.update({name: self._batches for name, count in taken.items() if count})
+        if self._options.max_bytes_per_trigger is not None:
+            pieces = {name: _first(backlogs[name], count) for name, count in taken.items() if count}
+            sizes = {name: round(sum(piece.size_bytes for piece in found)) for name, found in pieces.items()}
+            allowed = shares(self._options.max_bytes_per_trigger, sizes)
+            for name, found in pieces.items():
+                taken[name] = min(taken[name], records_within(allowed[name], found))
+        return {name: backlog.start + taken[name] for name, backlog in backlogs.items()}
+
+
+def _first(backlog: Range, count: int) -> list[RangePiece]:
+    end = backlog.start + count
+    return list(pieces_of(Range(backlog.source, backlog.start, end), backlog.source.segments_between(backlog.start, end)))
 
 
 def shares(most: int, backlogs: dict[str, int], turns: Mapping[str, int] | None = None) -> dict[str, int]:

@@ -15,12 +15,16 @@ from jlog.positions.names import check_name
 EARLIEST, LATEST = "earliest", "latest"
 FAILFAST, PERMISSIVE = "failfast", "permissive"
 PARTITION_BYTES = 64 << 20
+TRIGGER_DELAY = 15 * 60.0  # seconds, as in Spark's source for Kafka
 
 Place = int | str | datetime  # a sequence, "earliest", "latest", or a time
 Places = Place | dict[str, Place]  # a place for all journals, or one for each by its name
 
 Value = TypeVar("Value")
 
+_DELAY = re.compile(r"(\d+)\s*([a-z]*)\Z", re.ASCII)
+# Spark's units of time, in seconds
+_UNITS = {"us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?\Z", re.IGNORECASE | re.ASCII)
 
 
@@ -42,6 +46,8 @@ class ReadOptions:
     min_partitions: int = 1
     max_records_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
+    min_records_per_trigger: int | None = None
+    max_trigger_delay: float = TRIGGER_DELAY  # seconds
     subscriber: str | None = None
 
 
@@ -62,7 +68,11 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
         raise ValueError("journals and journalPattern both say which journals are read; give one of them")
     for end in ("start", "end"):
         found[end] = _places(texts, f"{end}ingSequence", f"{end}ingTimestamp")
-    return ReadOptions(**found)
+    options = ReadOptions(**found)
+    least, most = options.min_records_per_trigger, options.max_records_per_trigger
+    if least is not None and most is not None and least > most:
+        raise ValueError(f"minRecordsPerTrigger, {least}, is above maxRecordsPerTrigger, {most}; make it the smaller one")
+    return options
 
 
 def _parsed(name: str, text: str, parser: Callable[[str], Value]) -> Value:
@@ -162,6 +172,13 @@ def _size(text: str) -> int:
     return int(found[1]) << (10 * " kmgt".index(found[2].lower() or " "))
 
 
+def _delay(text: str) -> float:
+    found = _DELAY.match(text.strip().lower())
+    if found is None or found[2] not in _UNITS:
+        raise ValueError(f"{text!r} is no time; write 15m, 30s or 500ms")
+    return int(found[1]) * _UNITS[found[2]]
+
+
 def _names(text: str) -> tuple[str, ...]:
     found = tuple(name.strip() for name in text.split(",") if name.strip())
     if not found:
@@ -195,5 +212,7 @@ _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "minPartitions": ("min_partitions", _count),
     "maxRecordsPerTrigger": ("max_records_per_trigger", _count),
     "maxBytesPerTrigger": ("max_bytes_per_trigger", _size),
+    "minRecordsPerTrigger": ("min_records_per_trigger", _count),
+    "maxTriggerDelay": ("max_trigger_delay", _delay),
     "subscriber": ("subscriber", _subscriber),
 }

@@ -10,9 +10,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from jlog.errors import JournalError
 from jlog.spark.reading.archives import SparkArchive
+from jlog.spark.reading.backlogs import Backlogs
 from jlog.spark.reading.columns import OutputColumns
 from jlog.spark.reading.ends import EndFinder
-from jlog.spark.reading.limits import records_within, shares
+from jlog.spark.reading.limits import TriggerLimits
 from jlog.spark.reading.options import EARLIEST, LATEST, parse
 from jlog.spark.reading.plan import Range, RangePiece, partitions_of, pieces_of
 from jlog.spark.reading.scan import read_partition
@@ -30,10 +31,11 @@ try:
         ReadLimit,
         ReadMaxBytes,
         ReadMaxRows,
+        ReadMinRows,
         SupportsTriggerAvailableNow,
     )
 except ImportError:  # before Spark 4.2, which has no limits: a trigger takes all records
-    ReadAllAvailable = ReadLimit = ReadMaxBytes = ReadMaxRows = SupportsTriggerAvailableNow = object  # type: ignore[assignment,misc]
+    ReadAllAvailable = ReadLimit = ReadMaxBytes = ReadMaxRows = ReadMinRows = SupportsTriggerAvailableNow = object  # type: ignore[assignment,misc]
 
 LOOK_SECONDS = 1.0  # between two looks for new journals below a root
 
@@ -52,8 +54,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: SourcePosition | None = None
         self._ends = EndFinder()
         self._target: dict[str, int] | None = None  # the ends of an AvailableNow run
-        self._turns: dict[str, int] = {}  # the last batch in which each journal had a share, and the number of batches
-        self._batches = 0
+        self._limits = TriggerLimits(self._options)
+        self._backlogs = Backlogs()
 
     # --- Progress -----------------------------------------------------------------------------------------------------
 
@@ -88,6 +90,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._options.max_records_per_trigger)
         if self._options.max_bytes_per_trigger is not None:
             return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        if self._options.min_records_per_trigger is not None:
+            return ReadMinRows(self._options.min_records_per_trigger)
         return ReadAllAvailable()
 
     def latestOffset(self, start: SourcePosition | None = None, limit: ReadLimit | None = None) -> SourcePosition:  # noqa: N802
@@ -105,9 +109,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, begin in begins.items():  # Spark gives no limit for the last batch of an AvailableNow run
             self._subscription.move(sources[name], begin)
         self._subscription.log_first()
-        ends = {name: max(ends[name], begin) for name, begin in begins.items()}
+        backlogs = {name: Range(sources[name], begin, max(begin, ends[name])) for name, begin in begins.items()}
+        self._backlogs.note(begins)
+        ends = {name: backlog.end for name, backlog in backlogs.items()}
         if limit is not None and type(limit) is not ReadAllAvailable:
-            ends = self._limited(begins, ends)
+            if self._target is None and self._limits.is_too_little(sum(ends.values()) - sum(begins.values())):
+                return dict(sorted(start.items()))
+            ends = self._limits.ends_within(backlogs)
+        self._backlogs.note(ends)
         return dict(sorted({**self._positions(ends), **left}.items()))
 
     def _positions(self, ends: dict[str, int]) -> SourcePosition:
@@ -124,9 +133,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return isinstance(source, SparkArchive) and source.is_empty
 
     def reportLatestOffset(self) -> SourcePosition:  # noqa: N802
-        """Returns the ends, for the progress that Spark reports: the distance of a batch's end from these is the lag."""
-        sources = self._sources
-        return self._positions({name: self._ends.at_least(source, 0).durable for name, source in sources.items()})
+        """Returns the ends, for the progress that Spark reports, with the distance of the last batch's end from these. Spark
+        neither stores nor compares them."""
+        ends = {name: self._ends.at_least(source, 0) for name, source in self._sources.items()}
+        found = self._positions({name: end.durable for name, end in ends.items()})
+        for name, end in ends.items():
+            found[name].update(self._backlogs.report(self._sources[name], end))
+        return found
 
     def _look(self, known: Iterable[str] = ()) -> dict[str, Source]:
         """Returns the journals by name. An AvailableNow run keeps those of its start, and looks again only for a journal that
@@ -192,25 +205,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = source.find(EARLIEST if place == LATEST else place, end)
         begin = source.retained_from(begin, fail_on_data_loss=self._options.fail_on_data_loss)
         return begin if begin < end else None
-
-    def _limited(self, begins: dict[str, int], ends: dict[str, int]) -> dict[str, int]:
-        backlogs = {name: end - begins[name] for name, end in ends.items()}
-        taken = dict(backlogs)
-        if self._options.max_records_per_trigger is not None:
-            taken = shares(self._options.max_records_per_trigger, backlogs, self._turns)
-            self._batches += 1
-            self._turns.update({name: self._batches for name, count in taken.items() if count})
-        if self._options.max_bytes_per_trigger is not None:
-            pieces = {
-                name: self._pieces(Range(self._sources[name], begins[name], begins[name] + count))
-                for name, count in taken.items()
-                if count
-            }
-            sizes = {name: round(sum(piece.size_bytes for piece in found)) for name, found in pieces.items()}
-            allowed = shares(self._options.max_bytes_per_trigger, sizes)
-            for name, found in pieces.items():
-                taken[name] = min(taken[name], records_within(allowed[name], found))
-        return {name: begins[name] + count for name, count in taken.items()}
 
     # --- A batch ------------------------------------------------------------------------------------------------------
 
