@@ -17,15 +17,16 @@ def digest_of(begin: str | None, end: str) -> str:
     not count. Raises ValueError for a text that is no such file."""
     digest = hashlib.sha256()
     for text in (begin, end):
-        lines = [] if text is None else _offsets(text)
+        lines = [] if text is None else offsets_in(text)
         digest.update(f"{len(lines)}\n".encode())
         for line in lines:
             digest.update(f"{line}\n".encode())
     return digest.hexdigest()[:32]
 
 
-def _offsets(text: str) -> list[str]:
-    """Returns the lines behind the version and the metadata, one for each source."""
+def offsets_in(text: str) -> list[str]:
+    """Returns the lines behind the version and the metadata, one for each source. Raises ValueError for a text that is no such
+    file."""
     version, *lines = text.rstrip("\n").split("\n")
     if not version.startswith("v") or len(lines) < 2:
         raise ValueError(f"this is no file of offsets, for it has no line of a source: {text[:100]!r}")

@@ -11,7 +11,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from jlog.spark.tables.parquet import Output
+    from jlog.spark.loading.checkpoint import Checkpoint
+    from jlog.spark.loading.outputs import Tables
 
 POLL_SECONDS = 0.25
 GRACE_SECONDS = 10.0  # seconds that a running batch has to end when the pipeline is asked to stop
@@ -81,15 +82,22 @@ class Pipeline:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
+        from jlog.spark.loading.checkpoint import Checkpoint
         from jlog.spark.loading.inputs import explained
+        from jlog.spark.loading.outputs import tables_of
+        from jlog.spark.loading.visibility import check_all_see
 
         began = time.monotonic()
         self._be_quiet_at_the_end(spark)
         try:
-            self._begin(spark)
-            self._wait(self._start(spark))
-            if self._plan.query is not None:
-                self.summary.query = self._ask(spark, self._plan.query)
+            checkpoint = Checkpoint(spark, self._plan.checkpoint)
+            with checkpoint.held():
+                tables = tables_of(spark, self._plan)
+                self._begin(spark, checkpoint, tables)
+                check_all_see(spark, self._plan.directories)
+                self._wait(self._start(spark, checkpoint, tables))
+                if self._plan.query is not None:
+                    self.summary.query = self._ask(spark, tables, self._plan.query)
         except (PySparkException, Py4JError, OSError) as error:
             if not self.is_stopped:
                 told = explained(reason_of(error), self._plan.sources)
@@ -106,73 +114,96 @@ class Pipeline:
 
     # --- Beginning ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, spark: SparkSession) -> None:
-        from jlog.spark.tables.parquet import Files
+    def _begin(self, spark: SparkSession, checkpoint: Checkpoint, tables: Tables) -> None:
+        from jlog.spark.loading.inputs import check_subscribers
 
         plan = self._plan
         if plan.query is not None:  # a mistake in the query should not show after hours
             spark._jsparkSession.sessionState().sqlParser().parsePlan(plan.query)
-        files = Files(spark)
-        path = f"{plan.checkpoint}/pipeline.json"
-        known = files.read(path)
+        known = checkpoint.settings()
         if known is None:
-            for directory in (plan.dest, plan.quarantine):
-                if not files.is_empty(directory):
+            for table in (tables.records, tables.quarantine):
+                if not table.is_empty():
                     raise ValueError(
-                        f"{directory} has Parquet files already, and the checkpoint {plan.checkpoint}, which would say what "
+                        f"{table.name} has Parquet files already, and the checkpoint {plan.checkpoint}, which would say what "
                         f"is in them, is not there. Name theirs with --checkpoint, or write to another directory"
                     )
-            files.write(path, json.dumps(plan.identity))
-        elif json.loads(known) != plan.identity:
+            checkpoint.keep_settings(plan.identity)
+        elif known != plan.identity:
             raise ValueError(
-                f"the checkpoint {plan.checkpoint} is of a pipeline with other settings, {known}; go on with those, or begin "
-                f"anew with another destination and another checkpoint"
+                f"the checkpoint {plan.checkpoint} is of a pipeline with other settings, {json.dumps(known)}; go on with "
+                f"those, or begin anew with another destination and another checkpoint"
             )
+        check_subscribers(plan)
 
-    def _start(self, spark: SparkSession) -> list[StreamingQuery]:
+    def _start(self, spark: SparkSession, checkpoint: Checkpoint, tables: Tables) -> list[StreamingQuery]:
         from jlog.spark.loading.batches import Counting, Loading
-        from jlog.spark.loading.inputs import stream_of
+        from jlog.spark.loading.inputs import RECORDS, WINDOWS, Inputs
+        from jlog.spark.loading.planned import planned
 
         plan = self._plan
-        stream = stream_of(spark, plan)
-        loads = Loading(spark, plan)
-        queries = [self._query(stream, "records", loads.outputs, loads.lake, self._note)]
-        if plan.windows is not None:
-            counting = Counting(spark, plan, loads)
-            counts = counting.counted(stream_of(spark, plan))
-            queries.append(self._query(counts, "windows", counting.outputs, counting.lake, self._note_windows))
-        return queries
+        records = checkpoint.query(RECORDS)
+        inputs = Inputs(plan, RECORDS, records)
+        inputs.begin()
+        loading = Loading(spark, plan, tables.records, tables.quarantine)
+
+        def load(frame: DataFrame, number: int) -> None:
+            batch, positions = records.batch(number), records.positions(number)
+            wanted = planned(positions, inputs.journals(), fail_on_data_loss=plan.fail_on_data_loss)
+            self._note(*loading.add(batch, frame, wanted))
+
+        if plan.windows is None or tables.windows is None:
+            return [self._query(RECORDS, inputs.stream(spark), checkpoint, load)]
+        windows = checkpoint.query(WINDOWS)
+        counted = Inputs(plan, WINDOWS, windows)
+        counted.begin()
+        counting = Counting(plan.windows, loading, tables.windows)
+
+        def count(frame: DataFrame, number: int) -> None:
+            self._note_windows(counting.add(windows.batch(number), frame))
+
+        return [
+            self._query(RECORDS, inputs.stream(spark), checkpoint, load),
+            self._query(WINDOWS, counting.counted(counted.stream(spark)), checkpoint, count),
+        ]
 
     def _query(
-        self,
-        frame: DataFrame,
-        name: str,
-        outputs: Callable[[DataFrame], Iterator[Output]],
-        lake: Any,
-        note: Callable[[dict[str, int]], None],
+        self, name: str, frame: DataFrame, checkpoint: Checkpoint, process: Callable[[DataFrame, int], None]
     ) -> StreamingQuery:
-        def process(batch: DataFrame, number: int) -> None:
+        def call(batch: DataFrame, number: int) -> None:
             if self.is_stopped:
                 raise PipelineStopped
             self._at_work += 1
             try:
-                note(lake.add(number, lambda: outputs(batch)).records)
+                checkpoint.check_owner()
+                process(batch, number)
             except (ValueError, OSError, JournalError) as error:
-                self._error = error
-                raise
+                self._error = self._explained(batch.sparkSession, error)
+                raise self._error from error
             finally:
                 self._at_work -= 1
 
-        plan = self._plan
-        writer = frame.writeStream.foreachBatch(process).outputMode("append").queryName(name)
-        lake.files.forget_first_batch(f"{plan.checkpoint}/{name}")
-        writer = writer.option("checkpointLocation", f"{plan.checkpoint}/{name}")
-        if plan.interval is None:
+        kept = checkpoint.query(name)
+        kept.forget_first_batch()
+        writer = frame.writeStream.foreachBatch(call).outputMode("append").queryName(name)
+        writer = writer.option("checkpointLocation", kept.path)
+        if self._plan.interval is None:
             return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=f"{max(1, round(plan.interval * 1000))} milliseconds").start()
+        return writer.trigger(processingTime=f"{max(1, round(self._plan.interval * 1000))} milliseconds").start()
 
-    def _note(self, records: dict[str, int]) -> None:
-        good, bad = records.get(self._plan.dest, 0), records.get(self._plan.quarantine, 0)
+    def _explained(self, spark: SparkSession, error: Exception) -> Exception:
+        """Names the hosts that do not see the others' files, where rows are missing."""
+        from jlog.spark.loading.visibility import check_all_see
+        from jlog.spark.tables.table import RowsMissing
+
+        if isinstance(error, RowsMissing):
+            try:
+                check_all_see(spark, self._plan.directories)
+            except JournalError as hosts:
+                return hosts
+        return error
+
+    def _note(self, good: int, bad: int) -> None:
         summary = self.summary
         summary.records_in += good + bad
         summary.records_out += good
@@ -180,40 +211,36 @@ class Pipeline:
         summary.batches += 1 if good + bad else 0
         self._on_records(good + bad)
 
-    def _note_windows(self, records: dict[str, int]) -> None:
+    def _note_windows(self, counts: int) -> None:
         assert self._plan.windows is not None
         before = 0 if self.summary.windows is None else self.summary.windows["counts"]
-        directory = self._plan.windows.directory
-        self.summary.windows = {"counts": before + sum(records.values()), "directory": directory}
+        self.summary.windows = {"counts": before + counts, "directory": self._plan.windows.directory}
 
     # --- Progress and end ---------------------------------------------------------------------------------------------
 
     def _wait(self, queries: Sequence[StreamingQuery]) -> None:
         running = list(queries)
-        while running and not self.is_stopped:
-            for query in list(running):
-                if query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]  # raises the error that ends the query
-                    running.remove(query)
-        if self.is_stopped:
+        try:
+            while running and not self.is_stopped:
+                for query in list(running):
+                    if query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]  # raises the error that ends the query
+                        running.remove(query)
+        finally:
             self._end(queries)
 
     def _end(self, queries: Sequence[StreamingQuery]) -> None:
+        """Stops the queries that still run, where the pipeline was stopped or another query has failed."""
         until = time.monotonic() + GRACE_SECONDS
         while self._at_work and time.monotonic() < until:
             time.sleep(POLL_SECONDS / 10)
         for query in queries:
             query.stop()
 
-    def _ask(self, spark: SparkSession, text: str) -> list[dict[str, Any]]:
-        from jlog.spark.tables.parquet import Files
-
-        plan, files = self._plan, Files(spark)
-        tables = {"records": plan.dest, "quarantine": plan.quarantine}
-        if plan.windows is not None:
-            tables["windows"] = plan.windows.directory
-        for name, directory in tables.items():
-            if not files.is_empty(directory):
-                spark.read.parquet(directory).createOrReplaceTempView(name)
+    def _ask(self, spark: SparkSession, tables: Tables, text: str) -> list[dict[str, Any]]:
+        for name, table in tables.by_name.items():
+            frame = table.frame()
+            if frame is not None:
+                frame.createOrReplaceTempView(name)
         rows = spark.sql(text).limit(ROWS_SHOWN_MAX).collect()
         return [row.asDict(recursive=True) for row in rows]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark import TaskContext
 from pyspark.sql import Row, SparkSession
 
-from jlog.spark.tables.parquet import Files
+from jlog.spark.loading.checkpoint import Checkpoint
 from spark.sessions import QUICK_JAVA, session
 
 RECORDS, PARTITIONS = 40_000, 4
@@ -34,7 +34,7 @@ def tell(*content: object) -> None:
 
 def lake(spark: SparkSession, journal: str, folder: str, options: dict[str, str]) -> None:
     """A query from a journal to Parquet, until it is killed."""
-    Files(spark).forget_first_batch(f"{folder}/checkpoint")
+    Checkpoint(spark, folder).query("checkpoint").forget_first_batch()
     frame = spark.readStream.format("jlog").options(**options).load(journal)
     writer = frame.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
     query = writer.start(f"{folder}/rows")
@@ -67,7 +67,7 @@ def wait_for_somebody(folder: str) -> None:
 
 def follow(spark: SparkSession, lines: str, folder: str, journal: str) -> None:
     """A query from files, one a batch, to the journal, to the end."""
-    Files(spark).forget_first_batch(f"{folder}/checkpoint")
+    Checkpoint(spark, folder).query("checkpoint").forget_first_batch()
     frame = spark.readStream.format("text").option("maxFilesPerTrigger", 1).schema("value string").load(lines)
     writer = frame.repartition(3).writeStream.format("jlog")
     query = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start(journal)

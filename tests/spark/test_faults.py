@@ -24,7 +24,7 @@ import exhaustive
 import jlog
 from behaviour.journals import SMALL, fill, read_away, value_of
 from crash.tampering import flip
-from jlog.spark.tables.parquet import Files
+from jlog.spark.loading.checkpoint import Checkpoint
 from spark.running import Driver
 from spark.sessions import ROOT
 
@@ -78,7 +78,7 @@ def test_kills_of_the_driver_at_any_time_lose_and_repeat_nothing(
                 driver.until(lambda before=before: batches_of(folder) > before)  # type: ignore[misc]
             time.sleep(random.uniform(0, 2))
             driver.kill()
-    Files(spark).forget_first_batch(str(folder / "checkpoint"))
+    Checkpoint(spark, str(folder)).query("checkpoint").forget_first_batch()
     frame = spark.readStream.format("jlog").option("subscriber", "lake").load(str(path))
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
     writer.trigger(availableNow=True).start(str(folder / "rows")).awaitTermination(120)
@@ -115,9 +115,9 @@ def test_a_first_batch_that_was_never_noted_is_forgotten(spark: SparkSession, pa
 
     with pytest.raises(PySparkException, match="should be empty on batch 0"):
         run()
-    Files(spark).forget_first_batch(str(checkpoint))
+    Checkpoint(spark, str(tmp_path)).query("checkpoint").forget_first_batch()
     run()
-    Files(spark).forget_first_batch(str(checkpoint))  # does nothing: this one is noted
+    Checkpoint(spark, str(tmp_path)).query("checkpoint").forget_first_batch()  # does nothing: this one is noted
     run()
     assert spark.read.parquet(str(tmp_path / "rows")).count() == 10
 

@@ -19,7 +19,8 @@ from jlog.spark.loading.parsing import Parser
 from jlog.spark.loading.plan import PipelinePlan, Windows
 from jlog.spark.pipeline import Pipeline, Summary
 from jlog.spark.session import ALWAYS
-from jlog.spark.tables.parquet import Lake, Output
+from jlog.spark.tables.parquet import ParquetTable
+from jlog.spark.tables.table import Batch
 
 DAY_US = 86_400_000_000
 NOON_US = 20_000 * DAY_US + DAY_US // 2
@@ -260,10 +261,10 @@ class Cut(Exception):
 
 
 def test_a_batch_cut_short_in_moving_is_completed(spark: SparkSession, tmp_path: Path) -> None:
-    directory = str(tmp_path / "lake")
+    directory, lists = str(tmp_path / "lake"), str(tmp_path / "lists")
     frame = spark.range(20, numPartitions=4).selectExpr("id", "id % 2 AS odd")
-    lake = Lake(spark, str(tmp_path / "lists"))
-    move, moved = lake.files.move, []
+    table = ParquetTable(spark, directory, lists, ["odd"])
+    move, moved = table._files.move, []
 
     def cut(source: str, target: str) -> None:
         if target.endswith(".parquet"):
@@ -272,28 +273,27 @@ def test_a_batch_cut_short_in_moving_is_completed(spark: SparkSession, tmp_path:
             moved.append(target)
         move(source, target)
 
-    lake.files.move = cut  # type: ignore[method-assign]
+    table._files.move = cut  # type: ignore[method-assign]
     with pytest.raises(Cut):
-        lake.add(0, lambda: [Output(frame, directory, ["odd"])])
+        table.add(Batch(0, "a"), frame)
     assert len(parquet_files(directory)) == 8
-    added = Lake(spark, str(tmp_path / "lists")).add(0, lambda: pytest.fail("it was staged already"))
-    assert added.records == {directory: 20}
+    added = ParquetTable(spark, directory, lists, ["odd"]).add(Batch(0, "a"), spark.range(0))
+    assert (added.rows, added.is_new) == (20, False)
     assert sorted(row["id"] for row in rows(directory)) == list(range(20))
     assert not [path for path in Path(directory).iterdir() if path.name.startswith("_")]
 
 
 def test_staged_rows_that_were_not_noted_are_never_seen(spark: SparkSession, tmp_path: Path) -> None:
     directory = str(tmp_path / "lake")
-    lake = Lake(spark, str(tmp_path / "lists"))
+    table = ParquetTable(spark, directory, str(tmp_path / "lists"))
 
-    def outputs() -> Iterator[Output]:
-        yield Output(spark.range(10), directory, [])
+    def cut(_: int) -> None:
         raise Cut
 
     with pytest.raises(Cut):
-        lake.add(0, outputs)
+        table.add(Batch(0, "a"), spark.range(10), cut)
     assert parquet_files(directory) == [name for name in parquet_files(directory) if name.startswith("_")]
-    lake.add(0, lambda: [Output(spark.range(5), directory, [])])
+    table.add(Batch(0, "b"), spark.range(5))
     assert [row["id"] for row in rows(directory)] == list(range(5))
 
 

@@ -66,7 +66,19 @@ SETTING = Parsed("NAME=VALUE", parse_setting)
 @click.option("--watermark", type=DURATION, default="10m", show_default=True, help="How late a record may come.")
 @click.option("--count-by", metavar="COLUMN", multiple=True, help="Count for each value of COLUMN. May be repeated.")
 @click.option("--counts", metavar="DIR", help="Where the counts go.  [default: DEST.windows]")
-@click.option("--subscriber", metavar="NAME", help="Subscriber that follows, in each journal.")
+@click.option("--subscriber", metavar="NAME", help="Subscriber that follows, in each journal; NAME.windows too, with --window.")
+@click.option(
+    "--start",
+    metavar="PLACE",
+    help="Begin a new pipeline at earliest, latest, a sequence, or a time.  [default: earliest]",
+)
+@click.option("--journal-pattern", metavar="REGEX", help="Read the journals below JOURNAL whose paths from there match.")
+@click.option(
+    "--fail-on-data-loss/--no-fail-on-data-loss",
+    default=True,
+    show_default=True,
+    help="End with an error where records are gone that were not read; or go on behind them.",
+)
 @click.option(
     "--batch-records",
     metavar="N",
@@ -131,7 +143,7 @@ def plan_of(options: dict[str, Any]) -> Any:
     from jlog.spark.session import check_installed
 
     check_installed()
-    from jlog.spark.loading.inputs import check_source
+    from jlog.spark.loading.inputs import check_source, check_start
     from jlog.spark.loading.parsing import Parser
     from jlog.spark.loading.plan import PipelinePlan, Windows
 
@@ -147,8 +159,9 @@ def plan_of(options: dict[str, Any]) -> Any:
     elif options["counts"] or options["count_by"]:
         raise ValueError("--counts and --count-by need --window")
     trigger = options["trigger"]
+    check_start(options["start"], options["sources"])
     return PipelinePlan(
-        sources=tuple(check_source(source) for source in options["sources"]),
+        sources=tuple(check_source(source, options["journal_pattern"]) for source in options["sources"]),
         dest=dest,
         checkpoint=location(options["checkpoint"] or f"{dest}.checkpoint"),
         quarantine=location(options["quarantine"] or f"{dest}.quarantine"),
@@ -160,6 +173,9 @@ def plan_of(options: dict[str, Any]) -> Any:
         subscriber=options["subscriber"],
         windows=windows,
         query=options["query"],
+        start=options["start"],
+        journal_pattern=options["journal_pattern"],
+        fail_on_data_loss=options["fail_on_data_loss"],
     )
 
 

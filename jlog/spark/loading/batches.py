@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from jlog.errors import JournalError
 from jlog.spark.loading.parsing import ERROR, NONE, RECORD
-from jlog.spark.tables.parquet import Files, Lake, Output
+from jlog.spark.loading.planned import Planned
+from jlog.spark.tables.files import Files
+from jlog.spark.tables.table import Batch, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from jlog.spark.loading.plan import PipelinePlan
+    from jlog.spark.loading.plan import PipelinePlan, Windows
 
 BAD = ("error", "sequence", "timestamp", "key", "value", "headers", "journal", "date")
 
@@ -24,28 +26,44 @@ BAD = ("error", "sequence", "timestamp", "key", "value", "headers", "journal", "
 class Loading:
     """Adds records to the destination, and the unchanged records that could not be parsed to the quarantine."""
 
-    def __init__(self, spark: SparkSession, plan: PipelinePlan) -> None:
+    def __init__(self, spark: SparkSession, plan: PipelinePlan, dest: Table, quarantine: Table) -> None:
         self._spark = spark
         self._plan = plan
+        self._dest = dest
+        self._quarantine = quarantine
         self._files = Files(spark)
         self._fields_path = f"{plan.checkpoint}/fields.json"
         self._fields: StructType | None = None
-        self.lake = Lake(spark, f"{plan.checkpoint}/batches")
 
-    def outputs(self, batch: DataFrame) -> Iterator[Output]:
-        plan = self._plan
-        parsed = self.parsed(batch, self._fields_of(batch))
-        if plan.parser.kind == NONE:
-            yield Output(parsed.drop(ERROR), plan.dest, self._partitions(parsed))
-            return
+    def add(self, batch: Batch, frame: DataFrame, planned: Planned) -> tuple[int, int]:
+        """Adds a batch, and returns the numbers of good and bad records. Raises JournalError where the planned records, those
+        that the tasks have read, and the rows in the tables do not agree; then the batch does not count."""
+        parsed = self.parsed(frame, self._fields_of(frame))
+        self._check_partitions(parsed)
+        if self._plan.parser.kind == NONE:
+            return self._dest.add(batch, parsed.drop(ERROR), planned.check).rows, 0
         seen = Observation()
-        observed = parsed.observe(seen, f.count(ERROR).alias("bad"))
+        observed = parsed.observe(seen, f.count(f.lit(1)).alias("all"), f.count(ERROR).alias("bad"))
         good = observed.where(f.col(ERROR).isNull()).drop(ERROR)
-        if not plan.parser.keep_value:
+        if not self._plan.parser.keep_value:
             good = good.drop("value")
-        yield Output(good, plan.dest, self._partitions(good))
-        if seen.get["bad"]:  # a batch without bad records, as most are, is not read again
-            yield Output(parsed.where(f.col(ERROR).isNotNull()).select(*BAD), plan.quarantine, ["date"])
+
+        def check(written: int) -> None:
+            planned.check(seen.get["all"])
+            _check_equal(written, seen.get["all"] - seen.get["bad"])
+
+        added = self._dest.add(batch, good, check)
+        if added.is_new and not seen.get["bad"]:  # a batch without bad records, as most are, is not read again
+            return added.rows, 0
+        bad = parsed.where(f.col(ERROR).isNotNull()).select(*BAD)
+        if added.is_new:
+            return added.rows, self._quarantine.add(batch, bad, lambda written: _check_equal(written, seen.get["bad"])).rows
+        return added.rows, self._quarantine.add(batch, bad, lambda written: planned.check(added.rows + written)).rows
+
+    def _check_partitions(self, frame: DataFrame) -> None:
+        for name in self._plan.partition_by:
+            if name not in frame.columns:
+                raise ValueError(f"there is no column {name} to partition by; there are {', '.join(frame.columns)}, hour")
 
     def parsed(self, frame: DataFrame, fields: StructType) -> DataFrame:
         found = self._plan.parser.parse(frame, fields)
@@ -53,12 +71,6 @@ class Loading:
         if "hour" in self._plan.partition_by:
             found = found.withColumn("hour", f.hour("timestamp"))
         return found
-
-    def _partitions(self, frame: DataFrame) -> list[str]:
-        for name in self._plan.partition_by:
-            if name not in frame.columns:
-                raise ValueError(f"there is no column {name} to partition by; there are {', '.join(frame.columns)}, hour")
-        return list(self._plan.partition_by)
 
     # --- Fields -------------------------------------------------------------------------------------------------------
 
@@ -96,14 +108,18 @@ class Loading:
         return found or StructType()
 
 
+def _check_equal(written: int, counted: int) -> None:
+    if written != counted:
+        raise JournalError(f"the tasks have written {written} rows, and have read {counted} for them; run the pipeline again")
+
+
 class Counting:
     """Counts records by windows of time. A count is written once, when no more records can come to its window."""
 
-    def __init__(self, spark: SparkSession, plan: PipelinePlan, loading: Loading) -> None:
-        assert plan.windows is not None
-        self._windows = plan.windows
+    def __init__(self, windows: Windows, loading: Loading, table: Table) -> None:
+        self._windows = windows
         self._loading = loading
-        self.lake = Lake(spark, f"{plan.checkpoint}/window-batches")
+        self._table = table
 
     def counted(self, stream: DataFrame) -> DataFrame:
         windows = self._windows
@@ -119,5 +135,6 @@ class Counting:
         counts = late.groupBy(window.alias("window"), *windows.by).agg(f.count(f.lit(1)).alias("count"))
         return counts.select(f.col("window.start").alias("start"), f.col("window.end").alias("end"), *windows.by, "count")
 
-    def outputs(self, batch: DataFrame) -> Iterator[Output]:
-        yield Output(batch.withColumn("date", f.to_date("start")), self._windows.directory, ["date"])
+    def add(self, batch: Batch, frame: DataFrame) -> int:
+        """Adds the counts of a batch, and returns their number."""
+        return self._table.add(batch, frame.withColumn("date", f.to_date("start"))).rows

@@ -1,16 +1,25 @@
-"""The inputs of the pipeline: journals, and topics through Spark's own source for Kafka."""
+"""The inputs of the pipeline: journals and archives, and topics through Spark's own source for Kafka."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
 import jlog
 from jlog.errors import JournalError
+from jlog.spark.loading.checkpoint import QueryCheckpoint
 from jlog.spark.loading.parsing import union
+from jlog.spark.reading.options import EARLIEST, LATEST, parse
+from jlog.spark.reading.sources import Source, sources_of
+from jlog.spark.reading.stream_reader import StreamReader
+from jlog.spark.source import SCHEMA
+from jlog.system.filesystem import is_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,18 +27,24 @@ if TYPE_CHECKING:
     from jlog.spark.loading.plan import PipelinePlan
 
 KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+RECORDS, WINDOWS = "records", "windows"  # the queries
+
+logger = logging.getLogger("jlog.spark")
 
 
 def is_topic(source: str) -> bool:
     return source.lower().startswith("kafka:")
 
 
-def check_source(source: str) -> str:
-    """Returns the URL of a topic, or the full path of a journal. Raises JournalNotFound where there is none."""
+def check_source(source: str, pattern: str | None = None) -> str:
+    """Returns the URL of a topic or an archive, or the full path of a journal, or with a pattern of the directory around
+    journals. Raises JournalNotFound where there is none."""
     if is_topic(source):
         _topic_of(source)
         return source
-    return jlog.open_journal(source).path
+    given = {"path": source} if pattern is None else {"path": source, "journalPattern": pattern}
+    found = sources_of(parse(given))
+    return next(iter(found.values())).path if pattern is None else source
 
 
 def _topic_of(url: str) -> tuple[str, str]:
@@ -39,34 +54,137 @@ def _topic_of(url: str) -> tuple[str, str]:
     return servers, topic
 
 
-def stream_of(spark: SparkSession, plan: PipelinePlan) -> DataFrame:
-    """Returns a frame with the columns of a record, from all sources."""
-    topics = [source for source in plan.sources if is_topic(source)]
-    journals = [source for source in plan.sources if not is_topic(source)]
-    frames = [_topic(spark, topic, plan) for topic in topics]
-    if journals:
-        frames.append(_journals(spark, journals, plan))
-    return union(frames)
+def subscriber_of(plan: PipelinePlan, query: str) -> str | None:
+    """Returns the subscriber of this query. Each has its own: retention may remove a segment only once both have read it."""
+    return plan.subscriber if plan.subscriber is None or query == RECORDS else f"{plan.subscriber}.{query}"
 
 
-def _journals(spark: SparkSession, paths: list[str], plan: PipelinePlan) -> DataFrame:
-    reader = spark.readStream.format("jlog").option("maxRecordsPerTrigger", str(plan.batch_records))
-    if plan.subscriber is not None:
-        reader = reader.option("subscriber", plan.subscriber)
-    return reader.option("paths", json.dumps(paths)).load()
+class Inputs:
+    """The sources of one query of the plan."""
+
+    def __init__(self, plan: PipelinePlan, query: str, checkpoint: QueryCheckpoint) -> None:
+        self._plan = plan
+        self._query = query
+        self._checkpoint = checkpoint
+        self._topics = [source for source in plan.sources if is_topic(source)]
+        self._paths = [source for source in plan.sources if not is_topic(source)]
+
+    @property
+    def _options(self) -> dict[str, str]:
+        plan = self._plan
+        found = {"paths": json.dumps(self._paths), "failOnDataLoss": str(plan.fail_on_data_loss).lower()}
+        subscriber = subscriber_of(plan, self._query)
+        if subscriber is not None:
+            found["subscriber"] = subscriber
+        if plan.journal_pattern is not None:
+            found["journalPattern"] = plan.journal_pattern
+        return found
+
+    def journals(self) -> dict[str, Source]:
+        """Returns the journals and archives by their names in the offsets."""
+        return sources_of(parse(self._options)) if self._paths else {}
+
+    def begin(self) -> None:
+        """Finds where the journals of a new query begin, and keeps that. Makes the subscriber there."""
+        if not self._paths or not self._checkpoint.is_new() or self._checkpoint.first() is not None:
+            return
+        reader = StreamReader(_schema(), {**self._options, **_start(self._plan.start)})
+        first = reader.initialOffset()
+        self._checkpoint.keep_first(first)
+        gone = ", ".join(f"{name} from {at['sequence']} on" for name, at in first.items() if at["sequence"])
+        if self._query != RECORDS and gone:
+            logger.warning("the %s count the records that are still there: %s", self._query, gone)
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """Returns a frame with the columns of a record, from all sources: topics, and then the journals as one source."""
+        frames = [self._topic(spark, topic) for topic in self._topics]
+        if self._paths:
+            frames.append(self._journals(spark))
+        return union(frames)
+
+    def _journals(self, spark: SparkSession) -> DataFrame:
+        reader = spark.readStream.format("jlog").options(**self._options)
+        reader = reader.option("maxRecordsPerTrigger", str(self._plan.batch_records))
+        first = self._checkpoint.first()
+        if first is not None:
+            there = self.journals()
+            begins = {name: at["sequence"] for name, at in first.items() if name in there and at["uuid"] is not None}
+            reader = reader.option("startingSequence", json.dumps(begins))
+        cores = _cores(spark)
+        if cores:
+            reader = reader.option("minPartitions", str(cores))
+        return reader.load()
+
+    def _topic(self, spark: SparkSession, url: str) -> DataFrame:
+        """Reads a topic. A message's offset is its sequence, and `journal` names topic and partition."""
+        _check_kafka(spark)
+        plan = self._plan
+        servers, topic = _topic_of(url)
+        reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+        for name, value in _start_of_topic(plan.start).items():
+            reader = reader.option(name, value)
+        reader = reader.option("failOnDataLoss", str(plan.fail_on_data_loss).lower())
+        reader = reader.option("includeHeaders", "true").option("maxOffsetsPerTrigger", str(plan.batch_records))
+        cores = _cores(spark)
+        if cores:
+            reader = reader.option("minPartitions", str(cores))
+        journal = f.concat(f.lit(f"{url}?partition="), f.col("partition").cast("string"))
+        return reader.load().select(
+            f.col("offset").alias("sequence"), "timestamp", "key", "value", "headers", journal.alias("journal")
+        )
 
 
-def _topic(spark: SparkSession, url: str, plan: PipelinePlan) -> DataFrame:
-    """Reads a topic. A message's offset is its sequence, and `journal` names topic and partition."""
-    _check_kafka(spark)
-    servers, topic = _topic_of(url)
-    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
-    reader = reader.option("subscribe", topic).option("startingOffsets", "earliest")
-    reader = reader.option("includeHeaders", "true").option("maxOffsetsPerTrigger", str(plan.batch_records))
-    journal = f.concat(f.lit(f"{url}?partition="), f.col("partition").cast("string"))
-    return reader.load().select(
-        f.col("offset").alias("sequence"), "timestamp", "key", "value", "headers", journal.alias("journal")
-    )
+def _schema() -> StructType:
+    found = StructType.fromDDL(SCHEMA)
+    assert isinstance(found, StructType)
+    return found
+
+
+def _start(text: str | None) -> dict[str, str]:
+    """Returns the option of the source jlog for this place."""
+    if text is None:
+        return {}
+    return {"startingSequence" if text.lower() in (EARLIEST, LATEST) or text.isdecimal() else "startingTimestamp": text}
+
+
+def _start_of_topic(text: str | None) -> dict[str, str]:
+    if text is None or text.lower() in (EARLIEST, LATEST):
+        return {"startingOffsets": (text or EARLIEST).lower()}
+    start = parse({"path": "/", **_start(text)}).start
+    if not isinstance(start, datetime):
+        raise ValueError(f"{text!r}: a topic has offsets for each partition; begin at earliest, latest or a time")
+    return {"startingTimestamp": str(round(start.timestamp() * 1000)), "startingOffsetsByTimestampStrategy": "latest"}
+
+
+def check_start(text: str | None, sources: Sequence[str]) -> None:
+    """Raises ValueError for a place that is none, or none of a topic."""
+    if text is not None:
+        parse({"path": "/", **_start(text)})
+        if any(map(is_topic, sources)):
+            _start_of_topic(text)
+
+
+def _cores(spark: SparkSession) -> int:
+    """Returns the number of the cluster's cores, all of which a large batch uses; 0 on this machine, where the size of a
+    partition counts."""
+    return 0 if str(spark.sparkContext.master).startswith("local") else int(spark.sparkContext.defaultParallelism)
+
+
+def check_subscribers(plan: PipelinePlan) -> None:
+    """Warns where a subscriber of a query holds records back that this run does not have."""
+    if plan.subscriber is None or plan.windows is not None or plan.journal_pattern is not None:
+        return
+    name = subscriber_of(plan, WINDOWS)
+    assert name is not None
+    for path in plan.sources:
+        if is_topic(path) or is_url(path):
+            continue
+        found = jlog.Journal(path).subscribers().get(name)
+        if found is not None:
+            logger.warning(
+                "%s: the subscriber %s of an earlier run with --window still holds back the records from %d on. If the windows "
+                "are not counted any more: jlogtool subscriber rm %s %s", path, name, found.sequence, path, name,
+            )  # fmt: skip
 
 
 def explained(reason: str, sources: Sequence[str]) -> str:

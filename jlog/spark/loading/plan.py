@@ -24,11 +24,14 @@ class Windows:
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """sources: paths of journals and kafka:// URLs.
+    """sources: paths of journals, URLs of archives, and kafka:// URLs.
     dest, checkpoint, quarantine: directories of any file system that Spark knows.
     interval: seconds from batch to batch; None: reads up to the ends and stops.
     schema: the fields, as DDL; None: those of the first records.
-    subscriber: a subscriber of the journals that follows."""
+    subscriber: a subscriber of the journals that follows.
+    start: where a new pipeline begins: earliest, latest, or a time with its offset; None: at its subscriber, or earliest.
+    journal_pattern: a regular expression for the journals below the one source.
+    fail_on_data_loss: False goes on behind records that are gone."""
 
     sources: tuple[str, ...]
     dest: str
@@ -42,6 +45,15 @@ class PipelinePlan:
     subscriber: str | None = None
     windows: Windows | None = None
     query: str | None = None
+    start: str | None = None
+    journal_pattern: str | None = None
+    fail_on_data_loss: bool = True
+
+    @property
+    def directories(self) -> list[str]:
+        """Returns the directories to which both the driver and the tasks write."""
+        found = [self.dest, self.quarantine]
+        return found if self.windows is None else [*found, self.windows.directory, self.checkpoint]
 
     @property
     def identity(self) -> dict[str, Any]:

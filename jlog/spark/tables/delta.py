@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from jlog.errors import JournalError
 from jlog.spark.tables.files import Files
-from jlog.spark.tables.table import Added, Batch, check_rows, counted, is_repeated
+from jlog.spark.tables.table import Added, Batch, Check, check_rows, counted, is_repeated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,7 +118,7 @@ class DeltaTable:
 
     # --- Adding -------------------------------------------------------------------------------------------------------
 
-    def add(self, batch: Batch, frame: DataFrame) -> Added:
+    def add(self, batch: Batch, frame: DataFrame, check: Check = lambda _: None) -> Added:
         """Adds the rows; see Table.add. Delta makes a commit visible at once. So one that does not hold what was written is
         taken back: the table is restored to the version before."""
         if self._last is None:
@@ -127,7 +127,7 @@ class DeltaTable:
             self._last = self._newest()
         last = self._last
         if last is None or not is_repeated(batch, _batch_of(last), self.name):
-            return Added(self._write(batch, frame, last), True)
+            return Added(self._write(batch, frame, last, check), True)
         self._check(last, None, last.rows)  # the driver may have been killed before it has looked
         return Added(last.rows, False)
 
@@ -139,7 +139,7 @@ class DeltaTable:
         self._save(empty.partitionBy(*self._partition_by))
         self._sync(0)
 
-    def _write(self, batch: Batch, frame: DataFrame, last: Commit | None) -> int:
+    def _write(self, batch: Batch, frame: DataFrame, last: Commit | None, check: Check) -> int:
         attempt = 0 if last is None else last.note.attempt
         note = Note(self._pipeline, attempt, batch.number, batch.digest)
         rows, written = counted(frame)
@@ -152,6 +152,11 @@ class DeltaTable:
                 f"{self.name} has skipped batch {batch.number}, since it has one of this number, and its history does not "
                 f"reach back to it. Begin anew with another destination and another checkpoint"
             )
+        try:
+            check(written())
+        except JournalError:
+            self._take_back(self._last, last)
+            raise
         self._check(self._last, last, written())
         return self._last.rows
 

@@ -60,6 +60,13 @@ class Files:
         self.move(made, path)
         self.sync([os.path.dirname(path)])
 
+    def replace(self, path: str, text: str) -> None:
+        """Writes a file, also where there is one."""
+        system, at = self._at(path)
+        stream = system.create(at, True)
+        stream.write(bytearray(text.encode()))
+        stream.close()
+
     def move(self, source: str, target: str) -> None:
         """Moves a file to where there is none; or finds that this was done before."""
         system, to = self._at(target)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jlog.errors import JournalError
 from jlog.spark.tables.files import Files
-from jlog.spark.tables.table import Added, Batch, check_rows, counted, is_repeated
+from jlog.spark.tables.table import Added, Batch, Check, check_rows, counted, is_repeated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,7 +91,7 @@ class IcebergTable:
 
     # --- Adding -------------------------------------------------------------------------------------------------------
 
-    def add(self, batch: Batch, frame: DataFrame) -> Added:
+    def add(self, batch: Batch, frame: DataFrame, check: Check = lambda _: None) -> Added:
         """Adds the rows; see Table.add. Rows that are not as they were written are never seen."""
         if not self.exists():
             self._make(frame)
@@ -100,12 +100,13 @@ class IcebergTable:
         if last is not None and is_repeated(batch, last[0], self.name):
             self._sync(last[1], table)  # the driver may have been killed before it has done so
             return Added(int(last[1].summary().get("added-records") or 0), False)
-        return Added(self._write(batch, frame, table, is_first=last is None), True)
+        return Added(self._write(batch, frame, table, check, is_first=last is None), True)
 
-    def _write(self, batch: Batch, frame: DataFrame, table: Any, *, is_first: bool) -> int:
+    def _write(self, batch: Batch, frame: DataFrame, table: Any, check: Check, *, is_first: bool) -> int:
         if table.properties().get(STAGES) != "true":
             table.updateProperties().set(STAGES, "true").commit()
         written = self._stage(batch, frame, table)
+        check(written)
         table.refresh()
         snapshot = self._staged(batch, table)
         self._check(snapshot, table, written)

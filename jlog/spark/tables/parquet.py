@@ -1,7 +1,7 @@
-"""Directories of Parquet files to which each batch of a query is added once, for every reader, and not only for Spark.
+"""A directory of Parquet files to which each batch is added once, for every reader, and not only for Spark.
 
 A batch is staged, and the list of its moves is written down before the first file is moved. A process that is killed meanwhile
-leaves either nothing, or a list that the next run goes through again; the query's replay of that batch then writes nothing.
+leaves either nothing, or a list that the next run goes through again.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from jlog.spark.tables.files import Files
+from jlog.spark.tables.table import Added, Batch, Check, check_rows, counted, is_repeated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,166 +22,90 @@ if TYPE_CHECKING:
 STAGING = "_staging"  # every reader of Parquet skips names that begin so
 
 
-@dataclass
-class Output:
-    """Rows to add to a directory."""
+@dataclass(frozen=True)
+class MoveList:
+    """The staged files of a batch, each with its name in the table."""
 
-    frame: DataFrame
-    directory: str
-    partition_by: list[str]
+    number: int
+    digest: str
+    rows: int
+    moves: list[tuple[str, str]]
 
-
-@dataclass
-class Added:
-    """The rows that a batch added, by directory."""
-
-    records: dict[str, int] = field(default_factory=dict)
-    moves: list[tuple[str, str]] = field(default_factory=list)
+    @property
+    def batch(self) -> Batch:
+        return Batch(self.number, self.digest)
 
 
-class Lake:
-    """Adds batches to directories. checkpoint: the directory for its lists, which belongs to the query alone."""
+class ParquetTable:
+    """A directory. lists: a directory for its lists, which belongs to it alone."""
 
-    def __init__(self, spark: SparkSession, checkpoint: str) -> None:
-        self.files = Files(spark)
-        self._lists = checkpoint
-        self._id = self._make_id()
+    def __init__(self, spark: SparkSession, directory: str, lists: str, partition_by: Sequence[str] = ()) -> None:
+        self.name = directory
+        self._spark = spark
+        self._partition_by = partition_by
+        self._lists = lists
+        self._files = Files(spark)
+        self._id: str | None = None
+        self._last: MoveList | None = None
 
-    def _make_id(self) -> str:
-        """Makes the id that names of files contain, so that they differ after a checkpoint was begun anew."""
-        path = f"{self._lists}/id"
-        found = self.files.read(path)
-        if found is None:
-            self.files.write(path, secrets.token_hex(4))
-            found = self.files.read(path)
-        assert found is not None
-        return found
+    def is_empty(self) -> bool:
+        return self._files.is_empty(self.name)
 
-    def add(self, batch: int, outputs: Callable[[], Iterable[Output]]) -> Added:
-        """Adds a batch. `outputs` is called if nothing of the batch has been added yet; each output is written before the next
-        one is asked for."""
-        path = f"{self._lists}/{batch}.json"
-        text = self.files.read(path)
-        if text is None:
-            added = self._stage(batch, outputs())
-            self.files.write(path, json.dumps({"records": added.records, "moves": added.moves}))
-        else:
-            added = Added(**json.loads(text))
-        for source, target in added.moves:
-            self.files.move(source, target)
-        self.files.sync({os.path.dirname(target) for _, target in added.moves})
-        for directory in added.records:
-            self.files.remove(f"{directory}/{STAGING}-{self._id}")
-        self.files.remove(f"{self._lists}/{batch - 1}.json")
-        return added
+    def frame(self) -> DataFrame | None:
+        return None if self.is_empty() else self._spark.read.parquet(self.name)
 
-    def _stage(self, batch: int, outputs: Iterable[Output]) -> Added:
-        added = Added()
-        for output in outputs:
-            staging = f"{output.directory}/{STAGING}-{self._id}"
-            output.frame.write.mode("overwrite").partitionBy(*output.partition_by).parquet(staging)
-            records = 0
-            for number, (path, below) in enumerate(self.files.parquet_below(staging)):
-                records += self.files.records(path)
-                name = f"part-{batch:05}-{number:04}-{self._id}.parquet"
-                added.moves.append((path, "/".join(filter(None, [output.directory, below, name]))))
-            added.records[output.directory] = records
-        self.files.sync(source for source, _ in added.moves)
-        return added
+    def add(self, batch: Batch, frame: DataFrame, check: Check = lambda _: None) -> Added:
+        """Adds the rows; see Table.add. The files are synced before their list is written, on this machine's file systems."""
+        before = last = self._newest()
+        repeated = last is not None and is_repeated(batch, last.batch, self.name)
+        if last is None or not repeated:
+            last = self._stage(batch, frame, check)
+            self._files.write(self._path_of(batch.number), json.dumps(asdict(last)))
+            self._last = last
+        for source, target in last.moves:
+            self._files.move(source, target)
+        self._files.sync({os.path.dirname(target) for _, target in last.moves})
+        self._files.remove(self._staging)
+        if before is not None and not repeated:
+            self._files.remove(self._path_of(before.number))
+        return Added(last.rows, not repeated)
 
+    def _newest(self) -> MoveList | None:
+        if self._last is None:
+            names = (name.removesuffix(".json") for name in self._files.names(self._lists))
+            numbers = sorted(int(name) for name in names if name.isdecimal())
+            for number in numbers[:-1]:
+                self._files.remove(self._path_of(number))
+            if numbers:
+                self._last = MoveList(**json.loads(self._files.read(self._path_of(numbers[-1])) or ""))
+        return self._last
 
-class Files:
-    """Files on any file system that Hadoop knows: this machine's, HDFS, object stores."""
+    def _path_of(self, number: int) -> str:
+        return f"{self._lists}/{number}.json"
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._jvm: Any = spark.sparkContext._jvm
-        self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
+    def _stage(self, batch: Batch, frame: DataFrame, check: Check) -> MoveList:
+        rows, written = counted(frame)
+        rows.write.mode("overwrite").partitionBy(*self._partition_by).parquet(self._staging)
+        found, moves = 0, []
+        for number, (path, below) in enumerate(self._files.parquet_below(self._staging)):
+            found += self._files.records(path)
+            name = f"part-{batch.number:05}-{number:04}-{self._made_id()}.parquet"
+            moves.append((path, "/".join(filter(None, [self.name, below, name]))))
+        check(written())
+        check_rows(self.name, written(), found)
+        self._files.sync(source for source, _ in moves)
+        return MoveList(batch.number, batch.digest, found, moves)
 
-    def _at(self, path: str) -> tuple[Any, Any]:
-        found = self._jvm.org.apache.hadoop.fs.Path(path)
-        return found.getFileSystem(self._conf), found
+    @property
+    def _staging(self) -> str:
+        return f"{self.name}/{STAGING}-{self._made_id()}"
 
-    def exists(self, path: str) -> bool:
-        system, at = self._at(path)
-        return bool(system.exists(at))
-
-    def read(self, path: str) -> str | None:
-        if not self.exists(path):
-            return None
-        system, at = self._at(path)
-        stream = system.open(at)
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
-
-    def write(self, path: str, text: str) -> None:
-        """Writes a file as a whole or not at all, even if the process is killed."""
-        made = f"{os.path.dirname(path)}/_{os.path.basename(path)}"
-        system, at = self._at(made)
-        stream = system.create(at, True)
-        stream.write(bytearray(text.encode()))
-        stream.close()
-        self.sync([made])
-        self.move(made, path)
-        self.sync([os.path.dirname(path)])
-
-    def move(self, source: str, target: str) -> None:
-        """Moves a file to where there is none; or finds that this was done before."""
-        system, to = self._at(target)
-        if system.exists(to):
-            return
-        system.mkdirs(to.getParent())
-        if not system.rename(self._at(source)[1], to):
-            raise OSError(f"{source} could not be renamed to {target}")
-
-    def remove(self, path: str) -> None:
-        system, at = self._at(path)
-        system.delete(at, True)
-
-    def forget_first_batch(self, checkpoint: str) -> None:
-        """Removes the remains of a driver that was killed while it noted a query's first batch. Spark 4.3 does not go on beside
-        them (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY), though nothing was noted."""
-        offsets = f"{checkpoint}/offsets"
-        if self.exists(offsets):
-            system, at = self._at(offsets)
-            found = [file.getPath() for file in system.listStatus(at)]
-            if all(path.getName().startswith(".") for path in found):
-                for path in found:
-                    system.delete(path, False)
-
-    def is_empty(self, path: str) -> bool:
-        """Says whether the directory has no file that a reader would look at."""
-        return not self.exists(path) or next(self.parquet_below(path), None) is None
-
-    def parquet_below(self, path: str) -> Iterator[tuple[str, str]]:
-        """Yields each file, with the directory below `path` that it is in."""
-        system, at = self._at(path)
-        root = system.makeQualified(at).toString() + "/"
-        found = system.listFiles(at, True)
-        names = []
-        while found.hasNext():
-            names.append(found.next().getPath().toString().removeprefix(root))
-        for name in sorted(names):
-            if not any(part.startswith(("_", ".")) for part in name.split("/")):
-                yield root + name, os.path.dirname(name)
-
-    def records(self, path: str) -> int:
-        """Returns the number of records in the file's footer."""
-        hadoop = self._jvm.org.apache.parquet.hadoop
-        reader = hadoop.ParquetFileReader.open(hadoop.util.HadoopInputFile.fromPath(self._at(path)[1], self._conf))
-        try:
-            return int(reader.getRecordCount())
-        finally:
-            reader.close()
-
-    def sync(self, paths: Iterable[str]) -> None:
-        """Syncs files and directories on this machine's file systems; other file systems do so themselves."""
-        for path in paths:
-            url = urlsplit(path)
-            if url.scheme in ("", "file"):
-                fd = os.open(path.removeprefix("file://").removeprefix("file:"), os.O_RDONLY)
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
+    def _made_id(self) -> str:
+        """Returns the id that names of files contain, so that they differ after a checkpoint was begun anew."""
+        if self._id is None:
+            path = f"{self._lists}/id"
+            self._id = self._files.read(path)
+            if self._id is None:
+                self._id = secrets.token_hex(4)
+                self._files.write(path, self._id)
+        return self._id

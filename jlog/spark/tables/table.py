@@ -29,6 +29,14 @@ class Added:
     is_new: bool
 
 
+class RowsMissing(JournalError):
+    """The driver does not find all rows that the tasks have written."""
+
+
+# Is called with the number of rows that the tasks have written, before they count. It raises JournalError for a wrong one.
+Check = Callable[[int], None]
+
+
 class Table(Protocol):
     """A place for rows: a directory, or a table of a catalog."""
 
@@ -37,19 +45,19 @@ class Table(Protocol):
     def is_empty(self) -> bool:
         """Says whether there is nothing that a reader would find."""
 
-    def add(self, batch: Batch, frame: DataFrame) -> Added:
+    def add(self, batch: Batch, frame: DataFrame, check: Check = lambda _: None) -> Added:
         """Adds the rows, if the table does not have this batch already: as a whole or not at all for every reader, and for
-        good. Raises JournalError where the batch does not follow the last one (see `is_repeated`), or where other rows than
-        Spark has counted on their way arrive (see `check_rows`)."""
+        good. Raises JournalError where the batch does not follow the last one (see `is_repeated`), where the driver does not
+        find the rows that the tasks have written (see `check_rows`), or where `check` does. Then the batch does not count."""
 
     def frame(self) -> DataFrame | None:
         """Returns all rows; None where there are none yet."""
 
 
 def is_repeated(batch: Batch, last: Batch | None, table: str) -> bool:
-    """Says whether the table has this batch already. last: the batch that it took last. Raises JournalError where the batch is
-    neither that one nor the next."""
-    if last is None or batch.number == last.number + 1:
+    """Says whether the table has this batch already. last: the batch that it took last; it need not have taken every one.
+    Raises JournalError where the batch is another one under the same number, or an earlier one."""
+    if last is None or batch.number > last.number:
         return False
     if batch == last:
         return True
@@ -74,10 +82,10 @@ def counted(frame: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
 
 
 def check_rows(table: str, written: int, found: int) -> None:
-    """Compares the rows that tasks have written with those that the driver finds in the table. Raises JournalError where they
+    """Compares the rows that tasks have written with those that the driver finds in the table. Raises RowsMissing where they
     differ."""
     if found != written:
-        raise JournalError(
+        raise RowsMissing(
             f"{table}: the tasks have written {written} rows, and the driver finds {found} of them: not every host sees the "
             f"same files there. Nothing of this batch counts. Use a place that the driver and all executors share"
         )

@@ -1,0 +1,163 @@
+"""The checkpoint of a pipeline: its settings, where its queries began, Spark's own files, and the lock of its driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import portalocker
+
+from jlog.errors import JournalError
+from jlog.spark.offset_log import digest_of, offsets_in
+from jlog.spark.tables.files import Files
+from jlog.spark.tables.table import Batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Offset = dict[str, Any]  # of a source; Spark keeps it as JSON
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Where the sources of a batch begin and end, in their order in the query. A source that has had no record yet has None."""
+
+    begin: list[Offset | None]
+    end: list[Offset | None]
+
+
+class Checkpoint:
+    """A directory that belongs to one pipeline."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.path = path
+        self._files = Files(spark)
+        self._owner = f"{os.getpid()} on {socket.gethostname()}"
+        self._token = secrets.token_hex(8)
+        self._is_locked = False
+
+    def settings(self) -> dict[str, Any] | None:
+        """Returns what keep_settings() has kept; None in a new checkpoint."""
+        text = self._files.read(f"{self.path}/pipeline.json")
+        return None if text is None else dict(json.loads(text))
+
+    def keep_settings(self, settings: dict[str, Any]) -> None:
+        self._files.write(f"{self.path}/pipeline.json", json.dumps(settings))
+
+    def made_id(self) -> str:
+        """Returns the id of this pipeline. It is made once."""
+        path = f"{self.path}/id"
+        found = self._files.read(path)
+        if found is None:
+            found = secrets.token_hex(8)
+            self._files.write(path, found)
+        return found
+
+    def query(self, name: str) -> QueryCheckpoint:
+        return QueryCheckpoint(self._files, f"{self.path}/{name}")
+
+    # --- One driver at a time -----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Lets one driver at a time run the pipeline. On a file system of this machine, or one that is mounted here, another
+        driver is refused at once, and the lock ends with the process. On others, HDFS and object stores, the newest driver
+        goes on, and one before it fails in check_owner()."""
+        path = self._files.local_path(self.path)
+        if path is None:
+            self._files.replace(self._owner_path, self._token)
+            yield
+            return
+        os.makedirs(path, exist_ok=True)
+        with open(os.path.join(path, "lock"), "a+", encoding="utf-8") as file:
+            try:
+                portalocker.lock(file, portalocker.LOCK_EX | portalocker.LOCK_NB)
+            except portalocker.LockException:
+                file.seek(0)
+                raise JournalError(
+                    f"another pipeline runs on the checkpoint {self.path}: process {file.read().strip() or 'unknown'}. Stop it "
+                    f"first; or give this one another destination and another checkpoint"
+                ) from None
+            file.truncate(0)
+            file.write(f"{self._owner}\n")
+            file.flush()
+            self._is_locked = True
+            yield
+
+    def check_owner(self) -> None:
+        """Raises JournalError where another driver has begun to run the pipeline."""
+        if not self._is_locked and self._files.read(self._owner_path) != self._token:
+            raise JournalError(f"another pipeline has begun to run on the checkpoint {self.path}; this one ends here")
+
+    @property
+    def _owner_path(self) -> str:
+        return f"{self.path}/owner"
+
+
+class QueryCheckpoint:
+    """The checkpoint of one of the pipeline's queries, as Spark keeps it, and beside it the offsets where the query began."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self.path = path
+        self._files = files
+
+    def is_new(self) -> bool:
+        """Says whether Spark has noted no batch of this query."""
+        return not any(name.isdecimal() for name in self._files.names(self._offsets))
+
+    def forget_first_batch(self) -> None:
+        """Removes the remains of a driver that was killed while it noted the first batch. Spark 4.3 does not go on beside them
+        (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY), though nothing was noted."""
+        names = self._files.names(self._offsets)
+        if all(name.startswith(".") for name in names):
+            for name in names:
+                self._files.remove(f"{self._offsets}/{name}")
+
+    # --- Batches ------------------------------------------------------------------------------------------------------
+
+    def batch(self, number: int) -> Batch:
+        """Returns the batch, whose offsets are synced. So a table never knows of a batch that Spark forgets in a power loss."""
+        begin, end = self._text(number - 1), self._text(number)
+        if end is None:
+            raise JournalError(f"{self._offsets}/{number} is gone, which Spark has written for this batch; begin anew")
+        names = [name for name in (str(number), f".{number}.crc") if self._files.exists(f"{self._offsets}/{name}")]
+        self._files.sync([*(f"{self._offsets}/{name}" for name in names), self._offsets])
+        return Batch(number, digest_of(begin, end))
+
+    def positions(self, number: int) -> Positions:
+        begin, end = self._text(number - 1), self._text(number)
+        ends = [] if end is None else _parsed(end)
+        return Positions(self._first(len(ends)) if begin is None else _parsed(begin), ends)
+
+    @property
+    def _offsets(self) -> str:
+        return f"{self.path}/offsets"
+
+    def _text(self, number: int) -> str | None:
+        return None if number < 0 else self._files.read(f"{self._offsets}/{number}")
+
+    # --- The beginning ------------------------------------------------------------------------------------------------
+
+    def first(self) -> Offset | None:
+        """Returns the offset where the query's journals began; None where that is not known."""
+        text = self._files.read(f"{self.path}.begin.json")
+        return None if text is None else dict(json.loads(text))
+
+    def keep_first(self, offset: Offset) -> None:
+        """Keeps the offset where the query's journals begin, which Spark does not keep. So a first batch that runs again begins
+        at the same place."""
+        self._files.write(f"{self.path}.begin.json", json.dumps(offset))
+
+    def _first(self, sources: int) -> list[Offset | None]:
+        """The journals are the last of the sources."""
+        return [*[None] * (sources - 1), self.first()]
+
+
+def _parsed(text: str) -> list[Offset | None]:
+    return [None if line == "-" else json.loads(line) for line in offsets_in(text)]

@@ -1,0 +1,86 @@
+"""How many records a batch has by the offsets in Spark's checkpoint, to compare with the rows that arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import jlog
+from jlog.archive import Archive, archive_of
+from jlog.errors import JournalError, JournalNotFound
+from jlog.spark.loading.checkpoint import Offset, Positions
+from jlog.spark.reading.journals import SparkJournal
+from jlog.spark.reading.sources import Source
+from jlog.storage.gaps import count_assigned
+
+
+@dataclass(frozen=True)
+class Planned:
+    """least and most: the bounds of the number of records. They are equal for journals. A topic may have fewer records than
+    offsets, and so may a journal that lacks records, if the pipeline goes on behind lost ones."""
+
+    least: int = 0
+    most: int = 0
+
+    def __add__(self, other: Planned) -> Planned:
+        return Planned(self.least + other.least, self.most + other.most)
+
+    def check(self, records: int) -> None:
+        """Raises JournalError for a number of records that is out of the bounds."""
+        if not self.least <= records <= self.most:
+            wanted = str(self.most) if self.least == self.most else f"{self.least} to {self.most}"
+            raise JournalError(
+                f"{records} records of this batch have arrived, and by the offsets in Spark's checkpoint it has {wanted}. "
+                f"Nothing of it counts; run the pipeline again"
+            )
+
+
+def planned(positions: Positions, sources: Mapping[str, Source], *, fail_on_data_loss: bool) -> Planned:
+    """Returns the number of records between the offsets. sources: the journals; they are one source of the query, the last."""
+    total = Planned()
+    for index, end in enumerate(positions.end):
+        begin = positions.begin[index] if index < len(positions.begin) else None
+        if end is None:
+            continue
+        if sources and index == len(positions.end) - 1:
+            total += _of_journals(begin, end, sources, fail_on_data_loss)
+        else:
+            total += Planned(0, _of_topic(begin, end))
+    return total
+
+
+def _of_journals(begin: Offset | None, end: Offset, sources: Mapping[str, Source], fail_on_data_loss: bool) -> Planned:
+    total = Planned()
+    for name, position in end.items():
+        known = None if begin is None else begin.get(name)
+        last = int(position["sequence"])
+        if position == known:
+            continue
+        if known is None or known["uuid"] is None or name not in sources:  # its first records have come since the batch before
+            total += Planned(0, last)
+            continue
+        records = count_assigned(_gaps(sources[name]), int(known["sequence"]), last)
+        total += Planned(records if fail_on_data_loss else 0, records)
+    return total
+
+
+def _of_topic(begin: Offset | None, end: Offset) -> int:
+    before: dict[str, Any] = {} if begin is None else begin
+    return sum(
+        int(offset) - int(before.get(topic, {}).get(partition, 0))
+        for topic, partitions in end.items()
+        for partition, offset in partitions.items()
+    )
+
+
+def _gaps(source: Source) -> list[tuple[int, int]]:
+    if not isinstance(source, SparkJournal):
+        return Archive(source.path).gaps()
+    found = set(jlog.Journal(source.path).gaps())
+    archive = archive_of(source.path, source.archive) if source.archive else None
+    if archive is not None:
+        with suppress(JournalNotFound):  # nothing is archived yet
+            found.update(archive.gaps())
+    return sorted(found)
