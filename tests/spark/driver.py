@@ -49,7 +49,7 @@ def count(spark: SparkSession, journal: str, folder: str) -> None:
         wait_for_somebody(folder)
         yield from (row.sequence for row in rows)
 
-    frame = spark.read.format("jlog").schema("sequence bigint").option("minPartitions", "8").load(journal)
+    frame = spark.read.format("jlog").schema("sequence bigint, value binary").option("minPartitions", "8").load(journal)
     tell(sorted(frame.rdd.mapPartitions(wait).collect()))
 
 

@@ -149,7 +149,7 @@ def test_every_read_is_whole_while_segments_move_to_the_archive(spark: SparkSess
             known = read_away(path, "billing")
             cleaning = threading.Thread(target=jlog.Journal(path).clean)
             cleaning.start()
-            frame = spark.read.format("jlog").schema("sequence bigint").option("maxRecordsPerPartition", 400)
+            frame = spark.read.format("jlog").schema("sequence bigint, value binary").option("maxRecordsPerPartition", 400)
             found = sorted(row.sequence for row in frame.load(str(path)).collect())
             cleaning.join()
             assert found == list(range(len(found)))

@@ -18,6 +18,7 @@ from crash.tampering import another_boot, copy, lose_unsynced
 from jlog.errors import JournalError, PositionLost
 from jlog.spark.loading.inputs import check_source
 from jlog.spark.reading import stream_reader
+from jlog.spark.reading.batch_reader import BatchReader
 from jlog.spark.reading.limits import shares
 from jlog.spark.reading.options import parse
 from jlog.spark.reading.sources import sources_of
@@ -237,6 +238,36 @@ def test_a_gap_before_the_first_record_is_no_loss(root: Path, tmp_path: Path) ->
     assert jlog.Journal(left).first_sequence == first > 10
     end = stream(left).latestOffset(marks, ReadAllAvailable())
     assert rows(stream(left), marks, end) == list(range(first, first + 10))
+
+
+def test_sequences_without_reading_leave_out_gaps(root: Path, tmp_path: Path) -> None:
+    with jlog.Writer(root / "little") as writer:
+        writer.sync()
+        left = lose_unsynced(root / "little", tmp_path / "left")
+    with jlog.Writer(left) as writer:
+        first = writer.next_sequence
+        fill(writer, 50)
+    expected = [*range(10), *range(first, first + 50)]
+    assert first > 10
+    for start in (0, 5, 10, 11, first, first + 7):
+        reader = BatchReader(SCHEMA, parse({"path": str(left), "startingsequence": str(start), "maxrecordsperpartition": "7"}))
+        partitions = reader.partitions()
+        assert all(one.gaps is not None for part in partitions for one in part.ranges)
+        found = [at for part in partitions for batch in reader.read(part) for at in batch.column("sequence").to_pylist()]
+        assert found == [sequence for sequence in expected if sequence >= start]
+
+
+def test_a_missing_segment_is_no_gap(root: Path) -> None:
+    """Its records are read, so that reading says that they are missing."""
+    with jlog.Writer(root / "large", **SMALL) as writer:
+        fill(writer, 500)
+    segments = sorted((root / "large").glob("*.seg"))
+    segments[2].rename(root / "away")
+    reader = BatchReader(SCHEMA, parse({"path": str(root / "large")}))
+    (part,) = reader.partitions()
+    with pytest.raises(JournalError):
+        list(reader.read(part))
+    (root / "away").rename(segments[2])
 
 
 def test_a_removed_journal_fails_the_query_or_is_left_out(root: Path) -> None:

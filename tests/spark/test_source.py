@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 import jlog
 from behaviour.journals import SMALL, fill, read_away, value_of
@@ -68,6 +69,28 @@ def test_columns_may_be_left_out_and_stand_in_any_order(load: Load, journal: Pat
     ]
     assert {row.journal for row in load(journal, columns="journal string").collect()} == {str(journal)}
     assert sequences(load(journal, columns="sequence bigint not null")) == list(range(1000))
+
+
+def test_sequences_are_known_without_reading_a_record(load: Load, journal: Path) -> None:
+    """No block is looked at: what is in them may be anything."""
+    expected = list(range(1000))
+    frames = [load(journal, columns=columns) for columns in ("sequence bigint", "journal string, sequence bigint")]
+    counted = load(journal, columns="journal string", maxRecordsPerPartition=90)
+    segments = sorted(journal.glob("*.seg"))[1:-1]
+    assert [frame.rdd.getNumPartitions() for frame in [*frames, counted]] == [1, 1, 12]  # they are planned
+    kept = [path.read_bytes() for path in segments]
+    for path in segments:
+        path.unlink()
+    assert [sequences(frame) for frame in frames] == [expected, expected]
+    assert counted.count() == 1000
+    for path, content in zip(segments, kept, strict=True):
+        path.write_bytes(content)
+
+
+def test_a_frame_without_columns_has_all_rows(spark: SparkSession, journal: Path) -> None:
+    for mode in ("failfast", "permissive"):
+        frame = spark.read.format("jlog").schema(StructType([])).option("mode", mode).load(str(journal))
+        assert frame.count() == 1000
 
 
 @pytest.mark.parametrize(
@@ -264,6 +287,14 @@ def test_a_range_that_is_pushed_down_is_all_that_is_read(load: Load, journal: Pa
     late = pushed(f"timestamp >= '{last.timestamp.isoformat()}'")
     assert late.rdd.getNumPartitions() < 100
     assert 999 in sequences(late)
+
+
+@pytest.mark.usefixtures("_filters")
+def test_spark_keeps_the_filters_of_another_query(load: Load, journal: Path) -> None:
+    """This is why filters are pushed down only where they are asked for. Once Spark has mended it, they need not be."""
+    frame = load(journal, pushdown="true")
+    assert frame.where("sequence >= 990").count() == 10
+    assert frame.count() == 10
 
 
 # --- What is archived, and what is gone -------------------------------------------------------------------------------

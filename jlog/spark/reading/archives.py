@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 import jlog
@@ -88,6 +89,14 @@ class SparkArchive:
         """Returns the segments from this sequence up to `end`, oldest first."""
         known = self.segments if self._known and self._known[-1].end_sequence >= end else self.look()
         return [segment for segment in known if segment.end_sequence > sequence and segment.first_sequence < end]
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """Returns the gaps between archived segments: first sequence and next sequence of each."""
+        return [
+            (before.end_sequence, segment.first_sequence)
+            for before, segment in pairwise(self.segments)
+            if segment.follows(before) and before.end_sequence < segment.first_sequence
+        ]
 
     # --- Offsets of streams -------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from jlog.spark.reading.columns import OutputColumns
 from jlog.spark.reading.ends import EndFinder
 from jlog.spark.reading.filters import FilterBounds
-from jlog.spark.reading.options import EARLIEST, LATEST, ReadOptions, parse
-from jlog.spark.reading.plan import JournalPartition, Range, RangePiece, partitions_of, pieces_of
+from jlog.spark.reading.options import EARLIEST, FAILFAST, LATEST, ReadOptions, parse
+from jlog.spark.reading.plan import JournalPartition, Range, RangePiece, partitions_of, pieces_of, without_reading
 from jlog.spark.reading.scan import read_partition
 from jlog.spark.reading.sources import Source, check_names, place_of, sources_of
 
@@ -44,7 +44,10 @@ class BatchReader(DataSourceReader):
         for source in sources.values():
             wanted = self._range_of(source)
             if wanted.start < wanted.end:
-                pieces += pieces_of(wanted, source.segments_between(wanted.start, wanted.end))
+                segments = source.segments_between(wanted.start, wanted.end)
+                if self._columns.are_known_without_reading and self._options.mode == FAILFAST:
+                    wanted = without_reading(wanted, segments)
+                pieces += pieces_of(wanted, segments)
         return partitions_of(pieces, self._options)
 
     def _range_of(self, source: Source) -> Range:

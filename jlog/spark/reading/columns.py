@@ -56,9 +56,16 @@ class OutputColumns:
         found = [name for name in self._names if name != JOURNAL]
         return list(dict.fromkeys(found)) or ["sequence"]
 
+    @property
+    def are_known_without_reading(self) -> bool:
+        """Whether the sequences are enough to make the columns."""
+        return set(self._names) <= {"sequence", JOURNAL}
+
     def exactly(self, batch: pa.RecordBatch, journal: str) -> pa.RecordBatch:
         if batch.schema.equals(self._schema):
             return batch
+        if not self._names:  # Spark only counts the rows
+            return pa.RecordBatch.from_struct_array(pa.nulls(batch.num_rows, pa.struct([])).fill_null({}))
         arrays = [self._journal(journal, batch.num_rows) if name == JOURNAL else batch.column(name) for name in self._names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 

@@ -13,6 +13,7 @@ import jlog
 from jlog.archive import Archive, ArchivedSegment, archive_of
 from jlog.errors import JournalNotFound, PositionLost
 from jlog.spark.reading.options import EARLIEST, LATEST, Place
+from jlog.storage.gaps import Gaps
 from jlog.storage.meta import read_meta
 from jlog.storage.segments import Segment, segments_now
 from jlog.system.filesystem import LOCAL, OVERRIDE, type_of
@@ -114,6 +115,11 @@ class SparkJournal:
         # The living journal is asked first: a segment that is removed after this has been archived before.
         older = [one for one in self._archived.segments() if one.first_sequence < first and one.end_sequence > sequence]
         return [*older, *live]
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """Returns the gaps in the sequences, also those of the archive: first sequence and next sequence of each."""
+        found = Gaps(self.path, read_meta(self.path).uuid).all()
+        return found if self._archived is None else [*self._archived.gaps(), *found]
 
     # --- Offsets of streams -------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
@@ -17,11 +17,13 @@ from jlog.storage.segments import Segment
 
 @dataclass(frozen=True)
 class Range:
-    """The records of a journal from `start` to before `end`."""
+    """The records of a journal from `start` to before `end`. `gaps`: the sequences that have no record, where no record need be
+    read to know the others; None where they have to be read."""
 
     source: Source
     start: int
     end: int
+    gaps: tuple[tuple[int, int], ...] | None = None
 
 
 class JournalPartition(InputPartition):
@@ -54,10 +56,27 @@ def pieces_of(wanted: Range, segments: Iterable[Segment | ArchivedSegment]) -> I
         records = end - max(at, segment.first_sequence)
         if records > 0:
             size_bytes = segment.size_bytes * records / segment.records
-            yield RangePiece(Range(wanted.source, at, end), size_bytes, segment.archived and not is_local(segment.path))
+            yield RangePiece(replace(wanted, start=at, end=end), size_bytes, segment.archived and not is_local(segment.path))
             at = end
     if at < wanted.end:
-        yield RangePiece(Range(wanted.source, at, wanted.end), 0)
+        yield RangePiece(replace(wanted, start=at), 0)
+
+
+def without_reading(wanted: Range, segments: Iterable[Segment | ArchivedSegment]) -> Range:
+    """Returns the range with its gaps, if the segments and the gaps between them account for each of its sequences: within a
+    segment there is none without a record. Otherwise returns it as it is, so that reading says what is missing."""
+    gaps: list[tuple[int, int]] = []
+    at = wanted.start
+    for segment in segments:
+        if at < segment.first_sequence:
+            gaps.append((at, segment.first_sequence))
+        at = max(at, segment.end_sequence)
+    if at < wanted.end:
+        return wanted
+    known = wanted.source.gaps() if gaps else []
+    if all(any(first <= start and end <= last for first, last in known) for start, end in gaps):
+        return replace(wanted, gaps=tuple(gaps))
+    return wanted
 
 
 def is_local(url: str) -> bool:
@@ -106,7 +125,7 @@ class _Packing:
         while at < end:
             wanted = end - at if each == 0 else max(1, round((self._quota - self._size) / each))
             taken = min(end - at, self.most - self._records, wanted)
-            self._add(Range(piece.range.source, at, at + taken), taken * each)
+            self._add(replace(piece.range, start=at, end=at + taken), taken * each)
             at += taken
             if self._quota - self._size < each / 2 or self._records == self.most:
                 self.close()
@@ -124,7 +143,7 @@ class _Packing:
         borders = [start + piece.records * part // parts for part in range(parts)] + [end]
         for at, following in pairwise(borders):
             if at < following:
-                self._add(Range(piece.range.source, at, following), size / parts)
+                self._add(replace(piece.range, start=at, end=following), size / parts)
                 self.close()
 
     def _add(self, following: Range, size: float) -> None:
@@ -132,7 +151,7 @@ class _Packing:
         self._size += size
         self._records += following.end - following.start
         if self._ranges and self._ranges[-1].source == following.source:
-            following = Range(following.source, self._ranges.pop().start, following.end)
+            following = replace(following, start=self._ranges.pop().start)
         self._ranges.append(following)
 
     def close(self) -> None:
