@@ -1,4 +1,4 @@
-"""The data pipeline: journals, or Kafka topics, through Spark into Parquet, each record exactly once.
+"""The data pipeline: journals, or Kafka topics, through Spark into Parquet or tables, each record exactly once.
 
 jlogtool pipeline JOURNAL… DEST
 python -m jlog.spark.pipeline JOURNAL… DEST
@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jlog.errors import JournalError
-from jlog.spark.loading.plan import PipelinePlan
+from jlog.spark.loading.plan import PARQUET, PipelinePlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from jlog.spark.loading.checkpoint import Checkpoint
     from jlog.spark.loading.outputs import Tables
+    from jlog.spark.tables.table import Table
 
 POLL_SECONDS = 0.25
 GRACE_SECONDS = 10.0  # seconds that a running batch has to end when the pipeline is asked to stop
@@ -92,7 +93,7 @@ class Pipeline:
         try:
             checkpoint = Checkpoint(spark, self._plan.checkpoint)
             with checkpoint.held():
-                tables = tables_of(spark, self._plan)
+                tables = tables_of(spark, self._plan, checkpoint)
                 self._begin(spark, checkpoint, tables)
                 check_all_see(spark, self._plan.directories)
                 self._wait(self._start(spark, checkpoint, tables))
@@ -122,11 +123,12 @@ class Pipeline:
             spark._jsparkSession.sessionState().sqlParser().parsePlan(plan.query)
         known = checkpoint.settings()
         if known is None:
+            content = "Parquet files" if plan.format == PARQUET else "rows of a pipeline"
             for table in (tables.records, tables.quarantine):
                 if not table.is_empty():
                     raise ValueError(
-                        f"{table.name} has Parquet files already, and the checkpoint {plan.checkpoint}, which would say what "
-                        f"is in them, is not there. Name theirs with --checkpoint, or write to another directory"
+                        f"{table.name} has {content} already, and the checkpoint {plan.checkpoint}, which would say what is in "
+                        f"them, is not there. Name theirs with --checkpoint, or write somewhere else"
                     )
             checkpoint.keep_settings(plan.identity)
         elif known != plan.identity:
@@ -151,16 +153,19 @@ class Pipeline:
             batch, positions = records.batch(number), records.positions(number)
             wanted = planned(positions, inputs.journals(), fail_on_data_loss=plan.fail_on_data_loss)
             self._note(*loading.add(batch, frame, wanted))
+            self._compact(number, tables.records, tables.quarantine)
 
         if plan.windows is None or tables.windows is None:
             return [self._query(RECORDS, inputs.stream(spark), checkpoint, load)]
         windows = checkpoint.query(WINDOWS)
         counted = Inputs(plan, WINDOWS, windows)
         counted.begin()
-        counting = Counting(plan.windows, loading, tables.windows)
+        counts = tables.windows
+        counting = Counting(plan.windows, loading, counts)
 
         def count(frame: DataFrame, number: int) -> None:
             self._note_windows(counting.add(windows.batch(number), frame))
+            self._compact(number, counts)
 
         return [
             self._query(RECORDS, inputs.stream(spark), checkpoint, load),
@@ -202,6 +207,15 @@ class Pipeline:
             except JournalError as hosts:
                 return hosts
         return error
+
+    def _compact(self, number: int, *tables: Table) -> None:
+        """Joins small files after every so many batches, also where a batch comes again after a kill."""
+        from jlog.spark.loading.outputs import compact
+
+        every = self._plan.compact_every
+        if every is not None and (number + 1) % every == 0:
+            for table in tables:
+                compact(table)
 
     def _note(self, good: int, bad: int) -> None:
         summary = self.summary

@@ -31,6 +31,7 @@ LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+    "spark.databricks.delta.snapshotPartitions": str(os.cpu_count() or 1),
 }
 
 
@@ -57,6 +58,15 @@ def check_installed() -> None:
 def submitted() -> bool:
     """Says whether spark-submit has started this program, and with it the virtual machine."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def submitted_settings() -> dict[str, str]:
+    """Returns the settings that spark-submit was given."""
+    if not submitted():
+        return {}
+    from pyspark import SparkConf
+
+    return dict(SparkConf().getAll())
 
 
 @contextmanager

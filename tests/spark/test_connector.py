@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 
+import jlog
 from jlog import JournalError
+from jlog.spark.loading.parsing import Parser
+from jlog.spark.loading.plan import PipelinePlan
+from jlog.spark.pipeline import Pipeline
 from jlog.spark.tables.connector import CONNECTORS, DELTA, ICEBERG, Connector
 
 
@@ -15,6 +22,22 @@ def test_a_missing_connector_is_named_with_its_spark(spark: SparkSession, connec
         connector.check(spark)
     for told in (connector.package, "pip install 'pyspark==4.1.*'", "spark.jars.packages"):
         assert told in str(refused.value)
+
+
+def test_a_pipeline_without_the_connector_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    with jlog.Writer(tmp_path / "journal") as writer:
+        writer.append(b"x")
+    places = [str(tmp_path / name) for name in ("dest", "checkpoint", "quarantine")]
+    plan = PipelinePlan((str(tmp_path / "journal"),), *places, Parser("none"), format="delta")
+    with pytest.raises(JournalError, match="the connector of Delta Lake is not there"):
+        Pipeline(plan).run(spark)
+    assert not (tmp_path / "dest").exists()
+
+
+@pytest.mark.parametrize(("more", "told"), [({"is_table": True}, "--table needs"), ({"compact_every": 1}, "see rows twice")])
+def test_plain_files_have_neither_catalog_nor_compaction(more: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        PipelinePlan(("a",), "b", "c", "d", Parser("none"), **more)
 
 
 def test_extensions_of_others_stay() -> None:

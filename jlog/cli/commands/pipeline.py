@@ -1,10 +1,11 @@
-"""`jlogtool pipeline`: writes journals, or Kafka topics, to Parquet through Spark."""
+"""`jlogtool pipeline`: writes journals, or Kafka topics, to Parquet, Delta Lake or Iceberg through Spark."""
 
 from __future__ import annotations
 
 import logging
 import os
 import tempfile
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -33,9 +34,16 @@ DURATION = Parsed("DURATION", parse_duration)
 SETTING = Parsed("NAME=VALUE", parse_setting)
 
 
-@click.command(short_help="From journals to Parquet, through Spark.")
-@click.argument("sources", metavar="JOURNAL...", nargs=-1, required=True)
-@click.argument("dest")
+@click.command(short_help="From journals to Parquet, Delta or Iceberg, through Spark.")
+@click.argument("places", metavar="JOURNAL... [DEST]", nargs=-1, required=True)
+@click.option(
+    "--format",
+    type=click.Choice(["parquet", "delta", "iceberg"]),
+    default="parquet",
+    show_default=True,
+    help="Format of DEST: Parquet files, or a table of Delta Lake or Iceberg.",
+)
+@click.option("--table", metavar="NAME", help="CATALOG.DB.TABLE of Delta Lake or Iceberg, not DEST. Needs --checkpoint.")
 @click.option(
     "--parse",
     type=click.Choice(["none", "json", "regex", "logfmt"]),
@@ -61,6 +69,12 @@ SETTING = Parsed("NAME=VALUE", parse_setting)
 )
 @click.option("--checkpoint", metavar="DIR", help="Where Spark stores its progress.  [default: DEST.checkpoint]")
 @click.option("--quarantine", metavar="DIR", help="Where values go that cannot be parsed.  [default: DEST.quarantine]")
+@click.option(
+    "--compact-every",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Join small files into larger ones after every N batches. For Delta Lake and Iceberg.",
+)
 @click.option("--query", metavar="SQL", help="Run this at the end, on the tables records, quarantine and windows.")
 @click.option("--window", type=DURATION, help="Also count records in windows of this length.")
 @click.option("--watermark", type=DURATION, default="10m", show_default=True, help="How late a record may come.")
@@ -92,6 +106,8 @@ SETTING = Parsed("NAME=VALUE", parse_setting)
 def pipeline(**options: Any) -> None:
     """Write the records of each JOURNAL to Parquet below DEST, through Spark, each exactly once.
 
+    With --format, DEST is a table of Delta Lake or Iceberg; --table names one of a catalog in place of DEST.
+
     A JOURNAL may be a topic: kafka://HOST:PORT/TOPIC. A second run goes on where the first one stopped or was killed. A
     value that cannot be parsed goes to the quarantine with the reason; a field without a column goes to the column
     `other`.
@@ -105,6 +121,9 @@ def pipeline(**options: Any) -> None:
       jlogtool pipeline --parse json --partition-by date --partition-by level \\
           --query 'SELECT level, count(*) FROM records GROUP BY 1' /tmp/a lake
       jlogtool pipeline --trigger 10s --window 1m /tmp/a /tmp/b hdfs:///lake
+      jlogtool pipeline --format delta --compact-every 100 /var/lib/orders /lake
+      jlogtool pipeline --format iceberg --table shop.db.orders \\
+          --checkpoint /lake/orders.checkpoint /var/lib/orders
     """
     run(options)
 
@@ -122,7 +141,7 @@ def run(options: dict[str, Any]) -> None:
         with signals_to(lambda *_: running.stop()), checked():
             name = f"jlog pipeline to {plan.dest}"
             try:
-                with session(name, options["master"], dict(options["conf"]), log) as spark:
+                with session(name, options["master"], settings_of(options), log) as spark:
                     running.run(spark)
             except JournalError as error:
                 raise JournalError(f"{error}; Spark's log: {log}" if os.path.exists(log) else str(error)) from error
@@ -147,11 +166,11 @@ def plan_of(options: dict[str, Any]) -> Any:
     from jlog.spark.loading.parsing import Parser
     from jlog.spark.loading.plan import PipelinePlan, Windows
 
-    dest = location(options["dest"])
+    sources, dest, beside = places_of(options)
     windows = None
     if options["window"] is not None:
         windows = Windows(
-            location(options["counts"] or f"{dest}.windows"),
+            beside("counts", "windows"),
             options["window"].total_seconds(),
             options["watermark"].total_seconds(),
             options["count_by"],
@@ -159,12 +178,12 @@ def plan_of(options: dict[str, Any]) -> Any:
     elif options["counts"] or options["count_by"]:
         raise ValueError("--counts and --count-by need --window")
     trigger = options["trigger"]
-    check_start(options["start"], options["sources"])
+    check_start(options["start"], sources)
     return PipelinePlan(
-        sources=tuple(check_source(source, options["journal_pattern"]) for source in options["sources"]),
+        sources=tuple(check_source(source, options["journal_pattern"]) for source in sources),
         dest=dest,
         checkpoint=location(options["checkpoint"] or f"{dest}.checkpoint"),
-        quarantine=location(options["quarantine"] or f"{dest}.quarantine"),
+        quarantine=beside("quarantine", "quarantine"),
         parser=Parser(options["parse"], options["pattern"], options["keep_value"]),
         schema=options["schema"],
         partition_by=options["partition_by"] or ("date",),
@@ -176,7 +195,33 @@ def plan_of(options: dict[str, Any]) -> Any:
         start=options["start"],
         journal_pattern=options["journal_pattern"],
         fail_on_data_loss=options["fail_on_data_loss"],
+        format=options["format"],
+        is_table=options["table"] is not None,
+        compact_every=options["compact_every"],
     )
+
+
+def places_of(options: dict[str, Any]) -> tuple[tuple[str, ...], str, Callable[[str, str], str]]:
+    """Returns the sources, the destination, and a function for places beside it: of an option, or with this ending."""
+    places, table = options["places"], options["table"]
+    if table is not None:
+        if options["checkpoint"] is None:
+            raise ValueError("--table needs --checkpoint: a directory where Spark stores its progress")
+        return places, table, lambda option, ending: options[option] or f"{table}_{ending}"
+    if len(places) < 2:
+        raise click.UsageError("Missing argument 'DEST': a directory, or --table with the name of a table.")
+    dest = location(places[-1])
+    return places[:-1], dest, lambda option, ending: location(options[option] or f"{dest}.{ending}")
+
+
+def settings_of(options: dict[str, Any]) -> dict[str, str]:
+    """Returns the settings of Spark that were given, with those of the format's connector."""
+    from jlog.spark.session import submitted_settings
+    from jlog.spark.tables.connector import CONNECTORS
+
+    conf = dict(options["conf"])
+    connector = CONNECTORS.get(options["format"])
+    return conf if connector is None else connector.with_settings({**submitted_settings(), **conf})
 
 
 def location(path: str) -> str:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jlog.spark.loading.plan import PARQUET
+from jlog.spark.tables.connector import CONNECTORS, check_catalog
+from jlog.spark.tables.delta import DeltaTable
+from jlog.spark.tables.iceberg import IcebergTable
 from jlog.spark.tables.parquet import ParquetTable
 from jlog.spark.tables.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from jlog.spark.loading.checkpoint import Checkpoint
     from jlog.spark.loading.plan import PipelinePlan
+
+FORMATS: dict[str, type[DeltaTable | IcebergTable]] = {"delta": DeltaTable, "iceberg": IcebergTable}
 
 
 @dataclass(frozen=True)
@@ -29,10 +37,26 @@ class Tables:
         return found if self.windows is None else {**found, "windows": self.windows}
 
 
-def tables_of(spark: SparkSession, plan: PipelinePlan) -> Tables:
-    records = ParquetTable(spark, plan.dest, f"{plan.checkpoint}/batches", plan.partition_by)
-    quarantine = ParquetTable(spark, plan.quarantine, f"{plan.checkpoint}/quarantine-batches", ("date",))
+def tables_of(spark: SparkSession, plan: PipelinePlan, checkpoint: Checkpoint) -> Tables:
+    """Returns the tables of a plan. Raises JournalError where Spark lacks the connector of their format, or their catalog."""
+    if plan.format != PARQUET:
+        CONNECTORS[plan.format].check(spark)
+    if plan.is_table:
+        check_catalog(spark, plan.dest)
+
+    def table(place: str, lists: str, partition_by: Sequence[str]) -> Table:
+        if plan.format == PARQUET:
+            return ParquetTable(spark, place, f"{plan.checkpoint}/{lists}", partition_by)
+        return FORMATS[plan.format](spark, place, checkpoint.made_id(), partition_by, is_path=not plan.is_table)
+
+    records = table(plan.dest, "batches", plan.partition_by)
+    quarantine = table(plan.quarantine, "quarantine-batches", ("date",))
     if plan.windows is None:
         return Tables(records, quarantine)
-    windows = ParquetTable(spark, plan.windows.directory, f"{plan.checkpoint}/window-batches", ("date",))
-    return Tables(records, quarantine, windows)
+    return Tables(records, quarantine, table(plan.windows.directory, "window-batches", ("date",)))
+
+
+def compact(table: Table) -> None:
+    """Joins the table's small files, where its format has transactions."""
+    if isinstance(table, DeltaTable | IcebergTable):
+        table.compact()

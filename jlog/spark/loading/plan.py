@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from jlog.spark.loading.parsing import Parser
 
 BATCH_RECORDS = 5_000_000
+PARQUET = "parquet"
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Windows:
 class PipelinePlan:
     """sources: paths of journals, URLs of archives, and kafka:// URLs.
     dest, checkpoint, quarantine: directories of any file system that Spark knows.
+    format: that of dest, quarantine and the windows' counts. is_table: these are names of tables, and not directories.
+    compact_every: small files are joined after so many batches; None: never.
     interval: seconds from batch to batch; None: reads up to the ends and stops.
     schema: the fields, as DDL; None: those of the first records.
     subscriber: a subscriber of the journals that follows.
@@ -48,19 +51,33 @@ class PipelinePlan:
     start: str | None = None
     journal_pattern: str | None = None
     fail_on_data_loss: bool = True
+    format: str = PARQUET
+    is_table: bool = False
+    compact_every: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.format == PARQUET and self.is_table:
+            raise ValueError("--table needs --format delta or --format iceberg: plain Parquet files have no catalog")
+        if self.format == PARQUET and self.compact_every is not None:
+            raise ValueError(
+                "--compact-every needs --format delta or --format iceberg: while plain Parquet files are joined, a reader "
+                "would see rows twice or miss them"
+            )
 
     @property
     def directories(self) -> list[str]:
         """Returns the directories to which both the driver and the tasks write."""
-        found = [self.dest, self.quarantine]
-        return found if self.windows is None else [*found, self.windows.directory, self.checkpoint]
+        windows = [] if self.windows is None else [self.windows.directory]
+        found = [] if self.is_table else [self.dest, self.quarantine, *windows]
+        return [*found, self.checkpoint] if windows else found
 
     @property
     def identity(self) -> dict[str, Any]:
         """Returns the parts that must not change from run to run."""
-        return {
+        found = {
             "dest": self.dest,
             "quarantine": self.quarantine,
             "parse": self.parser.kind,
             "partition_by": list(self.partition_by),
         }
+        return found if self.format == PARQUET else {**found, "format": self.format}

@@ -70,6 +70,17 @@ ICEBERG = Connector(
 CONNECTORS = {"delta": DELTA, "iceberg": ICEBERG}
 
 
+def check_catalog(spark: SparkSession, table: str) -> None:
+    """Raises JournalError where Spark knows no catalog of the table's name."""
+    catalog, *rest = table.replace("`", "").split(".")
+    if len(rest) > 1 and spark.conf.get(f"spark.sql.catalog.{catalog}", None) is None:
+        setting = f"--conf spark.sql.catalog.{catalog}"
+        raise JournalError(
+            f"{table}: Spark has no catalog {catalog}; add its settings, for example {setting}={ICEBERG.class_name} "
+            f"{setting}.type=hadoop {setting}.warehouse=hdfs:///lake"
+        )
+
+
 def _jar_of(spark: SparkSession, class_name: str) -> str | None:
     """Returns the name of the jar that the class is in; None where there is no such class."""
     from py4j.protocol import Py4JError

@@ -24,6 +24,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from jlog.errors import JournalError
+from jlog.spark.loading.parsing import Parser
+from jlog.spark.loading.plan import PipelinePlan
+from jlog.spark.pipeline import Pipeline
 from jlog.spark.session import ALWAYS
 from jlog.spark.tables.connector import DELTA, ICEBERG
 from jlog.spark.tables.delta import DeltaTable
@@ -54,6 +57,12 @@ class Verbs:
 
     def files(self, kind: str, place: str) -> int:
         return int(self._spark.read.format(kind).load(place).select(f.input_file_name()).distinct().count())
+
+    def load(self, sources: list[str], dest: str, checkpoint: str, parse: str = "none", **more: Any) -> dict[str, Any]:
+        """Runs a pipeline."""
+        quarantine = f"{dest}_quarantine"
+        plan = PipelinePlan(tuple(sources), dest, checkpoint, quarantine, Parser(parse), is_table="/" not in dest, **more)
+        return Pipeline(plan).run(self._spark).as_json()
 
     def is_empty(self, kind: str, place: str, pipeline: str, **more: Any) -> bool:
         return bool(self._table(kind, place, pipeline, **more).is_empty())
