@@ -96,6 +96,19 @@ def test_a_trigger_takes_no_more_than_its_limit(lake: Lake, path: Path) -> None:
     assert lake.sequences() == list(range(500))
 
 
+def test_a_running_query_waits_for_enough_records(lake: Lake, path: Path) -> None:
+    with jlog.Writer(path, **SMALL) as writer:
+        fill(writer, 10)
+        trigger = {"processingTime": "0 seconds"}
+        query = lake.start(path, trigger=trigger, minRecordsPerTrigger=100, maxTriggerDelay="1h")
+        query.processAllAvailable()
+        for records, expected in ((50, 10), (60, 120)):
+            fill(writer, records)
+            query.processAllAvailable()
+            assert lake.sequences() == list(range(expected))
+        query.stop()
+
+
 def test_the_subscriber_follows_and_drives_the_clean_up(lake: Lake, path: Path) -> None:
     with jlog.Writer(path, **SMALL) as writer:
         fill(writer, 300)
