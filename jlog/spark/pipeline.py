@@ -87,6 +87,7 @@ class Pipeline:
         from jlog.spark.loading.inputs import explained
         from jlog.spark.loading.outputs import tables_of
         from jlog.spark.loading.visibility import check_all_see
+        from jlog.spark.session import reason_of
 
         began = time.monotonic()
         self._be_quiet_at_the_end(spark)
@@ -257,15 +258,6 @@ class Pipeline:
                 frame.createOrReplaceTempView(name)
         rows = spark.sql(text).limit(ROWS_SHOWN_MAX).collect()
         return [row.asDict(recursive=True) for row in rows]
-
-
-def reason_of(error: Exception) -> str:
-    """Returns the message without the stack: that of a Python worker, if there is one, else the first line of Spark's own."""
-    lines = str(error).splitlines()
-    told = [line for line in lines if line.startswith(("jlog.errors.", "ValueError: ", "OSError: ", "ImportError: ", ": "))]
-    if told:
-        return told[-1].partition(": ")[2]
-    return next((line for line in lines if line.strip()), type(error).__name__)
 
 
 if __name__ == "__main__":

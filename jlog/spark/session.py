@@ -88,13 +88,23 @@ def session(
             with _stderr_to(None if submitted() else log):
                 made = builder.getOrCreate()
         except Exception as error:  # any error of Java, or of a library that it was told to load
-            raise JournalError(f"Spark does not start: {str(error).partition(chr(10))[0]}") from error
+            raise JournalError(f"Spark does not start: {reason_of(error)}") from error
     try:
         yield made
     finally:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a service manager may have ended the virtual machine in the same moment
             made.stop()
+
+
+def reason_of(error: Exception) -> str:
+    """Returns the message without the stack: that of a Python worker, if there is one, else that of Java, or the first line of
+    Spark's own."""
+    lines = str(error).splitlines()
+    told = [line for line in lines if line.startswith(("jlog.errors.", "ValueError: ", "OSError: ", "ImportError: ", ": "))]
+    if told:
+        return told[-1].partition(": ")[2]
+    return next((line for line in lines if line.strip()), type(error).__name__)
 
 
 def _settings(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:

@@ -27,9 +27,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(
-                pytest.mark.xdist_group("spark" if "spark" in getattr(item, "fixturenames", ()) else "spark-processes")
-            )
+            fixtures = getattr(item, "fixturenames", ())
+            group = "spark-cluster" if "hosts" in fixtures else "spark-processes"
+            item.add_marker(pytest.mark.xdist_group("spark" if "spark" in fixtures else group))
             item.add_marker(pytest.mark.timeout(300))  # whoever comes first waits for Java
 
 

@@ -1,0 +1,168 @@
+"""A master and two workers, each on a host of its own: no record is lost, whatever they share and whoever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.dataset
+import pytest
+
+import jlog
+from spark.clusters import Cluster, skip_without_namespaces
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("_spark_environment")]
+RECORDS = 20_000
+
+
+@pytest.fixture(scope="module")
+def started(_spark_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    skip_without_namespaces()
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.node.name)[:40].replace("[", "-").replace("]", "")
+
+
+@pytest.fixture
+def hosts(started: Cluster, name: str) -> Cluster:
+    for path in (started.shared, started.private, started.partly):
+        (path / name).mkdir()
+    return started
+
+
+@pytest.fixture
+def journal(hosts: Cluster, name: str) -> Path:
+    path = hosts.shared / name / "journal"
+    fill(path, RECORDS)
+    return path
+
+
+def fill(path: Path, records: int) -> None:
+    """In many small segments, so that retention can remove those that were read."""
+    with jlog.Writer(path, segment_bytes=64 << 10) as writer:
+        for _ in range(0, records, 1000):
+            writer.extend([b'{"level": "info", "message": "%050d"}' % 1] * 1000)
+
+
+def sequences(*directories: Path) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for directory in directories:
+        files = pyarrow.dataset.dataset(str(directory), format="parquet", partitioning="hive")
+        found.update(files.to_table(columns=["sequence"]).column("sequence").to_pylist())
+    return found
+
+
+def assert_nothing_counts(journal: Path, dest: Path) -> None:
+    """No record is removed, the subscriber stands at the first one, and the directory has no rows."""
+    found = jlog.Journal(journal)
+    assert found.first_sequence == 0
+    assert all(subscriber.sequence == 0 for subscriber in found.subscribers().values())
+    assert not list(dest.glob("date=*"))
+
+
+# --- Directories that not all hosts share -----------------------------------------------------------------------------
+
+
+def test_a_destination_of_each_host_is_refused_with_the_hosts(hosts: Cluster, journal: Path, name: str) -> None:
+    dest = hosts.private / name / "lake"
+    told = hosts.pipeline("--subscriber", "lake", "--checkpoint", hosts.shared / name / "checkpoint", journal, dest).error()
+    assert f"worker-1 does not share {dest}" in told
+    assert f"worker-2 does not share {dest}" in told
+    assert_nothing_counts(journal, dest)
+
+
+def test_a_destination_that_one_host_lacks_is_refused(hosts: Cluster, journal: Path, name: str) -> None:
+    dest = hosts.partly / name / "lake"
+    told = hosts.pipeline("--subscriber", "lake", journal, dest).error()
+    assert f"worker-2 does not share {dest}" in told
+    assert "worker-1" not in told
+    assert_nothing_counts(journal, dest)
+
+
+def test_a_mount_lost_during_a_run_fails_the_batch(hosts: Cluster, journal: Path, name: str) -> None:
+    """What the batch lacks is not lost: the next run has it."""
+    dest = hosts.shared / name / "lake"
+    arguments = ["--subscriber", "lake", "--trigger", "1s", journal, dest]
+    running = hosts.pipeline(*arguments)
+    try:
+        running.until(lambda: list(dest.glob("date=*/*.parquet")))
+        hosts.hide(2, dest)
+        try:
+            fill(journal, RECORDS)
+            told = running.error()
+        finally:
+            hosts.show(2, dest)
+    finally:
+        running.kill()
+    assert f"worker-2 does not share {dest}" in told
+    hosts.pipeline("--subscriber", "lake", journal, dest).summary()
+    assert sequences(dest) == Counter(range(2 * RECORDS))
+
+
+def test_a_journal_that_the_hosts_lack_is_named(hosts: Cluster, name: str) -> None:
+    journal = hosts.private / name / "journal"
+    fill(journal, 1000)
+    told = hosts.pipeline(journal, hosts.shared / name / "lake").error()
+    assert f"there is no journal at {journal} on worker-" in told
+
+
+# --- The roads to a cluster -------------------------------------------------------------------------------------------
+
+
+def test_a_shared_journal_arrives_once_despite_kills(hosts: Cluster, journal: Path, name: str) -> None:
+    """An executor is killed in its work, and then the driver."""
+    dest = hosts.shared / name / "lake"
+    arguments = ["--subscriber", "lake", "--batch-records", RECORDS // 4, "--trigger", "1s", journal, dest]
+    running = hosts.pipeline(*arguments)
+    try:
+        running.until(lambda: len(list(dest.glob("date=*/*.parquet"))) >= 2)
+        os.kill(hosts.executors()[0], signal.SIGKILL)
+        fill(journal, RECORDS)
+        before = len(list(dest.glob("date=*/*.parquet")))
+        running.until(lambda: len(list(dest.glob("date=*/*.parquet"))) > before)
+    finally:
+        running.kill()
+    hosts.pipeline(*arguments[:4], journal, dest).summary()
+    assert sequences(dest) == Counter(range(2 * RECORDS))
+    assert jlog.Journal(journal).subscribers()["lake"].lag == 0
+    assert jlog.Journal(journal).first_sequence > 0
+
+
+def test_speculation_adds_no_row_twice(hosts: Cluster, journal: Path, name: str) -> None:
+    dest = hosts.shared / name / "lake"
+    conf = {"spark.speculation": "true", "spark.speculation.multiplier": "1.0", "spark.speculation.interval": "10ms"}
+    conf |= {"spark.speculation.quantile": "0.1", "spark.speculation.minTaskRuntime": "1ms"}
+    hosts.pipeline("--batch-records", RECORDS // 4, journal, dest, conf=conf).summary()
+    assert sequences(dest) == Counter(range(RECORDS))
+
+
+def test_an_archive_is_followed_where_no_host_has_the_journal(hosts: Cluster, name: str, s3: str) -> None:
+    """The driver is killed meanwhile. Executors get the credentials from the options."""
+    journal, dest = hosts.private / name / "journal", hosts.shared / name / "lake"
+    url = f"{s3}/{name}"
+    jlog.Journal.create(journal, retention=jlog.Retention(max_bytes=1, archive=url), segment_bytes=64 << 10)
+    fill(journal, RECORDS)
+    jlog.Journal(journal).clean()
+    archived = jlog.Journal(journal).first_sequence
+    keys = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
+    conf = {f"spark.executorEnv.{key}": value for key, value in keys.items()}
+    running = hosts.pipeline("--batch-records", 2_000, "--trigger", "1s", url, dest, conf=conf, env=keys)
+    try:
+        running.until(lambda: list(dest.glob("date=*/*.parquet")))
+        fill(journal, RECORDS)
+        jlog.Journal(journal).clean()
+        time.sleep(1)  # where in its work it is hit
+    finally:
+        running.kill()
+    hosts.pipeline(url, dest, conf=conf, env=keys).summary()
+    assert jlog.Journal(journal).first_sequence > archived
+    assert sequences(dest) == Counter(range(jlog.Journal(journal).first_sequence))
