@@ -32,13 +32,16 @@ if TYPE_CHECKING:
 
 class ArchivedRecords:
     """The source of `jlog.Reader(url)`, which reads an archive, and of `jlog.Reader(path, archive=True)`, which goes on in
-    the journal at `path`."""
+    the journal at `path`. With an Archive as `archive`, that one is read, whatever `path` names."""
 
     no_position = "a reader of an archive commits nothing and sets no checkpoint; keep its position, and start there again"
 
-    def __init__(self, path: str | os.PathLike[str], archive: bool | str, *, durable_only: bool) -> None:
+    def __init__(self, path: str | os.PathLike[str], archive: bool | str | Archive, *, durable_only: bool) -> None:
         self._live: Cursor | None = None
-        if is_url(path):
+        if isinstance(archive, Archive):
+            self.path, self._archive = archive.url, archive
+            self._meta = Meta(bytes.fromhex(archive.uuid), [])
+        elif is_url(path):
             self.path = os.fspath(path)
             self._archive = Archive(self.path)
             self._meta = Meta(bytes.fromhex(self._archive.uuid), [])

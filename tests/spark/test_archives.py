@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow.dataset
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 import jlog
 from behaviour.journals import SMALL, fill, read_away
@@ -25,6 +26,7 @@ from spark.running import Driver
 from spark.test_stream import Lake
 
 SCHEMA = StructType([StructField("sequence", LongType())])
+SCHEMA_WITH_VALUES = StructType([*SCHEMA.fields, StructField("value", BinaryType())])
 
 
 @pytest.fixture(autouse=True)
@@ -125,6 +127,18 @@ def test_an_available_now_run_of_an_archive_ends_where_it_was(orders: Archiving)
     reader.prepareForTriggerAvailableNow()
     orders.archive(50)
     assert sequence_of(reader.latestOffset(begin, ReadAllAvailable())) == 100
+
+
+def test_tasks_do_not_list_the_archive(orders: Archiving, tmp_path: Path) -> None:
+    """They have what they need from the plan, and read the segments themselves alone."""
+    orders.archive(300)
+    reader = BatchReader(SCHEMA_WITH_VALUES, parse({"path": orders.url, "maxrecordsperpartition": "70"}))
+    partitions = reader.partitions()
+    for described in (tmp_path / "archive").rglob("*.json"):
+        described.unlink()
+    planned = pickle.loads(pickle.dumps(partitions))
+    found = [at for part in planned for batch in reader.read(part) for at in batch.column("sequence").to_pylist()]
+    assert found == list(range(300))
 
 
 def test_limits_hold_for_archives(orders: Archiving) -> None:

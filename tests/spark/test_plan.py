@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from jlog.spark.reading.archives import SparkArchive
+from jlog.spark.reading.journals import SparkJournal
 from jlog.spark.reading.options import parse
 from jlog.spark.reading.plan import Range, RangePiece, partitions_of
 
-REMOTE = SparkArchive("s3://logs/archive", "s3://logs/archive")
+REMOTE = SparkJournal("orders", "/orders")  # any source will do
 SEGMENTS = [100, 100, 100, 1_000, 50, 100]  # their sizes in MiB, which are also their records
 
 

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-import jlog
 from jlog.archive import Archive, ArchivedSegment
 from jlog.errors import JournalNotFound
 from jlog.spark.reading.journals import lost
 from jlog.spark.reading.options import EARLIEST, LATEST, Place
+from jlog.spark.reading.planned_archive import PlannedReader
 
 
 class SparkArchive:
-    """An archive alone, under its URL. Archived segments never change, and stand in order: what was listed stays true. Only
-    name and URL are pickled."""
+    """An archive alone, under its URL. Archived segments never change, and stand in order: what was listed stays true.
 
-    def __init__(self, name: str, path: str) -> None:
+    planned: the segments that a task reads. They are pickled with it, so that no task lists the archive.
+    """
+
+    def __init__(self, name: str, path: str, planned: tuple[ArchivedSegment, ...] = ()) -> None:
         self.name = name
         self.path = path
+        self._planned = planned
         self._archive: Archive | None = None
         self._known: list[ArchivedSegment] = []
 
-    def __reduce__(self) -> tuple[type[SparkArchive], tuple[str, str]]:
-        return SparkArchive, (self.name, self.path)
+    def __reduce__(self) -> tuple[type[SparkArchive], tuple[str, str, tuple[ArchivedSegment, ...]]]:
+        return SparkArchive, (self.name, self.path, self._planned)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SparkArchive) and (self.name, self.path) == (other.name, other.path)
@@ -33,9 +36,16 @@ class SparkArchive:
     def __hash__(self) -> int:
         return hash((self.name, self.path))
 
-    def reader(self, sequence: int) -> jlog.Reader:
-        """Opens a reader at this sequence."""
-        return jlog.Reader(self.path, start=sequence)
+    def reader(self, sequence: int) -> PlannedReader:
+        """Opens a reader of the planned segments at this sequence."""
+        return PlannedReader(self._planned, sequence)
+
+    def planned(self, start: int, end: int) -> SparkArchive:
+        """Returns the archive for a task that reads from `start` to before `end`."""
+        first = bisect_right(self.segments, start, key=lambda segment: segment.first_sequence)
+        last = bisect_left(self.segments, end, key=lambda segment: segment.first_sequence)
+        # The segment before shows whether only a gap lies before the first one.
+        return SparkArchive(self.name, self.path, tuple(self.segments[max(0, first - 1) : last]))
 
     def look(self) -> list[ArchivedSegment]:
         """Lists the archive. Raises JournalNotFound where nothing is archived yet."""

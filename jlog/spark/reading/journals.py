@@ -40,6 +40,10 @@ class SparkJournal:
         """Opens a reader at this sequence."""
         return jlog.Reader(self.path, start=sequence, archive=self.archive)
 
+    def planned(self, start: int, end: int) -> SparkJournal:  # noqa: ARG002
+        """Returns the journal for a task that reads from `start` to before `end`."""
+        return self
+
     def retained_from(self, sequence: int, *, fail_on_data_loss: bool) -> int:
         """Returns this sequence, or the oldest retained one where retention has removed it; or raises PositionLost then, with
         fail_on_data_loss."""

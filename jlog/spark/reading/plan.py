@@ -157,5 +157,6 @@ class _Packing:
     def close(self) -> None:
         """Ends the partition."""
         if self._ranges:
-            self.found.append(JournalPartition(self._ranges))
+            planned = [replace(one, source=one.source.planned(one.start, one.end)) for one in self._ranges]
+            self.found.append(JournalPartition(planned))
         self._ranges, self._size, self._records = [], 0.0, 0

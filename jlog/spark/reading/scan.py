@@ -16,6 +16,7 @@ from jlog.errors import CorruptJournal, JournalError, JournalNotFound, PositionL
 from jlog.spark.reading.journals import lost
 from jlog.spark.reading.options import PERMISSIVE, ReadOptions
 from jlog.spark.reading.plan import Range
+from jlog.spark.reading.planned_archive import PlannedReader
 
 if TYPE_CHECKING:
     import pyarrow
@@ -80,11 +81,11 @@ def _sequences(start: int, end: int, gaps: Iterable[tuple[int, int]]) -> Iterato
         at = max(at, last)
 
 
-def _batches(reader: jlog.Reader, names: list[str], end: int) -> Iterator[pyarrow.RecordBatch]:
+def _batches(reader: jlog.Reader | PlannedReader, names: list[str], end: int) -> Iterator[pyarrow.RecordBatch]:
     return reader.record_batches(max_records=BATCH_RECORDS, max_bytes=BATCH_BYTES, columns=names, end=end)
 
 
-def _open(wanted: Range, options: ReadOptions) -> jlog.Reader:
+def _open(wanted: Range, options: ReadOptions) -> jlog.Reader | PlannedReader:
     source = wanted.source
     try:
         return source.reader(wanted.start)
@@ -105,7 +106,7 @@ def _note_lost(wanted: Range, start: int, end: int) -> None:
     logger.warning("%s: the records from %d to %d are gone, and left out", wanted.source.path, start, end - 1)
 
 
-def _skip(reader: jlog.Reader, wanted: Range, options: ReadOptions) -> None:
+def _skip(reader: jlog.Reader | PlannedReader, wanted: Range, options: ReadOptions) -> None:
     damage = reader.skip_damage()
     last = damage.first_sequence + damage.records_lost - 1
     if options.mode != PERMISSIVE:
