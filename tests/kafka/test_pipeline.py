@@ -78,6 +78,8 @@ def test_a_topic_becomes_parquet_and_what_comes_later_is_added(
     }  # fmt: skip
     found = rows(tmp_path / "lake")
     assert sorted(row["n"] for row in found) == list(range(300))
+    files = Counter(path.parent for path in (tmp_path / "lake").rglob("*.parquet"))
+    assert set(files.values()) == {1}, "a small batch has one file, however many partitions the topic has"
     assert Counter(row["journal"] for row in found) == {f"{url}?partition={p}": 150 for p in (0, 1)}
     assert all(row["sequence"] == row["n"] // 2 for row in found)
     (bad,) = rows(Path(summary["quarantine"]))

@@ -38,6 +38,7 @@ class Loading:
     def add(self, batch: Batch, frame: DataFrame, planned: Planned) -> tuple[int, int]:
         """Adds a batch, and returns the numbers of good and bad records. Raises JournalError where the planned records, those
         that the tasks have read, and the rows in the tables do not agree; then the batch does not count."""
+        frame = frame.coalesce(planned.tasks)  # a topic has a task for each of its partitions, however few records they have
         parsed = self.parsed(frame, self._fields_of(frame))
         self._check_partitions(parsed)
         if self._plan.parser.kind == NONE:

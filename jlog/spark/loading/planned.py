@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from jlog.spark.reading.journals import SparkJournal
 from jlog.spark.reading.sources import Source
 from jlog.storage.gaps import count_assigned
 
+RECORDS_PER_TASK = 100_000  # fewer take less time than the start of a task and of a file
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -26,6 +29,11 @@ class Planned:
 
     def __add__(self, other: Planned) -> Planned:
         return Planned(self.least + other.least, self.most + other.most)
+
+    @property
+    def tasks(self) -> int:
+        """Returns the most tasks that are worth their start, and the files that each of them writes."""
+        return max(1, math.ceil(self.most / RECORDS_PER_TASK))
 
     def check(self, records: int) -> None:
         """Raises JournalError for a number of records that is out of the bounds."""

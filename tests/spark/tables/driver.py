@@ -82,6 +82,15 @@ class Verbs:
         added = self._table(kind, place, pipeline, **more).add(Batch(*batch), frame)
         return added.rows, added.is_new
 
+    def add_refused(self, kind: str, place: str, pipeline: str, batch: tuple[int, str], columns: list[str]) -> None:
+        """Adds 20 rows whose number the pipeline refuses."""
+
+        def refuse(written: int) -> None:
+            raise JournalError(f"not {written} rows")
+
+        frame = self._spark.range(20).selectExpr(*columns)
+        self._table(kind, place, pipeline).add(Batch(*batch), frame, refuse)
+
     def add_unseen(self, *arguments: Any, unseen: str, **more: Any) -> tuple[int, bool]:
         """Adds rows whose files vanish before the driver looks: those with this in their path."""
         kind, place = arguments[:2]

@@ -73,11 +73,14 @@ def test_any_name_of_a_field_is_a_column(tables: TableDriver, tmp_path: Path, ki
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_rows_that_the_driver_does_not_see_are_not_added(tables: TableDriver, tmp_path: Path, kind: str) -> None:
+def test_rows_that_do_not_agree_are_not_added(tables: TableDriver, tmp_path: Path, kind: str) -> None:
     table = (kind, str(tmp_path / "table"))
     tables.add(*table, "p", (0, "aa"), COLUMNS)
-    with pytest.raises(Refused, match=r"JournalError.*have written 20 rows, and the driver finds 10"):
+    with pytest.raises(Refused, match=r"RowsMissing: .* have written 20 rows, and the driver finds 10"):
         tables.add_unseen(*table, "p", (1, "bb"), COLUMNS, unseen="00001-")
+    assert ids(tables, table) == list(range(20))
+    with pytest.raises(Refused, match="JournalError: not 20 rows"):
+        tables.add_refused(*table, "p", (1, "bb"), COLUMNS)
     assert ids(tables, table) == list(range(20))
     assert tables.add(*table, "p", (1, "bb"), COLUMNS) == [20, True]
     assert tables.add(*table, "p", (1, "bb"), COLUMNS) == [20, False]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -61,25 +63,52 @@ def test_a_catalog_that_spark_does_not_know_is_named(tables: TableDriver, tmp_pa
         tables.load([source], "nowhere.db.t", tmp_path / "checkpoint", format="iceberg")
 
 
-@pytest.mark.usefixtures("_spark_environment")
-def test_the_command_writes_to_a_table_of_a_catalog(jars: str, tmp_path: Path) -> None:
+@pytest.fixture
+def command(_spark_environment: None, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the command in a process of its own."""
+
+    def run(*arguments: str, conf: dict[str, str], packages: Path | None) -> subprocess.CompletedProcess[str]:
+        settings = {"spark.driver.extraJavaOptions": QUICK_JAVA, **conf}
+        words = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+        path = os.pathsep.join(str(directory) for directory in (packages, ROOT) if directory is not None)
+        return subprocess.run(
+            [sys.executable, "-m", "jlog.cli", "pipeline", *arguments, "--master", "local[2]", *words],
+            env={**os.environ, "PYTHONPATH": path},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=HUNG_SECONDS,
+        )
+
+    return run
+
+
+def test_the_command_writes_to_a_table_of_a_catalog(
+    command: Callable[..., subprocess.CompletedProcess[str]], jars: str, tmp_path: Path
+) -> None:
     source = append(tmp_path / "journal", b"a", b"b")
-    command = [sys.executable, "-m", "jlog.cli", "pipeline", source, "--format", "iceberg", "--table", "lake.db.rows"]
-    command += ["--checkpoint", str(tmp_path / "checkpoint"), "--compact-every", "1", "--master", "local[2]"]
-    command += ["--query", "SELECT count(*) AS n FROM records"]
+    arguments = [source, "--format", "iceberg", "--table", "lake.db.rows", "--checkpoint", str(tmp_path / "checkpoint")]
     conf = {
         "spark.jars": jars,
-        "spark.driver.extraJavaOptions": QUICK_JAVA,
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.lake.type": "hadoop",
         "spark.sql.catalog.lake.warehouse": str(tmp_path / "lake"),
     }
-    settings = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PYSPARK), str(ROOT)])}
-    done = subprocess.run(
-        [*command, *settings], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=HUNG_SECONDS
-    )
+    query = "SELECT count(*) AS n FROM records"
+    done = command(*arguments, "--compact-every", "1", "--query", query, conf=conf, packages=PYSPARK)
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
     assert (found["records_out"], found["dest"], found["query"]) == (2, "lake.db.rows", [{"n": 2}])
     assert (tmp_path / "lake" / "db" / "rows" / "metadata").is_dir()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_connector_for_another_spark_is_refused(
+    command: Callable[..., subprocess.CompletedProcess[str]], jars: str, tmp_path: Path, kind: str
+) -> None:
+    source = append(tmp_path / "journal", b"a")
+    done = command(source, str(tmp_path / "dest"), "--format", kind, conf={"spark.jars": jars}, packages=None)
+    assert done.returncode == 1
+    assert re.search(rf"{kind}-spark\S+\.jar is made for Spark 4\.1, and this is Spark", done.stderr)
+    assert not (tmp_path / "dest").exists()
