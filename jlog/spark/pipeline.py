@@ -58,9 +58,18 @@ class PipelineStopped(Exception):
 class Pipeline:
     """Runs a plan in a session. stop() may be called from a signal handler or another thread."""
 
-    def __init__(self, plan: PipelinePlan, on_records: Callable[[int], object] = lambda _: None) -> None:
+    def __init__(
+        self,
+        plan: PipelinePlan,
+        on_records: Callable[[int], object] = lambda _: None,
+        on_batch: Callable[[dict[str, Any]], object] | None = None,
+    ) -> None:
+        """on_records: is called with the number of records of each batch. on_batch: is called with the report of each batch,
+        a few moments after it has ended; see docs/spark.md."""
         self._plan = plan
         self._on_records = on_records
+        self._on_batch = on_batch
+        self._rows: dict[tuple[str, int], dict[str, int]] = {}  # of batches that are not reported yet, by query and number
         self._stop = threading.Event()
         self._at_work = 0
         self._error: Exception | None = None
@@ -153,7 +162,9 @@ class Pipeline:
         def load(frame: DataFrame, number: int) -> None:
             batch, positions = records.batch(number), records.positions(number)
             wanted = planned(positions, inputs.journals(), fail_on_data_loss=plan.fail_on_data_loss)
-            self._note(*loading.add(batch, frame, wanted))
+            good, bad = loading.add(batch, frame, wanted)
+            self._note(good, bad)
+            self._keep(RECORDS, number, records_in=good + bad, records_out=good, records_bad=bad)
             self._compact(number, tables.records, tables.quarantine)
 
         if plan.windows is None or tables.windows is None:
@@ -165,7 +176,9 @@ class Pipeline:
         counting = Counting(plan.windows, loading, counts)
 
         def count(frame: DataFrame, number: int) -> None:
-            self._note_windows(counting.add(windows.batch(number), frame))
+            rows = counting.add(windows.batch(number), frame)
+            self._note_windows(rows)
+            self._keep(WINDOWS, number, counts=rows)
             self._compact(number, counts)
 
         return [
@@ -240,8 +253,27 @@ class Pipeline:
                 for query in list(running):
                     if query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]  # raises the error that ends the query
                         running.remove(query)
+                    self._report(query)
         finally:
             self._end(queries)
+
+    def _keep(self, query: str, number: int, **rows: int) -> None:
+        if self._on_batch is not None:
+            self._rows[query, number] = rows
+
+    def _report(self, query: StreamingQuery) -> None:
+        """Reports the batches of which Spark has told the progress since the last call."""
+        from jlog.spark.progress import progress
+
+        if self._on_batch is None or not any(name == query.name for name, _ in self._rows):
+            return
+        for told in query.recentProgress:
+            rows = self._rows.pop((str(query.name), told["batchId"]), None)
+            if rows is not None:
+                behind = {name: {"records": at.records_behind, "bytes": at.bytes_behind} for name, at in progress(told).items()}
+                seconds = told["batchDuration"] / 1000
+                report = {"query": query.name, "batch": told["batchId"], "time": told["timestamp"], "seconds": seconds}
+                self._on_batch({**report, **rows, "behind": behind})
 
     def _end(self, queries: Sequence[StreamingQuery]) -> None:
         """Stops the queries that still run, where the pipeline was stopped or another query has failed."""

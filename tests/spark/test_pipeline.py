@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,6 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import jlog
+from jlog.spark.loading.checkpoint import Checkpoint
+from jlog.spark.loading.inputs import Inputs
 from jlog.spark.loading.parsing import Parser
 from jlog.spark.loading.plan import PipelinePlan, Windows
 from jlog.spark.pipeline import Pipeline, Summary
@@ -254,6 +258,107 @@ def test_the_subscriber_follows(run: Callable[..., Summary], plan: PipelinePlan)
 def test_a_large_journal_is_taken_in_batches(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     found = run(replace(plan, batch_records=10), [b"x"] * 25)
     assert (found.records_out, found.batches) == (25, 3)
+
+
+# --- Checkpoints --------------------------------------------------------------------------------------------------------
+
+
+def cut_tail(checkpoint: str, query: str, first: int) -> None:
+    """Removes Spark's newest files, as of a disk that has lost them."""
+    for folder in ("offsets", "commits"):
+        for path in Path(checkpoint, query, folder).iterdir():
+            if int("".join(filter(str.isdigit, path.name))) >= first:
+                path.unlink()
+
+
+def test_a_checkpoint_that_lost_its_tail_is_refused(run: Callable[..., Summary], plan: PipelinePlan) -> None:
+    """Spark would come with more records under a number that the table knows."""
+    for values in ([b"a"] * 10, [b"b"] * 10):
+        run(plan, values)
+    cut_tail(plan.checkpoint, "records", 1)
+    with pytest.raises(jlog.JournalError, match=r"other records under the number 1 of a batch that .* has"):
+        run(plan, [b"c"] * 10)
+    assert len(rows(plan.dest)) == 20
+
+
+def test_a_checkpoint_that_goes_back_is_refused(run: Callable[..., Summary], plan: PipelinePlan) -> None:
+    for _ in range(3):
+        run(plan, [b"a"] * 10)
+    cut_tail(plan.checkpoint, "records", 1)
+    with pytest.raises(jlog.JournalError, match=r"comes with batch 1, and the last one that .* has is 2"):
+        run(plan, [b"c"] * 10)
+    assert len(rows(plan.dest)) == 30
+
+
+def test_a_second_driver_is_refused_with_the_first_one(
+    spark: SparkSession, run: Callable[..., Summary], plan: PipelinePlan
+) -> None:
+    with Checkpoint(spark, plan.checkpoint).held():
+        with pytest.raises(jlog.JournalError, match=rf"another pipeline runs on .*: process {os.getpid()} on "):
+            run(plan, [b"a"])
+    assert run(plan).records_in == 1
+
+
+def test_an_older_driver_on_an_object_store_ends(spark: SparkSession, tmp_path: Path) -> None:
+    """Where a lock cannot be had, the newest one goes on."""
+    one, other = Checkpoint(spark, str(tmp_path / "checkpoint")), Checkpoint(spark, str(tmp_path / "checkpoint"))
+    for checkpoint in (one, other):
+        checkpoint._files.local_path = lambda _: None  # type: ignore[method-assign]
+    with one.held():
+        one.check_owner()
+        with other.held():
+            other.check_owner()
+            with pytest.raises(jlog.JournalError, match="another pipeline has begun to run"):
+                one.check_owner()
+
+
+def test_a_killed_first_run_leaves_its_place_to_the_next(
+    spark: SparkSession, run: Callable[..., Summary], plan: PipelinePlan
+) -> None:
+    """Though `latest` means another place by then."""
+    run(plan, [b"old"] * 5)
+    paths = {name: f"{getattr(plan, name)}-2" for name in ("dest", "quarantine", "checkpoint")}
+    anew = replace(plan, **paths, start="latest")
+    Inputs(anew, "records", Checkpoint(spark, anew.checkpoint).query("records")).begin()
+    assert run(anew, [b"new"] * 5).records_in == 5
+    assert [row["value"] for row in rows(anew.dest)] == [b"new"] * 5
+
+
+# --- Subscribers --------------------------------------------------------------------------------------------------------
+
+
+def test_each_query_has_a_subscriber_of_its_own(run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path) -> None:
+    windows = Windows(str(tmp_path / "counts"), 60.0, 60.0)
+    run(replace(plan, subscriber="lake", windows=windows), [b"x"] * 25)
+    found = jlog.Journal(plan.sources[0]).subscribers()
+    assert {name: at.lag for name, at in found.items()} == {"lake": 0, "lake.windows": 0}
+
+
+def test_windows_added_later_begin_at_the_first_record_left(
+    run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though the records' subscriber has had the segments before it removed."""
+    jlog.Journal.create(plan.sources[0], segment_bytes=4096)
+    plan = replace(plan, subscriber="lake")
+    for _ in range(4):
+        run(plan, [b"x" * 100] * 100)
+    first = jlog.Journal(plan.sources[0]).first_sequence
+    assert first > 0
+    found = run(replace(plan, windows=Windows(str(tmp_path / "counts"), 60.0, 60.0)), [b"x"])
+    assert found.records_in == 1
+    told = re.search(r"the windows count the records that are still there: .* from (\d+) on", caplog.text)
+    assert told is not None
+    assert int(told[1]) >= first
+    assert jlog.Journal(plan.sources[0]).subscribers()["lake.windows"].lag == 0
+
+
+def test_a_report_of_each_batch_says_what_is_left(spark: SparkSession, plan: PipelinePlan, tmp_path: Path) -> None:
+    with jlog.Writer(tmp_path / "journal") as writer:
+        writer.extend([b"x"] * 25)
+    reports: list[dict[str, Any]] = []
+    Pipeline(replace(plan, batch_records=10), on_batch=reports.append).run(spark)
+    assert [(report["batch"], report["records_in"]) for report in reports] == [(0, 10), (1, 10), (2, 5)]
+    assert [report["behind"][plan.sources[0]]["records"] for report in reports] == [15, 5, 0]
 
 
 class Cut(Exception):

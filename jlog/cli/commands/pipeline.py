@@ -101,6 +101,7 @@ SETTING = Parsed("NAME=VALUE", parse_setting)
     show_default=True,
     help="Most records of a batch, from each source.",
 )
+@click.option("--progress", is_flag=True, help="Print a line of JSON for each batch, with the distance to the newest records.")
 @click.option("--master", metavar="URL", help="Master of Spark.  [default: local[*]]")
 @click.option("--conf", type=SETTING, multiple=True, help="A setting of Spark's, as with spark-submit. May be repeated.")
 def pipeline(**options: Any) -> None:
@@ -137,7 +138,7 @@ def run(options: dict[str, Any]) -> None:
     logging.getLogger().addHandler(logging.NullHandler())  # py4j also logs the errors that it raises
     log = os.path.join(tempfile.gettempdir(), f"jlogtool-pipeline-{os.getpid()}.log")
     with progress_bar("Records", None, in_bytes=False) as advance:
-        running = Pipeline(plan, on_records=advance)
+        running = Pipeline(plan, on_records=advance, on_batch=print_json if options["progress"] else None)
         with signals_to(lambda *_: running.stop()), checked():
             name = f"jlog pipeline to {plan.dest}"
             try:
