@@ -76,10 +76,17 @@ def test_set_moves_a_subscriber(numbers: Path) -> None:
     assert subscribers(numbers) == {"one": 9}
 
 
-def test_rm_removes_a_subscriber(numbers: Path) -> None:
+def test_rm_removes_subscribers(numbers: Path) -> None:
+    for name in ("one", "two", "three"):
+        do("subscriber", "add", numbers, name)
+    do("subscriber", "rm", numbers, "one", "three")
+    assert subscribers(numbers) == {"two": 0}
+
+
+def test_rm_removes_none_where_one_is_unknown(numbers: Path) -> None:
     do("subscriber", "add", numbers, "one")
-    do("subscriber", "rm", numbers, "one")
-    assert subscribers(numbers) == {}
+    assert run("subscriber", "rm", numbers, "one", "nobody").code == 1
+    assert subscribers(numbers) == {"one": 0}
 
 
 def test_set_makes_and_moves_a_checkpoint_and_rm_removes_it(numbers: Path) -> None:

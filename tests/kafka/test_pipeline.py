@@ -85,6 +85,7 @@ def test_a_topic_becomes_parquet_and_what_comes_later_is_added(
     (bad,) = rows(Path(summary["quarantine"]))
     assert (bad["value"], bad["key"], bad["sequence"]) == (b"no JSON", b"k", 150)
 
+    witness.produce_and_abort(topic, [b'{"n": -1}'])
     witness.produce(topic, [b'{"n": 300}'])
     summary = finished(pipeline("--parse", "json"))
     assert (summary["records_in"], summary["records_out"]) == (1, 1)

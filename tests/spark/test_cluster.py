@@ -17,6 +17,7 @@ from spark.clusters import Cluster, skip_without_namespaces
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("_spark_environment")]
 RECORDS = 20_000
+MANY = 250_000  # which take more than one task
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,7 @@ def assert_nothing_counts(journal: Path, dest: Path) -> None:
 # --- Directories that not all hosts share -----------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_a_destination_of_each_host_is_refused_with_the_hosts(hosts: Cluster, journal: Path, name: str) -> None:
     dest = hosts.private / name / "lake"
     told = hosts.pipeline("--subscriber", "lake", "--checkpoint", hosts.shared / name / "checkpoint", journal, dest).error()
@@ -88,6 +90,7 @@ def test_a_destination_that_one_host_lacks_is_refused(hosts: Cluster, journal: P
     assert_nothing_counts(journal, dest)
 
 
+@pytest.mark.exhaustive
 def test_a_mount_lost_during_a_run_fails_the_batch(hosts: Cluster, journal: Path, name: str) -> None:
     """What the batch lacks is not lost: the next run has it."""
     dest = hosts.shared / name / "lake"
@@ -97,7 +100,9 @@ def test_a_mount_lost_during_a_run_fails_the_batch(hosts: Cluster, journal: Path
         running.until(lambda: list(dest.glob("date=*/*.parquet")))
         hosts.hide(2, dest)
         try:
-            fill(journal, RECORDS)
+            while running.process.poll() is None:  # until a task runs there
+                fill(journal, 1_000)
+                time.sleep(0.5)
             told = running.error()
         finally:
             hosts.show(2, dest)
@@ -105,9 +110,10 @@ def test_a_mount_lost_during_a_run_fails_the_batch(hosts: Cluster, journal: Path
         running.kill()
     assert f"worker-2 does not share {dest}" in told
     hosts.pipeline("--subscriber", "lake", journal, dest).summary()
-    assert sequences(dest) == Counter(range(2 * RECORDS))
+    assert sequences(dest) == Counter(range(jlog.Journal(journal).next_sequence))
 
 
+@pytest.mark.exhaustive
 def test_a_journal_that_the_hosts_lack_is_named(hosts: Cluster, name: str) -> None:
     journal = hosts.private / name / "journal"
     fill(journal, 1000)
@@ -118,33 +124,38 @@ def test_a_journal_that_the_hosts_lack_is_named(hosts: Cluster, name: str) -> No
 # --- The roads to a cluster -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_a_shared_journal_arrives_once_despite_kills(hosts: Cluster, journal: Path, name: str) -> None:
     """An executor is killed in its work, and then the driver."""
     dest = hosts.shared / name / "lake"
-    arguments = ["--subscriber", "lake", "--batch-records", RECORDS // 4, "--trigger", "1s", journal, dest]
+    fill(journal, MANY)
+    arguments = ["--subscriber", "lake", "--batch-records", MANY, "--trigger", "1s", journal, dest]
     running = hosts.pipeline(*arguments)
     try:
         running.until(lambda: len(list(dest.glob("date=*/*.parquet"))) >= 2)
         os.kill(hosts.executors()[0], signal.SIGKILL)
-        fill(journal, RECORDS)
+        fill(journal, MANY)
         before = len(list(dest.glob("date=*/*.parquet")))
         running.until(lambda: len(list(dest.glob("date=*/*.parquet"))) > before)
     finally:
         running.kill()
     hosts.pipeline(*arguments[:4], journal, dest).summary()
-    assert sequences(dest) == Counter(range(2 * RECORDS))
+    assert sequences(dest) == Counter(range(RECORDS + 2 * MANY))
     assert jlog.Journal(journal).subscribers()["lake"].lag == 0
     assert jlog.Journal(journal).first_sequence > 0
 
 
+@pytest.mark.exhaustive
 def test_speculation_adds_no_row_twice(hosts: Cluster, journal: Path, name: str) -> None:
     dest = hosts.shared / name / "lake"
     conf = {"spark.speculation": "true", "spark.speculation.multiplier": "1.0", "spark.speculation.interval": "10ms"}
     conf |= {"spark.speculation.quantile": "0.1", "spark.speculation.minTaskRuntime": "1ms"}
-    hosts.pipeline("--batch-records", RECORDS // 4, journal, dest, conf=conf).summary()
-    assert sequences(dest) == Counter(range(RECORDS))
+    fill(journal, MANY)
+    hosts.pipeline("--batch-records", MANY, journal, dest, conf=conf).summary()
+    assert sequences(dest) == Counter(range(RECORDS + MANY))
 
 
+@pytest.mark.exhaustive
 def test_an_archive_is_followed_where_no_host_has_the_journal(hosts: Cluster, name: str, s3: str) -> None:
     """The driver is killed meanwhile. Executors get the credentials from the options."""
     journal, dest = hosts.private / name / "journal", hosts.shared / name / "lake"

@@ -83,18 +83,24 @@ def add_subscriber(journal: str, name: str, start: PositionArgument) -> None:
         open_journal(journal).add_subscriber(name, start)
 
 
-@subscriber.command("rm", short_help="Remove a subscriber.")
+@subscriber.command("rm", short_help="Remove subscribers.")
 @journal_or_topic_argument
-@click.argument("name", type=SUBSCRIBER)
-def remove_subscriber(journal: str, name: str) -> None:
-    """Remove the subscriber NAME, while no process reads as it. Records that only it held back may then be removed.
+@click.argument("names", type=SUBSCRIBER, nargs=-1, required=True, metavar="NAME...")
+def remove_subscribers(journal: str, names: tuple[str, ...]) -> None:
+    """Remove each subscriber NAME, while no process reads as it. Records that only they held back may then be removed.
+
+    Removes none if one of them does not exist.
 
     \b
-    Example:
+    Examples:
       jlogtool subscriber rm /var/lib/events billing
+      jlogtool subscriber rm /var/lib/events lake lake.windows
     """
     with checked():
-        open_journal(journal).remove_subscriber(name)
+        opened = open_journal(journal)
+        known = opened.subscribers()
+        for name in sorted(names, key=known.__contains__):  # an unknown one comes first, and raises
+            opened.remove_subscriber(name)
 
 
 @subscriber.command("set", short_help="Move a subscriber.")

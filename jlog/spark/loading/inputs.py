@@ -121,6 +121,7 @@ class Inputs:
         plan = self._plan
         servers, topic = _topic_of(url)
         reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+        reader = reader.option("kafka.isolation.level", "read_committed")  # else a killed mirror's records come twice
         for name, value in _start_of_topic(plan.start).items():
             reader = reader.option(name, value)
         reader = reader.option("failOnDataLoss", str(plan.fail_on_data_loss).lower())

@@ -4,36 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import jlog
-from jlog.archive import Archive, archive_of
-from jlog.errors import JournalError, JournalNotFound
+from jlog.errors import JournalError
 from jlog.spark.loading.checkpoint import Offset, Positions
-from jlog.spark.reading.journals import SparkJournal
+from jlog.spark.reading.backlogs import size_of
+from jlog.spark.reading.plan import Range
 from jlog.spark.reading.sources import Source
 from jlog.storage.gaps import count_assigned
 
-RECORDS_PER_TASK = 100_000  # fewer take less time than the start of a task and of a file
+# Less takes less time than the start of a task and of a file.
+RECORDS_PER_TASK = 100_000
+BYTES_PER_TASK = 32 << 20
+TOPIC_BYTES_PER_RECORD = 1 << 10  # Spark does not say how large a topic's messages are
 
 
 @dataclass(frozen=True)
 class Planned:
     """least and most: the bounds of the number of records. They are equal for journals. A topic may have fewer records than
-    offsets, and so may a journal that lacks records, if the pipeline goes on behind lost ones."""
+    offsets, and so may a journal that lacks records, if the pipeline goes on behind lost ones. size_bytes: about."""
 
     least: int = 0
     most: int = 0
+    size_bytes: int = 0
 
     def __add__(self, other: Planned) -> Planned:
-        return Planned(self.least + other.least, self.most + other.most)
+        return Planned(self.least + other.least, self.most + other.most, self.size_bytes + other.size_bytes)
 
     @property
     def tasks(self) -> int:
         """Returns the most tasks that are worth their start, and the files that each of them writes."""
-        return max(1, math.ceil(self.most / RECORDS_PER_TASK))
+        return max(1, math.ceil(self.most / RECORDS_PER_TASK), math.ceil(self.size_bytes / BYTES_PER_TASK))
 
     def check(self, records: int) -> None:
         """Raises JournalError for a number of records that is out of the bounds."""
@@ -55,7 +57,8 @@ def planned(positions: Positions, sources: Mapping[str, Source], *, fail_on_data
         if sources and index == len(positions.end) - 1:
             total += _of_journals(begin, end, sources, fail_on_data_loss)
         else:
-            total += Planned(0, _of_topic(begin, end))
+            messages = _of_topic(begin, end)
+            total += Planned(0, messages, messages * TOPIC_BYTES_PER_RECORD)
     return total
 
 
@@ -69,8 +72,9 @@ def _of_journals(begin: Offset | None, end: Offset, sources: Mapping[str, Source
         if known is None or known["uuid"] is None or name not in sources:  # its first records have come since the batch before
             total += Planned(0, last)
             continue
-        records = count_assigned(_gaps(sources[name]), int(known["sequence"]), last)
-        total += Planned(records if fail_on_data_loss else 0, records)
+        source, first = sources[name], int(known["sequence"])
+        records = count_assigned(set(source.gaps()), first, last)
+        total += Planned(records if fail_on_data_loss else 0, records, size_of(Range(source, first, last))[1])
     return total
 
 
@@ -81,14 +85,3 @@ def _of_topic(begin: Offset | None, end: Offset) -> int:
         for topic, partitions in end.items()
         for partition, offset in partitions.items()
     )
-
-
-def _gaps(source: Source) -> list[tuple[int, int]]:
-    if not isinstance(source, SparkJournal):
-        return Archive(source.path).gaps()
-    found = set(jlog.Journal(source.path).gaps())
-    archive = archive_of(source.path, source.archive) if source.archive else None
-    if archive is not None:
-        with suppress(JournalNotFound):  # nothing is archived yet
-            found.update(archive.gaps())
-    return sorted(found)

@@ -37,12 +37,14 @@ class Backlogs:
     def _behind(self, wanted: Range) -> dict[str, int]:
         known = self._counted.get(wanted.source.name)
         if known is None or known[0] != wanted:
-            known = self._counted[wanted.source.name] = (wanted, _count(wanted))
+            records, size_bytes = size_of(wanted)
+            counted = {"recordsBehindLatest": records, "bytesBehindLatest": size_bytes}
+            known = self._counted[wanted.source.name] = (wanted, counted)
         return known[1]
 
 
-def _count(wanted: Range) -> dict[str, int]:
-    """Counts records, without those that a gap never had, and their share of the segments' bytes."""
+def size_of(wanted: Range) -> tuple[int, int]:
+    """Counts the records that are still there, and their share of the segments' bytes."""
     records, size_bytes = 0, 0.0
     if wanted.start < wanted.end:
         for segment in wanted.source.segments_between(wanted.start, wanted.end):
@@ -50,4 +52,4 @@ def _count(wanted: Range) -> dict[str, int]:
             if count > 0:
                 records += count
                 size_bytes += segment.size_bytes * count / segment.records
-    return {"recordsBehindLatest": records, "bytesBehindLatest": round(size_bytes)}
+    return records, round(size_bytes)

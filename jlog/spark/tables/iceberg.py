@@ -7,6 +7,7 @@ has the name of the pipeline, and keeps the last batch's snapshot, whose summary
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -144,12 +145,13 @@ class IcebergTable:
     def _aligned(self, frame: DataFrame, table: Any) -> DataFrame:
         """Adds the frame's new columns to the table, where it evolves, and the table's other columns to the frame, as null."""
         from pyspark.sql import functions as f
+        from pyspark.sql.types import StructType
 
         jvm: Any = self._spark.sparkContext._jvm
+        convert = jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert
         if self._evolves:
-            schema = jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(frame._jdf.schema())
-            table.updateSchema().unionByNameWith(schema).commit()
-        known = self._spark.table(self._sql_name).schema
+            table.updateSchema().unionByNameWith(convert(frame._jdf.schema())).commit()
+        known = StructType.fromJson(json.loads(convert(table.schema()).json()))
         given = {name.lower() for name in frame.columns}
         missing = [f.lit(None).cast(one.dataType).alias(one.name) for one in known if one.name.lower() not in given]
         return frame.select("*", *missing) if missing else frame

@@ -12,12 +12,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -35,9 +33,11 @@ from jlog.spark.tables.table import Batch
 from spark.sessions import session
 
 TABLES: dict[str, Any] = {"delta": DeltaTable, "iceberg": IcebergTable}
-FEW_TASKS = {
+# For a few rows, compiling the code of a query takes longer than running it.
+FEW_ROWS = {
     "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.sql.catalog.shop": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 
@@ -127,15 +127,15 @@ class Verbs:
         self.compact(kind, place, pipeline)
 
     def add_and_die(self, kind: str, place: str, pipeline: str, batch: tuple[int, str], **more: Any) -> None:
-        """Is killed while the second of two tasks writes, which is when the first one has ended."""
+        """Is killed while two tasks write."""
+        own_group = os.getpgrp()  # Spark's Python processes have another one
 
-        def rows(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-            for one in batches:
-                yield one
-                if one.column(0)[0].as_py() >= 10:
-                    os.killpg(0, signal.SIGKILL)
+        def kill(number: int) -> int:
+            if number % 10 == 5:
+                os.killpg(own_group, signal.SIGKILL)
+            return number
 
-        frame = self._spark.range(20, numPartitions=2).mapInArrow(rows, "id long")
+        frame = self._spark.range(20, numPartitions=2).select(f.udf(kill, "long")("id").alias("id"))
         self._table(kind, place, pipeline, **more).add(Batch(*batch), frame)
 
     def _table(self, kind: str, place: str, pipeline: str, **more: Any) -> Any:
@@ -155,7 +155,8 @@ def main(folder: str, master: str) -> None:
     conf = {
         **ALWAYS,
         **DELTA.with_settings(ICEBERG.with_settings({})),
-        **FEW_TASKS,
+        **FEW_ROWS,
+        "spark.sql.catalog.shop": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.shop.type": "hadoop",
         "spark.sql.catalog.shop.warehouse": f"{folder}/shop",
         "spark.jars": os.environ["JARS"],

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from spark.running import Driver
 from spark.sessions import ROOT
 
@@ -39,8 +37,11 @@ class TableDriver:
         self._driver.call(verb, arguments, named)
 
     def wait_for_its_death(self) -> None:
-        with pytest.raises(AssertionError, match="it has ended"):
-            self._driver.said("^@(.*)")
+        try:
+            said = self._driver.said("^@(.*)")
+        except AssertionError:  # it has ended
+            return
+        raise AssertionError(f"it lives, and says {said}")
 
     def kill(self) -> None:
         self._driver.kill()
