@@ -59,8 +59,11 @@ class Archive:
             raise JournalError(f"{url} is a Kafka topic, and no archive; jlog.open_reader reads topics")
         if not is_url(url):
             raise ValueError(f"an archive is named by a URL such as file:///var/archive or s3://bucket, not {url!r}")
-        self._folder = _find(ArchiveFolder(url))
-        self._uuid = bytes.fromhex(self._described(self._some()[:1])[0].uuid)
+        self._folder, self._names = _find(ArchiveFolder(url))
+        numbers = self._listed()
+        if not numbers:
+            raise self._empty()
+        self._uuid = bytes.fromhex(self._described(numbers[:1])[0].uuid)
 
     @classmethod
     def of_journal(cls, url: str, path: str) -> Archive:
@@ -92,9 +95,16 @@ class Archive:
         """Lists the archived segments as they are now, oldest first."""
         return self._described(self._numbers())
 
+    def listed(self) -> list[ArchivedSegment]:
+        """Returns the segments as this object has listed them last, without listing them anew."""
+        return self._described(self._listed())
+
     def _numbers(self) -> list[int]:
         """Returns the first sequences of the segments that are there as a whole."""
         self._names = self._folder.sizes()
+        return self._listed()
+
+    def _listed(self) -> list[int]:
         return sorted(int(match[1]) for match in map(_MANIFEST.match, self._names) if match)
 
     def _described(self, numbers: list[int]) -> list[ArchivedSegment]:
@@ -122,8 +132,11 @@ class Archive:
     def _some(self) -> list[int]:
         numbers = self._numbers()
         if not numbers:
-            raise JournalNotFound(f"{self.url} holds no archived segment", self.url)
+            raise self._empty()
         return numbers
+
+    def _empty(self) -> JournalNotFound:
+        return JournalNotFound(f"{self.url} holds no archived segment", self.url)
 
     def gaps(self) -> list[tuple[int, int]]:
         """Returns the gaps: first sequence and next sequence of each range of sequences that have no record and never will."""
@@ -310,20 +323,21 @@ def _folder_of(url: str, journal: str, uuid: bytes) -> ArchiveFolder:
     return folder
 
 
-def _find(folder: ArchiveFolder) -> ArchiveFolder:
-    """Finds the folder of the one journal that is archived there."""
+def _find(folder: ArchiveFolder) -> tuple[ArchiveFolder, dict[str, int | None]]:
+    """Finds the folder of the one journal that is archived there. Returns it with the sizes of its files."""
     names = folder.sizes()
     if "bounds" in names:
         raise JournalError(f"{folder.url} is a journal, and no archive; open it by its path")
     if any(_MANIFEST.match(name) for name in names):
-        return folder
+        return folder, names
     uuids = sorted(name for name, size in names.items() if size is None and _UUID.match(name))
     if not uuids:
         raise JournalNotFound(f"{folder.url} holds no archived journal; name what Retention(archive=) has", folder.url)
     if len(uuids) > 1:
         choices = ", ".join(folder.url_of(uuid) for uuid in uuids)
         raise JournalError(f"{folder.url} holds the archives of several journals; name one of {choices}")
-    return folder.below(uuids[0])
+    found = folder.below(uuids[0])
+    return found, found.sizes()
 
 
 def archive_at(path: str) -> str | None:

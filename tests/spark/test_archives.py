@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow.dataset
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
@@ -139,6 +141,32 @@ def test_tasks_do_not_list_the_archive(orders: Archiving, tmp_path: Path) -> Non
     planned = pickle.loads(pickle.dumps(partitions))
     found = [at for part in planned for batch in reader.read(part) for at in batch.column("sequence").to_pylist()]
     assert found == list(range(300))
+
+
+class Counting(LocalFileSystem):
+    """Counts the listings."""
+
+    protocol = "counting"
+    listings = 0
+
+    def ls(self, path: str, detail: bool = False, **more: Any) -> Any:
+        type(self).listings += 1
+        return super().ls(path, detail, **more)
+
+
+def test_a_plan_lists_the_archive_once(orders: Archiving, tmp_path: Path) -> None:
+    fsspec.register_implementation("counting", Counting, clobber=True)
+    orders.archive(300)
+    (folder,) = (tmp_path / "archive").iterdir()
+    given = {"path": f"counting://{folder}", "maxrecordsperpartition": "70"}
+    reader = BatchReader(SCHEMA_WITH_VALUES, parse(given))
+    found = [at for part in reader.partitions() for batch in reader.read(part) for at in batch.column("sequence").to_pylist()]
+    assert found == list(range(300))
+    assert Counting.listings == 1
+    following = StreamReader(SCHEMA_WITH_VALUES, {"path": given["path"]})
+    begin = following.initialOffset()
+    assert rows(following, begin, following.latestOffset(begin, ReadAllAvailable())) == found
+    assert Counting.listings <= 4  # one whenever Spark asks for the end
 
 
 def test_limits_hold_for_archives(orders: Archiving) -> None:

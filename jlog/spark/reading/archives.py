@@ -49,8 +49,11 @@ class SparkArchive:
 
     def look(self) -> list[ArchivedSegment]:
         """Lists the archive. Raises JournalNotFound where nothing is archived yet."""
-        self._archive = self._archive or Archive(self.path)
-        self._known = self._archive.segments()
+        if self._archive is None:
+            self._archive = Archive(self.path)
+            self._known = self._archive.listed()
+        else:
+            self._known = self._archive.segments()
         if not self._known:
             raise JournalNotFound(f"{self.path} holds no archived segment", self.path)
         return self._known

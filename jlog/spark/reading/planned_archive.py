@@ -21,11 +21,14 @@ class PlannedArchive(Archive):
     def __init__(self, segments: Iterable[ArchivedSegment]) -> None:
         self._known = {segment.first_sequence: segment for segment in segments}
         first = next(iter(self._known.values()))
-        self._names = {}
+        self._names: dict[str, int | None] = {}
         self._folder = ArchiveFolder(first.path.rpartition("/")[0])
         self._uuid = bytes.fromhex(first.uuid)
 
     def _numbers(self) -> list[int]:
+        return self._listed()
+
+    def _listed(self) -> list[int]:
         return sorted(self._known)
 
 
