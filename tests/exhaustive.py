@@ -31,7 +31,7 @@ def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out the tests that have the marker `exhaustive`, or gives all of them the time that they may take."""
     if _wanted:
         for item in items:
-            item.add_marker(pytest.mark.timeout(LIMIT_SECONDS))
+            item.add_marker(pytest.mark.timeout(LIMIT_SECONDS), append=False)  # before any limit of its own
         return
     left_out = [item for item in items if item.get_closest_marker("exhaustive")]
     if left_out:

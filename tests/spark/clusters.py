@@ -19,9 +19,10 @@ import pyspark
 import pytest
 
 from patience import HUNG_SECONDS
+from spark.running import Driver
 from spark.sessions import QUICK_JAVA, ROOT
 
-SPARK = Path(pyspark.__file__).parent
+PACKAGES = Path(pyspark.__file__).parent.parent
 EXECUTOR_SETTINGS = {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": QUICK_JAVA,
@@ -43,8 +44,9 @@ def skip_without_namespaces() -> None:
 class Server:
     """A process of Spark's that runs until it is stopped, and what it has logged."""
 
-    def __init__(self, log: Path, arguments: list[str], before: str = "") -> None:
-        java = [_java(), *QUICK_JAVA.split(), "-Xmx256m", "-cp", f"{SPARK}/jars/*", *arguments]
+    def __init__(self, log: Path, arguments: list[str], packages: Path, before: str = "") -> None:
+        home = packages / "pyspark"
+        java = [_java(), *QUICK_JAVA.split(), "-Xmx256m", "-cp", f"{home}/jars/*", *arguments]
         command = java if not before else ["unshare", "-m", "-u", "sh", "-c", f"{before} && exec {shlex.join(java)}"]
         self.log = log
         with open(log, "wb") as output:
@@ -54,7 +56,7 @@ class Server:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                env={**_environment(), "SPARK_HOME": str(SPARK), "SPARK_SCALA_VERSION": "2.13"},  # as spark-class sets them
+                env={**_environment(packages), "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": "2.13"},  # as spark-class does
             )
 
     def said(self, pattern: str) -> str:
@@ -75,17 +77,18 @@ class Server:
 
 class Cluster:
     """`shared` is a directory that all hosts see; `private` is one of each host's own; `partly` is shared with worker-1 alone.
-    The driver is on a third host, this one."""
+    The driver is on a third host, this one. packages: where PySpark is."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, packages: Path = PACKAGES) -> None:
         self._folder = folder
+        self._packages = packages
         self.shared, self.private, self.partly = (folder / name for name in ("shared", "private", "partly"))
         for path in (self.shared, self.private, self.partly):
             path.mkdir(parents=True)
         names = "".join(f"127.0.0.{number + 1} worker-{number}\n" for number in (1, 2))
         (folder / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
         address = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-        self._master = Server(folder / "master.log", ["org.apache.spark.deploy.master.Master", *address])
+        self._master = Server(folder / "master.log", ["org.apache.spark.deploy.master.Master", *address], packages)
         self.master = self._master.said(r"Starting Spark master at (spark://\S+)")
         self.workers = {1: self._start(1, [self.private]), 2: self._start(2, [self.private, self.partly])}
         for worker in self.workers.values():
@@ -98,7 +101,8 @@ class Cluster:
         work.mkdir(exist_ok=True)
         arguments = ["--host", f"127.0.0.{number + 1}", "--port", "0", "--webui-port", "0", "--cores", "1", "--memory", "1g"]
         arguments = ["org.apache.spark.deploy.worker.Worker", *arguments, "--work-dir", str(work), self.master]
-        return Server(self._folder / f"worker-{number}.log", arguments, " && ".join([f"hostname worker-{number}", *mounts]))
+        before = " && ".join([f"hostname worker-{number}", *mounts])
+        return Server(self._folder / f"worker-{number}.log", arguments, self._packages, before)
 
     def hide(self, number: int, path: Path) -> None:
         """Mounts something else over the directory, on the host of this worker alone."""
@@ -124,7 +128,15 @@ class Cluster:
         settings = {**EXECUTOR_SETTINGS, **(conf or {})}
         options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
         command = [sys.executable, "-m", "jlog.cli", "pipeline", *map(str, arguments), "--master", self.master, *options]
-        return Running(command, {**_environment(), **(env or {})})
+        return Running(command, {**_environment(self._packages), **(env or {})})
+
+    def driver(self, folder: Path, conf: dict[str, str] | None = None) -> Driver:
+        """Starts driver.py on the cluster."""
+        settings = folder / "conf"
+        settings.mkdir(parents=True, exist_ok=True)
+        lines = [f"{name} {value}" for name, value in (conf or {}).items()]
+        (settings / "spark-defaults.conf").write_text("\n".join(lines))
+        return Driver(folder, self.master, packages=self._packages, SPARK_CONF_DIR=str(settings))
 
     def stop(self) -> None:
         for server in (*self.workers.values(), self._master):
@@ -166,9 +178,9 @@ class Running:
         self.process.communicate()
 
 
-def _environment() -> dict[str, str]:
+def _environment(packages: Path) -> dict[str, str]:
     """As on a host where jlog is installed: nothing of what a test has put into this process's own."""
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    paths = os.pathsep.join(map(str, [packages, ROOT, ROOT / "tests"]))
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     return {**kept, "PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 

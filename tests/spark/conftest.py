@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -14,6 +15,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from spark.clusters import Cluster, skip_without_namespaces
 from spark.running import Driver
 from spark.sessions import QUICK_JAVA, ROOT, session
 
@@ -30,7 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             fixtures = getattr(item, "fixturenames", ())
             group = "spark-cluster" if "hosts" in fixtures else "spark-processes"
             item.add_marker(pytest.mark.xdist_group("spark" if "spark" in fixtures else group))
-            item.add_marker(pytest.mark.timeout(300))  # whoever comes first waits for Java
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(300))  # whoever comes first waits for Java
 
 
 @pytest.fixture(scope="session")
@@ -94,3 +97,25 @@ def cluster(_spark_environment: None, tmp_path_factory: pytest.TempPathFactory) 
     driver = Driver(folder, "local-cluster[2,1,512]", SPARK_HOME=str(home))
     yield driver
     driver.kill()
+
+
+@pytest.fixture(scope="session")
+def _hosts(_spark_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    skip_without_namespaces()
+    started = Cluster(tmp_path_factory.mktemp("hosts"))
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """Of the test's own directories on the hosts."""
+    return re.sub(r"\W+", "-", request.node.name)
+
+
+@pytest.fixture
+def hosts(_hosts: Cluster, name: str) -> Cluster:
+    """A master and two workers, each on a host of its own."""
+    for path in (_hosts.shared, _hosts.private, _hosts.partly):
+        (path / name).mkdir()
+    return _hosts

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pyspark import TaskContext
 from pyspark.sql import Row, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
 
 from jlog.spark.loading.checkpoint import Checkpoint
 from spark.sessions import QUICK_JAVA, session
@@ -34,12 +35,22 @@ def tell(*content: object) -> None:
 
 def lake(spark: SparkSession, journal: str, folder: str, options: dict[str, str]) -> None:
     """A query from a journal to Parquet, until it is killed."""
-    Checkpoint(spark, folder).query("checkpoint").forget_first_batch()
-    frame = spark.readStream.format("jlog").options(**options).load(journal)
-    writer = frame.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
-    query = writer.start(f"{folder}/rows")
+    query = lake_of(spark, journal, folder, options).start(f"{folder}/rows")
     tell("started")
     query.awaitTermination()
+
+
+def rest(spark: SparkSession, journal: str, folder: str, options: dict[str, str]) -> None:
+    """The same query up to the journal's end. Tells how many rows there are, how many sequences, and the last one."""
+    lake_of(spark, journal, folder, options).trigger(availableNow=True).start(f"{folder}/rows").awaitTermination()
+    frame = spark.read.parquet(f"{folder}/rows").selectExpr("count(*)", "count(distinct sequence)", "max(sequence)")
+    tell("rows", *frame.head() or ())
+
+
+def lake_of(spark: SparkSession, journal: str, folder: str, options: dict[str, str]) -> DataStreamWriter:
+    Checkpoint(spark, folder).query("checkpoint").forget_first_batch()
+    frame = spark.readStream.format("jlog").options(**options).load(journal)
+    return frame.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
 
 
 def count(spark: SparkSession, journal: str, folder: str) -> None:
@@ -65,12 +76,13 @@ def wait_for_somebody(folder: str) -> None:
 # --- To a journal ----------------------------------------------------------------------------------------------------
 
 
-def follow(spark: SparkSession, lines: str, folder: str, journal: str) -> None:
+def follow(spark: SparkSession, lines: str, folder: str, journal: str, options: dict[str, str] | None = None) -> None:
     """A query from files, one a batch, to the journal, to the end."""
     Checkpoint(spark, folder).query("checkpoint").forget_first_batch()
     frame = spark.readStream.format("text").option("maxFilesPerTrigger", 1).schema("value string").load(lines)
     writer = frame.repartition(3).writeStream.format("jlog")
-    query = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start(journal)
+    writer = writer.options(**options or {}).option("checkpointLocation", f"{folder}/checkpoint")
+    query = writer.trigger(availableNow=True).start(journal)
     tell("started")
     while not query.awaitTermination(5):
         tell("at work")
@@ -97,7 +109,7 @@ def fail(spark: SparkSession, journal: str) -> None:
     save(spark, journal, break_off)
 
 
-def wait(spark: SparkSession, journal: str, folder: str) -> None:
+def wait(spark: SparkSession, journal: str, folder: str, options: dict[str, str] | None = None) -> None:
     """Each task waits in its middle."""
 
     def pause(rows: Iterable[Row]) -> Iterator[Row]:
@@ -106,20 +118,25 @@ def wait(spark: SparkSession, journal: str, folder: str) -> None:
                 wait_for_somebody(folder)
             yield row
 
-    save(spark, journal, pause)
+    save(spark, journal, pause, options)
 
 
-def save(spark: SparkSession, journal: str, function: Callable[[Iterable[Row]], Iterator[Row]]) -> None:
+def save(
+    spark: SparkSession,
+    journal: str,
+    function: Callable[[Iterable[Row]], Iterator[Row]],
+    options: dict[str, str] | None = None,
+) -> None:
     rows = spark.range(RECORDS, numPartitions=PARTITIONS).rdd.mapPartitions(function)
     frame = spark.createDataFrame(rows.map(lambda row: (str(row.id).ljust(1000, "."),)), "value string")
-    frame.write.format("jlog").mode("append").save(journal)
+    frame.write.format("jlog").options(**options or {}).mode("append").save(journal)
     tell("done")
 
 
 def main(folder: str, master: str) -> None:
     more = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
     spark = session(Path(folder), master, **SETTINGS, **more)
-    verbs = {verb.__name__: verb for verb in (lake, count, follow, stage, fail, wait)}
+    verbs = {verb.__name__: verb for verb in (lake, rest, count, follow, stage, fail, wait)}
     for line in sys.stdin:
         verb, *arguments = json.loads(line)
         verbs[verb](spark, *arguments)

@@ -6,38 +6,17 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.dataset
 import pytest
 
 import jlog
-from spark.clusters import Cluster, skip_without_namespaces
+from spark.clusters import Cluster
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("_spark_environment")]
 RECORDS = 20_000
 MANY = 250_000  # which take more than one task
-
-
-@pytest.fixture(scope="module")
-def started(_spark_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    skip_without_namespaces()
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
-    yield cluster
-    cluster.stop()
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.node.name)[:40].replace("[", "-").replace("]", "")
-
-
-@pytest.fixture
-def hosts(started: Cluster, name: str) -> Cluster:
-    for path in (started.shared, started.private, started.partly):
-        (path / name).mkdir()
-    return started
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,23 @@ def test_a_new_query_begins_at_its_subscriber_or_its_option(spark: SparkSession,
     assert lakes[0].sequences() == list(range(60, 100))
     lakes[1].run(path, startingSequence=90)
     assert lakes[1].sequences() == list(range(90, 100))
+
+
+def test_a_first_batch_whose_beginning_is_not_known_is_refused(lake: Lake, path: Path) -> None:
+    """Spark notes where a first batch ends, and not where it begins: a run that was killed in it began at the end of then."""
+    options: dict[str, Any] = {"startingSequence": "latest", "trigger": {"processingTime": "0 seconds"}}
+    with jlog.Writer(path) as writer:
+        fill(writer, 10)
+        query = lake.start(path, **options)
+        query.processAllAvailable()
+        query.stop()
+        for later in ("checkpoint/commits", "rows"):  # which a killed run has not made yet
+            shutil.rmtree(lake.folder / later)
+        fill(writer, 10)
+        with pytest.raises(StreamingQueryException, match="first batch ends at sequence 10, and startingSequence is at 20"):
+            lake.run(path, startingSequence="latest")
+        lake.run(path, startingSequence="latest", failOnDataLoss="false")
+    assert lake.sequences() == list(range(10, 20))
 
 
 def test_records_known_to_a_checkpoint_survive_a_power_loss(lake: Lake, path: Path, tmp_path: Path) -> None:

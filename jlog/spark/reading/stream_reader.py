@@ -221,6 +221,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if begin is None:
                 continue
             begin = source.retained_from(begin, fail_on_data_loss=self._options.fail_on_data_loss)
+            if begin > last and self._options.fail_on_data_loss:
+                raise JournalError(
+                    f"{source.path}: the query's first batch ends at sequence {last}, and startingSequence is at {begin} by "
+                    f"now: the first run was killed, and Spark does not keep where it began. Remove the checkpoint and begin "
+                    f"anew at a sequence, or with a subscriber, which keeps the place; failOnDataLoss=false goes on at {last}"
+                )
             if begin < last:
                 pieces += self._pieces(Range(source, begin, last))
         found: list[InputPartition] = [*partitions_of(pieces, self._options)]

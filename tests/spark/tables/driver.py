@@ -55,6 +55,11 @@ class Verbs:
         frame = self._spark.read.format(kind).load(place) if "/" in place else self._spark.table(place)
         return [row.asDict(recursive=True) for row in frame.collect()]
 
+    def records(self, kind: str, place: str) -> list[int]:
+        """Returns how many rows there are, how many sequences, and the last one."""
+        frame = self._spark.read.format(kind).load(place)
+        return [*frame.selectExpr("count(*)", "count(DISTINCT sequence)", "max(sequence)").collect()[0]]
+
     def files(self, kind: str, place: str) -> int:
         return int(self._spark.read.format(kind).load(place).select(f.input_file_name()).distinct().count())
 
