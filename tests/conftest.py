@@ -15,6 +15,7 @@ import pytest
 
 import exhaustive
 import oracle
+from counting import counting  # noqa: F401
 from filesystems import CannotMount, fast_disk, mounted
 from processes.children import Child, Raised, run_within
 from processes.forkserver import ForkServer

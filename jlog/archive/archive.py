@@ -6,11 +6,13 @@ import os
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from jlog._core.segments.segment import segment_name
+from jlog._core.segments.index import build_index, index_bytes_max, index_content, parse_index
+from jlog._core.segments.segment import index_name, segment_name
 from jlog.archive.local_copy import LocalCopy
 from jlog.archive.manifest import (
     MANIFEST_BYTES_MAX,
@@ -21,15 +23,15 @@ from jlog.archive.manifest import (
     manifest_name,
 )
 from jlog.archive.store import ArchiveFolder
-from jlog.errors import CorruptJournal, JournalError, JournalNotFound, PositionLost
+from jlog.errors import CorruptJournal, JournalError, JournalNotFound, PositionLost, UnsupportedFormat
 from jlog.positions.names import timestamp_us_of
-from jlog.positions.start import find_time
 from jlog.storage.damage import Damage
 from jlog.storage.meta import BYTES_MAX, NAME, Meta, parse_meta, read_meta
 from jlog.storage.segments import Segment
 from jlog.system.files import read_small
 from jlog.system.filesystem import is_url
 
+NO_INDEX = "the index is damaged, and readers fetch the whole segment; remove the file"
 META = "archive.meta"  # a copy of the journal's journal.meta
 _UUID = re.compile(r"[0-9a-f]{32}\Z")
 _MANIFEST = re.compile(r"(\d{20})\.json\Z", re.ASCII)
@@ -47,6 +49,7 @@ class Archive:
 
     def __init__(self, url: str, *, journal: str | None = None) -> None:
         self._names: dict[str, int | None] = {}
+        self._sorted: tuple[dict[str, int | None], list[int]] = self._names, []  # the segments among these names
         self._known: dict[int, ArchivedSegment] = {}
         self._path = journal or ""  # store() is called only where a journal is given
         self._claimed = False
@@ -105,7 +108,11 @@ class Archive:
         return self._listed()
 
     def _listed(self) -> list[int]:
-        return sorted(int(match[1]) for match in map(_MANIFEST.match, self._names) if match)
+        names, numbers = self._sorted
+        if names is not self._names:
+            numbers = sorted(int(match[1]) for match in map(_MANIFEST.match, self._names) if match)
+            self._sorted = self._names, numbers
+        return numbers
 
     def _described(self, numbers: list[int]) -> list[ArchivedSegment]:
         unknown = [number for number in numbers if number not in self._known]
@@ -157,8 +164,8 @@ class Archive:
         timestamp_us = timestamp_us_of(time)
         for segment in segments:
             if segment.max_timestamp_us is not None and segment.max_timestamp_us >= timestamp_us:
-                with LocalCopy(self._folder, segment) as copy, copy.naming_the_archive():
-                    found = find_time(copy.path, copy.meta, timestamp_us)
+                with LocalCopy(self._folder, segment) as copy:
+                    found = copy.find_time(timestamp_us)
                 if found < segment.end_sequence:
                     return found
         return None
@@ -190,6 +197,9 @@ class Archive:
             reason = self._problem(segment)
             if reason is not None:
                 found.append(Damage(segment.path, 0, reason, segment.first_sequence, segment.records))
+            elif not self._index_is_whole(segment):
+                path = self._folder.url_of(index_name(segment.first_sequence))
+                found.append(Damage(path, 0, NO_INDEX, segment.first_sequence, 0))
             before = segment
         return found
 
@@ -199,6 +209,20 @@ class Archive:
         if not is_whole(segment, *self._folder.size_and_crc(segment.name)):
             return "it is not what was archived"
         return None if segment.sound else "it was damaged before it was archived"
+
+    def _index_is_whole(self, segment: ArchivedSegment) -> bool:
+        """Says whether the segment's index is one. None is damage only where there is a file."""
+        first = segment.first_sequence
+        name, most = index_name(first), index_bytes_max(segment.size_bytes)
+        if name not in self._names:
+            return True
+        content = self._folder.read_if_there(name, most)
+        if content is None:
+            return True
+        try:
+            return parse_index(content, first, self._uuid) is not None
+        except UnsupportedFormat:
+            return True
 
     # --- Finding segments -------------------------------------------------------------------------------------------
 
@@ -217,6 +241,15 @@ class Archive:
         if sequence > found[0].end_sequence:
             raise ValueError(f"{self.url} ends at sequence {found[0].end_sequence}; {sequence} lies behind it")
         return found[0]
+
+    def known_after(self, before: ArchivedSegment) -> ArchivedSegment | None:
+        """Returns the next segment by what was listed last; None where it was not there. It may have been removed since."""
+        numbers = self._listed()
+        index = bisect_right(numbers, before.first_sequence)
+        with suppress(JournalError):
+            if index < len(numbers) and self._described([numbers[index]])[0].follows(before):
+                return self._known[numbers[index]]
+        return None
 
     def after(self, before: ArchivedSegment) -> ArchivedSegment | None:
         """Returns the next segment; None at the end. Raises PositionLost where it is missing."""
@@ -244,6 +277,7 @@ class Archive:
         back. On return it is safe to remove from the journal. Raises FileNotFoundError where it was removed meanwhile."""
         self._claim()
         wanted = describe(segment, read_meta(self._path), self._folder.url_of(os.path.basename(segment.path)))
+        index = _index_of(segment, wanted)
         known = self._known_as(wanted)
         if known is not None and (known.size_bytes, known.crc32c) != (wanted.size_bytes, wanted.crc32c):
             raise self._other_copy(known)
@@ -262,6 +296,8 @@ class Archive:
                     f"{wanted.path} does not read back as it was written; nothing was removed: see to the archive, and clean "
                     "again"
                 )
+        if index is not None:
+            self._store_index(index_name(wanted.first_sequence), index)
         if known is None:
             self._folder.put_bytes(wanted.to_json(), manifest_name(wanted.first_sequence))
         self._folder.discard_parts(wanted.name, list(self._names))
@@ -270,6 +306,12 @@ class Archive:
         if self._names.get(wanted.name) != wanted.size_bytes:
             return False
         return is_whole(wanted, *self._folder.size_and_crc(wanted.name))
+
+    def _store_index(self, name: str, content: bytes) -> None:
+        """Stores the index, unless it is there already. It has a checksum of its own, and is not read back."""
+        is_there = self._names.get(name) == len(content)
+        if not is_there or self._folder.read_if_there(name, len(content)) != content:
+            self._folder.put_bytes(content, name)
 
     def _claim(self) -> None:
         """Checks that this folder is the journal's own, by the journal's `journal.meta` beside the segments. A copy of a
@@ -312,6 +354,16 @@ class Archive:
             "archives there, or the segment was damaged since; nothing was removed: give this journal an archive of its own, "
             "or see what `jlogtool verify` says"
         )
+
+
+def _index_of(segment: Segment, wanted: ArchivedSegment) -> bytes | None:
+    """Returns the content of the segment's index, made of its blocks; None where they are damaged. Raises FileNotFoundError
+    where the segment has been removed."""
+    if not wanted.sound:
+        return None
+    uuid = bytes.fromhex(wanted.uuid)
+    index = build_index(os.path.dirname(segment.path), segment.first_sequence, uuid, wanted.size_bytes)
+    return index_content(index, segment.first_sequence, uuid)
 
 
 def _folder_of(url: str, journal: str, uuid: bytes) -> ArchiveFolder:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Generic, TypeVar
 
-from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.read.cursor import Cursor
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.segments.segment import SegmentFile
 from jlog.archive.archive import Archive
-from jlog.archive.local_copy import LocalCopy
+from jlog.archive.local_copy import FIRST_BYTES, RANGE_BYTES, LocalCopy
 from jlog.archive.manifest import ArchivedSegment
-from jlog.errors import CorruptJournal, JournalClosed, JournalNotFound, PositionLost
+from jlog.errors import CorruptJournal, JournalClosed, JournalError, JournalNotFound, PositionLost
 from jlog.storage.damage import Damage, skip_damage
 
 Item = TypeVar("Item")
@@ -112,33 +111,59 @@ class ArchiveCursor:
     def _seek_archived(self, sequence: int) -> None:
         self._seek_in(self._archive.at(sequence), sequence)
 
-    def _seek_in(self, segment: ArchivedSegment, sequence: int) -> None:
-        self._enter(segment)
+    def _seek_in(self, segment: ArchivedSegment, sequence: int, end: int | None = None) -> None:
+        """Goes to this sequence, or to the first one of the segment if that is later. Nothing is fetched from `end` on."""
+        sequence = max(sequence, segment.first_sequence)
+        copy = self._enter(segment, sequence, end)
         with self.reading():
-            self.current.seek(max(sequence, segment.first_sequence))
+            try:
+                copy.seek(self.current, sequence)
+            except CorruptJournal:
+                if copy.is_whole:
+                    raise
+                copy.fetch_whole()
+                self._cursor = copy.cursor(sequence)
+                self._cursor.seek(sequence)
 
-    def _enter(self, segment: ArchivedSegment) -> None:
-        """Goes to the first record of the segment. Nothing is read yet."""
-        if self._copy is None or self._copy.segment != segment:
-            copy = LocalCopy(self._archive.folder, segment)
+    def _enter(self, segment: ArchivedSegment, sequence: int, end: int | None, read_ahead: int = FIRST_BYTES) -> LocalCopy:
+        """Goes to a block at or before this sequence. Nothing is read yet."""
+        copy = self._copy
+        if copy is None or copy.segment != segment:
+            copy = LocalCopy(self._archive.folder, segment, read_ahead)
+        try:
+            cursor = copy.cursor(sequence, end)
+        except BaseException:
+            if copy is not self._copy:
+                copy.close()
+            raise
+        if copy is not self._copy:
             self._leave()
-            self._copy = copy
-        path, uuid = self._copy.path, self._copy.meta.uuid
-        file = SegmentFile(path, segment.first_sequence, uuid, check_header=False)
-        self._cursor = Cursor(path, uuid)
-        self._cursor.enter(file, SEGMENT_HEADER_BYTES, segment.first_sequence)
+        self._copy, self._cursor = copy, cursor
+        return copy
 
     # --- From one segment to the next -------------------------------------------------------------------------------
 
-    def advance(self) -> bool:
-        """Enters the next segment, at the end of the current one. Returns False where there is none."""
-        if self._copy is None:
+    def advance(self, end: int | None = None) -> bool:
+        """Goes on behind the blocks that are here: to the next ones of the segment, or to the next segment. Returns False where
+        there is none. Nothing is fetched from the sequence `end` on."""
+        copy = self._copy
+        if copy is None:
             return False
-        before = self._copy.segment
+        before = copy.segment
+        if not copy.is_whole and self.position < before.end_sequence:
+            if self.position != copy.end_sequence:
+                return self.see_whole()  # the index does not state where these blocks end
+            self._seek_in(before, self.position, end)
+            return True
+        known = self._archive.known_after(before)  # an archive may have so many segments that listing them takes long
+        if known is not None:
+            with suppress(JournalError):
+                self._enter_next(copy, known, end)
+                return True
         while True:
             segment = self._archive.after(before)
             if segment is not None:
-                self._enter(segment)
+                self._enter_next(copy, segment, end)
                 return True
             if self._live is None:
                 return False
@@ -151,6 +176,13 @@ class ArchiveCursor:
                     continue  # archived and removed in the meantime
             if self._archive.after(before) is None:
                 raise self._archive.missing(before.end_sequence, int(self._live.first_sequence))
+
+    def _enter_next(self, before: LocalCopy, segment: ArchivedSegment, end: int | None) -> None:
+        """Goes on at the first record of the next segment. Nothing is fetched from the sequence `end` on."""
+        read_ahead = before.read_ahead
+        if end is not None:
+            read_ahead = RANGE_BYTES if segment.end_sequence <= end else FIRST_BYTES
+        self._enter(segment, segment.first_sequence, end, read_ahead)
 
     def _live_after(self, before: ArchivedSegment) -> int | None:
         """Returns the sequence at which the living journal goes on behind this segment; None where it does not have the next
@@ -179,6 +211,19 @@ class ArchiveCursor:
         with nullcontext() if self._copy is None else self._copy.naming_the_archive():
             yield
 
+    def see_whole(self) -> bool:
+        """Goes on in the whole segment, if only a part of it was fetched: what looked like damage there is read again, and
+        what follows the damage is needed too. Returns False where the whole segment is here."""
+        copy = self._copy
+        if copy is None or copy.is_whole:
+            return False
+        position = self.position
+        copy.fetch_whole()
+        self._cursor = copy.cursor(position)
+        with self.reading():
+            self.current.seek(position)
+        return True
+
     # --- Handing out ------------------------------------------------------------------------------------------------
 
     def read(self, max_records: int, max_bytes: int) -> RecordBatch:
@@ -187,6 +232,10 @@ class ArchiveCursor:
             try:
                 with self.reading():
                     batch = self.current.read(max_records, max_bytes)
+            except CorruptJournal:
+                if not self.see_whole():
+                    raise
+                continue
             except PositionLost as lost:
                 self.back_to_archive(lost)
                 continue
@@ -198,6 +247,8 @@ class ArchiveCursor:
         copy = self._copy
         if copy is None:
             return skip_damage(self.current)
+        with suppress(CorruptJournal):
+            self.see_whole()
         try:
             found = skip_damage(self.current)
         except CorruptJournal as error:
@@ -233,13 +284,14 @@ class Across(Generic[Item]):
             except StopIteration:
                 if self._end is not None and self._cursor.position >= self._end:
                     raise
-                if not self._cursor.advance():
+                if not self._cursor.advance(self._end):
                     raise
             except PositionLost as lost:
                 self._cursor.back_to_archive(lost)
             except CorruptJournal:
-                with self._cursor.reading():  # here and not above, where it would cost as much as a record
-                    raise
+                if not self._cursor.see_whole():
+                    with self._cursor.reading():  # here and not above, where it would cost as much as a record
+                        raise
 
 
 class AsyncAcross(AsyncIterator[Record]):
@@ -267,5 +319,6 @@ class AsyncAcross(AsyncIterator[Record]):
             except PositionLost as lost:
                 await asyncio.to_thread(self._cursor.back_to_archive, lost)
             except CorruptJournal:
-                with self._cursor.reading():
-                    raise
+                if not await asyncio.to_thread(self._cursor.see_whole):
+                    with self._cursor.reading():
+                        raise

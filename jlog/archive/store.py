@@ -84,6 +84,37 @@ class ArchiveFolder:
             found = self._fs.cat_ranges(paths, 0, most + 1, on_error="raise")
             return [bytes(content) for content in found]
 
+    def read_if_there(self, name: str, most: int) -> bytes | None:
+        """Returns the content of a small file, but at most one byte more than `most`; None where there is no such file."""
+        with self._explained(f"{name} cannot be read"):
+            try:
+                return bytes(self._fs.cat_file(self._path(name), start=0, end=most + 1))
+            except FileNotFoundError:
+                return None
+
+    def read_ranges(self, name: str, ranges: list[tuple[int, int]], size: int) -> list[bytes] | None:
+        """Returns these ranges of a file, which should have this size; None where it has less."""
+        if not ranges:
+            return []
+        path = self._path(name)
+        starts, ends = zip(*ranges, strict=True)
+        try:
+            with self._explained(f"{name} cannot be read"):
+                found = self._fs.cat_ranges([path] * len(ranges), list(starts), list(ends), on_error="raise")
+                contents = [bytes(content) for content in found]
+                if [len(content) for content in contents] == [end - start for start, end in ranges]:
+                    return contents
+                raise OSError("it returns other ranges than those asked for")
+        except JournalError:
+            if self._size(name) < size:
+                return None
+            raise
+
+    def _size(self, name: str) -> int:
+        with self._explained(f"{name} cannot be read"):
+            self._fs.invalidate_cache()
+            return int(self._fs.size(self._path(name)))
+
     def size_and_crc(self, name: str) -> tuple[int, int]:
         """Reads the whole file back, and returns its size and CRC."""
         size = crc = 0

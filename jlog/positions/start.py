@@ -88,7 +88,7 @@ def find_time(path: str, meta: Meta, timestamp_us: int, durable_only: bool = Fal
             first = cursor.first_sequence
             try:
                 cursor.seek(_before(path, meta, cursor, timestamp_us))
-                return _first_at(cursor, timestamp_us)
+                return first_at(cursor, timestamp_us)
             except (FileNotFoundError, PositionLost):
                 if cursor.first_sequence == first:
                     raise  # else the segment has just been removed
@@ -96,7 +96,7 @@ def find_time(path: str, meta: Meta, timestamp_us: int, durable_only: bool = Fal
         cursor.close()
 
 
-def _first_at(cursor: Cursor, timestamp_us: int) -> int:
+def first_at(cursor: Cursor, timestamp_us: int) -> int:
     """Returns the sequence of the first record from the position on that is not earlier."""
     while True:
         batch = cursor.read(4096, 4 << 20)

@@ -165,16 +165,17 @@ cdef class BoundsFile:
 
     @staticmethod
     def create(str path not None, bytes uuid not None, uint64_t lease_limit, closed, *, uint64_t first_sequence=0,
-               mark=(0, 0, 0), temporary=None):
+               mark=(0, 0, 0), temporary=None, bint sync=True):
         """Makes and syncs the bounds of a new journal, in place of any that are there. Their entry in the directory is not
-        synced yet. `temporary`: a name in the same directory, which the file has until it is whole."""
+        synced yet. `temporary`: a name in the same directory, which the file has until it is whole. `sync`: False syncs
+        nothing."""
         cdef jlog_bounds bounds
         memset(&bounds, 0, sizeof(bounds))
         bounds.lease_limit = lease_limit
         bounds.first_sequence = first_sequence
         bounds.mark_segment, bounds.mark_offset, bounds.mark_sequence = mark
         bounds.closed_segment, bounds.closed_offset, bounds.closed_sequence = closed
-        with Directory(os.path.dirname(path)) as directory, directory.made(os.path.basename(path), temporary) as fd:
+        with Directory(os.path.dirname(path)) as directory, directory.made(os.path.basename(path), temporary, sync=sync) as fd:
             write_dual_slot(fd, &bounds, sizeof(bounds), JLOG_BOUNDS_MAGIC, uuid, path, 0)
 
     def close(self):

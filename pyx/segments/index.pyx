@@ -108,12 +108,11 @@ cdef bint append_entry(jlog_index_entry **entries, size_t *count, size_t *room, 
     return True
 
 
-def write_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset, temporary_name) -> SparseIndex:
-    """Builds the index of a sealed segment and writes its file. The file gets its name once it is complete."""
+def index_content(SparseIndex index not None, uint64_t segment, bytes uuid not None) -> bytes:
+    """Returns the content of the index's file."""
     cdef jlog_index_header header
     cdef jlog_index_entry entry
     cdef bytes content
-    index = build_index(directory, segment, uuid, end_offset)
     entries = []
     for first_sequence, offset, latest_us in index.entries:
         entry.first_sequence, entry.offset, entry.max_timestamp_us = first_sequence, offset, latest_us
@@ -126,26 +125,41 @@ def write_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_o
     header.entry_count = len(index.entries)
     content = (<uint8_t *> &header)[:sizeof(header)] + b"".join(entries)
     header.crc = jlog_structure_crc(<const uint8_t *> content, len(content))
-    content = (<uint8_t *> &header)[:sizeof(header)] + content[sizeof(header):]
+    return (<uint8_t *> &header)[:sizeof(header)] + content[sizeof(header):]
+
+
+def write_index(directory, uint64_t segment, bytes uuid not None, uint64_t end_offset, temporary_name) -> SparseIndex:
+    """Builds the index of a sealed segment and writes its file. The file gets its name once it is complete."""
+    index = build_index(directory, segment, uuid, end_offset)
+    content = index_content(index, segment, uuid)
     with Directory(directory) as beside, beside.made(index_name(segment), temporary_name, sync=False) as fd:
         write_whole(fd, content, 0)
     return index
 
 
+def index_bytes_max(uint64_t segment_bytes) -> int:
+    """Returns the size that no index of a segment of this size exceeds: an entry for each 64 KiB, the first one, and that of
+    the end."""
+    return sizeof(jlog_index_header) + (segment_bytes // JLOG_INDEX_EVERY_BYTES + 2) * sizeof(jlog_index_entry)
+
+
 def read_index(directory, uint64_t segment, bytes uuid not None):
     """Returns the index that the file holds; None if the file is missing, damaged or another journal's. Raises
     UnsupportedFormat for a later version."""
-    cdef jlog_index_header *header
-    cdef jlog_index_entry *entries
-    cdef bytes content
-    cdef uint64_t count
     try:
-        # No index of this segment is larger: an entry for each 64 KiB, the first one, and that of the end.
-        most = os.stat(os.path.join(directory, segment_name(segment))).st_size // JLOG_INDEX_EVERY_BYTES + 2
-        content = read_small(os.path.join(directory, index_name(segment)),
-                             sizeof(jlog_index_header) + most * sizeof(jlog_index_entry))
+        most = index_bytes_max(os.stat(os.path.join(directory, segment_name(segment))).st_size)
+        content = read_small(os.path.join(directory, index_name(segment)), most)
     except (OSError, JournalError):
         return None
+    return parse_index(content, segment, uuid)
+
+
+def parse_index(bytes content not None, uint64_t segment, bytes uuid not None):
+    """Returns the index that is the content of a file; None if it is damaged or another segment's. Raises UnsupportedFormat for
+    a later version."""
+    cdef jlog_index_header *header
+    cdef jlog_index_entry *entries
+    cdef uint64_t count
     if len(content) < <Py_ssize_t> sizeof(jlog_index_header):
         return None
     header = <jlog_index_header *> <const uint8_t *> content

@@ -96,7 +96,7 @@ def test_commits_and_rolls_leave_what_clean_archives_and_removes(make, url):
 
 
 def test_an_archived_segment_is_the_same_byte_for_byte(make, files):
-    """Beside it lie its sequences and its size, and journal.meta for the whole archive."""
+    """Beside it lie its sequences and its size, its index, and journal.meta for the whole archive."""
     journal = make(files)
     before = {os.path.basename(s.path): Path(s.path).read_bytes()[: s.size_bytes] for s in journal.segments()[:-1]}
     journal.clean()
@@ -104,7 +104,8 @@ def test_an_archived_segment_is_the_same_byte_for_byte(make, files):
     assert folder.name == journal.uuid
     found = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert {name: content for name, content in found.items() if name.endswith(".seg")} == before
-    assert set(found) - set(before) == {"archive.meta"} | {name.replace("seg", "json") for name in before}
+    beside = {name.replace("seg", kind) for name in before for kind in ("json", "idx")}
+    assert set(found) - set(before) == {"archive.meta"} | beside
     said = json.loads(found[f"{10:020d}.json"])
     assert (said["first_sequence"], said["end_sequence"], said["previous_segment"]) == (10, 20, 0)
     assert said["size_bytes"] == len(before[f"{10:020d}.seg"])

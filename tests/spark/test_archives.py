@@ -9,16 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pyarrow.dataset
 import pytest
-from fsspec.implementations.local import LocalFileSystem
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 import jlog
 from behaviour.journals import SMALL, fill, read_away
+from counting import Counting
 from jlog.errors import JournalError, PositionLost
 from jlog.spark.reading import ends
 from jlog.spark.reading.batch_reader import BatchReader
@@ -143,30 +142,57 @@ def test_tasks_do_not_list_the_archive(orders: Archiving, tmp_path: Path) -> Non
     assert found == list(range(300))
 
 
-class Counting(LocalFileSystem):
-    """Counts the listings."""
-
-    protocol = "counting"
-    listings = 0
-
-    def ls(self, path: str, detail: bool = False, **more: Any) -> Any:
-        type(self).listings += 1
-        return super().ls(path, detail, **more)
-
-
-def test_a_plan_lists_the_archive_once(orders: Archiving, tmp_path: Path) -> None:
-    fsspec.register_implementation("counting", Counting, clobber=True)
+def test_a_plan_lists_the_archive_once(orders: Archiving, tmp_path: Path, counting: type[Counting]) -> None:
     orders.archive(300)
     (folder,) = (tmp_path / "archive").iterdir()
     given = {"path": f"counting://{folder}", "maxrecordsperpartition": "70"}
     reader = BatchReader(SCHEMA_WITH_VALUES, parse(given))
     found = [at for part in reader.partitions() for batch in reader.read(part) for at in batch.column("sequence").to_pylist()]
     assert found == list(range(300))
-    assert Counting.listings == 1
+    assert counting.listings == 1
     following = StreamReader(SCHEMA_WITH_VALUES, {"path": given["path"]})
     begin = following.initialOffset()
     assert rows(following, begin, following.latestOffset(begin, ReadAllAvailable())) == found
-    assert Counting.listings <= 4  # one whenever Spark asks for the end
+    assert counting.listings <= 4  # one whenever Spark asks for the end
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of an archive of two segments of 16 MB."""
+    path = tmp_path_factory.mktemp("large")
+    with jlog.Writer(path / "j", retention=jlog.Retention(archive=(path / "archive").as_uri())) as writer:
+        for _ in range(2):
+            for _ in range(160):
+                writer.extend([bytes(1000)] * 100)
+            writer.roll()
+    read_away(path / "j", "billing")
+    jlog.Journal(path / "j").clean()
+    return next((path / "archive").iterdir())
+
+
+def read_all(url: str, **options: str) -> list[list[int]]:
+    """Returns the sequences that each task reads."""
+    reader = BatchReader(SCHEMA_WITH_VALUES, parse({"path": url, **options}))
+    return [
+        [at for batch in reader.read(pickle.loads(pickle.dumps(part))) for at in batch.column("sequence").to_pylist()]
+        for part in reader.partitions()
+    ]
+
+
+def test_small_partitions_cost_the_bytes_once(large: Path, counting: type[Counting]) -> None:
+    tasks = read_all(f"counting://{large}", maxbytesperpartition="4m")
+    assert [at for task in tasks for at in task] == list(range(32_000))
+    assert len(tasks) == 8
+    assert all(task[0] // 16_000 == task[-1] // 16_000 for task in tasks)  # each ends at its segment's border or before
+    size = sum(file.stat().st_size for file in large.glob("*.seg"))
+    assert size <= counting.bytes_read <= 1.1 * size
+    assert counting.listings == 1
+
+
+def test_ten_records_cost_kilobytes(large: Path, counting: type[Counting]) -> None:
+    (task,) = read_all(f"counting://{large}", startingsequence="8000", endingsequence="8010")
+    assert task == list(range(8000, 8010))
+    assert counting.bytes_read < 300_000
 
 
 def test_limits_hold_for_archives(orders: Archiving) -> None:
