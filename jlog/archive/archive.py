@@ -102,6 +102,19 @@ class Archive:
         """Returns the segments as this object has listed them last, without listing them anew."""
         return self._described(self._listed())
 
+    def listed_and_newer(self) -> list[ArchivedSegment]:
+        """Returns the segments that were listed last, and those that now follow them without a gap. It lists nothing, since
+        that takes long in a large archive. A segment behind a gap is found only by segments()."""
+        found = self.listed()
+        while found and found[-1].records:
+            number = found[-1].end_sequence
+            content = self._folder.read_if_there(manifest_name(number), MANIFEST_BYTES_MAX)
+            if content is None:
+                break
+            self._names = {**self._names, manifest_name(number): len(content)}
+            found += self._described([number], [content])
+        return found
+
     def _numbers(self) -> list[int]:
         """Returns the first sequences of the segments that are there as a whole."""
         self._names = self._folder.sizes()
@@ -114,11 +127,12 @@ class Archive:
             self._sorted = self._names, numbers
         return numbers
 
-    def _described(self, numbers: list[int]) -> list[ArchivedSegment]:
+    def _described(self, numbers: list[int], contents: list[bytes] | None = None) -> list[ArchivedSegment]:
+        """Returns these segments. `contents`: those of their manifests, where they were read already."""
         unknown = [number for number in numbers if number not in self._known]
         if unknown:
             names = [manifest_name(number) for number in unknown]
-            contents = self._folder.read(names, MANIFEST_BYTES_MAX)
+            contents = contents or self._folder.read(names, MANIFEST_BYTES_MAX)
             for number, name, content in zip(unknown, names, contents, strict=True):
                 path = self._folder.url_of(segment_name(number))
                 self._known[number] = from_json(content, self._folder.url_of(name), path)

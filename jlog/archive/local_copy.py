@@ -28,6 +28,7 @@ from jlog.system.files import write_whole
 
 FIRST_BYTES = 64 << 10  # the first range that is fetched; each further one is twice as large
 RANGE_BYTES = 8 << 20  # no range is much larger, since its bytes are held in memory
+RUN_BYTES = 32 << 20  # no run is much longer, since finding its end takes time for each of its blocks
 WHOLE_BYTES = 256 << 10  # a segment up to this size is fetched at once, without its index
 NOT_AS_INDEXED = "the blocks are not those that the index states"
 
@@ -105,20 +106,21 @@ class LocalCopy:
         wanted = last if sequence >= entries[last][0] else bisect_right(entries, (sequence, 1 << 64, 0)) - 1
         place = entries[wanted][1], entries[wanted][0]
         first, behind = self._run or (wanted, wanted)
-        is_new = self._run is None or wanted > behind or entries[first][1] - place[0] > RANGE_BYTES
-        if first <= wanted < behind:
+        if self._run is not None and (first <= wanted < behind or wanted == behind == last):
             return place
-        if is_new:
-            if self._run is not None:
-                self.read_ahead = FIRST_BYTES
+        if wanted > behind or entries[first][1] - place[0] > RANGE_BYTES:
+            self.read_ahead = FIRST_BYTES  # read somewhere else from here on
             first = behind = wanted
         size = self.read_ahead if end is None else RANGE_BYTES
         if wanted < first:
             start, stop = _back_to(index, wanted, first, size), first
-            run = start, behind
         else:
             start, stop = wanted, _up_to(index, wanted, size, end)
-            run = first, stop
+        run = min(start, first), max(stop, behind)
+        is_new = self._run is None or first == behind or entries[run[1]][1] - entries[run[0]][1] > RUN_BYTES
+        if is_new:
+            stop = max(stop, min(first + 1, last))  # reading backward has come from within that block
+            run = start, stop
         if not self._copy(entries[start][1], entries[stop][1], anew=is_new):
             return None
         self._run = run
@@ -140,6 +142,7 @@ class LocalCopy:
         fd = os.open(os.path.join(self.path, self.segment.name), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if anew:
+                self._run = None
                 os.ftruncate(fd, 0)
                 os.ftruncate(fd, stop)
             for (at, _), content in zip(ranges, found, strict=True):

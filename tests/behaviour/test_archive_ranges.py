@@ -11,7 +11,7 @@ import pytest
 import jlog
 from behaviour.journals import read_away
 from jlog._core.segments.index import SparseIndex, index_content, parse_index
-from jlog.archive import Archive
+from jlog.archive import Archive, local_copy
 
 RECORD = 1000
 OPTIONS = {"precommit": 8 << 10, "segment_bytes": 16 << 20}
@@ -48,6 +48,13 @@ def folder(path, tmp_path):
 def url(folder, counting):
     """The same archive, far away."""
     return f"counting://{folder}"
+
+
+@pytest.fixture
+def short_runs(monkeypatch):
+    """A reader keeps a megabyte of a segment, as it keeps 32 MiB of one that is larger."""
+    monkeypatch.setattr(local_copy, "RUN_BYTES", 1 << 20)
+    monkeypatch.setattr(local_copy, "RANGE_BYTES", 256 << 10)
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +125,24 @@ def test_reading_backward_costs_the_bytes_once(large, counting):
     assert counting.bytes_read <= 1.05 * size_of(large)
 
 
+@pytest.mark.usefixtures("short_runs")
+def test_a_reader_keeps_a_part_of_a_very_large_segment(large, counting, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with jlog.Reader(f"counting://{large}") as reader:
+        expected = 0
+        while found := reader.read(1000).values():
+            assert found == [value_of(number) for number in range(expected, expected + len(found))]
+            expected += len(found)
+            assert sum(file.stat().st_blocks * 512 for file in tmp_path.rglob("*")) < 2 << 20
+        assert expected == 32_000
+        assert counting.bytes_read <= 1.01 * size_of(large)
+        while found := reader.read_backward(100):
+            assert [record.sequence for record in found] == list(range(expected - 1, expected - 101, -1))
+            expected -= 100
+        assert expected == 0
+    assert counting.bytes_read <= 2.5 * size_of(large)
+
+
 def test_finding_a_time_costs_kilobytes(large, counting):
     assert Archive(f"counting://{large}").find(datetime.fromtimestamp(24_000, timezone.utc)) == 24_000
     assert counting.bytes_read < 300_000
@@ -159,8 +184,11 @@ def test_an_object_store_sends_only_what_is_read(path, s3, monkeypatch, tmp_path
 # --- What is read -------------------------------------------------------------------------------------------------
 
 
-def test_seeking_anywhere_finds_the_same_records(url):
-    chosen = random.Random(1)
+@pytest.mark.parametrize("kept", [local_copy.RUN_BYTES, 200_000])
+def test_seeking_anywhere_finds_the_same_records(url, monkeypatch, kept):
+    monkeypatch.setattr(local_copy, "RUN_BYTES", kept)
+    monkeypatch.setattr(local_copy, "RANGE_BYTES", kept // 2)
+    chosen = random.Random(kept)
     with jlog.Reader(url) as reader:
         for _ in range(60):
             at, count = chosen.randrange(2001), chosen.randrange(1, 300)

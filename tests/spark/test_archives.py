@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import secrets
 from collections.abc import Callable
@@ -19,7 +20,7 @@ import jlog
 from behaviour.journals import SMALL, fill, read_away
 from counting import Counting
 from jlog.errors import JournalError, PositionLost
-from jlog.spark.reading import ends
+from jlog.spark.reading import archives, ends
 from jlog.spark.reading.batch_reader import BatchReader
 from jlog.spark.reading.options import parse
 from jlog.spark.reading.stream_reader import StreamReader
@@ -35,6 +36,8 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """An archive is listed whenever it is asked for."""
     monkeypatch.setattr(ends, "ARCHIVE_SECONDS", 0)
     monkeypatch.setattr(ends, "PAUSE", -1)
+    monkeypatch.setattr(archives, "LISTING_SECONDS", 0)
+    monkeypatch.setattr(archives, "LISTING_PAUSE", 0)
 
 
 class Archiving:
@@ -154,6 +157,43 @@ def test_a_plan_lists_the_archive_once(orders: Archiving, tmp_path: Path, counti
     begin = following.initialOffset()
     assert rows(following, begin, following.latestOffset(begin, ReadAllAvailable())) == found
     assert counting.listings <= 4  # one whenever Spark asks for the end
+
+
+def test_new_segments_are_found_without_a_listing(
+    orders: Archiving, tmp_path: Path, counting: type[Counting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "LISTING_SECONDS", 1e6)
+    orders.archive(100)
+    reader = stream(f"counting://{next((tmp_path / 'archive').iterdir())}")
+    marks = reader.initialOffset()
+    listings, found = counting.listings, []
+    for records in (0, 50, 0, 1, 200):
+        end = orders.archive(records) if records else sequence_of(marks) or 100
+        newer = reader.latestOffset(marks, ReadAllAvailable())
+        assert sequence_of(newer) == end
+        found += rows(reader, marks, newer)
+        marks = newer
+    assert found == list(range(351))
+    assert counting.listings == listings
+
+
+def test_a_segment_behind_a_gap_is_found_by_a_listing(orders: Archiving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "LISTING_SECONDS", 0.1)
+    orders.archive(100)
+    reader = stream(orders.url)
+    marks = reader.initialOffset()
+    child = os.fork()
+    if child == 0:
+        writer = jlog.Writer(orders.path)
+        writer.append(b"lost")
+        os._exit(0)
+    os.waitpid(child, 0)
+    (orders.path / "precommit").unlink()  # as a power loss leaves it: the page is not of this boot
+    end = orders.archive(10)
+    assert end > 110
+    while sequence_of(newer := reader.latestOffset(marks, ReadAllAvailable())) < end:
+        pass
+    assert rows(reader, marks, newer) == [*range(100), *range(end - 10, end)]
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left, bisect_right
 from datetime import datetime
 from itertools import pairwise
@@ -12,6 +13,10 @@ from jlog.errors import JournalNotFound
 from jlog.spark.reading.journals import lost
 from jlog.spark.reading.options import EARLIEST, LATEST, Place
 from jlog.spark.reading.planned_archive import PlannedReader
+
+# Between two listings, only the segment that would follow is asked for: a store charges for a listing by the number of files.
+LISTING_SECONDS = 5.0
+LISTING_PAUSE = 11  # the next listing comes no sooner than this many times the seconds that one took
 
 
 class SparkArchive:
@@ -26,6 +31,7 @@ class SparkArchive:
         self._planned = planned
         self._archive: Archive | None = None
         self._known: list[ArchivedSegment] = []
+        self._listing_due = 0.0  # the time until which no listing is needed
 
     def __reduce__(self) -> tuple[type[SparkArchive], tuple[str, str, tuple[ArchivedSegment, ...]]]:
         return SparkArchive, (self.name, self.path, self._planned)
@@ -48,12 +54,18 @@ class SparkArchive:
         return SparkArchive(self.name, self.path, tuple(self.segments[max(0, first - 1) : last]))
 
     def look(self) -> list[ArchivedSegment]:
-        """Lists the archive. Raises JournalNotFound where nothing is archived yet."""
+        """Looks for new segments. Raises JournalNotFound where nothing is archived yet."""
+        began = time.monotonic()
+        if self._archive is not None and self._known and began < self._listing_due:
+            self._known = self._archive.listed_and_newer()
+            return self._known
         if self._archive is None:
             self._archive = Archive(self.path)
             self._known = self._archive.listed()
         else:
             self._known = self._archive.segments()
+        took = time.monotonic() - began
+        self._listing_due = began + max(LISTING_SECONDS, LISTING_PAUSE * took)
         if not self._known:
             raise JournalNotFound(f"{self.path} holds no archived segment", self.path)
         return self._known
