@@ -157,7 +157,7 @@ class Pipeline:
         records = checkpoint.query(RECORDS)
         inputs = Inputs(plan, RECORDS, records)
         inputs.begin()
-        loading = Loading(spark, plan, tables.records, tables.quarantine)
+        loading = Loading(spark, plan, tables.records, tables.quarantine, lambda frame: inputs.sample(spark, frame))
 
         def load(frame: DataFrame, number: int) -> None:
             batch, positions = records.batch(number), records.positions(number)

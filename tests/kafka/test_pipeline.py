@@ -100,3 +100,16 @@ def test_a_topic_that_is_not_there_is_said(url: str, topic: str, witness: Witnes
     assert topic in done.stderr
     assert "Traceback" not in done.stderr
     assert topic not in witness.topics()
+
+
+@pytest.mark.timeout(900)
+def test_types_are_those_of_a_topics_first_and_newest_records(
+    witness: Witness, topic: str, url: str, tmp_path: Path, pipeline: Pipeline
+) -> None:
+    witness.make(topic, partitions=2)
+    witness.produce(topic, [b'{"n": 1}'] * 12_000, partition=0)
+    witness.produce(topic, [b'{"n": 0.5, "late": "x"}'], partition=0)
+    summary = finished(pipeline("--parse", "json", "--batch-records", "10000"))
+    assert (summary["records_out"], summary["records_bad"], summary["batches"]) == (12_001, 0, 2)
+    (last,) = [row for row in rows(tmp_path / "lake") if row["sequence"] == 12_000]
+    assert (last["n"], last["late"]) == (0.5, "x")

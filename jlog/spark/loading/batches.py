@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
@@ -20,13 +21,23 @@ if TYPE_CHECKING:
 
     from jlog.spark.loading.plan import PipelinePlan, Windows
 
+Sample = Callable[["DataFrame"], "list[bytes]"]
 BAD = ("error", "sequence", "timestamp", "key", "value", "headers", "journal", "date")
 
 
 class Loading:
     """Adds records to the destination, and the unchanged records that could not be parsed to the quarantine."""
 
-    def __init__(self, spark: SparkSession, plan: PipelinePlan, dest: Table, quarantine: Table) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: PipelinePlan,
+        dest: Table,
+        quarantine: Table,
+        sample: Callable[[DataFrame], list[bytes]],
+    ) -> None:
+        """sample: returns values of all sources, given the first batch."""
+        self._sample = sample
         self._spark = spark
         self._plan = plan
         self._dest = dest
@@ -76,12 +87,12 @@ class Loading:
     # --- Fields -------------------------------------------------------------------------------------------------------
 
     def _fields_of(self, frame: DataFrame) -> StructType:
-        """Returns the fields that are given, or those of the first records, which hold from then on."""
+        """Returns the fields that are given, or those of sampled records, which hold from then on."""
         if self._fields is None:
             self._fields = self._known_fields()
         if self._fields is not None:
             return self._fields
-        found = self._plan.parser.infer(self._spark, frame)
+        found = self._plan.parser.infer(self._spark, self._sample(frame))
         if found.fields:
             self._files.write(self._fields_path, found.json())
             self._fields = found

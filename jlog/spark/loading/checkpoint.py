@@ -135,6 +135,12 @@ class QueryCheckpoint:
         ends = [] if end is None else _parsed(end)
         return Positions(self._first(len(ends)) if begin is None else _parsed(begin), ends)
 
+    def first_of_topic(self, index: int) -> Offset | None:
+        """Returns where this source, a topic, began in the query, as Spark's source for Kafka keeps it; None where it does not.
+        It writes a version before the JSON."""
+        text = self._files.read(f"{self.path}/sources/{index}/0") or ""
+        return dict(json.loads(text[text.index("{") :])) if "{" in text else None
+
     @property
     def _offsets(self) -> str:
         return f"{self.path}/offsets"

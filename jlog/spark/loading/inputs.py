@@ -15,6 +15,7 @@ import jlog
 from jlog.errors import JournalError
 from jlog.spark.loading.checkpoint import QueryCheckpoint
 from jlog.spark.loading.parsing import union
+from jlog.spark.loading.sampling import sample_journals, sample_topic, values_of
 from jlog.spark.reading.options import EARLIEST, LATEST, parse
 from jlog.spark.reading.sources import Source, sources_of
 from jlog.spark.reading.stream_reader import StreamReader
@@ -94,6 +95,16 @@ class Inputs:
         gone = ", ".join(f"{name} from {at['sequence']} on" for name, at in first.items() if at["sequence"])
         if self._query != RECORDS and gone:
             logger.warning("the %s count the records that are still there: %s", self._query, gone)
+
+    def sample(self, spark: SparkSession, batch: DataFrame) -> list[bytes]:
+        """Returns values of records from where the query began to the sources' present ends. Where a source gives none, the
+        first records of the batch are among them."""
+        parts = [list(sample_journals(self.journals(), self._checkpoint.first()))] if self._paths else []
+        for index, url in enumerate(self._topics):
+            parts.append(list(sample_topic(spark, *_topic_of(url), self._checkpoint.first_of_topic(index))))
+        if not all(parts):
+            parts.append(values_of(batch))
+        return [value for part in parts for value in part]
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """Returns a frame with the columns of a record, from all sources: topics, and then the journals as one source."""

@@ -9,7 +9,10 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
-from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
+
+from jlog.spark.loading.inference import FIELDS_MAX, folded, infer_fields
+from jlog.spark.loading.sampling import as_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,7 +22,6 @@ KINDS = (NONE, JSON, REGEX, LOGFMT)
 RECORD = ("sequence", "timestamp", "key", "headers", "journal")
 ERROR, OTHER, TEXT, FOUND, MAP = "error", "other", "_text", "_found", "_map"
 TAKEN = {*RECORD, "value", "date", "hour", ERROR, OTHER}
-SAMPLE_RECORDS = 10_000
 WHOLE = "_whole"  # the column where Spark puts a text that does not fit the schema
 
 GROUP = re.compile(r"\(\?P?<([A-Za-z_]\w*)>")
@@ -64,19 +66,15 @@ class Parser:
 
     # --- Columns ------------------------------------------------------------------------------------------------------
 
-    def infer(self, spark: SparkSession, frame: DataFrame) -> StructType:
-        """Finds the fields of the frame's first records; none where these have none."""
-        texts = [row[0] for row in _texts(frame).limit(SAMPLE_RECORDS).collect()]
-        if self.kind == LOGFMT:
-            sample = spark.createDataFrame([(text,) for text in texts], f"{TEXT} string")
-            rows = sample.select(f.explode(f.map_keys(_pairs()))).distinct().collect()
-            names = sorted(row[0] for row in rows)
-            return StructType([StructField(name, StringType()) for name in names])
-        if not texts:
-            return StructType()
-        reader = spark.read.option("mode", "DROPMALFORMED")
-        found = reader.json(spark.sparkContext.parallelize(texts, 1)).schema
-        return _writable_fields(found)
+    def infer(self, spark: SparkSession, values: Iterable[bytes]) -> StructType:
+        """Finds the fields of these values; none where they have none."""
+        texts = as_texts(values)
+        if self.kind == JSON:
+            return infer_fields(texts)
+        sample = spark.createDataFrame([(text,) for text in texts], f"{TEXT} string")
+        rows = sample.select(f.explode(f.map_keys(_pairs()))).groupBy("col").count().collect()
+        names = sorted(rows, key=lambda row: (-row[1], row[0]))[:FIELDS_MAX]
+        return StructType([StructField(row[0], StringType()) for row in sorted(names)])
 
     # --- Parsing ------------------------------------------------------------------------------------------------------
 
@@ -124,11 +122,6 @@ class Parser:
         return wrong, [*columns, _other(fields)], frame
 
 
-def _texts(frame: DataFrame) -> DataFrame:
-    text = f.col("value").cast("string")
-    return frame.where(f.col("value").isNotNull() & f.is_valid_utf8(text)).select(text.alias(TEXT))
-
-
 def _pairs() -> Column:
     """Parses logfmt into a map of keys and values, without the quotes."""
     keys = f.regexp_extract_all(TEXT, f.lit(PAIR), f.lit(1))
@@ -169,27 +162,10 @@ def _named(fields: StructType) -> Iterable[tuple[StructField, str]]:
     used = set(TAKEN)
     for one in fields.fields:
         name = one.name
-        while name.lower() in used:
+        while folded(name) in used:
             name = f"value_{name}"
-        used.add(name.lower())
+        used.add(folded(name))
         yield one, name
-
-
-def _writable(kind: DataType) -> DataType:
-    """Keeps structs without fields as text, since Parquet has none."""
-    if isinstance(kind, StructType):
-        found = _writable_fields(kind)
-        return found if found.fields else StringType()
-    return ArrayType(_writable(kind.elementType)) if isinstance(kind, ArrayType) else kind
-
-
-def _writable_fields(kind: StructType) -> StructType:
-    """Drops fields without a name, and fields that differ from another only in case, which Spark does not tell apart."""
-    found: dict[str, StructField] = {}
-    for one in kind.fields:
-        if one.name:
-            found.setdefault(one.name.lower(), StructField(one.name, _writable(one.dataType)))
-    return StructType(list(found.values()))
 
 
 def union(frames: list[DataFrame]) -> DataFrame:
