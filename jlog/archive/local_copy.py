@@ -93,7 +93,7 @@ class LocalCopy:
     def fetch_whole(self) -> None:
         """Fetches the whole segment, in place of the blocks that are here."""
         beside = os.path.join(self.path, "whole")
-        self._folder.fetch(self.segment.name, beside)
+        self._folder.fetch(self.segment.name, beside, self.segment.size_bytes)
         os.replace(beside, os.path.join(self.path, self.segment.name))
         self._index = None
         self._bound(self.segment.end_sequence, self.segment.size_bytes)

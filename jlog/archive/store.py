@@ -136,14 +136,17 @@ class ArchiveFolder:
                     return
                 yield piece
 
-    def fetch(self, name: str, path: str) -> None:
-        """Makes the file readable at `path`."""
+    def fetch(self, name: str, path: str, size: int) -> None:
+        """Makes the file readable at `path`. Raises JournalError where less arrives than the file has, and than it should have,
+        which is `size`."""
         local = self.local_path(name)
         if local is not None:
             os.symlink(local, path)
             return
         with self._explained(f"{name} cannot be fetched"):
             self._fs.get_file(self._path(name), path)
+            if os.path.getsize(path) < min(size, self._size(name)):
+                raise OSError("less arrived than the file has")
 
     def copy(self, name: str, fd: int) -> None:
         """Copies the whole file to the descriptor of an empty one."""

@@ -417,6 +417,18 @@ def test_a_store_that_sends_too_little_is_told(url, counting):
         assert found == [value_of(number) for number in range(2000)]
 
 
+def test_a_store_that_sends_half_a_segment_is_told(url, folder, counting):
+    """Its other half is no damage, which a reader could skip."""
+    for index in files(folder, "idx"):
+        index.unlink()
+    with jlog.Reader(url, start=500) as reader:
+        counting.lacking = 500_000
+        with pytest.raises(jlog.JournalError, match="less arrived than the file has") as caught:
+            reader.seek(1500)
+        assert not isinstance(caught.value, jlog.CorruptJournal)
+        assert sequences(reader) == list(range(500, 2000))
+
+
 def test_skipping_where_there_is_no_damage_is_refused(url):
     with jlog.Reader(url, start=300) as reader:
         with pytest.raises(jlog.JournalError, match="there is no damage at sequence 300"):
