@@ -11,8 +11,8 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from jlog._core.segments.index import build_index, index_bytes_max, index_content, parse_index
 from jlog._core.segments.segment import index_name, segment_name
+from jlog.archive.indexes import index_is_damaged, index_of
 from jlog.archive.local_copy import LocalCopy
 from jlog.archive.manifest import (
     MANIFEST_BYTES_MAX,
@@ -23,7 +23,7 @@ from jlog.archive.manifest import (
     manifest_name,
 )
 from jlog.archive.store import ArchiveFolder
-from jlog.errors import CorruptJournal, JournalError, JournalNotFound, PositionLost, UnsupportedFormat
+from jlog.errors import CorruptJournal, JournalError, JournalNotFound, PositionLost
 from jlog.positions.names import timestamp_us_of
 from jlog.storage.damage import Damage
 from jlog.storage.meta import BYTES_MAX, NAME, Meta, parse_meta, read_meta
@@ -211,7 +211,7 @@ class Archive:
             reason = self._problem(segment)
             if reason is not None:
                 found.append(Damage(segment.path, 0, reason, segment.first_sequence, segment.records))
-            elif not self._index_is_whole(segment):
+            elif index_is_damaged(self._folder, segment):
                 path = self._folder.url_of(index_name(segment.first_sequence))
                 found.append(Damage(path, 0, NO_INDEX, segment.first_sequence, 0))
             before = segment
@@ -223,20 +223,6 @@ class Archive:
         if not is_whole(segment, *self._folder.size_and_crc(segment.name)):
             return "it is not what was archived"
         return None if segment.sound else "it was damaged before it was archived"
-
-    def _index_is_whole(self, segment: ArchivedSegment) -> bool:
-        """Says whether the segment's index is one. None is damage only where there is a file."""
-        first = segment.first_sequence
-        name, most = index_name(first), index_bytes_max(segment.size_bytes)
-        if name not in self._names:
-            return True
-        content = self._folder.read_if_there(name, most)
-        if content is None:
-            return True
-        try:
-            return parse_index(content, first, self._uuid) is not None
-        except UnsupportedFormat:
-            return True
 
     # --- Finding segments -------------------------------------------------------------------------------------------
 
@@ -291,7 +277,7 @@ class Archive:
         back. On return it is safe to remove from the journal. Raises FileNotFoundError where it was removed meanwhile."""
         self._claim()
         wanted = describe(segment, read_meta(self._path), self._folder.url_of(os.path.basename(segment.path)))
-        index = _index_of(segment, wanted)
+        index = index_of(segment, wanted)
         known = self._known_as(wanted)
         if known is not None and (known.size_bytes, known.crc32c) != (wanted.size_bytes, wanted.crc32c):
             raise self._other_copy(known)
@@ -368,16 +354,6 @@ class Archive:
             "archives there, or the segment was damaged since; nothing was removed: give this journal an archive of its own, "
             "or see what `jlogtool verify` says"
         )
-
-
-def _index_of(segment: Segment, wanted: ArchivedSegment) -> bytes | None:
-    """Returns the content of the segment's index, made of its blocks; None where they are damaged. Raises FileNotFoundError
-    where the segment has been removed."""
-    if not wanted.sound:
-        return None
-    uuid = bytes.fromhex(wanted.uuid)
-    index = build_index(os.path.dirname(segment.path), segment.first_sequence, uuid, wanted.size_bytes)
-    return index_content(index, segment.first_sequence, uuid)
 
 
 def _folder_of(url: str, journal: str, uuid: bytes) -> ArchiveFolder:

@@ -17,11 +17,12 @@ from types import TracebackType
 from jlog._core.format.constants import SEGMENT_HEADER_BYTES
 from jlog._core.format.dual_slot import BoundsFile
 from jlog._core.read.cursor import Cursor
-from jlog._core.segments.index import NO_TIME, SparseIndex, index_bytes_max, parse_index
-from jlog._core.segments.segment import SegmentFile, index_name
+from jlog._core.segments.index import NO_TIME, SparseIndex
+from jlog._core.segments.segment import SegmentFile
+from jlog.archive.indexes import fetch_index
 from jlog.archive.manifest import ArchivedSegment
 from jlog.archive.store import ArchiveFolder
-from jlog.errors import CorruptJournal, UnsupportedFormat
+from jlog.errors import CorruptJournal
 from jlog.positions.start import find_time, first_at
 from jlog.storage.meta import Meta
 from jlog.system.files import write_whole
@@ -65,17 +66,12 @@ class LocalCopy:
         is_small = segment.size_bytes <= max(WHOLE_BYTES, self.read_ahead)
         if is_small or not segment.sound or self._folder.local_path(segment.name) is not None:
             return None
-        first = segment.first_sequence
-        content = self._folder.read_if_there(index_name(first), index_bytes_max(segment.size_bytes))
-        try:
-            index = None if content is None else parse_index(content, first, self.meta.uuid)
-        except UnsupportedFormat:
-            return None
-        if index is None or (index.entries[0][0], *index.end[:2]) != (first, segment.end_sequence, segment.size_bytes):
+        index = fetch_index(self._folder, segment)
+        if index is None:
             return None
         _, *others = index.entries
         # The first range begins with the state, so that it is checked too.
-        return SparseIndex([(first, SEGMENT_HEADER_BYTES, NO_TIME), *others])
+        return SparseIndex([(segment.first_sequence, SEGMENT_HEADER_BYTES, NO_TIME), *others])
 
     # --- Fetching ---------------------------------------------------------------------------------------------------
 
