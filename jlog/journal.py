@@ -13,7 +13,7 @@ from jlog._core.read.cursor import Cursor
 from jlog._core.segments.segment import Block, SegmentFile
 from jlog._core.system.lock import OWNERS, RANGES, Deadline, LockFile
 from jlog.care.backup import backup
-from jlog.care.cleaning import clean, clean_if_free, roll_if_due
+from jlog.care.cleaning import archive_of, archive_sealed, clean, clean_if_free, roll_if_due
 from jlog.care.retention import held_bytes, is_expired, now_us
 from jlog.care.statistics import Stats, StatsSource
 from jlog.care.verify import Progress, Report, segment_ends, verify
@@ -325,6 +325,21 @@ class Journal:
         if not dry_run:
             roll_if_due(self._path, deadline)
         return clean(self._path, dry_run=dry_run, deadline=deadline, progress=progress)
+
+    def archive(self, *, progress: Callable[[int], None] | None = None) -> list[Segment]:
+        """Copies the sealed segments that are not archived yet to the archive, oldest first, reads each back, and returns them.
+        Removes nothing here: clean() removes segments later, and does not copy them again.
+
+        A JournalError says what has failed, also where the journal's retention names no archive. Any number of processes may
+        archive and clean at once, and a call continues what a killed one has begun. In a journal that rolls by time, an open
+        segment whose period is over is sealed first.
+
+        progress: called with each number of bytes that were archived.
+        """
+        deadline = self._deadline()
+        archive = archive_of(self._path)
+        roll_if_due(self._path, deadline)
+        return list(archive_sealed(self._path, archive, deadline=deadline, progress=progress))
 
     def verify(self, *, progress: Progress = lambda _: None) -> Report:
         """Reads and checks every retained byte. Changes nothing, and needs no lock. Calls `progress` with each number of bytes

@@ -43,7 +43,10 @@ class Retention:
         ago, holds nothing back any more.
     limit_bytes: above this content of the segment files append raises JournalFull, until something could be removed.
     archive: a URL, file:///… or s3://…: Journal.clean() copies each segment there, reads it back and only then removes it.
-        Commits and rolls then remove nothing.
+        Commits and rolls then remove nothing. Journal.archive() only copies.
+    archive_on_roll: each roll has a thread of its process copy all sealed segments to the archive, and then remove those that
+        may go. Nobody waits for it. What is not copied when the process ends is copied after the next roll of any process, or
+        by Journal.archive().
 
     Raises TypeError or ValueError for values that are not allowed.
     """
@@ -55,9 +58,10 @@ class Retention:
     subscriber_max_age: timedelta | None = None
     limit_bytes: int | None = None
     archive: str | None = None
+    archive_on_roll: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("delete_read", "keep_for_subscribers"):
+        for name in ("delete_read", "keep_for_subscribers", "archive_on_roll"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} is True or False, not {getattr(self, name)!r}")
         for name in ("max_bytes", "limit_bytes"):
@@ -75,10 +79,12 @@ class Retention:
                 "anything is removed; make max_bytes the smaller one"
             )
         removes = self.delete_read or self.max_bytes is not None or self.max_age is not None
-        if self.archive is not None and not removes:
+        if self.archive is None and self.archive_on_roll:
+            raise ValueError("archive_on_roll copies segments to the archive; name one with archive")
+        if self.archive is not None and not removes and not self.archive_on_roll:
             raise ValueError(
                 "an archive takes removed segments, and delete_read=False without max_bytes and max_age removes nothing; "
-                "give one of them"
+                "give one of them, or archive_on_roll"
             )
 
 

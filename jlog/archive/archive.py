@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
 from itertools import pairwise
@@ -52,6 +52,7 @@ class Archive:
         self._sorted: tuple[dict[str, int | None], list[int]] = self._names, []  # the segments among these names
         self._known: dict[int, ArchivedSegment] = {}
         self._path = journal or ""  # store() is called only where a journal is given
+        self._read_back: set[ArchivedSegment] = set()
         self._claimed = False
         if journal is not None:
             uuid = read_meta(journal).uuid
@@ -282,6 +283,7 @@ class Archive:
         if known is not None and (known.size_bytes, known.crc32c) != (wanted.size_bytes, wanted.crc32c):
             raise self._other_copy(known)
         if not self._holds(wanted):
+            self._read_back.discard(wanted)
             try:
                 self._folder.put(segment.path, wanted.name, progress)
             except JournalError:
@@ -303,15 +305,29 @@ class Archive:
         self._folder.discard_parts(wanted.name, list(self._names))
 
     def _holds(self, wanted: ArchivedSegment) -> bool:
+        """Says whether the archived file is whole. It is read back once."""
         if self._names.get(wanted.name) != wanted.size_bytes:
             return False
-        return is_whole(wanted, *self._folder.size_and_crc(wanted.name))
+        if wanted in self._read_back:
+            return True
+        found = is_whole(wanted, *self._folder.size_and_crc(wanted.name))
+        if found:
+            self._read_back.add(wanted)
+        return found
 
     def _store_index(self, name: str, content: bytes) -> None:
         """Stores the index, unless it is there already. It has a checksum of its own, and is not read back."""
         is_there = self._names.get(name) == len(content)
         if not is_there or self._folder.read_if_there(name, len(content)) != content:
             self._folder.put_bytes(content, name)
+
+    def has(self, segments: Iterable[Segment]) -> list[bool]:
+        """Says of each sealed segment whether it is here, by name, numbers and size, and without reading it back."""
+        wanted = list(segments)
+        there = set(self._numbers())
+        numbers = [segment.first_sequence for segment in wanted if segment.first_sequence in there]
+        known = {one.first_sequence: (one.end_sequence, one.size_bytes) for one in self._described(numbers)}
+        return [known.get(one.first_sequence) == (one.end_sequence, one.size_bytes) for one in wanted]
 
     def _claim(self) -> None:
         """Checks that this folder is the journal's own, by the journal's `journal.meta` beside the segments. A copy of a

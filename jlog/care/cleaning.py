@@ -1,4 +1,4 @@
-"""Removes the segments that retention lets go, and archives them before.
+"""Removes the segments that retention lets go, and archives segments: those that it removes, or all that are sealed.
 
 It is the work of a process that writes to the journal, so this file also makes a process one: attach().
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING
 
 from jlog._core.read.cursor import Cursor
 from jlog._core.recover.recovery import write_blocks
@@ -17,6 +18,7 @@ from jlog._core.system.durable import sync_data, sync_directory
 from jlog._core.system.lock import AT_ONCE, NEVER, Deadline
 from jlog._core.write.attachment import Attachment, detach
 from jlog._core.write.attachment import attach as attach_with_policy
+from jlog.care.background import Background
 from jlog.care.retention import removable
 from jlog.errors import JournalError, JournalLocked
 from jlog.options import Retention, retention_of
@@ -24,8 +26,11 @@ from jlog.positions import position_files
 from jlog.storage.copying import nobody_copies
 from jlog.storage.meta import Meta, read_meta
 from jlog.storage.policy import JournalPolicy
-from jlog.storage.segments import Segment
+from jlog.storage.segments import Segment, segments_now
 from jlog.system.files import naming, naming_its_path, open_file
+
+if TYPE_CHECKING:
+    from jlog.archive.archive import Archive
 
 LOCK_SECONDS = 1.0  # how long an append that has met limit_bytes waits for a process that cleans or moves a position
 
@@ -51,22 +56,24 @@ def clean(
     dry_run: bool = False,
     deadline: Deadline = NEVER,
     progress: Callable[[int], None] | None = None,
+    archive: Archive | None = None,
 ) -> list[Segment]:
     """Removes the segments that may go, and returns them. A journal with an archive copies each of them there before. The
     positions that allow it, and the new first sequence, are made durable before: a segment that a power loss brings back is
     then known to be removed.
 
     progress: called with each number of bytes that the archive has taken.
+    archive: the journal's archive, where it is open already.
     """
     meta = read_meta(path)
     retention = retention_of(meta.options)
     found = _removable_now(path, meta, retention)
     if dry_run or not found:
         return found
+    if retention.archive is not None:
+        return _archive_and_remove(path, meta, archive or archive_of(path), retention, found, deadline, progress)
     attachment = attach(path, deadline)
     try:
-        if retention.archive is not None:
-            return _archive_and_remove(path, meta, attachment, retention, found, deadline, progress)
         with position_files.table_locked(path, deadline):
             found = removable(path, meta, retention, attachment.written_place, attachment.buffered_bytes)
             if found:
@@ -79,7 +86,7 @@ def clean(
 def _archive_and_remove(
     path: str,
     meta: Meta,
-    attachment: Attachment,
+    archive: Archive,
     retention: Retention,
     found: list[Segment],
     deadline: Deadline,
@@ -87,26 +94,87 @@ def _archive_and_remove(
 ) -> list[Segment]:
     """Archives and removes one segment after the other, so that an interrupted call has freed what it copied. Nobody waits for
     the upload: the table is locked only once the segment is archived, and a segment that is needed again by then stays."""
-    from jlog.archive.archive import Archive  # most journals archive nothing
-
-    assert retention.archive is not None
-    archive = Archive.of_journal(retention.archive, path)
+    _take_part(path, deadline)
     removed = []
     for segment in found:
-        try:
-            if os.path.getsize(segment.path) > segment.size_bytes:
-                attachment.seal(segment.first_sequence, segment.size_bytes)
-            archive.store(segment, progress)
-        except FileNotFoundError:
+        if not _store(path, archive, segment, deadline, progress):
             continue  # another process has archived and removed it
-        with position_files.table_locked(path, deadline):
-            oldest = removable(path, meta, retention, attachment.written_place, attachment.buffered_bytes)[:1]
-            if oldest == [segment]:
-                remove(path, meta, attachment, oldest, deadline)
-                removed += oldest
+        attachment = attach(path, deadline)
+        try:
+            with position_files.table_locked(path, deadline):
+                oldest = removable(path, meta, retention, attachment.written_place, attachment.buffered_bytes)[:1]
+                if oldest == [segment]:
+                    remove(path, meta, attachment, oldest, deadline)
+                    removed += oldest
+        finally:
+            detach(attachment, deadline=deadline)
         if not oldest:
             break
     return removed
+
+
+def _store(path: str, archive: Archive, segment: Segment, deadline: Deadline, progress: Callable[[int], None] | None) -> bool:
+    """Copies a sealed segment to the archive. Returns False where it has been removed. The process is one that writes only for
+    a moment: an upload takes long, and may be cut off by the end of the process."""
+    try:
+        if os.path.getsize(segment.path) > segment.size_bytes:
+            attachment = attach(path, deadline)
+            try:
+                attachment.seal(segment.first_sequence, segment.size_bytes)
+            finally:
+                detach(attachment, deadline=deadline)
+        archive.store(segment, progress)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def archive_of(path: str) -> Archive:
+    """Opens the archive that the journal's retention names. Raises JournalError where it names none."""
+    from jlog.archive.archive import Archive  # most journals archive nothing
+
+    url = retention_of(read_meta(path).options).archive
+    if url is None:
+        raise JournalError(f"{path} has no archive: name one, `jlogtool options --archive URL {path}`")
+    return Archive.of_journal(url, path)
+
+
+def archive_sealed(
+    path: str,
+    archive: Archive,
+    *,
+    deadline: Deadline = NEVER,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[Segment]:
+    """Copies the sealed segments that are not archived yet, oldest first, and yields each that is."""
+    sealed = [segment for segment in segments_now(path, read_meta(path)) if segment.sealed]
+    missing = [segment for segment, is_there in zip(sealed, archive.has(sealed), strict=True) if not is_there]
+    if missing:
+        _take_part(path, deadline)
+    for segment in missing:
+        if _store(path, archive, segment, deadline, progress):
+            yield segment
+
+
+def _take_part(path: str, deadline: Deadline) -> None:
+    """Is a process that writes for a moment: a journal that was copied begins a new epoch, and all records that it has are made
+    durable. Else a power loss could take records from the journal that are archived, and others would get their numbers."""
+    attachment = attach(path, deadline)
+    try:
+        attachment.sync(deadline)
+    finally:
+        detach(attachment, deadline=deadline)
+
+
+def archive_and_clean(path: str) -> None:
+    """Archives what is sealed, and removes what may go; for a journal that archives when it rolls."""
+    if not retention_of(read_meta(path).options).archive_on_roll:
+        return
+    archive = archive_of(path)
+    for _ in archive_sealed(path, archive):
+        pass
+    with suppress(JournalLocked):  # a backup copies the journal
+        clean(path, archive=archive)
 
 
 def remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segment], deadline: Deadline = NEVER) -> None:
@@ -144,6 +212,21 @@ def _remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segmen
                 continue
 
 
+_background = Background(archive_and_clean)
+
+
+def after_roll(path: str) -> None:
+    """Cleans, or has a thread archive and clean."""
+    try:
+        in_background = retention_of(read_meta(path).options).archive_on_roll
+    except (JournalError, OSError):
+        in_background = False
+    if in_background:
+        _background.ask(path)
+    else:
+        clean_if_free(path)
+
+
 def clean_if_free(path: str) -> None:
     """Cleans after a commit or a roll. It leaves the work to the next one where another process is at it, or where it fails,
     and to clean() where the journal has an archive."""
@@ -158,9 +241,12 @@ def clean_if_free(path: str) -> None:
 
 def free_space(path: str, deadline: Deadline) -> bool:
     """Removes what may go, for an append that has met limit_bytes after the open segment was sealed. Returns whether a segment
-    was removed. A journal with an archive leaves this to clean()."""
+    was removed. A journal with an archive leaves this to clean(), or to the thread that archives, for a later append."""
     try:
-        if retention_of(read_meta(path).options).archive is not None:
+        retention = retention_of(read_meta(path).options)
+        if retention.archive_on_roll:
+            _background.ask(path)
+        if retention.archive is not None:
             return False
         return bool(clean(path, deadline=deadline.at_most(LOCK_SECONDS)))
     except JournalLocked:
@@ -187,7 +273,7 @@ def policy_of(path: str) -> JournalPolicy:
     """Makes the object that the core asks about the journal at the absolute `path`."""
     return JournalPolicy(
         path,
-        after_roll=lambda: clean_if_free(path),
+        after_roll=lambda: after_roll(path),
         free_space=lambda deadline: free_space(path, deadline),
     )
 

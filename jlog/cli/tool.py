@@ -45,6 +45,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "verify": "care:verify",
         "repair": "repair:repair",
         "clean": "care:clean",
+        "archive": "archive:archive",
         "restore": "care:restore",
         "roll": "journals:roll",
         "stats": "stats:stats",

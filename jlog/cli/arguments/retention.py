@@ -22,6 +22,7 @@ FIELDS = {  # the field of jlog.Retention for each option
     "subscriber_max_age": "subscriber_max_age",
     "limit_bytes": "limit_bytes",
     "archive": "archive",
+    "archive_on_roll": "archive_on_roll",
 }
 NEGATED = ("keep_read", "drop_unread")
 OPTIONS = [
@@ -58,7 +59,12 @@ OPTIONS = [
     click.option(
         "--archive",
         metavar="URL",
-        help="Where `clean` copies segments to: file:///var/archive, s3://bucket/prefix, none.  [new journal: none]",
+        help="Where segments are copied to: file:///var/archive, s3://bucket/prefix, none.  [new journal: none]",
+    ),
+    click.option(
+        "--archive-on-roll/--archive-on-clean",
+        default=None,
+        help="Whether sealed segments are copied soon, or when they may go.  [new journal: when they may go]",
     ),
 ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +11,7 @@ import click
 from jlog.cli.arguments.parameters import PATH, POSITION, checked, journal_argument, refuse_beside
 from jlog.cli.arguments.topics import config_options, kafka, making_options, take_making
 from jlog.cli.exits import DAMAGED, FAILED
+from jlog.cli.signals import signals_to
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import complain, json_option, print_fields, print_json, print_table
 from jlog.cli.terminal.progress import progress_bar, working
@@ -227,17 +227,6 @@ def served(listen: str | None, flows: Mapping[str, Any]) -> Iterator[None]:
         server = serve((), listen, registry=registry)
     with server:
         yield
-
-
-@contextmanager
-def signals_to(end: Callable[[int, Any], None]) -> Iterator[None]:
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, end) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 def print_plan(found: dict[str, Any], as_json: bool) -> None:
