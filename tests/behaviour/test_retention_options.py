@@ -423,6 +423,7 @@ ALL = {
     "subscriber_max_age": timedelta(milliseconds=1500),
     "limit_bytes": 1 << 41,
     "archive": "s3://bucket/prefix",
+    "archive_on_roll": True,
 }
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 OPTIONS = [
     *("--keep-read", "--max-bytes", "1M", "--max-age", "7d", "--drop-unread"),
-    *("--subscriber-max-age", "1d12h", "--limit-bytes", "2M", "--archive", "s3://logs/archive"),
+    *("--subscriber-max-age", "1d12h", "--limit-bytes", "2M", "--archive", "s3://logs/archive", "--archive-on-roll"),
 ]
 RETENTION = jlog.Retention(
     delete_read=False,
@@ -26,6 +26,7 @@ RETENTION = jlog.Retention(
     subscriber_max_age=timedelta(hours=36),
     limit_bytes=2 << 20,
     archive="s3://logs/archive",
+    archive_on_roll=True,
 )
 
 
@@ -94,9 +95,17 @@ def test_info_says_what_is_kept(journal: Path) -> None:
         "subscriber_max_age": 129_600,
         "limit_bytes": 2 << 20,
         "archive": "s3://logs/archive",
+        "archive_on_roll": True,
     }
     shown = do("info", journal).out
-    for said in (b"1.0 MiB", b"7d00h old", b"unread too", b"1d12h", b"full at 2.0 MiB", b"s3://logs/archive"):
+    for said in (
+        b"1.0 MiB",
+        b"7d00h old",
+        b"unread too",
+        b"1d12h",
+        b"full at 2.0 MiB",
+        b"to s3://logs/archive when they are sealed",
+    ):
         assert said in shown
 
 

@@ -174,7 +174,8 @@ def describe_retention(fields: dict[str, Any]) -> str:
     if fields["limit_bytes"] is not None:
         said.append(f"full at {human_bytes(fields['limit_bytes'])}")
     if fields["archive"] is not None:
-        said.append(f"archived at {fields['archive']}")
+        when = " when they are sealed" if fields["archive_on_roll"] else ""
+        said.append(f"archived to {fields['archive']}{when}")
     return "; ".join(said)
 
 
