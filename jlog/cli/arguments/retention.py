@@ -84,6 +84,8 @@ def take_retention(parameters: dict[str, Any]) -> dict[str, Any]:
         if value is not None:
             without = value is NO_LIMIT or (name == "archive" and value == "none")
             found[field] = None if without else (not value if name in NEGATED else value)
+    if "archive" in found and found["archive"] is None:
+        found.setdefault("archive_on_roll", False)
     return found
 
 
