@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 
-from jlog.archive.archive import Archive, archive_at
+from jlog.archive.archive import Archive
 from jlog.archive.manifest import ArchivedSegment
+from jlog.archive.places import archive_at
 from jlog.archive.restore import restore
 from jlog.errors import JournalNotFound
 from jlog.options import retention_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -22,6 +21,7 @@ from jlog.archive.manifest import (
     is_whole,
     manifest_name,
 )
+from jlog.archive.places import MANIFEST, META, find, folder_of
 from jlog.archive.store import ArchiveFolder
 from jlog.errors import CorruptJournal, JournalError, JournalNotFound, PositionLost
 from jlog.positions.names import timestamp_us_of
@@ -32,9 +32,6 @@ from jlog.system.files import read_small
 from jlog.system.filesystem import is_url
 
 NO_INDEX = "the index is damaged, and readers fetch the whole segment; remove the file"
-META = "archive.meta"  # a copy of the journal's journal.meta
-_UUID = re.compile(r"[0-9a-f]{32}\Z")
-_MANIFEST = re.compile(r"(\d{20})\.json\Z", re.ASCII)
 
 
 class Archive:
@@ -56,14 +53,14 @@ class Archive:
         self._claimed = False
         if journal is not None:
             uuid = read_meta(journal).uuid
-            self._folder = _folder_of(url, journal, uuid)
+            self._folder = folder_of(url, journal, uuid)
             self._uuid = uuid
             return
         if url.lower().startswith("kafka:"):
             raise JournalError(f"{url} is a Kafka topic, and no archive; jlog.open_reader reads topics")
         if not is_url(url):
             raise ValueError(f"an archive is named by a URL such as file:///var/archive or s3://bucket, not {url!r}")
-        self._folder, self._names = _find(ArchiveFolder(url))
+        self._folder, self._names = find(ArchiveFolder(url))
         numbers = self._listed()
         if not numbers:
             raise self._empty()
@@ -124,7 +121,7 @@ class Archive:
     def _listed(self) -> list[int]:
         names, numbers = self._sorted
         if names is not self._names:
-            numbers = sorted(int(match[1]) for match in map(_MANIFEST.match, self._names) if match)
+            numbers = sorted(int(match[1]) for match in map(MANIFEST.match, self._names) if match)
             self._sorted = self._names, numbers
         return numbers
 
@@ -370,41 +367,3 @@ class Archive:
             "archives there, or the segment was damaged since; nothing was removed: give this journal an archive of its own, "
             "or see what `jlogtool verify` says"
         )
-
-
-def _folder_of(url: str, journal: str, uuid: bytes) -> ArchiveFolder:
-    """Returns the folder of this journal below `url`. Raises JournalError where that lies inside the journal."""
-    folder = ArchiveFolder(url).below(uuid.hex())
-    local = folder.local_path()
-    if local is not None and os.path.realpath(local).startswith(os.path.realpath(journal) + os.sep):
-        raise JournalError(f"{url} lies inside the journal {journal}; archive it somewhere else")
-    return folder
-
-
-def _find(folder: ArchiveFolder) -> tuple[ArchiveFolder, dict[str, int | None]]:
-    """Finds the folder of the one journal that is archived there. Returns it with the sizes of its files."""
-    names = folder.sizes()
-    if "bounds" in names:
-        raise JournalError(f"{folder.url} is a journal, and no archive; open it by its path")
-    if any(_MANIFEST.match(name) for name in names):
-        return folder, names
-    uuids = sorted(name for name, size in names.items() if size is None and _UUID.match(name))
-    if not uuids:
-        raise JournalNotFound(f"{folder.url} holds no archived journal; name what Retention(archive=) has", folder.url)
-    if len(uuids) > 1:
-        choices = ", ".join(folder.url_of(uuid) for uuid in uuids)
-        raise JournalError(f"{folder.url} holds the archives of several journals; name one of {choices}")
-    found = folder.below(uuids[0])
-    return found, found.sizes()
-
-
-def archive_at(path: str) -> str | None:
-    """Returns the URL of the archive in this directory; None where there is none."""
-    from pathlib import Path
-
-    try:
-        names = os.listdir(path)
-        found = META in names or any(os.path.exists(os.path.join(path, name, META)) for name in names if _UUID.match(name))
-    except OSError:
-        return None
-    return Path(os.path.abspath(path)).as_uri() if found else None

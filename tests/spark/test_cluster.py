@@ -12,6 +12,7 @@ import pyarrow.dataset
 import pytest
 
 import jlog
+from cli.command import start
 from spark.clusters import Cluster
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("_spark_environment")]
@@ -136,23 +137,26 @@ def test_speculation_adds_no_row_twice(hosts: Cluster, journal: Path, name: str)
 
 @pytest.mark.exhaustive
 def test_an_archive_is_followed_where_no_host_has_the_journal(hosts: Cluster, name: str, s3: str) -> None:
-    """The driver is killed meanwhile. Executors get the credentials from the options."""
+    """The process that archives is killed meanwhile, and the driver. Executors get the credentials from the options."""
     journal, dest = hosts.private / name / "journal", hosts.shared / name / "lake"
     url = f"{s3}/{name}"
-    jlog.Journal.create(journal, retention=jlog.Retention(max_bytes=1, archive=url), segment_bytes=64 << 10)
+    jlog.Journal.create(journal, retention=jlog.Retention(archive=url))
     fill(journal, RECORDS)
-    jlog.Journal(journal).clean()
-    archived = jlog.Journal(journal).first_sequence
     keys = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
     conf = {f"spark.executorEnv.{key}": value for key, value in keys.items()}
+    archiving = start("archive", "--follow", "--every", "1s", journal)
     running = hosts.pipeline("--batch-records", 2_000, "--trigger", "1s", url, dest, conf=conf, env=keys)
     try:
         running.until(lambda: list(dest.glob("date=*/*.parquet")))
         fill(journal, RECORDS)
-        jlog.Journal(journal).clean()
+        archiving.kill()
+        archiving.communicate()
+        archiving = start("archive", "--follow", "--every", "1s", journal)
+        running.until(lambda: jlog.archive.Archive(url).next_sequence == 2 * RECORDS)
         time.sleep(1)  # where in its work it is hit
     finally:
         running.kill()
+        archiving.terminate()
+        archiving.communicate()
     hosts.pipeline(url, dest, conf=conf, env=keys).summary()
-    assert jlog.Journal(journal).first_sequence > archived
-    assert sequences(dest) == Counter(range(jlog.Journal(journal).first_sequence))
+    assert sequences(dest) == Counter(range(2 * RECORDS))

@@ -7,10 +7,15 @@ has. The commit's own note (`userMetadata`) says what the batch was made of.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from jlog.errors import JournalError
 from jlog.spark.tables.files import Files
@@ -19,9 +24,11 @@ from jlog.spark.tables.table import Added, Batch, Check, check_rows, counted, is
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+logger = logging.getLogger("jlog.spark")
+
 NOTE_KEY = "jlog"
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
-HISTORY_STEPS = (1, 1_000, 1_000_000_000)  # commits to look through: the last batch is mostly the newest one
+VERSION = re.compile(r"\d{20}\.json", re.ASCII)
 LOG_FILES = (".json", ".crc", ".checkpoint.parquet")
 REFUSED = set(" ,;{}()\n\t=")  # in names of columns, unless the table maps them to others
 
@@ -102,19 +109,29 @@ class DeltaTable:
 
     def _find(self, wanted: Callable[[Note], bool]) -> Commit | None:
         """Returns the newest commit with such a note."""
-        for limit in HISTORY_STEPS:
-            history = self._history(limit)
-            for version, text, metrics in history:
-                note = Note.of(text)
-                if note is not None and wanted(note):
-                    return Commit(version, int((metrics or {}).get("numOutputRows", 0)), note)
-            if len(history) < limit:
-                break
+        for version, info in self._history():
+            note = Note.of(info.get("userMetadata"))
+            if note is not None and wanted(note):
+                return Commit(version, int(info.get("operationMetrics", {}).get("numOutputRows", 0)), note)
         return None
 
-    def _history(self, limit: int) -> list[Any]:
-        history = self._spark.sql(f"DESCRIBE HISTORY {self._sql_name} LIMIT {limit}")
-        return sorted(history.select("version", "userMetadata", "operationMetrics").collect(), reverse=True)
+    def _history(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yields each version that Delta's log has, the newest first, and what it says of its commit. The driver reads it: with
+        DESCRIBE HISTORY executors do, and leave out what they do not see."""
+        names = self._files.names(f"{self._root()}/_delta_log")
+        for name in sorted(filter(VERSION.fullmatch, names), reverse=True):
+            version = int(name.partition(".")[0])
+            found = [entry["commitInfo"] for entry in self._entries(version) if "commitInfo" in entry]
+            yield version, found[0] if found else {}
+
+    def _entries(self, version: int) -> list[dict[str, Any]]:
+        """Returns what Delta's log has of this version."""
+        text = self._files.read(f"{self._root()}/_delta_log/{version:020}.json")
+        if text is None:
+            raise JournalError(
+                f"{self.name}: the driver does not find version {version} in Delta's log, where it has written it"
+            )
+        return [json.loads(line) for line in text.splitlines()]
 
     # --- Adding -------------------------------------------------------------------------------------------------------
 
@@ -173,28 +190,28 @@ class DeltaTable:
         files = self._added_by(commit.version)
         found = sum(self._files.records(path) for path in files if self._files.exists(path))
         if found != written:
-            self._take_back(commit, before)
+            try:
+                self._take_back(commit, before)
+            except (Py4JError, PySparkException):  # it needs executors, which do not see the table: the next run does it
+                logger.exception("%s: version %d could not be taken back", self.name, commit.version)
             check_rows(self.name, written, found)
         self._sync(commit.version)
 
     def _added_by(self, version: int) -> list[str]:
         """Returns the files that this version adds, as Delta's log has them."""
-        text = self._files.read(f"{self._root()}/_delta_log/{version:020}.json")
-        if text is None:
-            raise JournalError(
-                f"{self.name}: the driver does not find version {version} in Delta's log, where it has written it"
-            )
-        paths = [unquote(entry["add"]["path"]) for entry in map(json.loads, text.splitlines()) if "add" in entry]
+        paths = [unquote(entry["add"]["path"]) for entry in self._entries(version) if "add" in entry]
         return [path if "://" in path or path.startswith("file:") else f"{self._root()}/{path}" for path in paths]
 
     def _root(self) -> str:
-        if self._location is None:
+        if self._location is None and self._is_path:
+            self._location = self.name.rstrip("/")
+        elif self._location is None:
             detail = self._spark.sql(f"DESCRIBE DETAIL {self._sql_name}").select("location").collect()
             self._location = str(detail[0][0])
         return self._location
 
     def _take_back(self, commit: Commit, before: Commit | None) -> None:
-        newest = self._history(1)[0]["version"]
+        newest, _ = next(self._history())
         if newest != commit.version:
             raise JournalError(
                 f"version {commit.version} of {self.name} has rows in files that the driver does not find, and there are newer "
@@ -230,7 +247,7 @@ class DeltaTable:
         """Joins small files into larger ones. Readers see the same rows all the time."""
         if self.exists():
             self._spark.sql(f"OPTIMIZE {self._sql_name}")
-            self._sync(self._history(1)[0]["version"])
+            self._sync(next(self._history())[0])
 
 
 def _batch_of(commit: Commit) -> Batch | None:
