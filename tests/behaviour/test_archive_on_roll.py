@@ -53,6 +53,19 @@ def uploads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """This process copies no segment before the event is set."""
+    go_on, put = threading.Event(), ArchiveFolder.put
+
+    def wait(*arguments: object) -> None:
+        assert go_on.wait(HUNG_SECONDS)
+        put(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ArchiveFolder, "put", wait)
+    return go_on
+
+
 def wait_until(holds: Callable[[], object]) -> None:
     until = time.monotonic() + HUNG_SECONDS
     while not holds():
@@ -186,19 +199,12 @@ def test_each_roll_archives_in_the_background(path: Path, url: str, uploads: lis
     assert len(uploads) == 6
 
 
-def test_an_append_does_not_wait_for_the_archive(path: Path, files: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    go_on, put = threading.Event(), ArchiveFolder.put
-
-    def slow(*arguments: object) -> None:
-        assert go_on.wait(HUNG_SECONDS)
-        put(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(ArchiveFolder, "put", slow)
+def test_an_append_does_not_wait_for_the_archive(path: Path, files: str, slow: threading.Event) -> None:
     with jlog.Writer(path, **SMALL, retention=jlog.Retention(archive=files, archive_on_roll=True)) as writer:
         fill_segments(writer, 5)
         assert len(threads()) == 1
     assert jlog.Journal(path).next_sequence == 50  # the writer has closed, too
-    go_on.set()
+    slow.set()
     wait_until(lambda: archived(files) == expected(50))
 
 
@@ -251,19 +257,12 @@ def test_the_next_roll_archives_what_a_killed_writer_left(path: Path, files: str
         wait_until(lambda: archived(files) == expected(510))
 
 
-def test_a_full_journal_waits_for_no_upload(path: Path, files: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    go_on, put = threading.Event(), ArchiveFolder.put
-
-    def slow(*arguments: object) -> None:
-        assert go_on.wait(HUNG_SECONDS)
-        put(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(ArchiveFolder, "put", slow)
+def test_a_full_journal_waits_for_no_upload(path: Path, files: str, slow: threading.Event) -> None:
     retention = jlog.Retention(archive=files, archive_on_roll=True, max_bytes=20_000, limit_bytes=40_000)
     with jlog.Writer(path, **SMALL, retention=retention) as writer:
         with pytest.raises(jlog.JournalFull):
             _append_for_ever(writer)
-        go_on.set()
+        slow.set()
         wait_until(lambda: jlog.Journal(path).first_sequence > 0)
         writer.append(b"there is room again")
 

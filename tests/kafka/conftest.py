@@ -35,6 +35,15 @@ def _jars() -> None:
 
 
 @pytest.fixture(scope="session")
+def jars() -> str:
+    """Spark's own source for Kafka, for `spark.jars`."""
+    try:
+        return ",".join(map(str, fetch(HERE / "spark-source.xml").glob("*.jar")))
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
 def broker(_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Shared by all tests, which leave it running. However busy the machine is, its controller never takes it for dead."""
     with Broker(tmp_path_factory.mktemp("broker"), session_seconds=3600) as started:

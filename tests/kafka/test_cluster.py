@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pyarrow.dataset
 import pytest
-from kafka_broker import Broker, Missing, fetch
+from kafka_broker import Broker
 
 from kafka.processes import Process, fill, position, run_to_end
 from kafka.witness import Witness, wait_until
 from spark.clusters import Cluster, skip_without_namespaces
 
-POM = Path(__file__).with_name("spark-source.xml")
 RECORDS = 100_000
 
 
@@ -25,14 +24,6 @@ def cluster(_jars: None, tmp_path: Path) -> Iterator[Cluster]:
     started = Cluster(tmp_path / "cluster")
     yield started
     started.stop()
-
-
-@pytest.fixture
-def jars() -> str:
-    try:
-        return ",".join(map(str, fetch(POM).glob("*.jar")))
-    except Missing as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.mark.exhaustive

@@ -13,23 +13,13 @@ from typing import Any
 
 import pyarrow.dataset
 import pytest
-from kafka_broker import Missing, fetch
 
 from kafka.witness import Witness
 from patience import HUNG_SECONDS
 
-POM = Path(__file__).with_name("spark-source.xml")
 ROOT = Path(__file__).parent.parent.parent
 
 Pipeline = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def jars() -> str:
-    try:
-        return ",".join(map(str, fetch(POM).glob("*.jar")))
-    except Missing as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture
