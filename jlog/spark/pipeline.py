@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from jlog.spark.loading.checkpoint import Checkpoint
     from jlog.spark.loading.outputs import Tables
+    from jlog.spark.progress import JournalProgress
     from jlog.spark.tables.table import Table
 
 POLL_SECONDS = 0.25
@@ -270,7 +271,7 @@ class Pipeline:
         for told in query.recentProgress:
             rows = self._rows.pop((str(query.name), told["batchId"]), None)
             if rows is not None:
-                behind = {name: {"records": at.records_behind, "bytes": at.bytes_behind} for name, at in progress(told).items()}
+                behind = {name: _behind(at) for name, at in progress(told).items()}
                 seconds = told["batchDuration"] / 1000
                 report = {"query": query.name, "batch": told["batchId"], "time": told["timestamp"], "seconds": seconds}
                 self._on_batch({**report, **rows, "behind": behind})
@@ -300,3 +301,11 @@ if __name__ == "__main__":
     sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]  # where Python puts the directory of a script
     sys.argv[1:1] = ["pipeline"]
     runpy.run_module("jlog.cli", run_name="__main__")
+
+
+def _behind(at: JournalProgress) -> dict[str, float]:
+    """Returns the distance of a batch's end from a journal's or an archive's newest record, as a report has it."""
+    found: dict[str, float] = {"records": at.records_behind, "bytes": at.bytes_behind}
+    if at.newest_record_age is not None:
+        found["newest_record_age"] = at.newest_record_age
+    return found

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -25,6 +26,7 @@ from jlog.spark.pipeline import Pipeline, Summary
 from jlog.spark.session import ALWAYS
 from jlog.spark.tables.parquet import ParquetTable
 from jlog.spark.tables.table import Batch
+from patience import HUNG_SECONDS
 
 DAY_US = 86_400_000_000
 NOON_US = 20_000 * DAY_US + DAY_US // 2
@@ -359,6 +361,19 @@ def test_a_report_of_each_batch_says_what_is_left(spark: SparkSession, plan: Pip
     Pipeline(replace(plan, batch_records=10), on_batch=reports.append).run(spark)
     assert [(report["batch"], report["records_in"]) for report in reports] == [(0, 10), (1, 10), (2, 5)]
     assert [report["behind"][plan.sources[0]]["records"] for report in reports] == [15, 5, 0]
+
+
+def test_a_report_says_how_old_an_archives_newest_record_is(spark: SparkSession, plan: PipelinePlan, tmp_path: Path) -> None:
+    url = (tmp_path / "archive").as_uri()
+    with jlog.Writer(tmp_path / "journal", retention=jlog.Retention(archive=url)) as writer:
+        writer.append(b"x", timestamp_us=round((time.time() - 100) * 1e6))
+        writer.roll()
+        jlog.Journal(tmp_path / "journal").archive()
+    reports: list[dict[str, Any]] = []
+    Pipeline(replace(plan, sources=(url,)), on_batch=reports.append).run(spark)
+    (behind,) = reports[-1]["behind"].values()
+    assert behind["records"] == 0
+    assert 100 <= behind["newest_record_age"] <= 100 + HUNG_SECONDS
 
 
 class Cut(Exception):

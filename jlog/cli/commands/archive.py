@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import click
 
 import jlog
-from jlog.care.following import follow as archive_on
+from jlog.care.archiving import keep_archived
 from jlog.cli.arguments.parameters import Parsed, checked, journal_argument, parse_duration
 from jlog.cli.signals import signals_to
 from jlog.cli.terminal.figures import human_bytes
@@ -77,7 +77,7 @@ def follow_journal(journal: jlog.Journal, every: float | None, as_json: bool) ->
         raise SystemExit(0)
 
     with signals_to(end), checked():
-        archive_on(
+        keep_archived(
             journal.path,
             every=every,
             seal=seal,

@@ -1,4 +1,4 @@
-"""Archives a journal segment by segment while others write to it, and removes what may go."""
+"""Archives each segment of a journal soon after it was sealed, for as long as it is told to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jlog.storage.segments import Segment, segments_now
 LOOK_SECONDS = 1.0  # between two looks for a sealed segment
 
 
-def follow(
+def keep_archived(
     path: str,
     *,
     every: float | None,
