@@ -9,7 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
 from jlog.spark.loading.inference import FIELDS_MAX, folded, infer_fields
 from jlog.spark.loading.sampling import as_texts
@@ -20,13 +20,19 @@ if TYPE_CHECKING:
 NONE, JSON, REGEX, LOGFMT = "none", "json", "regex", "logfmt"
 KINDS = (NONE, JSON, REGEX, LOGFMT)
 RECORD = ("sequence", "timestamp", "key", "headers", "journal")
-ERROR, OTHER, TEXT, FOUND, MAP = "error", "other", "_text", "_found", "_map"
+ERROR, OTHER = "error", "other"
+TEXT, FOUND, KEYS, PLAIN, MAP = "_text", "_found", "_keys", "_plain", "_map"
 TAKEN = {*RECORD, "value", "date", "hour", ERROR, OTHER}
 WHOLE = "_whole"  # the column where Spark puts a text that does not fit the schema
+VALUE = "_"  # the one field of an object around a value
+# Matches JSON without half a surrogate pair. That is no text in UTF-8, and Spark puts a question mark in its place.
+NO_HALF_PAIR = r"\A(?:[^\\]++|\\[^u]|\\u(?![dD][89a-fA-F])|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+\z"
 
+DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
 GROUP = re.compile(r"\(\?P?<([A-Za-z_]\w*)>")
 # A key, and the value behind =. The pattern never backtracks, however long the line is.
 PAIR = r"""([^\s="]++)=("(?:[^"\\]|\\.)*+"|[^\s"]*+)"""
+PAIR_OR_WORD = rf"""{PAIR}|[^\s="]++"""  # takes a word as a whole, and does not look for pairs in its rest
 LINE = rf"""^\s*+(?:(?:{PAIR}|[^\s="]++)(?:\s++|$))*+$"""
 
 
@@ -76,6 +82,40 @@ class Parser:
         names = sorted(rows, key=lambda row: (-row[1], row[0]))[:FIELDS_MAX]
         return StructType([StructField(row[0], StringType()) for row in sorted(names)])
 
+    # --- New fields ---------------------------------------------------------------------------------------------------
+
+    def first_unknown(self, frame: DataFrame, fields: StructType) -> tuple[int, str, str] | None:
+        """Returns the first record that can be parsed and has a field without a column: its sequence, journal and field."""
+        others = self._others(frame, fields).select("sequence", "journal", f.explode(f.map_keys(OTHER)).alias("name"))
+        (row,) = others.agg(f.min(f.struct("sequence", "journal", "name")).alias("first")).collect()
+        return None if row[0] is None else (row[0]["sequence"], row[0]["journal"], row[0]["name"])
+
+    def new_fields(self, frame: DataFrame, fields: StructType) -> list[StructField]:
+        """Returns the fields without a column that parsed records of the frame have, the most frequent ones first, each with a
+        type that holds all its values there. Objects and arrays are text, whose keys may change. Left out are fields that have
+        no value in any record, and those that no column can have."""
+        others = self._others(frame, fields)
+        if self.kind == LOGFMT:
+            found = others.select(f.explode(OTHER).alias("name", "text")).select("name", f.lit("STRING").alias("type"))
+            found = found.groupBy("name").agg(f.first("type").alias("type"), f.count("type").alias("records"))
+        else:
+            values = f.from_json(f.col("value").cast("string"), "map<string,variant>")
+            found = others.select(f.explode(values).alias("name", "json"))
+            found = found.where(~f.col("name").isin(fields.names)) if fields.fields else found
+            found = found.groupBy("name").agg(f.schema_of_variant_agg("json").alias("type"), f.count("json").alias("records"))
+        rows = sorted(found.collect(), key=lambda row: (-row["records"], row["name"]))
+        used = {folded(name) for name in fields.names}
+        new: list[StructField] = []
+        for row in rows:
+            key, kind = folded(row["name"]), _type_of_variants(row["type"])
+            if kind is not None and key and key not in used:
+                used.add(key)
+                new.append(StructField(row["name"], kind))
+        return new
+
+    def _others(self, frame: DataFrame, fields: StructType) -> DataFrame:
+        return self.parse(frame, fields).where(f.col(OTHER).isNotNull() & f.col(ERROR).isNull())
+
     # --- Parsing ------------------------------------------------------------------------------------------------------
 
     def parse(self, frame: DataFrame, fields: StructType) -> DataFrame:
@@ -94,15 +134,31 @@ class Parser:
         return frame.select(*RECORD, "value", error.alias(ERROR), *columns)
 
     def _json(self, frame: DataFrame, fields: StructType) -> tuple[Column, list[Column], DataFrame]:
+        """Parses a value once into its fields, and looks at its keys. Only a value with other keys is parsed as a map too.
+
+        Spark takes the first value of a text, and is silent about what follows it. So the value is parsed as the one field of
+        an object, and counted as an element of an array: nothing but one value fits in both."""
+        element = f.concat(f.lit("["), TEXT, f.lit("]"))
+        frame = frame.withColumn(KEYS, f.json_object_keys(TEXT))
+        has_one = f.col(KEYS).isNotNull() & (f.coalesce(f.json_array_length(element), f.lit(0)) == 1)
+        has_known = ~f.exists(KEYS, lambda key: ~key.isin(fields.names)) if fields.fields else f.size(KEYS) == 0
+        frame = frame.withColumn(PLAIN, f.coalesce(has_one & has_known, f.lit(False)))
+        # A map is also needed for NaN, which only from_json knows, and for keys in nested objects.
+        needs_map = f.lit(True) if any(_has_struct(one.dataType) for one in fields.fields) else ~f.col(PLAIN)
+        frame = frame.withColumn(MAP, f.when(needs_map, f.from_json(element, "array<map<string,string>>")))
+        frame = frame.withColumn(MAP, f.when(f.size(MAP) == 1, f.col(MAP).getItem(0)))
+        wrong = f.when(_has_half_pair(), "the value has half a surrogate pair")
+        wrong = wrong.when(f.when(needs_map, f.col(MAP).isNull()).otherwise(~f.col(PLAIN)), "the value is no JSON object")
         columns = []
-        wrong = f.when(~f.ltrim(TEXT).startswith("{") | f.col(MAP).isNull(), "the value is no JSON object")
         if fields.fields:
-            whole = StructType([*fields.fields, StructField(WHOLE, StringType())])
+            whole = StructType([StructField(VALUE, fields), StructField(WHOLE, StringType())])
             options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": WHOLE}
-            frame = frame.withColumn(FOUND, f.from_json(f.col(TEXT), whole, options))
-            columns = [f.col(FOUND).getField(one.name).alias(name) for one, name in _named(fields)]
+            inside = f.concat(f.lit(f'{{"{VALUE}":'), TEXT, f.lit("}"))
+            frame = frame.withColumn(FOUND, f.from_json(inside, whole, options))
+            found = f.col(FOUND).getField(VALUE)
+            columns = [found.getField(one.name).alias(name) for one, name in _named(fields)]
+            wrong = wrong.when(found.isNull(), "the value is no JSON object")
             wrong = wrong.when(f.col(FOUND).getField(WHOLE).isNotNull(), "a field is not of the type that it should be")
-        frame = frame.withColumn(MAP, f.from_json(f.col(TEXT), "map<string,string>"))
         return wrong, [*columns, _other(fields)], frame
 
     def _regex(self, frame: DataFrame, fields: StructType) -> tuple[Column, list[Column], DataFrame]:
@@ -116,17 +172,18 @@ class Parser:
 
     def _logfmt(self, frame: DataFrame, fields: StructType) -> tuple[Column, list[Column], DataFrame]:
         frame = frame.withColumn(MAP, _pairs())
-        is_line = f.col(TEXT).rlike(LINE) & (f.size(MAP) > 0)
+        is_line = f.coalesce(f.size(MAP), f.lit(0)) > 0
         raw = {one.name: f.col(MAP).getItem(one.name) for one in fields.fields}
         wrong, columns, frame = _cast(f.when(~is_line, "the value is no logfmt"), raw, fields, frame)
         return wrong, [*columns, _other(fields)], frame
 
 
 def _pairs() -> Column:
-    """Parses logfmt into a map of keys and values, without the quotes."""
-    keys = f.regexp_extract_all(TEXT, f.lit(PAIR), f.lit(1))
-    values = f.regexp_extract_all(TEXT, f.lit(PAIR), f.lit(2))
-    return f.map_from_arrays(keys, f.transform(values, _unquoted))
+    """Parses logfmt into a map of keys and values, without the quotes; null where a text is none."""
+    keys = f.regexp_extract_all(TEXT, f.lit(PAIR_OR_WORD), f.lit(1))
+    values = f.regexp_extract_all(TEXT, f.lit(PAIR_OR_WORD), f.lit(2))
+    pairs = f.map_from_arrays(keys, f.transform(values, _unquoted))
+    return f.when(f.col(TEXT).rlike(LINE), f.map_filter(pairs, lambda key, _: key != ""))
 
 
 def _unquoted(value: Column) -> Column:
@@ -136,10 +193,53 @@ def _unquoted(value: Column) -> Column:
 
 
 def _other(fields: StructType) -> Column:
-    """Returns the fields that have no column, as text; null where there are none."""
-    known = [one.name for one in fields.fields]
-    rest = f.map_filter(MAP, lambda name, _: ~name.isin(known)) if known else f.col(MAP)
+    """Returns the fields that have no column, as text; null where there are none. A field is among them, as a whole, if an
+    object in it has keys that its type has not."""
+    rest = f.col(MAP)
+    if fields.fields:
+        rest = f.map_filter(MAP, lambda name, text: ~name.isin(fields.names) | _has_more(name, text, fields))
     return f.when(f.size(rest) > 0, rest).alias(OTHER)
+
+
+def _has_more(name: Column, text: Column, fields: StructType) -> Column:
+    """Says whether the field of this name, whose JSON is given, has keys that its type has not."""
+    found = f.lit(False)
+    for one in fields.fields:
+        if _has_struct(one.dataType):
+            found = f.when(name == one.name, _exceeds(text, one.dataType)).otherwise(found)
+    return found
+
+
+def _exceeds(text: Column, kind: DataType) -> Column:
+    """Says whether JSON has keys that are not in this type."""
+    if isinstance(kind, ArrayType):
+        elements = f.from_json(text, "array<string>")
+        return f.coalesce(f.exists(elements, lambda element: _exceeds(element, kind.elementType)), f.lit(False))
+    assert isinstance(kind, StructType)
+    exceeds = f.exists(f.json_object_keys(text), lambda key: ~key.isin(kind.names))
+    if any(_has_struct(one.dataType) for one in kind.fields):
+        inner = f.from_json(text, "map<string,string>")
+        exceeds = exceeds | f.exists(f.map_entries(inner), lambda entry: _has_more(entry["key"], entry["value"], kind))
+    return f.coalesce(exceeds, f.lit(False))
+
+
+def _has_struct(kind: DataType) -> bool:
+    return _has_struct(kind.elementType) if isinstance(kind, ArrayType) else isinstance(kind, StructType)
+
+
+def _type_of_variants(schema: str) -> DataType | None:
+    """Returns the type of a column for values with this schema; None where all are null."""
+    if schema == "VOID":
+        return None
+    decimal = DECIMAL.fullmatch(schema)
+    if schema in ("DOUBLE", "FLOAT") or (decimal is not None and int(decimal[1]) > 0):
+        return DoubleType()
+    return {"BIGINT": LongType(), "BOOLEAN": BooleanType()}.get(schema, StringType())
+
+
+def _has_half_pair() -> Column:
+    is_suspect = f.contains(TEXT, f.lit("\\ud")) | f.contains(TEXT, f.lit("\\uD"))
+    return is_suspect & ~f.col(TEXT).rlike(NO_HALF_PAIR)
 
 
 def _cast(
