@@ -53,6 +53,13 @@ SETTING = Parsed("NAME=VALUE", parse_setting)
 )
 @click.option("--pattern", metavar="REGEX", help="For --parse regex: each named group becomes a column.")
 @click.option("--schema", metavar="DDL", help="Fields and their types: 'level string, ms double'.  [default: as seen]")
+@click.option(
+    "--evolve",
+    type=click.Choice(["other", "add", "fail"]),
+    default="other",
+    show_default=True,
+    help="Fields without a column: go to the column `other`; are added (Delta Lake and Iceberg); or end the pipeline.",
+)
 @click.option("--keep-value", is_flag=True, help="Keep the value as a column beside its fields.")
 @click.option(
     "--partition-by",
@@ -199,6 +206,7 @@ def plan_of(options: dict[str, Any]) -> Any:
         format=options["format"],
         is_table=options["table"] is not None,
         compact_every=options["compact_every"],
+        evolve=options["evolve"],
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,9 +10,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from jlog.errors import JournalError
+from jlog.spark.loading.inference import FIELDS_MAX, folded
+from jlog.spark.loading.kept_fields import KeptFields
 from jlog.spark.loading.parsing import ERROR, NONE, RECORD
+from jlog.spark.loading.plan import ADD, FAIL, PARQUET
 from jlog.spark.loading.planned import Planned
-from jlog.spark.tables.files import Files
 from jlog.spark.tables.table import Batch, Table
 
 if TYPE_CHECKING:
@@ -42,15 +43,14 @@ class Loading:
         self._plan = plan
         self._dest = dest
         self._quarantine = quarantine
-        self._files = Files(spark)
-        self._fields_path = f"{plan.checkpoint}/fields.json"
+        self._kept = KeptFields(spark, plan.checkpoint)
         self._fields: StructType | None = None
 
     def add(self, batch: Batch, frame: DataFrame, planned: Planned) -> tuple[int, int]:
         """Adds a batch, and returns the numbers of good and bad records. Raises JournalError where the planned records, those
         that the tasks have read, and the rows in the tables do not agree; then the batch does not count."""
         frame = frame.coalesce(planned.tasks)  # a topic has a task for each of its partitions, however few records they have
-        parsed = self.parsed(frame, self._fields_of(frame))
+        parsed = self.parsed(frame, self._evolved(frame, self._fields_of(frame)))
         self._check_partitions(parsed)
         if self._plan.parser.kind == NONE:
             return self._dest.add(batch, parsed.drop(ERROR), planned.check).rows, 0
@@ -94,20 +94,40 @@ class Loading:
             return self._fields
         found = self._plan.parser.infer(self._spark, self._sample(frame))
         if found.fields:
-            self._files.write(self._fields_path, found.json())
+            self._kept.keep(found)
             self._fields = found
         return found
+
+    def _evolved(self, frame: DataFrame, fields: StructType) -> StructType:
+        """Returns the fields with those that a batch brings, if they are to be added. They are kept before the batch is
+        written: after a kill it comes again, and has the same columns."""
+        plan = self._plan
+        if plan.evolve == FAIL:
+            found = plan.parser.first_unknown(frame, fields)
+            if found is not None:
+                sequence, journal, name = found
+                raise JournalError(
+                    f"the record {sequence} of {journal} has the field {name!r}, which has no column, and --evolve fail was "
+                    f"given. Nothing of this batch counts. To go on, name the field in --schema, or use --evolve other"
+                    f"{'' if plan.format == PARQUET else ' or --evolve add'}"
+                )
+        if plan.evolve != ADD or len(fields.fields) >= FIELDS_MAX:
+            return fields
+        new = [one for one in plan.parser.new_fields(frame, fields) if self._dest.takes_column(one.name)]
+        if new:
+            self._fields = fields = StructType([*fields.fields, *new[: FIELDS_MAX - len(fields.fields)]])
+            self._kept.keep(fields)
+        return fields
 
     def _known_fields(self) -> StructType | None:
         if self._plan.schema is not None:
             told = StructType.fromDDL(self._plan.schema)
             if not isinstance(told, StructType):
                 raise ValueError(f"the schema {self._plan.schema!r} names no fields; write 'level string, ms double'")
-            return told
-        if not self._plan.parser.needs_sample:
-            return self._plan.parser.fields()
-        text = self._files.read(self._fields_path)
-        return None if text is None else StructType.fromJson(json.loads(text))
+            added = self._kept.newest() if self._plan.evolve == ADD else None
+            names = {folded(name) for name in told.names}
+            return StructType([*told.fields, *(one for one in added or [] if folded(one.name) not in names)])
+        return self._kept.newest() if self._plan.parser.needs_sample else self._plan.parser.fields()
 
     def fields_before(self, names: tuple[str, ...]) -> StructType:
         """Returns the fields that are known before the first record. Raises ValueError where one of these names may be a field

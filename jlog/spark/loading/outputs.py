@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jlog.spark.loading.plan import PARQUET
+from jlog.spark.loading.plan import ADD, PARQUET
 from jlog.spark.tables.connector import CONNECTORS, check_catalog
 from jlog.spark.tables.delta import DeltaTable
 from jlog.spark.tables.iceberg import IcebergTable
@@ -44,12 +44,13 @@ def tables_of(spark: SparkSession, plan: PipelinePlan, checkpoint: Checkpoint) -
     if plan.is_table:
         check_catalog(spark, plan.dest)
 
-    def table(place: str, lists: str, partition_by: Sequence[str]) -> Table:
+    def table(place: str, lists: str, partition_by: Sequence[str], *, evolves: bool = False) -> Table:
         if plan.format == PARQUET:
             return ParquetTable(spark, place, f"{plan.checkpoint}/{lists}", partition_by)
-        return FORMATS[plan.format](spark, place, checkpoint.made_id(), partition_by, is_path=not plan.is_table)
+        pipeline, is_path = checkpoint.made_id(), not plan.is_table
+        return FORMATS[plan.format](spark, place, pipeline, partition_by, is_path=is_path, evolves=evolves)
 
-    records = table(plan.dest, "batches", plan.partition_by)
+    records = table(plan.dest, "batches", plan.partition_by, evolves=plan.evolve == ADD)
     quarantine = table(plan.quarantine, "quarantine-batches", ("date",))
     if plan.windows is None:
         return Tables(records, quarantine)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 BATCH_RECORDS = 5_000_000
 PARQUET = "parquet"
+OTHER, ADD, FAIL = "other", "add", "fail"  # what becomes of fields without a column
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class PipelinePlan:
     subscriber: a subscriber of the journals that follows.
     start: where a new pipeline begins: earliest, latest, or a time with its offset; None: at its subscriber, or earliest.
     journal_pattern: a regular expression for the journals below the one source.
-    fail_on_data_loss: False goes on behind records that are gone."""
+    fail_on_data_loss: False goes on behind records that are gone.
+    evolve: what becomes of fields without a column: they go to `other`, are added as columns, or end the pipeline."""
 
     sources: tuple[str, ...]
     dest: str
@@ -54,8 +56,16 @@ class PipelinePlan:
     format: str = PARQUET
     is_table: bool = False
     compact_every: int | None = None
+    evolve: str = OTHER
 
     def __post_init__(self) -> None:
+        if self.evolve != OTHER and not self.parser.needs_sample:
+            raise ValueError(f"--evolve {self.evolve} needs --parse json or --parse logfmt, whose records may have new fields")
+        if self.format == PARQUET and self.evolve == ADD:
+            raise ValueError(
+                "--evolve add needs --format delta or --format iceberg: many readers of plain Parquet files take the columns "
+                "of one file, and would not see new ones"
+            )
         if self.format == PARQUET and self.is_table:
             raise ValueError("--table needs --format delta or --format iceberg: plain Parquet files have no catalog")
         if self.format == PARQUET and self.compact_every is not None:

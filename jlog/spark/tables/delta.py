@@ -30,6 +30,7 @@ NOTE_KEY = "jlog"
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 VERSION = re.compile(r"\d{20}\.json", re.ASCII)
 LOG_FILES = (".json", ".crc", ".checkpoint.parquet")
+MAPPING = "delta.columnMapping.mode"
 REFUSED = set(" ,;{}()\n\t=")  # in names of columns, unless the table maps them to others
 
 
@@ -104,6 +105,13 @@ class DeltaTable:
             return None
         return self._spark.read.format("delta").load(self.name) if self._is_path else self._spark.table(self.name)
 
+    def takes_column(self, name: str) -> bool:
+        """Says whether a column of this name can be added. A table of another writer may not map names."""
+        if not REFUSED.intersection(name) or not self.exists():
+            return True
+        properties = self._spark.sql(f"DESCRIBE DETAIL {self._sql_name}").select("properties").collect()[0][0]
+        return properties.get(MAPPING) in ("name", "id")
+
     def _newest(self) -> Commit | None:
         return self._find(lambda note: note.pipeline == self._pipeline)
 
@@ -151,8 +159,8 @@ class DeltaTable:
     def _make(self, frame: DataFrame) -> None:
         """Makes the table without rows, so that there is a version to which it can be restored."""
         empty = self._spark.createDataFrame([], frame.schema).write.format("delta").mode("append")
-        if any(REFUSED.intersection(name) for name in frame.columns):
-            empty = empty.option("delta.columnMapping.mode", "name")
+        if self._evolves or any(REFUSED.intersection(name) for name in frame.columns):
+            empty = empty.option(MAPPING, "name")
         self._save(empty.partitionBy(*self._partition_by))
         self._sync(0)
 

@@ -90,6 +90,9 @@ class IcebergTable:
     def _tag(self) -> str:
         return f"{TAG}{self._pipeline}"
 
+    def takes_column(self, name: str) -> bool:  # noqa: ARG002
+        return True
+
     # --- Adding -------------------------------------------------------------------------------------------------------
 
     def add(self, batch: Batch, frame: DataFrame, check: Check = lambda _: None) -> Added:

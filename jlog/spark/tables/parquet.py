@@ -54,6 +54,9 @@ class ParquetTable:
     def frame(self) -> DataFrame | None:
         return None if self.is_empty() else self._spark.read.parquet(self.name)
 
+    def takes_column(self, name: str) -> bool:  # noqa: ARG002
+        return False
+
     def add(self, batch: Batch, frame: DataFrame, check: Check = lambda _: None) -> Added:
         """Adds the rows; see Table.add. The files are synced before their list is written, on this machine's file systems."""
         before = last = self._newest()

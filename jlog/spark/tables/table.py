@@ -53,6 +53,9 @@ class Table(Protocol):
     def frame(self) -> DataFrame | None:
         """Returns all rows; None where there are none yet."""
 
+    def takes_column(self, name: str) -> bool:
+        """Says whether a column of this name can be added."""
+
 
 def is_repeated(batch: Batch, last: Batch | None, table: str) -> bool:
     """Says whether the table has this batch already. last: the batch that it took last; it need not have taken every one.
