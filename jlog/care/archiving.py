@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from jlog.care.background import MOST_DELAY_SECONDS
-from jlog.care.cleaning import archive_of, archive_sealed, clean, roll_if_due
+from jlog.care.cleaning import archive_of, archive_sealed, archive_url, clean, roll_if_due
 from jlog.errors import JournalError, JournalLocked, JournalNotFound
 from jlog.storage.meta import read_meta
 from jlog.storage.segments import Segment, segments_now
@@ -32,10 +32,12 @@ def keep_archived(
 
     Raises JournalNotFound where the journal is gone, JournalError where it has no archive.
     """
-    archive = archive_of(path)
+    archive, url = archive_of(path), archive_url(path)
     sealed_at, seen, delay = time.monotonic(), None, LOOK_SECONDS
     while True:
         try:
+            if url != archive_url(path):  # it was changed
+                archive, url, seen = archive_of(path), archive_url(path), None
             if every is not None and time.monotonic() - sealed_at >= every:
                 seal()
                 sealed_at = time.monotonic()

@@ -129,11 +129,15 @@ def _store(path: str, archive: Archive, segment: Segment, deadline: Deadline, pr
     return True
 
 
+def archive_url(path: str) -> str | None:
+    return retention_of(read_meta(path).options).archive
+
+
 def archive_of(path: str) -> Archive:
     """Opens the archive that the journal's retention names. Raises JournalError where it names none."""
     from jlog.archive.archive import Archive  # most journals archive nothing
 
-    url = retention_of(read_meta(path).options).archive
+    url = archive_url(path)
     if url is None:
         raise JournalError(f"{path} has no archive: name one, `jlogtool options --archive URL {path}`")
     return Archive.of_journal(url, path)

@@ -333,6 +333,20 @@ def test_the_command_follows_until_it_is_told_to_end(path: Path, files: str, num
     assert out.count(b"10 records") == 2
 
 
+def test_the_command_takes_another_archive_when_it_is_changed(path: Path, files: str, tmp_path: Path) -> None:
+    other = (tmp_path / "other").as_uri()
+    with jlog.Writer(path, **SMALL, retention=jlog.Retention(archive=files)) as writer:
+        fill_segments(writer, 2)
+        command = start("archive", "--follow", path)
+        wait_until(lambda: archived(files) == expected(20))
+        do("options", path, "--archive", other)
+        wait_until(lambda: archived(other) == expected(20))
+        read_away(path, "billing")
+        wait_until(lambda: jlog.Journal(path).first_sequence == 20)
+    command.terminate()
+    assert command.communicate(timeout=HUNG_SECONDS)[1] == b""
+
+
 def test_the_command_goes_on_when_the_archive_is_back(path: Path, files: str, tmp_path: Path) -> None:
     (tmp_path / "archive").touch()
     with jlog.Writer(path, **SMALL, retention=jlog.Retention(archive=files)) as writer:
