@@ -162,7 +162,7 @@ class Pipeline:
 
         def load(frame: DataFrame, number: int) -> None:
             batch, positions = records.batch(number), records.positions(number)
-            wanted = planned(positions, inputs.journals(), fail_on_data_loss=plan.fail_on_data_loss)
+            wanted = planned(positions, inputs.journals(positions.end[-1] or ()), fail_on_data_loss=plan.fail_on_data_loss)
             good, bad = loading.add(batch, frame, wanted)
             self._note(good, bad)
             self._keep(RECORDS, number, records_in=good + bad, records_out=good, records_bad=bad)
@@ -266,7 +266,7 @@ class Pipeline:
         """Reports the batches of which Spark has told the progress since the last call."""
         from jlog.spark.progress import progress
 
-        if self._on_batch is None or not any(name == query.name for name, _ in self._rows):
+        if self._on_batch is None or not any(name == query.name for name, _ in list(self._rows)):
             return
         for told in query.recentProgress:
             rows = self._rows.pop((str(query.name), told["batchId"]), None)

@@ -3,7 +3,7 @@ been given out."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 from jlog._core.format.constants import NONE
@@ -29,11 +29,17 @@ class Gaps:
     def all(self) -> list[tuple[int, int]]:
         """Returns first and next sequence of each gap, ascending. A gap that reaches into the segment before it is damage,
         which other checks report; here it begins at that segment."""
+        return self.between(0, 1 << 63)
+
+    def between(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Returns those gaps that reach into this range. Only headers of segments in or beside it are read."""
+        segments = list_segments(self._path)
+        first, last = bisect_right(segments, start), bisect_left(segments, end) + 1
         found = []
-        previous = 0
-        for segment in list_segments(self._path):
+        previous = segments[first - 1] if first else 0
+        for segment in segments[first:last]:
             before = max(self._end_before(segment), previous)
-            if before < segment:
+            if before < min(segment, end):
                 found.append((before, segment))
             previous = segment
         return found

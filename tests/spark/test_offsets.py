@@ -12,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 from pyspark.sql.types import LongType, StructField, StructType
 
 import jlog
+from behaviour import hostile
 from behaviour.elsewhere import read_only, run_with_mount
 from behaviour.journals import SMALL, fill, read_away
 from crash.tampering import another_boot, copy, lose_unsynced
@@ -23,6 +24,8 @@ from jlog.spark.reading.limits import shares
 from jlog.spark.reading.options import parse
 from jlog.spark.reading.sources import sources_of
 from jlog.spark.reading.stream_reader import StreamReader
+from jlog.storage.gaps import Gaps
+from jlog.storage.meta import read_meta
 
 SCHEMA = StructType([StructField("sequence", LongType())])
 
@@ -314,6 +317,23 @@ def test_segments_that_a_range_does_not_touch_are_not_listed(root: Path) -> None
         for end in range(start + 1, 101, 3):
             touched = [one for one in whole if one.first_sequence < end and one.end_sequence > start]
             assert source.segments_between(start, end) == touched
+
+
+def test_gaps_that_a_range_does_not_touch_are_not_read(root: Path) -> None:
+    with jlog.Writer(root / "large", **SMALL) as writer:
+        fill(writer, 500)
+    files = hostile.segments(root / "large")
+    (source,) = sources_of(parse({"path": str(root / "large")})).values()
+    contents = {file: file.read_bytes() for file in (files[2], files[3], files[-1])}
+    for file in contents:
+        hostile.set_segment_header(file, previous_end_sequence=int(file.stem) - 1)
+    whole = Gaps(source.path, read_meta(source.path).uuid).all()
+    assert len(whole) == 3
+    for start in range(0, 600, 9):
+        for end in range(start + 1, 601, 9):
+            assert source.gaps(start, end) == {gap for gap in whole if gap[0] < end and gap[1] > start}
+    for file, content in contents.items():
+        file.write_bytes(content)
 
 
 @pytest.mark.parametrize("written", ["file:{}", "file://{}", "FILE://localhost{}"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,7 @@ class Inputs:
         self._checkpoint = checkpoint
         self._topics = [source for source in plan.sources if is_topic(source)]
         self._paths = [source for source in plan.sources if not is_topic(source)]
+        self._sources: dict[str, Source] = {}
 
     @property
     def _options(self) -> dict[str, str]:
@@ -81,9 +82,12 @@ class Inputs:
             found["journalPattern"] = plan.journal_pattern
         return found
 
-    def journals(self) -> dict[str, Source]:
-        """Returns the journals and archives by their names in the offsets."""
-        return sources_of(parse(self._options)) if self._paths else {}
+    def journals(self, names: Iterable[str] = ()) -> dict[str, Source]:
+        """Returns the journals and archives by their names in the offsets. They are looked for once, since they remember what
+        they have read of an archive, and again where one of these names is not among them."""
+        if self._paths and (not self._sources or not self._sources.keys() >= set(names)):
+            self._sources = sources_of(parse(self._options))
+        return self._sources
 
     def begin(self) -> None:
         """Finds where the journals of a new query begin, and keeps that. Makes the subscriber there."""

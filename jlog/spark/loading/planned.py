@@ -73,8 +73,12 @@ def _of_journals(begin: Offset | None, end: Offset, sources: Mapping[str, Source
             total += Planned(0, last)
             continue
         source, first = sources[name], int(known["sequence"])
-        records = count_assigned(set(source.gaps()), first, last)
-        total += Planned(records if fail_on_data_loss else 0, records, size_of(Range(source, first, last))[1])
+        if not fail_on_data_loss and source.kept(known, last)[0] < first:  # it was replaced, and is read from further back
+            total += Planned(0, last)
+            continue
+        size_bytes = size_of(Range(source, first, last))[1]  # an archive is listed by this, if the range is not known
+        records = count_assigned(source.gaps(first, last), first, last)
+        total += Planned(records if fail_on_data_loss else 0, records, size_bytes)
     return total
 
 

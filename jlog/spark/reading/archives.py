@@ -115,13 +115,15 @@ class SparkArchive:
         known = self.segments if self._known and self._known[-1].end_sequence >= end else self.look()
         return [segment for segment in known if segment.end_sequence > sequence and segment.first_sequence < end]
 
-    def gaps(self) -> list[tuple[int, int]]:
-        """Returns the gaps between archived segments: first sequence and next sequence of each."""
-        return [
+    def gaps(self, start: int, end: int) -> set[tuple[int, int]]:
+        """Returns the gaps between archived segments that reach into this range: first sequence and next sequence of each."""
+        first = bisect_right(self.segments, start, key=lambda segment: segment.first_sequence)
+        last = bisect_left(self.segments, end, key=lambda segment: segment.first_sequence)
+        return {
             (before.end_sequence, segment.first_sequence)
-            for before, segment in pairwise(self.segments)
+            for before, segment in pairwise(self.segments[max(0, first - 1) : last + 1])
             if segment.follows(before) and before.end_sequence < segment.first_sequence
-        ]
+        }
 
     # --- Offsets of streams -------------------------------------------------------------------------------------------
 

@@ -120,10 +120,12 @@ class SparkJournal:
         older = [one for one in self._archived.segments() if one.first_sequence < first and one.end_sequence > sequence]
         return [*older, *live]
 
-    def gaps(self) -> list[tuple[int, int]]:
-        """Returns the gaps in the sequences, also those of the archive: first sequence and next sequence of each."""
-        found = Gaps(self.path, read_meta(self.path).uuid).all()
-        return found if self._archived is None else [*self._archived.gaps(), *found]
+    def gaps(self, start: int, end: int) -> set[tuple[int, int]]:
+        """Returns the gaps that reach into this range, also those of the archive: first sequence and next sequence of each."""
+        # The living journal is asked first: a segment that is removed after this has been archived before.
+        is_whole = self._archived is None or jlog.Journal(self.path).first_sequence <= start
+        found = set(Gaps(self.path, read_meta(self.path).uuid).between(start, end))
+        return found if is_whole or self._archived is None else found | set(self._archived.gaps())
 
     # --- Offsets of streams -------------------------------------------------------------------------------------------
 

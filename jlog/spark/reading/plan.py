@@ -73,7 +73,7 @@ def without_reading(wanted: Range, segments: Iterable[Segment | ArchivedSegment]
         at = max(at, segment.end_sequence)
     if at < wanted.end:
         return wanted
-    known = wanted.source.gaps() if gaps else []
+    known = wanted.source.gaps(wanted.start, wanted.end) if gaps else []
     if all(any(first <= start and end <= last for first, last in known) for start, end in gaps):
         return replace(wanted, gaps=tuple(gaps))
     return wanted
