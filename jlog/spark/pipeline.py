@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jlog.errors import JournalError
-from jlog.spark.loading.plan import PARQUET, PipelinePlan
+from jlog.spark.loading.plan import PARQUET, PipelinePlan, Windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jlog.spark.progress import JournalProgress
     from jlog.spark.tables.table import Table
 
+PIPELINE = "pipeline"  # the settings of all but the windows
 POLL_SECONDS = 0.25
 GRACE_SECONDS = 10.0  # seconds that a running batch has to end when the pipeline is asked to stop
 ROWS_SHOWN_MAX = 1_000  # rows of the query's result
@@ -132,22 +133,44 @@ class Pipeline:
         plan = self._plan
         if plan.query is not None:  # a mistake in the query should not show after hours
             spark._jsparkSession.sessionState().sqlParser().parsePlan(plan.query)
-        known = checkpoint.settings()
+        known = checkpoint.settings(PIPELINE)
         if known is None:
-            content = "Parquet files" if plan.format == PARQUET else "rows of a pipeline"
-            for table in (tables.records, tables.quarantine):
-                if not table.is_empty():
-                    raise ValueError(
-                        f"{table.name} has {content} already, and the checkpoint {plan.checkpoint}, which would say what is in "
-                        f"them, is not there. Name theirs with --checkpoint, or write somewhere else"
-                    )
-            checkpoint.keep_settings(plan.identity)
+            self._check_empty(tables.records, tables.quarantine)
+            checkpoint.keep_settings(PIPELINE, plan.identity)
         elif known != plan.identity:
             raise ValueError(
                 f"the checkpoint {plan.checkpoint} is of a pipeline with other settings, {json.dumps(known)}; go on with "
                 f"those, or begin anew with another destination and another checkpoint"
             )
+        if plan.windows is not None and tables.windows is not None:
+            self._begin_windows(checkpoint, plan.windows, tables.windows)
         check_subscribers(plan)
+
+    def _begin_windows(self, checkpoint: Checkpoint, windows: Windows, table: Table) -> None:
+        """Spark would go on with windows of another length as if they were the same."""
+        from jlog.spark.loading.inputs import WINDOWS
+
+        if checkpoint.query(WINDOWS).is_new():
+            self._check_empty(table)
+        known = checkpoint.settings(WINDOWS)
+        if known is None:
+            checkpoint.keep_settings(WINDOWS, windows.identity)
+        elif known != windows.identity:
+            by = f" by {', '.join(known['by'])}" if known["by"] else ""
+            raise ValueError(
+                f"the checkpoint {checkpoint.path} counts in windows of {known['seconds']} seconds{by}; go on with those, or "
+                f"begin anew with another destination and another checkpoint"
+            )
+
+    def _check_empty(self, *tables: Table) -> None:
+        plan = self._plan
+        content = "Parquet files" if plan.format == PARQUET else "rows of a pipeline"
+        for table in tables:
+            if not table.is_empty():
+                raise ValueError(
+                    f"{table.name} has {content} already, and the checkpoint {plan.checkpoint} does not say what is in them. "
+                    f"Name theirs with --checkpoint, or write somewhere else"
+                )
 
     def _start(self, spark: SparkSession, checkpoint: Checkpoint, tables: Tables) -> list[StreamingQuery]:
         from jlog.spark.loading.batches import Counting, Loading

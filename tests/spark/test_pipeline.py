@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -192,6 +193,11 @@ def test_nothing_to_do_is_a_summary_of_nothing(run: Callable[..., Summary], plan
     assert (found.records_in, found.batches) == (0, 0)
 
 
+def test_a_source_is_named_once(plan: PipelinePlan) -> None:
+    with pytest.raises(ValueError, match="kafka://host/orders is named twice"):
+        replace(plan, sources=("kafka://host/orders", "/journal", "kafka://host/orders"))
+
+
 def test_a_directory_whose_checkpoint_is_gone_is_refused(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     run(plan, [b"a"])
     with pytest.raises(ValueError, match="has Parquet files already"):
@@ -231,6 +237,31 @@ def test_windows_are_counted_when_the_watermark_has_passed_them(
     assert found.records_bad == 1
 
 
+def counting(plan: PipelinePlan, tmp_path: Path, seconds: float = 60.0) -> PipelinePlan:
+    return replace(plan, windows=Windows(str(tmp_path / "counts"), seconds, 1.0))
+
+
+def test_counts_of_an_earlier_pipeline_are_not_added_to(
+    run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path
+) -> None:
+    plan = counting(plan, tmp_path)
+    times = [NOON_US, NOON_US + 600_000_000]
+    run(plan, [b"a", b"b"], timestamps_us=times)
+    for new in (replace(plan, dest=str(tmp_path / "new"), checkpoint=str(tmp_path / "new.checkpoint")), plan):
+        if new is plan:
+            shutil.rmtree(tmp_path / "checkpoint" / "windows")
+            shutil.rmtree(tmp_path / "checkpoint" / "window-batches")
+        with pytest.raises(ValueError, match=r"counts has .* already"):
+            run(new)
+    assert len(rows(tmp_path / "counts")) == 1
+
+
+def test_windows_of_another_length_are_refused(run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path) -> None:
+    run(counting(plan, tmp_path), [b"a"])
+    with pytest.raises(ValueError, match="in windows of 60"):
+        run(counting(plan, tmp_path, 300.0), [b"b"])
+
+
 # --- Exactly once ---------------------------------------------------------------------------------------------------
 
 
@@ -260,6 +291,16 @@ def test_the_subscriber_follows(run: Callable[..., Summary], plan: PipelinePlan)
 def test_a_large_journal_is_taken_in_batches(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     found = run(replace(plan, batch_records=10), [b"x"] * 25)
     assert (found.records_out, found.batches) == (25, 3)
+
+
+@pytest.mark.parametrize("records", [4, 40])
+def test_a_replaced_journal_is_read_whole_if_it_may(
+    run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path, records: int
+) -> None:
+    run(plan, [b"old"] * 10)
+    jlog.Journal.delete(tmp_path / "journal")
+    assert run(replace(plan, fail_on_data_loss=False), [b"new"] * records).records_in == records
+    assert len(rows(plan.dest)) == 10 + records
 
 
 # --- Checkpoints --------------------------------------------------------------------------------------------------------

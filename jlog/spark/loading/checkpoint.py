@@ -42,13 +42,13 @@ class Checkpoint:
         self._token = secrets.token_hex(8)
         self._is_locked = False
 
-    def settings(self) -> dict[str, Any] | None:
-        """Returns what keep_settings() has kept; None in a new checkpoint."""
-        text = self._files.read(f"{self.path}/pipeline.json")
+    def settings(self, name: str) -> dict[str, Any] | None:
+        """Returns what keep_settings() has kept under this name; None in a new checkpoint."""
+        text = self._files.read(f"{self.path}/{name}.json")
         return None if text is None else dict(json.loads(text))
 
-    def keep_settings(self, settings: dict[str, Any]) -> None:
-        self._files.write(f"{self.path}/pipeline.json", json.dumps(settings))
+    def keep_settings(self, name: str, settings: dict[str, Any]) -> None:
+        self._files.write(f"{self.path}/{name}.json", json.dumps(settings))
 
     def made_id(self) -> str:
         """Returns the id of this pipeline. It is made once."""

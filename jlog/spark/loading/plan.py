@@ -23,6 +23,11 @@ class Windows:
     watermark_seconds: float = 600.0
     by: tuple[str, ...] = ()
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Returns the parts that must not change from run to run."""
+        return {"seconds": self.seconds, "by": list(self.by)}
+
 
 @dataclass(frozen=True)
 class PipelinePlan:
@@ -66,6 +71,9 @@ class PipelinePlan:
                 "--evolve add needs --format delta or --format iceberg: many readers of plain Parquet files take the columns "
                 "of one file, and would not see new ones"
             )
+        for source in self.sources:
+            if self.sources.count(source) > 1:
+                raise ValueError(f"{source} is named twice")
         if self.format == PARQUET and self.is_table:
             raise ValueError("--table needs --format delta or --format iceberg: plain Parquet files have no catalog")
         if self.format == PARQUET and self.compact_every is not None:
