@@ -126,20 +126,33 @@ class DeltaTable:
     def _history(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yields each version that Delta's log has, the newest first, and what it says of its commit. The driver reads it: with
         DESCRIBE HISTORY executors do, and leave out what they do not see."""
-        names = self._files.names(f"{self._root()}/_delta_log")
-        for name in sorted(filter(VERSION.fullmatch, names), reverse=True):
-            version = int(name.partition(".")[0])
-            found = [entry["commitInfo"] for entry in self._entries(version) if "commitInfo" in entry]
-            yield version, found[0] if found else {}
+        version = self._version()
+        while (entries := self._entries(version)) is not None:
+            yield version, next((entry["commitInfo"] for entry in entries if "commitInfo" in entry), {})
+            version -= 1
 
-    def _entries(self, version: int) -> list[dict[str, Any]]:
-        """Returns what Delta's log has of this version."""
-        text = self._files.read(f"{self._root()}/_delta_log/{version:020}.json")
-        if text is None:
-            raise JournalError(
-                f"{self.name}: the driver does not find version {version} in Delta's log, where it has written it"
-            )
-        return [json.loads(line) for line in text.splitlines()]
+    def _version(self) -> int:
+        """Returns the newest version. The log may have files of many thousands of versions, and is listed only where nothing
+        says where its end is."""
+        log = f"{self._root()}/_delta_log"
+        if self._last is not None:
+            version = self._last.version
+        elif (checkpoint := self._files.read(f"{log}/_last_checkpoint")) is not None:
+            version = int(json.loads(checkpoint)["version"])
+        else:
+            found = [name for name in self._files.names(log) if VERSION.fullmatch(name)]
+            version = int(max(found, default="-1.json").partition(".")[0])
+        while self._files.exists(self._log_file(version + 1)):
+            version += 1
+        return version
+
+    def _log_file(self, version: int) -> str:
+        return f"{self._root()}/_delta_log/{version:020}.json"
+
+    def _entries(self, version: int) -> list[dict[str, Any]] | None:
+        """Returns what Delta's log has of this version; None where it has nothing."""
+        text = None if version < 0 else self._files.read(self._log_file(version))
+        return None if text is None else [json.loads(line) for line in text.splitlines()]
 
     # --- Adding -------------------------------------------------------------------------------------------------------
 
@@ -207,7 +220,12 @@ class DeltaTable:
 
     def _added_by(self, version: int) -> list[str]:
         """Returns the files that this version adds, as Delta's log has them."""
-        paths = [unquote(entry["add"]["path"]) for entry in self._entries(version) if "add" in entry]
+        entries = self._entries(version)
+        if entries is None:
+            raise JournalError(
+                f"{self.name}: the driver does not find version {version} in Delta's log, where it has written it"
+            )
+        paths = [unquote(entry["add"]["path"]) for entry in entries if "add" in entry]
         return [path if "://" in path or path.startswith("file:") else f"{self._root()}/{path}" for path in paths]
 
     def _root(self) -> str:
@@ -219,7 +237,7 @@ class DeltaTable:
         return self._location
 
     def _take_back(self, commit: Commit, before: Commit | None) -> None:
-        newest, _ = next(self._history())
+        newest = self._version()
         if newest != commit.version:
             raise JournalError(
                 f"version {commit.version} of {self.name} has rows in files that the driver does not find, and there are newer "
@@ -255,7 +273,7 @@ class DeltaTable:
         """Joins small files into larger ones. Readers see the same rows all the time."""
         if self.exists():
             self._spark.sql(f"OPTIMIZE {self._sql_name}")
-            self._sync(next(self._history())[0])
+            self._sync(self._version())
 
 
 def _batch_of(commit: Commit) -> Batch | None:
