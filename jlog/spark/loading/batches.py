@@ -13,7 +13,7 @@ from jlog.errors import JournalError
 from jlog.spark.loading.inference import FIELDS_MAX, folded
 from jlog.spark.loading.kept_fields import KeptFields
 from jlog.spark.loading.parsing import ERROR, NONE, RECORD
-from jlog.spark.loading.plan import ADD, FAIL, PARQUET
+from jlog.spark.loading.plan import ADD, FAIL, OTHER, PARQUET
 from jlog.spark.loading.planned import Planned
 from jlog.spark.tables.table import Batch, Table
 
@@ -78,7 +78,9 @@ class Loading:
                 raise ValueError(f"there is no column {name} to partition by; there are {', '.join(frame.columns)}, hour")
 
     def parsed(self, frame: DataFrame, fields: StructType) -> DataFrame:
-        found = self._plan.parser.parse(frame, fields)
+        plan = self._plan
+        is_part = plan.schema is not None and plan.evolve == OTHER  # mostly a choice of the fields
+        found = plan.parser.parse(frame, fields, is_part=is_part)
         found = found.withColumn("date", f.to_date("timestamp"))
         if "hour" in self._plan.partition_by:
             found = found.withColumn("hour", f.hour("timestamp"))

@@ -118,14 +118,17 @@ class Parser:
 
     # --- Parsing ------------------------------------------------------------------------------------------------------
 
-    def parse(self, frame: DataFrame, fields: StructType) -> DataFrame:
+    def parse(self, frame: DataFrame, fields: StructType, *, is_part: bool = False) -> DataFrame:
         """Returns the records with a column for each field, `other` for further fields, and `error` where a value cannot be
-        parsed."""
+        parsed. is_part: says that most values have further fields."""
         if self.kind == NONE:
             return frame.withColumn(ERROR, f.lit(None).cast("string"))
         text = f.when(f.is_valid_utf8(f.col("value").cast("string")), f.col("value").cast("string"))
         frame = frame.withColumn(TEXT, text)
-        wrong, columns, frame = {JSON: self._json, REGEX: self._regex, LOGFMT: self._logfmt}[self.kind](frame, fields)
+        if self.kind == JSON:
+            wrong, columns, frame = self._json(frame, fields, is_part=is_part)
+        else:
+            wrong, columns, frame = {REGEX: self._regex, LOGFMT: self._logfmt}[self.kind](frame, fields)
         error = (
             f.when(f.col("value").isNull(), "the value is null")
             .when(f.col(TEXT).isNull(), "the value is not UTF-8")
@@ -133,8 +136,9 @@ class Parser:
         )
         return frame.select(*RECORD, "value", error.alias(ERROR), *columns)
 
-    def _json(self, frame: DataFrame, fields: StructType) -> tuple[Column, list[Column], DataFrame]:
-        """Parses a value once into its fields, and looks at its keys. Only a value with other keys is parsed as a map too.
+    def _json(self, frame: DataFrame, fields: StructType, *, is_part: bool) -> tuple[Column, list[Column], DataFrame]:
+        """Parses a value once into its fields, and looks at its keys. Only a value with other keys is parsed as a map too. If
+        most values have some, making a map of each one takes less time than looking at the keys first.
 
         Spark takes the first value of a text, and is silent about what follows it. So the value is parsed as the one field of
         an object, and counted as an element of an array: nothing but one value fits in both."""
@@ -144,7 +148,8 @@ class Parser:
         has_known = ~f.exists(KEYS, lambda key: ~key.isin(fields.names)) if fields.fields else f.size(KEYS) == 0
         frame = frame.withColumn(PLAIN, f.coalesce(has_one & has_known, f.lit(False)))
         # A map is also needed for NaN, which only from_json knows, and for keys in nested objects.
-        needs_map = f.lit(True) if any(_has_struct(one.dataType) for one in fields.fields) else ~f.col(PLAIN)
+        always = is_part or any(_has_struct(one.dataType) for one in fields.fields)
+        needs_map = f.lit(True) if always else ~f.col(PLAIN)
         frame = frame.withColumn(MAP, f.when(needs_map, f.from_json(element, "array<map<string,string>>")))
         frame = frame.withColumn(MAP, f.when(f.size(MAP) == 1, f.col(MAP).getItem(0)))
         wrong = f.when(_has_half_pair(), "the value has half a surrogate pair")

@@ -9,8 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from jlog.spark.loading.inference import FIELDS_MAX
+from jlog.spark.loading.kept_fields import KeptFields
 from jlog.spark.loading.parsing import Parser
 from jlog.spark.loading.plan import PipelinePlan
 from jlog.spark.pipeline import Summary
@@ -24,11 +27,16 @@ NO_OBJECT, WRONG_TYPE, HALF_PAIR = (
 )
 DEEP = '{"a":' * 900 + "1" + "}" * 900
 LONG = "x" * (10 << 20)
+FLAT = "n bigint, x double, s string"
 SCHEMA = "n bigint, x double, s string, at struct<x bigint, l array<struct<y bigint>>>"
 
 
-@pytest.mark.parametrize("schema", ["n bigint, x double, s string", SCHEMA], ids=["flat", "nested"])
-def test_each_value_is_a_row_or_in_the_quarantine(run: Run, plan: PipelinePlan, rows: Rows, schema: str) -> None:
+@pytest.mark.parametrize(
+    ("schema", "is_given"), [(FLAT, True), (FLAT, False), (SCHEMA, True)], ids=["given", "as seen", "nested"]
+)
+def test_each_value_is_a_row_or_in_the_quarantine(
+    spark: SparkSession, run: Run, plan: PipelinePlan, rows: Rows, schema: str, is_given: bool
+) -> None:
     good: list[tuple[str, dict[str, Any]]] = [
         ('\n\t {"n": 1} \n', {"n": 1}),
         ("{}", {}),
@@ -61,7 +69,13 @@ def test_each_value_is_a_row_or_in_the_quarantine(run: Run, plan: PipelinePlan, 
         ('{"\\\\\\uDE00": 1}', HALF_PAIR),
     ]
     values = [text.encode() for text, _ in [*good, *bad]]
-    found = run(replace(plan, schema=schema), values)
+    if is_given:
+        plan = replace(plan, schema=schema)
+    else:
+        fields = StructType.fromDDL(schema)
+        assert isinstance(fields, StructType)
+        KeptFields(spark, plan.checkpoint).keep(fields)
+    found = run(plan, values)
     assert (found.records_out, found.records_bad) == (len(good), len(bad))
     for (text, expected), row in zip(good, rows(), strict=True):
         known = {name: row[name] for name in ("n", "s", "other") if row[name] is not None}
