@@ -139,3 +139,11 @@ def test_no_value_ends_the_pipeline(run: Run, plan: PipelinePlan) -> None:
     assert found.records_in == found.records_out + found.records_bad == len(values)
     assert found.records_out > 100
     assert found.records_bad > 100
+
+
+def test_what_is_too_long_for_the_parser_is_quarantined(run: Run, plan: PipelinePlan, rows: Rows) -> None:
+    values = [b'{"n": 1}', b'{"s": "%s"}' % (b"x" * (21 << 20)), b'{"%s": 1}' % (b"k" * 60_000), b'{"n": %s}' % (b"1" * 2_000)]
+    found = run(plan, values)
+    assert found.records_in == found.records_out + found.records_bad == len(values)
+    kept = {row["sequence"] for row in rows() if row["sequence"] == 0 or row["other"] or row.get("s")}
+    assert kept | {row["sequence"] for row in rows(plan.quarantine)} == {0, 1, 2, 3}
