@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from jlog.errors import JournalError
-from jlog.spark.tables.files import Files
+from jlog.spark.tables.files import Files, directories_of
 from jlog.spark.tables.table import Added, Batch, Check, check_rows, counted, is_repeated
 
 if TYPE_CHECKING:
@@ -252,7 +252,14 @@ class DeltaTable:
             self._spark.sql(f"RESTORE TABLE {self._sql_name} TO VERSION AS OF {commit.version - 1}")
         finally:
             self._spark.conf.unset(NOTE)
+        restored = next(version for version, info in self._history() if Note.of(info.get("userMetadata")) == note)
         self._last = None
+        if restored != commit.version + 1:  # another writer's commit came between the look and the RESTORE
+            raise JournalError(
+                f"{self.name}: version {restored} has taken back version {commit.version}, whose rows the driver does not "
+                f"find, and with it the versions from {commit.version + 1} to {restored - 1} of other writers, which came in "
+                f"the same moment: let these write them again. Delta keeps their files until VACUUM removes them"
+            )
 
     def _sync(self, version: int) -> None:
         """Syncs the files of a version on this machine's file systems, which Delta does not do."""
@@ -261,11 +268,7 @@ class DeltaTable:
             return
         log = [f"{root}/_delta_log/{name}" for name in (*(f"{version:020}{end}" for end in LOG_FILES), "_last_checkpoint")]
         files = [path for path in (*self._added_by(version), *log) if self._files.exists(path)]
-        directories = {root}
-        for path in files:
-            while (path := path.rpartition("/")[0]) not in directories and path.startswith(root):
-                directories.add(path)
-        self._files.sync([*files, *directories])
+        self._files.sync([*files, *directories_of(files, root)])
 
     # --- Small files --------------------------------------------------------------------------------------------------
 

@@ -34,8 +34,12 @@ class Files:
         return bool(system.exists(at))
 
     def names(self, path: str) -> list[str]:
-        """Returns the names in a directory; none where there is no such directory."""
+        """Returns the names in a directory, without those of checksums; none where there is no such directory."""
         system, at = self._at(path)
+        local = self.local_path(path)
+        if local is not None:  # each name of Java's is a call of its own
+            found = os.listdir(local) if os.path.isdir(local) else []
+            return [name for name in found if not (name.startswith(".") and name.endswith(".crc"))]
         return [file.getPath().getName() for file in system.listStatus(at)] if system.exists(at) else []
 
     def read(self, path: str) -> str | None:
@@ -58,7 +62,7 @@ class Files:
         stream.close()
         self.sync([made])
         self.move(made, path)
-        self.sync([os.path.dirname(path)])
+        self.sync(directories_of([path], os.path.dirname(path)))
 
     def replace(self, path: str, text: str) -> None:
         """Writes a file, also where there is one."""
@@ -111,9 +115,20 @@ class Files:
         """Syncs files and directories on this machine's file systems; other file systems do so themselves."""
         for path in paths:
             local = self.local_path(path)
-            if local is not None:
-                fd = os.open(local, os.O_RDONLY)
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
+            if local is None or (os.path.isdir(local) and not os.access(local, os.R_OK)):
+                continue  # it was there before: this process may not list it
+            fd = os.open(local, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+
+def directories_of(files: Iterable[str], root: str) -> set[str]:
+    """Returns the directories of these files up to `root`, and the one around it: each of them may be new, and is found after a
+    power loss if the one around it is synced."""
+    found = {root, os.path.dirname(root)}
+    for path in files:
+        while (path := os.path.dirname(path)) not in found and path.startswith(root):
+            found.add(path)
+    return found

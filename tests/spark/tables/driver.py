@@ -115,6 +115,23 @@ class Verbs:
         finally:
             table._check = check
 
+    def add_unseen_beside_another(self, place: str, pipeline: str, batch: tuple[int, str]) -> None:
+        """Adds rows that the driver does not see. Another writer commits between its look at the history and its RESTORE."""
+        look = DeltaTable._version
+
+        def look_and_lose_time(table: DeltaTable) -> int:
+            version = look(table)
+            if not table._files.exists(table._added_by(version)[0]):
+                DeltaTable._version = look  # type: ignore[method-assign]
+                self._spark.range(1).write.format("delta").mode("append").save(place)
+            return version
+
+        DeltaTable._version = look_and_lose_time  # type: ignore[method-assign]
+        try:
+            self.add_unseen("delta", place, pipeline, batch, ["id"], unseen="part-0000")
+        finally:
+            DeltaTable._version = look  # type: ignore[method-assign]
+
     def die_in(self, kind: str, method: str) -> None:
         """Has the next call of this method kill the driver, with Java and all workers."""
         setattr(TABLES[kind], method, lambda *_, **__: os.killpg(0, signal.SIGKILL))

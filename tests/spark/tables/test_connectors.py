@@ -87,6 +87,14 @@ def test_rows_that_do_not_agree_are_not_added(tables: TableDriver, tmp_path: Pat
     assert ids(tables, table) == list(range(40))
 
 
+def test_others_are_told_whose_commits_are_taken_back_too(tables: TableDriver, tmp_path: Path) -> None:
+    table = "delta", str(tmp_path / "table")
+    tables.add(*table, "p", (0, "aa"), ["id"])
+    with pytest.raises(Refused, match="the versions from 3 to 3 of other writers"):
+        tables.add_unseen_beside_another(table[1], "p", (1, "bb"))
+    assert tables.add(*table, "p", (1, "bb"), ["id"]) == [20, True]
+
+
 # --- Kills ------------------------------------------------------------------------------------------------------------
 
 
