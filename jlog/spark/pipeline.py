@@ -316,6 +316,14 @@ class Pipeline:
         return [row.asDict(recursive=True) for row in rows]
 
 
+def _behind(at: JournalProgress) -> dict[str, float]:
+    """Returns the distance of a batch's end from a journal's or an archive's newest record, as a report has it."""
+    found: dict[str, float] = {"records": at.records_behind, "bytes": at.bytes_behind}
+    if at.newest_record_age is not None:
+        found["newest_record_age"] = at.newest_record_age
+    return found
+
+
 if __name__ == "__main__":
     import runpy
     import sys
@@ -324,11 +332,3 @@ if __name__ == "__main__":
     sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]  # where Python puts the directory of a script
     sys.argv[1:1] = ["pipeline"]
     runpy.run_module("jlog.cli", run_name="__main__")
-
-
-def _behind(at: JournalProgress) -> dict[str, float]:
-    """Returns the distance of a batch's end from a journal's or an archive's newest record, as a report has it."""
-    found: dict[str, float] = {"records": at.records_behind, "bytes": at.bytes_behind}
-    if at.newest_record_age is not None:
-        found["newest_record_age"] = at.newest_record_age
-    return found

@@ -314,6 +314,25 @@ def cut_tail(checkpoint: str, query: str, first: int) -> None:
                 path.unlink()
 
 
+def test_new_directories_are_synced_with_their_files(
+    run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a power loss takes them, while the subscriber has moved."""
+    synced, sync = set(), os.fsync
+
+    def note(fd: int) -> None:
+        synced.add(Path(os.readlink(f"/proc/self/fd/{fd}")))
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    run(plan, [b"a"])
+    made = {path.parent for path in Path(plan.dest).rglob("*.parquet")}
+    checkpoint = Path(plan.checkpoint)
+    places = {checkpoint, checkpoint / "batches", checkpoint / "records", checkpoint / "records" / "offsets"}
+    assert {*made, Path(plan.dest), *places, tmp_path} <= synced
+    assert checkpoint / "records" / "metadata" in synced
+
+
 def test_a_checkpoint_that_lost_its_tail_is_refused(run: Callable[..., Summary], plan: PipelinePlan) -> None:
     """Spark would come with more records under a number that the table knows."""
     for values in ([b"a"] * 10, [b"b"] * 10):
@@ -353,6 +372,16 @@ def test_an_older_driver_on_an_object_store_ends(spark: SparkSession, tmp_path: 
             other.check_owner()
             with pytest.raises(jlog.JournalError, match="another pipeline has begun to run"):
                 one.check_owner()
+
+
+def test_an_older_driver_ends_where_locks_are_not_seen(spark: SparkSession, tmp_path: Path) -> None:
+    """Some mounts of NFS keep locks for each host alone."""
+    one, other = Checkpoint(spark, str(tmp_path / "checkpoint")), Checkpoint(spark, str(tmp_path / "checkpoint"))
+    with one.held():
+        one.check_owner()
+        (tmp_path / "checkpoint" / "lock").unlink()
+        with other.held(), pytest.raises(jlog.JournalError, match="another pipeline has begun to run"):
+            one.check_owner()
 
 
 def test_a_killed_first_run_leaves_its_place_to_the_next(

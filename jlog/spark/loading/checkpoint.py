@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import socket
@@ -15,11 +16,13 @@ import portalocker
 
 from jlog.errors import JournalError
 from jlog.spark.offset_log import digest_of, offsets_in
-from jlog.spark.tables.files import Files
+from jlog.spark.tables.files import Files, directories_of
 from jlog.spark.tables.table import Batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger("jlog.spark")
 
 Offset = dict[str, Any]  # of a source; Spark keeps it as JSON
 
@@ -40,7 +43,6 @@ class Checkpoint:
         self._files = Files(spark)
         self._owner = f"{os.getpid()} on {socket.gethostname()}"
         self._token = secrets.token_hex(8)
-        self._is_locked = False
 
     def settings(self, name: str) -> dict[str, Any] | None:
         """Returns what keep_settings() has kept under this name; None in a new checkpoint."""
@@ -67,32 +69,38 @@ class Checkpoint:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Lets one driver at a time run the pipeline. On a file system of this machine, or one that is mounted here, another
-        driver is refused at once, and the lock ends with the process. On others, HDFS and object stores, the newest driver
-        goes on, and one before it fails in check_owner()."""
+        driver is refused at once, and the lock ends with the process. Where there are no such locks, in HDFS, object stores and
+        some mounts of NFS, the newest driver goes on, and one before it fails in check_owner()."""
+        with self._locked():
+            self._files.replace(self._owner_path, self._token)
+            yield
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
         path = self._files.local_path(self.path)
         if path is None:
-            self._files.replace(self._owner_path, self._token)
             yield
             return
         os.makedirs(path, exist_ok=True)
         with open(os.path.join(path, "lock"), "a+", encoding="utf-8") as file:
             try:
                 portalocker.lock(file, portalocker.LOCK_EX | portalocker.LOCK_NB)
-            except portalocker.LockException:
+                file.truncate(0)
+                file.write(f"{self._owner}\n")
+                file.flush()
+            except portalocker.AlreadyLocked:
                 file.seek(0)
                 raise JournalError(
                     f"another pipeline runs on the checkpoint {self.path}: process {file.read().strip() or 'unknown'}. Stop it "
                     f"first; or give this one another destination and another checkpoint"
                 ) from None
-            file.truncate(0)
-            file.write(f"{self._owner}\n")
-            file.flush()
-            self._is_locked = True
+            except portalocker.LockException as error:
+                logger.warning("%s has no locks: %s. See that no second driver runs this pipeline", self.path, error)
             yield
 
     def check_owner(self) -> None:
         """Raises JournalError where another driver has begun to run the pipeline."""
-        if not self._is_locked and self._files.read(self._owner_path) != self._token:
+        if self._files.read(self._owner_path) != self._token:
             raise JournalError(f"another pipeline has begun to run on the checkpoint {self.path}; this one ends here")
 
     @property
@@ -126,8 +134,11 @@ class QueryCheckpoint:
         begin, end = self._text(number - 1), self._text(number)
         if end is None:
             raise JournalError(f"{self._offsets}/{number} is gone, which Spark has written for this batch; begin anew")
-        names = [name for name in (str(number), f".{number}.crc") if self._files.exists(f"{self._offsets}/{name}")]
-        self._files.sync([*(f"{self._offsets}/{name}" for name in names), self._offsets])
+        names = [f"{self._offsets}/{number}", f"{self._offsets}/.{number}.crc"]
+        if number == 0:
+            names += [f"{self.path}/metadata", f"{self.path}/.metadata.crc"]
+        found = [name for name in names if self._files.exists(name)]
+        self._files.sync([*found, *directories_of(found, os.path.dirname(self.path))])
         return Batch(number, digest_of(begin, end))
 
     def positions(self, number: int) -> Positions:

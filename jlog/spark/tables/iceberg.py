@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jlog.errors import JournalError
-from jlog.spark.tables.files import Files
+from jlog.spark.tables.files import Files, directories_of
 from jlog.spark.tables.table import Added, Batch, Check, check_rows, counted, is_repeated
 
 if TYPE_CHECKING:
@@ -187,11 +187,7 @@ class IcebergTable:
         paths += [snapshot.manifestListLocation(), newest.manifestListLocation(), metadata]
         paths += [f"{os.path.dirname(metadata)}/version-hint.text"]
         found = {path for path in paths if self._files.exists(path)}
-        directories = {table.location()}
-        for path in found:
-            while (path := os.path.dirname(path)) not in directories and path.startswith(table.location()):
-                directories.add(path)
-        self._files.sync([*found, *directories])
+        self._files.sync([*found, *directories_of(found, table.location())])
 
     # --- Small files --------------------------------------------------------------------------------------------------
 

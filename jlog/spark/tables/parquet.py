@@ -7,13 +7,12 @@ leaves either nothing, or a list that the next run goes through again.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from jlog.spark.tables.files import Files
+from jlog.spark.tables.files import Files, directories_of
 from jlog.spark.tables.table import Added, Batch, Check, check_rows, counted, is_repeated
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class ParquetTable:
             self._last = last
         for source, target in last.moves:
             self._files.move(source, target)
-        self._files.sync({os.path.dirname(target) for _, target in last.moves})
+        self._files.sync(directories_of([target for _, target in last.moves], self.name))
         self._files.remove(self._staging)
         if before is not None and not repeated:
             self._files.remove(self._path_of(before.number))
