@@ -284,6 +284,18 @@ def test_a_removed_journal_fails_the_query_or_is_left_out(root: Path) -> None:
     assert rows(tolerant, marks, end) == list(range(100))
 
 
+def test_a_journal_goes_on_under_another_path(root: Path) -> None:
+    reader = stream(root / "large")
+    before = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    (root / "large").rename(root / "moved")
+    with jlog.Writer(root / "moved") as writer:
+        fill(writer, 5)
+    end = stream(root / "moved").latestOffset(before, ReadAllAvailable())
+    assert reached(end) == {"moved": 105}
+    assert rows(stream(root / "moved"), before, end) == list(range(100, 105))
+    assert rows(stream(root / "moved"), end, stream(root / "moved").latestOffset(end, ReadAllAvailable())) == []
+
+
 def test_an_older_copy_in_place_of_the_journal_fails_the_query(root: Path, tmp_path: Path) -> None:
     backup = jlog.Journal(root / "large").backup(tmp_path / "backup")
     with jlog.Writer(root / "large") as writer:

@@ -293,6 +293,18 @@ def test_a_large_journal_is_taken_in_batches(run: Callable[..., Summary], plan: 
     assert (found.records_out, found.batches) == (25, 3)
 
 
+def test_it_goes_on_in_a_journal_that_was_moved(
+    spark: SparkSession, run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path
+) -> None:
+    run(plan, [b"old"] * 10)
+    (tmp_path / "journal").rename(tmp_path / "moved")
+    for records in (5, 3):
+        with jlog.Writer(tmp_path / "moved") as writer:
+            writer.extend([b"new"] * records)
+        assert Pipeline(replace(plan, sources=(str(tmp_path / "moved"),))).run(spark).records_in == records
+    assert [row["sequence"] for row in rows(plan.dest)] == list(range(18))
+
+
 @pytest.mark.parametrize("records", [4, 40])
 def test_a_replaced_journal_is_read_whole_if_it_may(
     run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path, records: int

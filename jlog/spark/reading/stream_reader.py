@@ -102,6 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {name: self._end(source) for name, source in sources.items()}
         if start is None:
             return self._positions(ends)
+        start = self._renamed(start)
         found = {name: self._start_of(source, start, ends[name]) for name, source in sources.items()}
         begins = {name: begin for name, begin in found.items() if begin is not None}
         left = {name: start.get(name, before_the_first()) for name in sources if name not in begins}
@@ -174,6 +175,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # An AvailableNow run reads no more of a journal that only the checkpoint has told it of.
         return end if self._target is None else min(end, self._target.get(source.name, 0))
 
+    def _renamed(self, source_positions: SourcePosition) -> SourcePosition:
+        """Returns the source position with the present names of journals that have another path now. A journal is known by its
+        uuid: under its new name alone it would be read from its first record again."""
+        found = dict(source_positions)
+        gone = {name for name, position in found.items() if name not in self._sources and position["uuid"] is not None}
+        for name in self._sources.keys() - found.keys() if gone else ():
+            source = self._sources[name]
+            if self._is_empty(source):
+                continue
+            uuid, _ = source.history(self._ends.at_least(source, 0).durable)
+            same = [old for old in gone if found[old]["uuid"] == uuid]
+            if len(same) == 1:
+                found[name] = found.pop(same[0])
+                gone.remove(same[0])
+        return found
+
     def _gone(self, source_positions: SourcePosition) -> SourcePosition:
         """Returns the journals that are not read any more."""
         gone = {name: source_position for name, source_position in source_positions.items() if name not in self._sources}
@@ -210,6 +227,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: SourcePosition, end: SourcePosition) -> list[InputPartition]:
         sources = self._look(end)
+        start = self._renamed(start)
         gone = self._gone(end)
         pieces: list[RangePiece] = []
         for name, source_position in end.items():
