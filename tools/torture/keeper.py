@@ -1,5 +1,5 @@
-"""A keeper: cleans, verifies, backs up, restores and repairs copies, beside all other processes. It writes down the records
-that it reads in copies, like a subscriber without a name."""
+"""A keeper: cleans, archives, verifies, backs up, restores and repairs copies, beside all other processes. It writes down the
+records that it reads in copies, like a subscriber without a name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Errand(NamedTuple):
 
 def keep(spec: dict[str, Any], gate: Gate, log: Log) -> None:
     chance = Random(f"{spec['seed']} {spec['name']}")
-    known = {"clean": _clean, "verify": _verify, "look": _look, "backup": _back_up, "restore": _restore}
+    known = {"clean": _clean, "archive": _archive, "verify": _verify, "look": _look, "backup": _back_up, "restore": _restore}
     actions = [action for name, action in known.items() if name not in spec["without"]] + 2 * [_clean]
     number = 0
     while gate.is_open():
@@ -53,6 +53,11 @@ def keep(spec: dict[str, Any], gate: Gate, log: Log) -> None:
 
 def _clean(errand: Errand) -> None:
     jlog.Journal(errand.path).clean()
+
+
+def _archive(errand: Errand) -> None:
+    if errand.spec["archive"]:
+        jlog.Journal(errand.path).archive()
 
 
 def _verify(errand: Errand) -> None:

@@ -155,7 +155,8 @@ class Plan:
                 {**lossy, "max_bytes": LIMIT_BYTES // 4, "max_age": 5},
             ]
         kept = {"limit_bytes": LIMIT_BYTES}
-        return [kept, {**kept, "max_bytes": LIMIT_BYTES // 2}, {**kept, "max_age": 1}]
+        at_times = {"archive_on_roll": True} if journal == "archived" else {}
+        return [kept, {**kept, **at_times, "max_bytes": LIMIT_BYTES // 2}, {**kept, **at_times, "max_age": 1}]
 
     def child(self, place: Place, incarnation: int) -> dict[str, Any]:
         """Returns the specification of the next child in this place, with the `failpoints` that it has from its start."""
