@@ -293,6 +293,20 @@ def test_a_large_journal_is_taken_in_batches(run: Callable[..., Summary], plan: 
     assert (found.records_out, found.batches) == (25, 3)
 
 
+def test_an_empty_archive_is_begun_where_it_was_said(
+    spark: SparkSession, run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path
+) -> None:
+    (tmp_path / "archive").mkdir()
+    plan = replace(plan, sources=(f"file://{tmp_path}/archive",), start="5")
+    assert Pipeline(plan).run(spark).records_in == 0
+    with jlog.Writer(tmp_path / "journal", retention=jlog.Retention(archive=f"file://{tmp_path}/archive")) as writer:
+        writer.extend([b"a"] * 12)
+        writer.roll()
+    jlog.Journal(tmp_path / "journal").archive()
+    Pipeline(plan).run(spark)
+    assert [row["sequence"] for row in rows(plan.dest)] == list(range(5, 12))
+
+
 def test_it_goes_on_in_a_journal_that_was_moved(
     spark: SparkSession, run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path
 ) -> None:

@@ -124,7 +124,8 @@ class Inputs:
         if first is not None:
             there = self.journals()
             begins = {name: at["sequence"] for name, at in first.items() if name in there and at["uuid"] is not None}
-            reader = reader.option("startingSequence", json.dumps(begins))
+            # Where nothing was archived yet, the query has not begun, and the place that was given still counts.
+            reader = reader.options(**({"startingSequence": json.dumps(begins)} if begins else _start(self._plan.start)))
         cores = _cores(spark)
         if cores:
             reader = reader.option("minPartitions", str(cores))
