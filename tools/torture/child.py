@@ -29,7 +29,10 @@ PR_SET_PDEATHSIG = 1
 
 
 def figures() -> dict[str, int]:
-    """Returns the figures that must not grow."""
+    """Returns the figures that must not grow, once no thread archives."""
+    for thread in threading.enumerate():
+        if thread.name == "jlog-archive":
+            thread.join()
     with open("/proc/self/maps") as file:
         mappings = sum(1 for line in file if "precommit" in line)
     return {"descriptors": len(os.listdir("/proc/self/fd")), "mappings": mappings}
