@@ -67,7 +67,7 @@ class Pipeline:
         on_batch: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         """on_records: is called with the number of records of each batch. on_batch: is called with the report of each batch,
-        a few moments after it has ended; see docs/spark.md."""
+        a few moments after it has ended; see docs/pipeline.md."""
         self._plan = plan
         self._on_records = on_records
         self._on_batch = on_batch
