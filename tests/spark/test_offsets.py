@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,26 @@ def test_the_subscriber_moves_with_commits_and_never_backward(root: Path) -> Non
         reader.commit(marks)
         assert journal.subscribers()["lake"].sequence == expected
     assert not journal.subscribers()["lake"].busy
+
+
+def test_the_subscriber_moves_behind_a_synced_checkpoint(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a power loss lets Spark run a batch again whose records are removed."""
+    for name in ("offsets/0", "offsets/1", "commits/0", "commits/1"):
+        (tmp_path / "checkpoint" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "checkpoint" / name).write_text("v1")
+    synced, sync = {}, os.fsync
+
+    def note(fd: int) -> None:
+        synced[os.readlink(f"/proc/self/fd/{fd}")] = jlog.Journal(root / "large").subscribers()["lake"].sequence
+        sync(fd)
+
+    reader = stream(root / "large", subscriber="lake", checkpointLocation=tmp_path / "checkpoint")
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    monkeypatch.setattr(os, "fsync", note)
+    reader.latestOffset(end, ReadAllAvailable())
+    assert jlog.Journal(root / "large").subscribers()["lake"].sequence == 100
+    for name in ("offsets/1", "commits/1", "offsets", "commits"):
+        assert synced[str(tmp_path / "checkpoint" / name)] == 0
 
 
 def test_a_busy_subscriber_does_not_stop_the_query(root: Path) -> None:

@@ -76,7 +76,7 @@ def test_one_path_or_several_are_given() -> None:
         ("journals", " , ", "name one or more journals"),
         ("journalpattern", "(", "is no regular expression"),
         ("subscriber", "a/b", "cannot name a subscriber"),
-        ("startingsequnce", "1", "no option startingsequnce; it has archive, damagePath"),
+        ("startingsequnce", "1", "no option startingsequnce; it has archive, checkpointLocation, damagePath"),
     ],
 )
 def test_a_wrong_value_is_told_with_what_would_be_right(option: str, value: str, told: str) -> None:

@@ -115,6 +115,11 @@ class QueryCheckpoint:
         self.path = path
         self._files = files
 
+    @property
+    def local_path(self) -> str | None:
+        """Its path on this machine; None on other file systems."""
+        return self._files.local_path(self.path)
+
     def is_new(self) -> bool:
         """Says whether Spark has noted no batch of this query."""
         return not any(name.isdecimal() for name in self._files.names(self._offsets))

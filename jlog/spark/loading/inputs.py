@@ -78,6 +78,9 @@ class Inputs:
         subscriber = subscriber_of(plan, self._query)
         if subscriber is not None:
             found["subscriber"] = subscriber
+            local = self._checkpoint.local_path
+            if local is not None:
+                found["checkpointLocation"] = local
         if plan.journal_pattern is not None:
             found["journalPattern"] = plan.journal_pattern
         return found

@@ -49,6 +49,7 @@ class ReadOptions:
     min_records_per_trigger: int | None = None
     max_trigger_delay: float = TRIGGER_DELAY  # seconds
     subscriber: str | None = None
+    checkpoint: str | None = None
 
 
 def parse(given: Mapping[str, str]) -> ReadOptions:
@@ -215,4 +216,5 @@ _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "minRecordsPerTrigger": ("min_records_per_trigger", _count),
     "maxTriggerDelay": ("max_trigger_delay", _delay),
     "subscriber": ("subscriber", _subscriber),
+    "checkpointLocation": ("checkpoint", str),
 }

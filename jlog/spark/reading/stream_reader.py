@@ -48,7 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.end is not None:
             raise ValueError("a stream has no end: endingSequence and endingTimestamp are for spark.read")
         self._columns = OutputColumns(schema)
-        self._subscription = Subscription(self._options.subscriber)
+        self._subscription = Subscription(self._options.subscriber, self._options.checkpoint)
         self._sources: dict[str, Source] = {}
         self._looked = 0.0
         self._initial: SourcePosition | None = None

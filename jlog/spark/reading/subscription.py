@@ -4,6 +4,7 @@ committed."""
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import suppress
 
 import jlog
@@ -18,8 +19,10 @@ logger = logging.getLogger("jlog.spark")
 class Subscription:
     """Holds the name only while it moves the subscriber, so that a query that is started anew never finds it busy."""
 
-    def __init__(self, name: str | None) -> None:
+    def __init__(self, name: str | None, checkpoint: str | None = None) -> None:
+        """checkpoint: the query's, where that is a directory that this process sees."""
         self._name = name
+        self._checkpoint = checkpoint
         self._moved: dict[str, int] = {}
         self._first_in: list[str] = []  # journals that had no subscriber before, and are not logged yet
 
@@ -60,6 +63,7 @@ class Subscription:
         far."""
         if self._name is None or self._moved.get(source.name, -1) >= sequence:
             return
+        self._sync_checkpoint()
         if source.name not in self._moved:
             self.make(source, sequence)
         try:
@@ -70,3 +74,23 @@ class Subscription:
             logger.warning("%s; it is not moved to %d by this commit", error, sequence)
             return
         self._moved[source.name] = sequence
+
+    def _sync_checkpoint(self) -> None:
+        """Syncs what Spark has noted last, which it does not do itself. Otherwise it may run a batch again after a power loss
+        whose records retention has removed since."""
+        for name in ("offsets", "commits"):
+            folder = os.path.join(self._checkpoint or "", name)
+            if self._checkpoint is None or not os.path.isdir(folder):
+                continue
+            newest = max((int(one) for one in os.listdir(folder) if one.isdecimal()), default=0)
+            for path in (os.path.join(folder, str(newest)), os.path.join(folder, f".{newest}.crc"), folder):
+                with suppress(FileNotFoundError):
+                    _sync(path)
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
