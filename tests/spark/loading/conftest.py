@@ -45,9 +45,9 @@ def plan(tmp_path: Path) -> PipelinePlan:
 def run(spark: SparkSession, tmp_path: Path) -> Callable[..., Summary]:
     """Appends the values to the journal, and runs the plan to the end."""
 
-    def call(plan: PipelinePlan, values: Sequence[bytes | None] = ()) -> Summary:
+    def call(plan: PipelinePlan, values: Sequence[bytes | None] = (), **columns: Any) -> Summary:
         with jlog.Writer(tmp_path / "journal") as writer:
-            writer.extend(values)
+            writer.extend(values, **columns)
         return Pipeline(plan).run(spark)
 
     return call

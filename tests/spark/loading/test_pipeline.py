@@ -8,7 +8,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,7 +24,6 @@ from jlog.spark.loading.inputs import Inputs
 from jlog.spark.loading.parsing import Parser
 from jlog.spark.loading.plan import PipelinePlan, Windows
 from jlog.spark.pipeline import Pipeline, Summary
-from jlog.spark.session import ALWAYS
 from jlog.spark.tables.parquet import ParquetTable
 from jlog.spark.tables.table import Batch
 from patience import HUNG_SECONDS
@@ -33,40 +32,9 @@ DAY_US = 86_400_000_000
 NOON_US = 20_000 * DAY_US + DAY_US // 2
 
 
-@pytest.fixture(autouse=True)
-def _settings(spark: SparkSession) -> Iterator[None]:
-    before = {name: spark.conf.get(name, None) for name in ALWAYS}
-    for name, value in ALWAYS.items():
-        spark.conf.set(name, value)
-    yield
-    for name, known in before.items():
-        if known is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, known)
-
-
 @pytest.fixture
-def plan(tmp_path: Path) -> PipelinePlan:
-    return PipelinePlan(
-        sources=(str(tmp_path / "journal"),),
-        dest=str(tmp_path / "lake"),
-        checkpoint=str(tmp_path / "checkpoint"),
-        quarantine=str(tmp_path / "bad"),
-        parser=Parser("none"),
-    )
-
-
-@pytest.fixture
-def run(spark: SparkSession, tmp_path: Path) -> Callable[..., Summary]:
-    """Appends the values, and runs the plan to the end."""
-
-    def call(plan: PipelinePlan, values: Sequence[bytes | None] = (), **columns: Any) -> Summary:
-        with jlog.Writer(tmp_path / "journal") as writer:
-            writer.extend(values, **columns)
-        return Pipeline(plan).run(spark)
-
-    return call
+def plan(plan: PipelinePlan) -> PipelinePlan:
+    return replace(plan, parser=Parser("none"))
 
 
 def rows(directory: str | Path) -> list[dict[str, Any]]:
