@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from jlog.spark.tables.table import Table
 
 PIPELINE = "pipeline"  # the settings of all but the windows
+PARSING = "parsing"  # those that may change between two batches
 POLL_SECONDS = 0.25
 GRACE_SECONDS = 10.0  # seconds that a running batch has to end when the pipeline is asked to stop
 ROWS_SHOWN_MAX = 1_000  # rows of the query's result
@@ -142,6 +143,7 @@ class Pipeline:
                 f"the checkpoint {plan.checkpoint} is of a pipeline with other settings, {json.dumps(known)}; go on with "
                 f"those, or begin anew with another destination and another checkpoint"
             )
+        self._check_parsing(checkpoint)
         if plan.windows is not None and tables.windows is not None:
             self._begin_windows(checkpoint, plan.windows, tables.windows)
         check_subscribers(plan)
@@ -161,6 +163,20 @@ class Pipeline:
                 f"the checkpoint {checkpoint.path} counts in windows of {known['seconds']} seconds{by}; go on with those, or "
                 f"begin anew with another destination and another checkpoint"
             )
+
+    def _check_parsing(self, checkpoint: Checkpoint) -> None:
+        """A batch that was cut off between the table and the quarantine has to be parsed in the same way again."""
+        from jlog.spark.loading.inputs import RECORDS
+
+        now = {"schema": self._plan.schema, **self._plan.parser.settings}
+        known = checkpoint.settings(PARSING)
+        if known is not None and known != now and checkpoint.query(RECORDS).is_unfinished():
+            raise ValueError(
+                f"the last run was cut off in a batch that it has parsed with other settings, {json.dumps(known)}; let a run "
+                f"with those complete the batch, and change them then"
+            )
+        if known != now:
+            checkpoint.replace_settings(PARSING, now)
 
     def _check_empty(self, *tables: Table) -> None:
         plan = self._plan

@@ -52,6 +52,9 @@ class Checkpoint:
     def keep_settings(self, name: str, settings: dict[str, Any]) -> None:
         self._files.write(f"{self.path}/{name}.json", json.dumps(settings))
 
+    def replace_settings(self, name: str, settings: dict[str, Any]) -> None:
+        self._files.replace(f"{self.path}/{name}.json", json.dumps(settings))
+
     def made_id(self) -> str:
         """Returns the id of this pipeline. It is made once."""
         path = f"{self.path}/id"
@@ -123,6 +126,14 @@ class QueryCheckpoint:
     def is_new(self) -> bool:
         """Says whether Spark has noted no batch of this query."""
         return not any(name.isdecimal() for name in self._files.names(self._offsets))
+
+    def is_unfinished(self) -> bool:
+        """Says whether Spark has noted a batch that it has not completed, which runs again in the next run."""
+        noted, completed = (
+            max((int(name) for name in self._files.names(directory) if name.isdecimal()), default=-1)
+            for directory in (self._offsets, f"{self.path}/commits")
+        )
+        return noted > completed
 
     def forget_first_batch(self) -> None:
         """Removes the remains of a driver that was killed while it noted the first batch. Spark 4.3 does not go on beside them

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, LongType, StringType, StructField, StructType
@@ -50,6 +50,11 @@ class Parser:
             raise ValueError("--parse regex needs --pattern, and nothing else does")
         if self.pattern is not None and not self._groups():
             raise ValueError(f"the pattern {self.pattern!r} has no named group, such as (?<level>[A-Z]+), to make a column of")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Returns what decides which values are bad, and which columns there are."""
+        return {"pattern": self.pattern, "keep_value": self.keep_value}
 
     @property
     def needs_sample(self) -> bool:

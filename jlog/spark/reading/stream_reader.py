@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -40,6 +41,9 @@ except ImportError:  # before Spark 4.2, which has no limits: a trigger takes al
 LOOK_SECONDS = 1.0  # between two looks for new journals below a root
 
 
+logger = logging.getLogger("jlog.spark")
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in one process while the query runs. Only read() runs in the tasks, and needs nothing but the options."""
 
@@ -51,6 +55,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._subscription = Subscription(self._options.subscriber, self._options.checkpoint)
         self._sources: dict[str, Source] = {}
         self._looked = 0.0
+        self._behind: set[str] = set()  # archives that the query waits for
         self._initial: SourcePosition | None = None
         self._ends = EndFinder()
         self._target: dict[str, int] | None = None  # the ends of an AvailableNow run
@@ -103,7 +108,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is None:
             return self._positions(ends)
         start = self._renamed(start)
-        found = {name: self._start_of(source, start, ends[name]) for name, source in sources.items()}
+        found = {
+            name: None if self._is_behind(source, start) else self._start_of(source, start, ends[name])
+            for name, source in sources.items()
+        }
         begins = {name: begin for name, begin in found.items() if begin is not None}
         left = {name: start.get(name, before_the_first()) for name in sources if name not in begins}
         left.update(self._gone(start))
@@ -213,6 +221,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return begin
         there = self._ends.at_least(source, int(source_position["sequence"])).next_sequence
         return resume(source, source_position, there, fail_on_data_loss=self._options.fail_on_data_loss)
+
+    def _is_behind(self, source: Source, source_positions: SourcePosition) -> bool:
+        """Says whether this archive has less than the query has had: before, it may have read the journal itself. Then the
+        query waits for it."""
+        position = source_positions.get(source.name)
+        if not isinstance(source, SparkArchive) or position is None or position["uuid"] is None or self._is_empty(source):
+            return False
+        sequence = int(position["sequence"])
+        end = self._ends.at_least(source, sequence).next_sequence
+        if sequence <= end or source.history(end)[0] != position["uuid"]:
+            return False
+        if source.name not in self._behind:
+            self._behind.add(source.name)
+            logger.warning(
+                "%s: the query has had the records before %d, and the archive ends at %d; the query waits for newer segments",
+                source.path, sequence, end,
+            )  # fmt: skip
+        return True
 
     def _start_in_archive(self, source: SparkArchive, is_new: bool, end: int) -> int | None:
         """Returns where reading begins in an archive that was empty when the query began, or was not among the sources."""

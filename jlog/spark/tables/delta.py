@@ -117,18 +117,19 @@ class DeltaTable:
 
     def _find(self, wanted: Callable[[Note], bool]) -> Commit | None:
         """Returns the newest commit with such a note."""
-        for version, info in self._history():
-            note = Note.of(info.get("userMetadata"))
+        for version, entries in self._history():
+            found = [Note.of(entry["commitInfo"].get("userMetadata")) for entry in entries if "commitInfo" in entry]
+            note = found[0] if found else None
             if note is not None and wanted(note):
-                return Commit(version, int(info.get("operationMetrics", {}).get("numOutputRows", 0)), note)
+                return Commit(version, _rows_in(entries), note)
         return None
 
-    def _history(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yields each version that Delta's log has, the newest first, and what it says of its commit. The driver reads it: with
+    def _history(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+        """Yields each version that Delta's log has, the newest first, and its entries there. The driver reads them: with
         DESCRIBE HISTORY executors do, and leave out what they do not see."""
         version = self._version()
         while (entries := self._entries(version)) is not None:
-            yield version, next((entry["commitInfo"] for entry in entries if "commitInfo" in entry), {})
+            yield version, entries
             version -= 1
 
     def _version(self) -> int:
@@ -166,7 +167,8 @@ class DeltaTable:
         last = self._last
         if last is None or not is_repeated(batch, _batch_of(last), self.name):
             return Added(self._write(batch, frame, last, check), True)
-        self._check(last, None, last.rows)  # the driver may have been killed before it has looked
+        if not self._is_read_since(last.version):
+            self._check(last, None, last.rows)  # the driver may have been killed before it has looked
         return Added(last.rows, False)
 
     def _make(self, frame: DataFrame) -> None:
@@ -218,6 +220,13 @@ class DeltaTable:
             check_rows(self.name, written, found)
         self._sync(commit.version)
 
+    def _is_read_since(self, version: int) -> bool:
+        """Says whether a later version has replaced files of this one, as compaction does: so its writer has found them, and
+        they may be gone by now."""
+        files = {entry["add"]["path"] for entry in self._entries(version) or () if "add" in entry}
+        later = (self._entries(number) or () for number in range(version + 1, self._version() + 1))
+        return any(entry["remove"]["path"] in files for entries in later for entry in entries if "remove" in entry)
+
     def _added_by(self, version: int) -> list[str]:
         """Returns the files that this version adds, as Delta's log has them."""
         entries = self._entries(version)
@@ -252,7 +261,8 @@ class DeltaTable:
             self._spark.sql(f"RESTORE TABLE {self._sql_name} TO VERSION AS OF {commit.version - 1}")
         finally:
             self._spark.conf.unset(NOTE)
-        restored = next(version for version, info in self._history() if Note.of(info.get("userMetadata")) == note)
+        restore = self._find(lambda known: known == note)
+        restored = commit.version + 1 if restore is None else restore.version
         self._last = None
         if restored != commit.version + 1:  # another writer's commit came between the look and the RESTORE
             raise JournalError(
@@ -277,6 +287,15 @@ class DeltaTable:
         if self.exists():
             self._spark.sql(f"OPTIMIZE {self._sql_name}")
             self._sync(self._version())
+
+
+def _rows_in(entries: list[dict[str, Any]]) -> int:
+    """Returns the rows that a commit has added, by its metrics; or by the statistics of its files, where it has no metrics."""
+    for entry in entries:
+        rows = entry.get("commitInfo", {}).get("operationMetrics", {}).get("numOutputRows")
+        if rows is not None:
+            return int(rows)
+    return sum(json.loads(entry["add"].get("stats") or "{}").get("numRecords", 0) for entry in entries if "add" in entry)
 
 
 def _batch_of(commit: Commit) -> Batch | None:

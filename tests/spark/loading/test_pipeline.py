@@ -467,6 +467,30 @@ def test_a_batch_cut_short_in_moving_is_completed(spark: SparkSession, tmp_path:
     assert not [path for path in Path(directory).iterdir() if path.name.startswith("_")]
 
 
+def test_a_batch_that_was_cut_off_is_parsed_in_the_same_way(
+    run: Callable[..., Summary], plan: PipelinePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the table and the quarantine."""
+    add = ParquetTable.add
+
+    def cut(table: ParquetTable, *more: Any) -> Any:
+        if table.name == plan.quarantine:
+            raise Cut
+        return add(table, *more)
+
+    plan = replace(plan, parser=Parser("json"), schema="n int")
+    with monkeypatch.context() as patch:
+        patch.setattr(ParquetTable, "add", cut)
+        with pytest.raises(jlog.JournalError):
+            run(plan, [b'{"n": 1}', b"bad", b'{"n": "x"}'])
+    with pytest.raises(ValueError, match=r'cut off in a batch .* "n int"'):
+        run(replace(plan, schema="n string"))
+    run(plan)
+    assert [row["value"] for row in rows(plan.quarantine)] == [b"bad", b'{"n": "x"}']
+    found = run(replace(plan, schema="n string"), [b'{"n": "x"}'])
+    assert (found.records_out, found.records_bad) == (1, 0)
+
+
 def test_staged_rows_that_were_not_noted_are_never_seen(spark: SparkSession, tmp_path: Path) -> None:
     directory = str(tmp_path / "lake")
     table = ParquetTable(spark, directory, str(tmp_path / "lists"))

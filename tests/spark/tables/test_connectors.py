@@ -54,6 +54,27 @@ def test_other_writers_and_compaction_hide_no_batch(tables: TableDriver, tmp_pat
     assert ids(tables, table) == sorted([*range(40), *range(20, 40)])
 
 
+def test_a_batch_comes_again_after_its_files_were_joined_and_removed(tables: TableDriver, tmp_path: Path) -> None:
+    table = "delta", str(tmp_path / "table")
+    tables.sql("SET spark.databricks.delta.retentionDurationCheck.enabled=false")
+    tables.add(*table, "p", (0, "aa"), COLUMNS, 8)
+    tables.sql(f"OPTIMIZE delta.`{table[1]}`")
+    tables.sql(f"VACUUM delta.`{table[1]}` RETAIN 0 HOURS")
+    assert tables.add(*table, "p", (0, "aa"), COLUMNS) == [20, False]
+    assert ids(tables, table) == list(range(20))
+
+
+def test_a_table_without_metrics_takes_batches_too(tables: TableDriver, tmp_path: Path) -> None:
+    table = "delta", str(tmp_path / "table")
+    tables.sql("SET spark.databricks.delta.history.metricsEnabled=false")
+    try:
+        assert tables.add(*table, "p", (0, "aa"), COLUMNS) == [20, True]
+        assert tables.add(*table, "p", (0, "aa"), COLUMNS) == [20, False]
+    finally:
+        tables.sql("RESET spark.databricks.delta.history.metricsEnabled")
+    assert ids(tables, table) == list(range(20))
+
+
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_new_columns_are_added_where_the_table_evolves(tables: TableDriver, tmp_path: Path, kind: str) -> None:
     table = kind, str(tmp_path / "table")
