@@ -143,7 +143,7 @@ class Pipeline:
                 f"the checkpoint {plan.checkpoint} is of a pipeline with other settings, {json.dumps(known)}; go on with "
                 f"those, or begin anew with another destination and another checkpoint"
             )
-        self._check_parsing(checkpoint)
+        self._check_parsing(checkpoint, tables.records)
         if plan.windows is not None and tables.windows is not None:
             self._begin_windows(checkpoint, plan.windows, tables.windows)
         check_subscribers(plan)
@@ -164,13 +164,14 @@ class Pipeline:
                 f"begin anew with another destination and another checkpoint"
             )
 
-    def _check_parsing(self, checkpoint: Checkpoint) -> None:
+    def _check_parsing(self, checkpoint: Checkpoint, table: Table) -> None:
         """A batch that was cut off between the table and the quarantine has to be parsed in the same way again."""
         from jlog.spark.loading.inputs import RECORDS
 
         now = {"schema": self._plan.schema, **self._plan.parser.settings}
         known = checkpoint.settings(PARSING)
-        if known is not None and known != now and checkpoint.query(RECORDS).is_unfinished():
+        unfinished = checkpoint.query(RECORDS).unfinished() if known not in (None, now) else None
+        if unfinished is not None and table.last_batch() == unfinished:
             raise ValueError(
                 f"the last run was cut off in a batch that it has parsed with other settings, {json.dumps(known)}; let a run "
                 f"with those complete the batch, and change them then"

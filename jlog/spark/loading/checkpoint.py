@@ -127,13 +127,14 @@ class QueryCheckpoint:
         """Says whether Spark has noted no batch of this query."""
         return not any(name.isdecimal() for name in self._files.names(self._offsets))
 
-    def is_unfinished(self) -> bool:
-        """Says whether Spark has noted a batch that it has not completed, which runs again in the next run."""
+    def unfinished(self) -> int | None:
+        """Returns the number of the batch that Spark has noted and not completed, which runs again in the next run; None where
+        there is none."""
         noted, completed = (
             max((int(name) for name in self._files.names(directory) if name.isdecimal()), default=-1)
             for directory in (self._offsets, f"{self.path}/commits")
         )
-        return noted > completed
+        return noted if noted > completed else None
 
     def forget_first_batch(self) -> None:
         """Removes the remains of a driver that was killed while it noted the first batch. Spark 4.3 does not go on beside them

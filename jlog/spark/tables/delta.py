@@ -100,6 +100,10 @@ class DeltaTable:
             return not self._is_path or self._files.is_empty(self.name)
         return self._find(lambda _: True) is None
 
+    def last_batch(self) -> int | None:
+        last = self._newest() if self.exists() else None
+        return None if last is None else last.note.batch
+
     def frame(self) -> DataFrame | None:
         if not self.exists():
             return None

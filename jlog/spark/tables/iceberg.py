@@ -61,6 +61,10 @@ class IcebergTable:
             return not self._is_path or self._files.is_empty(self.name)
         return not any(str(name).startswith(TAG) for name in self._load().refs())
 
+    def last_batch(self) -> int | None:
+        last = self._newest(self._load()) if self.exists() else None
+        return None if last is None else last[0].number
+
     def frame(self) -> DataFrame | None:
         if not self.exists():
             return None

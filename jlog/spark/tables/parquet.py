@@ -50,6 +50,10 @@ class ParquetTable:
     def is_empty(self) -> bool:
         return self._files.is_empty(self.name)
 
+    def last_batch(self) -> int | None:
+        last = self._newest()
+        return None if last is None else last.number
+
     def frame(self) -> DataFrame | None:
         return None if self.is_empty() else self._spark.read.parquet(self.name)
 

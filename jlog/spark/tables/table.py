@@ -50,6 +50,9 @@ class Table(Protocol):
         good. Raises JournalError where the batch does not follow the last one (see `is_repeated`), where the driver does not
         find the rows that the tasks have written (see `check_rows`), or where `check` does. Then the batch does not count."""
 
+    def last_batch(self) -> int | None:
+        """Returns the number of the batch that it took last; None where it has none."""
+
     def frame(self) -> DataFrame | None:
         """Returns all rows; None where there are none yet."""
 

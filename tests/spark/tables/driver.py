@@ -72,6 +72,10 @@ class Verbs:
     def is_empty(self, kind: str, place: str, pipeline: str, **more: Any) -> bool:
         return bool(self._table(kind, place, pipeline, **more).is_empty())
 
+    def last_batch(self, kind: str, place: str, pipeline: str) -> int | None:
+        found: int | None = self._table(kind, place, pipeline).last_batch()
+        return found
+
     def count(self, kind: str, place: str, pipeline: str, **more: Any) -> int | None:
         frame = self._table(kind, place, pipeline, **more).frame()
         return None if frame is None else int(frame.count())

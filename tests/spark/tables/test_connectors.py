@@ -29,6 +29,7 @@ def ids(tables: TableDriver, table: tuple[str, str]) -> list[int]:
 def test_each_batch_is_added_once(tables: TableDriver, table: tuple[str, str]) -> None:
     assert tables.is_empty(*table, "p")
     assert tables.count(*table, "p") is None
+    assert tables.last_batch(*table, "p") is None
     assert tables.add(*table, "p", (0, "aa"), COLUMNS, partition_by=["odd"]) == [20, True]
     assert tables.add(*table, "p", (0, "aa"), COLUMNS) == [20, False]
     assert tables.add(*table, "p", (1, "bb"), COLUMNS) == [20, True]
@@ -36,6 +37,7 @@ def test_each_batch_is_added_once(tables: TableDriver, table: tuple[str, str]) -
         with pytest.raises(Refused, match=told):
             tables.add(*table, "p", batch, COLUMNS)
     assert not tables.is_empty(*table, "p")
+    assert tables.last_batch(*table, "p") == 1
     assert tables.count(*table, "p") == 40
     assert ids(tables, table) == list(range(40))
 
