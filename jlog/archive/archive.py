@@ -295,11 +295,13 @@ class Archive:
                     f"{wanted.path} does not read back as it was written; nothing was removed: see to the archive, and clean "
                     "again"
                 )
+        index_file, manifest = index_name(wanted.first_sequence), manifest_name(wanted.first_sequence)
         if index is not None:
-            self._store_index(index_name(wanted.first_sequence), index)
+            self._store_index(index_file, index)
         if known is None:
-            self._folder.put_bytes(wanted.to_json(), manifest_name(wanted.first_sequence))
-        self._folder.discard_parts(wanted.name, list(self._names))
+            self._put_small(wanted.to_json(), manifest)
+        for name in (wanted.name, index_file, manifest):
+            self._folder.discard_parts(name, list(self._names))
 
     def _holds(self, wanted: ArchivedSegment) -> bool:
         """Says whether the archived file is whole. It is read back once."""
@@ -316,7 +318,15 @@ class Archive:
         """Stores the index, unless it is there already. It has a checksum of its own, and is not read back."""
         is_there = self._names.get(name) == len(content)
         if not is_there or self._folder.read_if_there(name, len(content)) != content:
+            self._put_small(content, name)
+
+    def _put_small(self, content: bytes, name: str) -> None:
+        try:
             self._folder.put_bytes(content, name)
+        except JournalError:
+            # Another process may have been first, and have removed this upload as that of a killed one.
+            if self._folder.read_if_there(name, len(content)) != content:
+                raise
 
     def has(self, segments: Iterable[Segment]) -> list[bool]:
         """Says of each sealed segment whether it is here, by name, numbers and size, and without reading it back."""

@@ -180,6 +180,19 @@ def test_threads_and_processes_archive_at_once(path: Path, files: str) -> None:
     assert values(files) == expected(200)
 
 
+def test_what_killed_uploads_have_left_is_removed(path: Path, files: str) -> None:
+    with jlog.Writer(path, **SMALL, retention=jlog.Retention(archive=files)) as writer:
+        fill_segments(writer, 3)
+        jlog.Journal(path).archive()
+        fill_segments(writer, 3)
+    folder = next(Path(files.removeprefix("file://")).iterdir())
+    newest = jlog.Journal(path).segments()[-2].first_sequence
+    for ending in ("seg", "idx", "json"):
+        (folder / f".{newest:020d}.{ending}.0123456789abcdef.part").write_bytes(b"half")
+    jlog.Journal(path).archive()
+    assert not list(folder.glob("*.part"))
+
+
 def test_what_a_killed_call_has_begun_is_continued(path: Path, files: str) -> None:
     with jlog.Writer(path, **SMALL, retention=jlog.Retention(archive=files)) as writer:
         fill_segments(writer, 200)
