@@ -208,7 +208,12 @@ def check_subscribers(plan: PipelinePlan) -> None:
 
 
 def explained(reason: str, sources: Sequence[str]) -> str:
-    """Adds the topic's name, which errors of Spark's source for Kafka leave out."""
+    """Adds what to do, and the topic's name, which errors of Spark's source for Kafka leave out."""
+    if "FAILED_READ_FILE.FILE_NOT_EXIST" in reason:
+        return (
+            f"an executor does not find a file that is there for others: not every host sees the same files, or another "
+            f"program has removed it. Use places that the driver and all executors share. Spark says: {reason}"
+        )
     if "UnknownTopicOrPartitionException" not in reason:
         return reason
     topics = ", ".join(source for source in sources if is_topic(source))
