@@ -1061,7 +1061,10 @@ def check_bounds(contents: Contents) -> None:
     require(lease >= next_sequence, path, 72, f"the end {next_sequence} is beyond the lease {lease}")
     if closed is not None:
         # The next opening may have begun a segment there, and be killed before it took the note away.
-        agrees = closed[2] == next_sequence and closed <= end
+        at_end = closed[2] == next_sequence and closed <= end
+        # Or behind a gap, and be killed before it noted that.
+        last = contents.segments[-1]
+        agrees = at_end or (next_sequence == last.first_sequence and closed[2] == last.previous_end_sequence)
         require(agrees, path, 80, f"the closed end {closed} is not where the journal ends, {end}")
     check_mark(contents, path)
     if page and page.current:

@@ -46,9 +46,12 @@ def create_segment(directory, first_sequence, bytes start not None) -> None:
 
 
 def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Precommit precommit not None, bounds_file,
-                             uint64_t segment_bytes, Deadline deadline not None=NEVER):
+                             uint64_t segment_bytes, Deadline deadline not None=NEVER, at_least=None):
     """Makes the journal whole and the mapped page valid. If the process is killed at any step, the next one begins anew.
-    Returns the damage that was found. Raises JournalLocked if another process writes `bounds` until the deadline."""
+    Returns the damage that was found. Raises JournalLocked if another process writes `bounds` until the deadline.
+
+    at_least: the next sequence, unless the records reach behind it. Numbers whose records a power loss took are then given out
+        again. None: no number is given out twice."""
     cdef jlog_page *page = precommit.page
     cdef uint64_t generation
     page.status = JLOG_PAGE_RECOVERING
@@ -80,8 +83,11 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
         os.close(fd)
     _visit(b"recovery.cut")
     # The first writer to open a journal removes the closed end. If it is still there, no sequence was used after it.
-    closed_here = bounds.closed is not None and bounds.closed[2] == end.sequence
-    first = end.sequence if closed_here else max(bounds.lease_limit, end.sequence)
+    closed_here = bounds.closed is not None and bounds.closed[2] in (end.sequence, _end_before_gap(directory, uuid, end))
+    if at_least is not None:
+        first = max(at_least, end.sequence)
+    else:
+        first = end.sequence if closed_here else max(bounds.lease_limit, end.sequence)
     if first == end.segment:  # the segment has no record, and no sequence of it was ever used
         place = end.segment, end.offset
     else:
@@ -99,6 +105,12 @@ def recover_after_power_loss(directory, bytes uuid not None, uint64_t epoch, Pre
     generation = max(page.generation if page.generation < JLOG_NUMBER_MAX >> 1 else 0, <uint64_t> jlog_clock_us(0)) + 2
     make_page(precommit, generation, segment_bytes, place[0], place[1], first, end.clock_us)
     return end.damage
+
+
+def _end_before_gap(directory, bytes uuid not None, end):
+    """Returns the end of the segment before, if the last one has no record and begins behind a gap; otherwise None."""
+    file = SegmentFile(directory, end.segment, uuid)
+    return file.previous_end_sequence if end.sequence == end.segment != file.previous_end_sequence else None
 
 
 def make_page(Precommit precommit not None, uint64_t generation, uint64_t segment_bytes, uint64_t segment, uint64_t offset,

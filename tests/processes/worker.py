@@ -20,7 +20,7 @@ import calling
 from units import Unit, values_of
 
 import jlog
-from jlog.care import cleaning
+from jlog.care import cleaning, numbering
 from jlog.ingest import SegmentBuilder
 
 if TYPE_CHECKING:
@@ -43,6 +43,10 @@ def tell(kind: str, *content: Any) -> None:
 
 def open_writer(name: str, path: str, options: dict[str, Any]) -> None:
     writers[name] = jlog.Writer(path, **options)
+
+
+def pass_over(path: str, sequence: int) -> None:
+    numbering.continue_at(path, sequence)
 
 
 def unpickle_writer(name: str, pickled: str) -> None:

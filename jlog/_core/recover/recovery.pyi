@@ -15,6 +15,7 @@ def recover_after_power_loss(
     bounds_file: BoundsFile,
     segment_bytes: int,
     deadline: Deadline = ...,
+    at_least: int | None = ...,
 ) -> list[ScanDamage]: ...
 def make_page(
     precommit: Precommit,

@@ -1,0 +1,57 @@
+"""Chooses the number that a journal continues with."""
+
+from __future__ import annotations
+
+import os
+
+from jlog._core.buffer.precommit import Precommit
+from jlog._core.format.dual_slot import BoundsFile
+from jlog._core.recover.abandoned_buffer import only_processes_died
+from jlog._core.recover.recovery import recover_after_power_loss
+from jlog._core.system.lock import NEVER, OWNERS, RANGES, Deadline, LockFile
+from jlog._core.write.attachment import detach
+from jlog.care.cleaning import attach
+from jlog.errors import JournalLocked
+from jlog.storage.meta import read_meta
+
+
+def continue_at(path: str, sequence: int, deadline: Deadline = NEVER) -> None:
+    """Makes `sequence` the next one of the journal at the absolute `path`, or the one behind its last record if that is larger.
+    The numbers between its last record and the next one are a gap.
+
+    A number whose record a power loss took is given out again. An ordinary start never does that, since a reader may have seen
+    the record. So this is for a journal that gets the same record again under this number.
+
+    Survives a power loss when it returns; after a crash meanwhile it was done or not. Raises JournalLocked while a process
+    writes to the journal.
+    """
+    lock_file = LockFile(os.path.join(path, "lock"))
+    try:
+        while not _continue_at(path, sequence, lock_file, deadline):
+            detach(attach(path, deadline), deadline=deadline)  # writes to the segments what a killed process has left
+    finally:
+        lock_file.close()
+
+
+def _continue_at(path: str, sequence: int, lock_file: LockFile, deadline: Deadline) -> bool:
+    """Returns False where a process was killed, and has left records in the buffer."""
+    with lock_file.held(RANGES["open"], deadline=deadline, what="was opening, changing or closing it"):
+        if lock_file.is_held(*OWNERS):
+            raise JournalLocked(f"{path} is open for writing; close its writers before its numbers can jump")
+        meta = read_meta(path)
+        bounds = BoundsFile(os.path.join(path, "bounds"), meta.uuid, lock_file)
+        precommit = Precommit(path, meta.uuid, create=True)
+        try:
+            if not precommit.has_bodies():
+                precommit.grow(meta.options["precommit"])
+            precommit.map()
+            found = bounds.read()
+            if found.closed is not None and found.closed[2] >= sequence:
+                return True
+            if found.closed is None and only_processes_died(path, meta.uuid, precommit, found):
+                return False
+            segment_bytes = meta.options["segment_bytes"]
+            recover_after_power_loss(path, meta.uuid, meta.epoch, precommit, bounds, segment_bytes, deadline, sequence)
+        finally:
+            precommit.close()
+    return True
