@@ -6,6 +6,8 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -28,20 +30,45 @@ def described(name: str) -> str:
     context = click.Context(tool, info_name="jlogtool")
     command = tool.get_command(context, name)
     assert command is not None
-    text = one(name, command, "###")
-    if isinstance(command, click.Group):
-        text += "".join("\n" + one(f"{name} {sub}", command.commands[sub], "####") for sub in command.commands)
-    return text
+    return one(name, command, "###") + "".join(f"\n{text}" for text in subcommands(name, command))
+
+
+def subcommands(name: str, command: click.Command) -> Iterator[str]:
+    for sub, found in command.commands.items() if isinstance(command, click.Group) else ():
+        yield one(f"{name} {sub}", found, "####")
+        yield from subcommands(f"{name} {sub}", found)
 
 
 def one(name: str, command: click.Command, heading: str) -> str:
-    text, _, examples = inspect.cleandoc(command.help or "").partition("\b\n")
-    parts = [f"{heading} `jlogtool {name}`", text.strip()]
+    texts, examples = texts_and_examples(command)
+    parts = [f"{heading} `jlogtool {name}`", *texts]
     if not isinstance(command, click.Group):
         parts.insert(1, f"```text\njlogtool {name} {usage(command)}\n```")
         parts.append("\n".join(["| option | |", "|---|---|", *options(command)]))
-        parts.append(f"```sh\n{inspect.cleandoc(examples.partition(chr(10))[2])}\n```")
+        parts.append(f"```sh\n{examples}\n```")
     return "\n\n".join(parts) + "\n"
+
+
+def paragraphs(command: click.Command) -> list[str]:
+    return re.split(r"\n\n|\n(?=\x08)", inspect.cleandoc(command.help or ""))
+
+
+def texts_and_examples(command: click.Command) -> tuple[list[str], str]:
+    """Returns the paragraphs of the help, and the lines below "Example:". A paragraph behind \\b, which click does not wrap, is
+    part of a file: those that follow each other become one block."""
+    texts: list[str] = []
+    in_file = False
+    for paragraph in paragraphs(command):
+        verbatim = paragraph.startswith("\b\n")
+        text = textwrap.dedent(paragraph.removeprefix("\b\n")).strip()
+        if verbatim and re.match(r"Examples?:\n", text):
+            return texts, textwrap.dedent(text.partition("\n")[2])
+        if verbatim and in_file:
+            texts[-1] = texts[-1].removesuffix("\n```") + f"\n\n{text}\n```"
+        else:
+            texts.append(f"```toml\n{text}\n```" if verbatim else text)
+        in_file = verbatim
+    return texts, ""
 
 
 def usage(command: click.Command) -> str:
@@ -52,6 +79,8 @@ def usage(command: click.Command) -> str:
 def argument_of(argument: click.Argument) -> str:
     if isinstance(argument.type, click.Choice):
         return "|".join(argument.type.choices)
+    if argument.metavar and " " in argument.metavar:
+        return argument.metavar
     name = (argument.metavar or (argument.name or "").upper()).strip("[].")
     name = name if argument.required else f"[{name}]"
     return f"{name}…" if argument.nargs == -1 else name

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -138,6 +138,7 @@ def _die_with_parent() -> None:
 class Broker:
     """Runs one node on the loopback interface, with its data below `directory`. Start it from a thread that outlives it.
 
+    settings: more lines of server.properties, over the others.
     joins: the node whose cluster it joins, to keep replicas; otherwise it makes a cluster of its own. session_seconds: how
     long it may be silent before its controller takes it for dead; with a long time a busy machine does it no harm.
     """
@@ -149,8 +150,10 @@ class Broker:
         *,
         joins: Broker | None = None,
         session_seconds: float = SESSION_SECONDS,
+        settings: Mapping[str, str] = {},
     ) -> None:
         self.directory = Path(directory)
+        self._settings = dict(settings)
         self._session_seconds = session_seconds
         self.port = port or free_port()
         self.node = 1 if joins is None else joins.node + 1
@@ -210,6 +213,7 @@ class Broker:
             "listeners": listeners + f",CONTROLLER://127.0.0.1:{self._controller_port}" * controls,
             "advertised.listeners": listeners,
             "log.dirs": str(self.directory / "data"),
+            **self._settings,
         }
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / "server.properties"
