@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
+from typing import Any
 from wsgiref.simple_server import WSGIServer
 
 from jlog import Journal, Stats, SubscriberStats
@@ -177,14 +178,32 @@ class Server:
         self.close()
 
 
+def _with_health(metrics: Any, not_ready: Callable[[], list[str]] | None) -> Any:
+    """Returns the WSGI application of the metrics with /healthz and /readyz."""
+
+    def answer(environ: dict[str, Any], start_response: Any) -> Any:
+        path = environ.get("PATH_INFO")
+        if path != "/healthz" and (path != "/readyz" or not_ready is None):
+            return metrics(environ, start_response)
+        missing = not_ready() if path == "/readyz" and not_ready is not None else []
+        start_response("503 Service Unavailable" if missing else "200 OK", [("Content-Type", "text/plain; charset=utf-8")])
+        return ["".join(f"{line}\n" for line in missing or ["ok"]).encode()]
+
+    return answer
+
+
 def serve(
     journals: Iterable[str | os.PathLike[str]],
     listen: str = LISTEN,
     *,
     registry: CollectorRegistry | None = None,
+    not_ready: Callable[[], list[str]] | None = None,
 ) -> Server:
-    """Serves the journals' metrics, and those of others in `registry`, at http://ADDRESS:PORT/metrics.
+    """Serves the journals' metrics, and those of others in `registry`, at http://ADDRESS:PORT/metrics. At /healthz it answers
+    200 while the process lives.
 
+    not_ready: what is not ready now, a line for each; with it /readyz answers 200 where nothing is missing, and else 503 with
+        these lines.
     listen: "ADDRESS:PORT"; port 0: any free one, see Server.port; ":9464": every IPv4 address; "[::1]:9464" for IPv6.
     Raises ValueError for a text that is no address, OSError where the address is not free.
     """
@@ -196,6 +215,7 @@ def serve(
     except OSError as error:
         registry.unregister(collector)
         raise OSError(error.errno, error.strerror or str(error), listen) from error
+    httpd.set_app(_with_health(httpd.get_app(), not_ready))
     return Server(httpd, thread, registry, collector)
 
 

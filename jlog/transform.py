@@ -50,7 +50,6 @@ def transforming(
     dead_letter: str | None = None,
     rate: float | None = None,
     skip_missing: bool = False,
-    resume_at: Start | None = None,
     config: Any = None,
     config_file: str | os.PathLike[str] | None = None,
     on_event: Callable[[str], None] | None = None,
@@ -90,7 +89,6 @@ def transforming(
             refused=refused,
             until_end=until_end,
             rate=rate,
-            resume_at=resume_at,
             on_event=told,
             on_commit=nothing if on_commit is None else on_commit,
         )
@@ -130,8 +128,7 @@ def _source(
         from jlog.flow.journals import JournalSource
         from jlog.journal import Journal
 
-        sink = path_of(sink_url)
-        own = f"transform:{_short(sink_url if sink is None else os.path.abspath(sink))}" if subscriber == "" else subscriber
+        own = transform_subscriber(sink_url) if subscriber == "" else subscriber
         if trial:  # begins at the subscriber's position, without its name
             known = Journal(path).subscribers().get(own) if own is not None else None
             start = start if known is None else known.sequence
@@ -145,6 +142,7 @@ def _source(
         )
         return journal, journal.journal.uuid
     from jlog.kafka.client.errors import at_once
+    from jlog.kafka.client.names import identity_of_topics
     from jlog.kafka.client.settings import Settings
     from jlog.kafka.client.url import parse_topics
     from jlog.kafka.mirror.source import TopicSource
@@ -163,7 +161,7 @@ def _source(
     )
     with at_once():
         topics.cluster.check()  # no journal is made for a topic that cannot be read
-    return topics, name or _short(",".join(at.topics))
+    return topics, name or identity_of_topics(at.topics)
 
 
 def _check_options(url: Url, letters: dict[str, Any], options: dict[str, Any]) -> None:
@@ -239,7 +237,10 @@ def _dry_run_sink(url: Url, identity: str, options: dict[str, Any], common: dict
     )
 
 
-def _short(text: Url) -> str:
+def transform_subscriber(sink_url: Url) -> str:
+    """Names the subscriber of a transform from a journal to this sink, where no other name is given."""
     import hashlib  # slow to import, and most programs move no records
 
-    return hashlib.sha256(os.fsencode(text)).hexdigest()[:16]
+    path = path_of(sink_url)
+    sink = sink_url if path is None else os.path.abspath(path)
+    return f"transform:{hashlib.sha256(os.fsencode(sink)).hexdigest()[:16]}"

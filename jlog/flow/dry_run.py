@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from jlog.flow.ends import SourcePosition
+from jlog.flow.ends import SourcePosition, SourcePositionChange
 from jlog.flow.errors import Refused
 from jlog.flow.records import RecordLike
 
@@ -25,9 +25,9 @@ class DryRunSink:
         self._source_positions = source_positions
         self._refusal = refusal
 
-    def open(self, *, forget: bool = False) -> SourcePosition:
+    def open(self, *, forget: bool = False) -> SourcePosition:  # noqa: ARG002
         self.drop()
-        return {} if forget else dict(self._source_positions)
+        return dict(self._source_positions)
 
     def write(self, batch: Iterable[RecordLike]) -> int:
         size = 0
@@ -39,10 +39,13 @@ class DryRunSink:
             size += len(record.value or b"")
         return size
 
+    def look(self) -> None:
+        """Is always ready."""
+
     def leave_out(self, record: RecordLike, where: str, reason: str) -> None:  # noqa: ARG002
         self.left_out += 1
 
-    def prepare(self, source_positions: SourcePosition) -> None:
+    def prepare(self, source_positions: SourcePositionChange) -> None:
         """Keeps nothing."""
 
     def commit(self) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jlog.flow.records import BatchLike, RecordLike
@@ -11,32 +11,46 @@ from jlog.flow.records import BatchLike, RecordLike
 # The source position, part by part: {"orders/0": {"offset": 17, ...}}. A sink stores it together with the records: both are
 # there, or neither.
 SourcePosition = dict[str, dict[str, Any]]
+# The same for the parts that change. A part that is None is removed.
+SourcePositionChange = Mapping[str, dict[str, Any] | None]
+
+
+def changed_by(source_positions: SourcePosition, change: SourcePositionChange) -> SourcePosition:
+    """Returns the source position with this change."""
+    merged = {**source_positions, **change}
+    return {name: source_position for name, source_position in merged.items() if source_position is not None}
 
 
 @dataclass(frozen=True)
 class Lag:
     """The distance of a source position from the end of the source. seconds: the age of the oldest record that is not read yet;
-    None: not known."""
+    None: not known. parts: the records of each partition, as TOPIC/PARTITION; nothing for a journal."""
 
     records: int
     bytes: int | None = None
     seconds: float | None = None
+    parts: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
 class Source(Protocol):
     """The end that records come from, in an order that is always the same."""
 
-    missing: int  # records that retention removed before they were read, and that were passed over
+    @property
+    def missing(self) -> int:
+        """The number of records that retention removed before they were read, and that were passed over."""
 
-    def resume(self, source_positions: SourcePosition, start: Any = None) -> None:
-        """Goes to the source position, or to `start` if that is given. Raises JournalError where the next record is
-        missing."""
+    def resume(self, source_positions: SourcePosition) -> None:
+        """Goes to the source position. Raises JournalError where the next record is missing."""
+
+    def positions_at(self, position: Any, part: str | None, stored: SourcePosition) -> SourcePositionChange:
+        """Returns what becomes of the stored source position if this part of the source, or all of it, goes on at `position`.
+        Raises ValueError where there is no such part or position."""
 
     def read(self, max_records: int, timeout: float) -> BatchLike:
         """Returns records; an empty batch only if none came within `timeout` seconds."""
 
-    def source_positions(self) -> SourcePosition:
-        """Returns the source position behind the records that were read."""
+    def source_positions(self) -> SourcePositionChange:
+        """Returns the source position behind the records that were read, as far as it differs from the one to which it went."""
 
     def secure(self) -> None:
         """Makes sure that the source position will hold: the records before it survive a power loss, and are still the same."""
@@ -66,7 +80,11 @@ class Sink(Protocol):
 
     def open(self, *, forget: bool = False) -> SourcePosition:
         """Makes sure that no other process writes for this source any more, and returns the source position of the last
-        transaction. `forget` makes it invalid, and returns none."""
+        transaction. forget: the whole position is set anew, so that it need not fit this sink, which may be another one of the
+        same name."""
+
+    def look(self) -> None:
+        """Looks whether it could take records, while none come. Raises Retry, or an error that stays. Waits for nothing."""
 
     def write(self, batch: Iterable[RecordLike]) -> int:
         """Writes into the open transaction, and returns the bytes of the values. Raises Refused if the sink refuses a record
@@ -75,7 +93,7 @@ class Sink(Protocol):
     def leave_out(self, record: RecordLike, where: str, reason: str) -> None:
         """Handles a refused record, in the open transaction."""
 
-    def prepare(self, source_positions: SourcePosition) -> None:
+    def prepare(self, source_positions: SourcePositionChange) -> None:
         """Puts the source position into the open transaction. Only commit() follows."""
 
     def commit(self) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from jlog.flow.ends import Lag, Sink, Source, SourcePosition
+from jlog.errors import JournalFull
+from jlog.flow.ends import Lag, Sink, Source, SourcePosition, SourcePositionChange, changed_by
 from jlog.flow.errors import RecordRefused, Refused, Retry
 from jlog.flow.records import Function, RecordLike, apply
 from jlog.flow.stop import Stop, Stopped
@@ -49,7 +51,6 @@ class Flow:
     refused: the treatment of a record that the sink or the function refuses.
     until_end: ends where the source ended when it was opened.
     rate: records a second, at most.
-    resume_at: the position in the source to begin at, whatever the sink has stored.
     on_event: is called with each line that a person should see.
     on_commit: is called with the number of records of each transaction.
     """
@@ -64,7 +65,6 @@ class Flow:
         refused: Policy = "stop",
         until_end: bool = False,
         rate: float | None = None,
-        resume_at: Any = None,
         on_event: Callable[[str], None] = nothing,
         on_commit: Callable[[int], None] = nothing,
     ) -> None:
@@ -80,7 +80,6 @@ class Flow:
         self._refused = refused
         self._until_end = until_end
         self._rate = rate
-        self._resume_at = resume_at
         self._on_event = on_event
         self._on_commit = on_commit
         self._open = False
@@ -129,6 +128,11 @@ class Flow:
         """Whether both ends could be reached at the last attempt. False before the first step, and after the end."""
         return self._open
 
+    @property
+    def was_open(self) -> bool:
+        """Whether both ends could be reached at least once."""
+        return self._ever_open
+
     def lag(self) -> Lag:
         """Returns the lag of the committed source position. May be called in another thread."""
         return self.source.lag(self._committed)
@@ -139,6 +143,36 @@ class Flow:
             self.sink.close()
         finally:
             self.source.close()
+
+    def set_position(self, position: Any, part: str | None = None) -> SourcePosition:
+        """Sets where the next run goes on, whatever was moved before, in one commit of the sink. Nothing else changes: records
+        that were moved stay where they are, and those behind an earlier position are moved again. Ends the flow, which has to
+        be made anew to run.
+
+        position: "begin", "end", an aware datetime, or a sequence; for a topic the offset of one partition.
+        part: TOPIC or TOPIC/PARTITION, for a source of topics; None: all of the source.
+
+        Returns the parts of the position that it has set. Raises ValueError where the source has no such part or position;
+        JournalLocked, SubscriberBusy or Fenced where another process moves the records at this time.
+        """
+        with self._at_once():
+            stored = self.sink.open(forget=part is None)
+            wanted = self.source.positions_at(position, part, stored)
+            self.sink.prepare(wanted)
+            self.source.secure()
+            self.sink.commit()
+            self.source.committed()
+        return {name: source_position for name, source_position in wanted.items() if source_position is not None}
+
+    @contextmanager
+    def _at_once(self) -> Iterator[None]:
+        """Closes both ends afterwards. Raises the cause of a Retry, which nobody tries again."""
+        try:
+            yield
+        except Retry as error:
+            raise error.cause from None
+        finally:
+            self.close()
 
     def step(self, timeout: float = 0.0) -> int:
         """Moves one transaction of the records that come within `timeout` seconds. Returns how many of the source's records it
@@ -151,6 +185,8 @@ class Flow:
             source_positions = self.source.source_positions()
             if moved or (self._have_moved(source_positions) and self._is_idle()):
                 self._commit(source_positions)
+            else:
+                self.sink.look()
             return moved
         except Refused as error:
             self._give_up(error)
@@ -161,12 +197,12 @@ class Flow:
     def _ensure_open(self) -> None:
         if self._open:
             return
-        source_positions = self.sink.open(forget=self._resume_at is not None)
-        self.source.resume(source_positions, self._resume_at)
+        source_positions = self.sink.open()
+        self.source.resume(source_positions)
         self._committed = source_positions
         self._open = self._ever_open = True
 
-    def _have_moved(self, source_positions: SourcePosition) -> bool:
+    def _have_moved(self, source_positions: SourcePositionChange) -> bool:
         return any(self._committed.get(name) != source_position for name, source_position in source_positions.items())
 
     def _is_idle(self) -> bool:
@@ -210,12 +246,14 @@ class Flow:
         if self._leave_out:
             batch = [record for record in batch if not self._is_left_out(record)]
         made: Iterable[RecordLike] = batch
-        if self._function is not None:
-            made = self._transformed(batch)
+        is_own = True  # whether a refused record is one of the source
         try:
+            if self._function is not None:
+                made = self._transformed(batch)
+                is_own = False
             self._pending[1] += self.sink.write(made)
         except Refused as error:
-            if self._function is None and error.record is not None:
+            if is_own and error.record is not None:
                 self._before_refused = self._pending[0] - len(batch) + self._index(batch, error.record)
             raise
 
@@ -237,20 +275,25 @@ class Flow:
         assert self._function is not None
         made: list[RecordLike] = []
         for record in batch:
+            self._stop.slice()  # a function may be slow: raises Stopped when the time to stop is over
             try:
                 made += apply(self._function, record)
             # Any error of the user's function is told together with its record.
             except Exception as error:
-                raise Refused(f"the transform raised {type(error).__name__}: {error}") from error
+                reason = f"the transform raised {type(error).__name__}: {error}"
+                if self._refused == "stop":
+                    raise Refused(reason, record) from error
+                where = self.source.describe(record)
+                self._on_event(f"{where} is refused: {reason}")
+                self.sink.leave_out(record, where, reason)
         return made
 
-    def _commit(self, source_positions: SourcePosition) -> None:
+    def _commit(self, source_positions: SourcePositionChange) -> None:
         self.sink.prepare(source_positions)
         self.source.secure()
         left_out = self.sink.left_out
         self.sink.commit()
-        self._committed = {**self._committed, **source_positions}
-        self._resume_at = None
+        self._committed = changed_by(self._committed, source_positions)
         self.source.committed()
         stats = self.stats
         stats.refused += left_out
@@ -279,7 +322,7 @@ class Flow:
         try:
             self._open = self.sink.abort()
             if self._open:
-                self.source.resume(self._committed, self._resume_at)
+                self.source.resume(self._committed)
         except Retry as retry:
             self._try_again(retry)
             return
@@ -303,6 +346,8 @@ class Flow:
     def _try_again(self, error: Retry) -> None:
         self.sink.drop()
         self._open = False
+        if isinstance(error.cause, JournalFull):
+            self._limit = max(1, self._pending[0] // 2)  # there may never be room for all of it at once
         if not self._ever_open:
             raise error.cause
         if str(error) != self.stats.last_error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -10,17 +9,21 @@ from typing import Any
 
 import portalocker
 
-from jlog.errors import JournalError, JournalLocked, PositionLost
-from jlog.flow.ends import Lag, SourcePosition
+from jlog.errors import JournalError, JournalFull, JournalLocked, PositionLost, RecordTooLarge
+from jlog.flow import stored_positions
+from jlog.flow.ends import Lag, SourcePosition, SourcePositionChange, changed_by
 from jlog.flow.engine import nothing
+from jlog.flow.errors import Retry
 from jlog.flow.records import RecordLike, columns_of
 from jlog.journal import Journal
 from jlog.reading.reader import Reader
 from jlog.record import RecordBatch
+from jlog.storage.meta import read_meta
 from jlog.system.files import open_directory
 from jlog.writer import Writer
 
-STATE_PREFIX = b"jlog.source:"
+PROMOTED = "promoted"  # part of the source position that says which standby has replaced the journal
+ABOUT_EVERY = 1.0  # seconds between two looks at the positions of a journal that has a standby
 READ_BYTES = 4 << 20
 
 
@@ -31,6 +34,7 @@ class JournalSource:
     only synced records.
     start: where a new subscriber begins.
     skip_missing: goes on behind records that retention has removed.
+    for_standby: the source position has a second part, which says what a standby needs to know of the journal.
     """
 
     def __init__(
@@ -41,9 +45,13 @@ class JournalSource:
         start: Any = "begin",
         durable_only: bool = True,
         skip_missing: bool = False,
+        for_standby: bool = False,
         on_event: Callable[[str], None] = nothing,
     ) -> None:
         self.missing = 0
+        self._for_standby = for_standby
+        self._about: dict[str, Any] = {}
+        self._about_at = 0.0
         self._journal = Journal(path)
         self._durable_only = durable_only and subscriber is None
         self._reader = Reader(path, subscriber, start=start, durable_only=self._durable_only)
@@ -61,29 +69,50 @@ class JournalSource:
     def position(self) -> int:
         return self._reader.position
 
-    def resume(self, source_positions: SourcePosition, start: Any = None) -> None:
+    def resume(self, source_positions: SourcePosition) -> None:
+        if PROMOTED in source_positions:
+            raise self._replaced(source_positions[PROMOTED])
         source_position = source_positions.get(self._journal.uuid)
-        if source_position is not None and start is None:
+        if source_position is not None:
             check_source_position(self._journal, source_position)
             self._begin = int(source_position["begin"])
             self._seek(int(source_position["sequence"]))
         else:
-            if start is not None:
-                self._begin = self._sequence_of(start)
-            elif self._subscriber is not None:
+            if self._subscriber is not None:
                 self._begin = self._reader.committed
             self._seek(self._begin)
         if self._end is None:
             self._end = self._end_now()
 
+    def _replaced(self, promoted: dict[str, Any]) -> JournalError:
+        """Returns the error for a journal whose standby has taken over."""
+        sequence = int(promoted["sequence"])
+        return JournalError(
+            f"{self._journal.path}: its standby {promoted['journal']} on {promoted['host']} has taken over at sequence "
+            f"{sequence}; {max(0, self._journal.next_sequence - sequence)} records from there on are in this journal alone "
+            f"(`jlogtool dump --start {sequence}` shows them). Move it away, and make a standby: `jlogtool mirror standby`"
+        )
+
+    def positions_at(self, position: Any, part: str | None, stored: SourcePosition) -> SourcePosition:
+        if PROMOTED in stored:
+            raise self._replaced(stored[PROMOTED])
+        if part is not None:
+            raise ValueError(f"{self._journal.path} is a journal: a position in it has no topic and no partition")
+        self._begin = self._sequence_of(position)
+        self._reader.seek(self._begin)
+        return self.source_positions()
+
     def _end_now(self) -> int:
         with Reader(self._journal.path, start="end", durable_only=self._durable_only) as reader:
             return reader.position
 
-    def _sequence_of(self, start: Any) -> int:
-        if isinstance(start, int):
-            return start
-        with Reader(self._journal.path, start=start) as reader:
+    def _sequence_of(self, position: Any) -> int:
+        first, end = self._journal.first_sequence, self._journal.next_sequence
+        if isinstance(position, int):
+            if not first <= position <= end:
+                raise ValueError(f"{self._journal.path}: a position is from {first} to {end}, not {position}")
+            return position
+        with Reader(self._journal.path, start=position) as reader:
             return reader.position
 
     def _seek(self, sequence: int) -> None:
@@ -113,7 +142,28 @@ class JournalSource:
 
     def source_positions(self) -> SourcePosition:
         epoch = self._journal.epochs[-1][0]
-        return {self._journal.uuid: {"epoch": epoch, "sequence": self._reader.position, "begin": self._begin}}
+        found: SourcePosition = {
+            self._journal.uuid: {"epoch": epoch, "sequence": self._reader.position, "begin": self._begin},
+        }
+        if self._for_standby:
+            found[about_part(self._journal.uuid)] = self._about_journal()
+        return found
+
+    def _about_journal(self) -> dict[str, Any]:
+        """Returns the end, the options and the positions of the journal, as they were at most a second ago."""
+        if time.monotonic() > self._about_at + ABOUT_EVERY:
+            journal = self._journal
+            options = read_meta(journal.path).options
+            subscribers = {name: at.sequence for name, at in journal.subscribers().items() if name != self._subscriber}
+            checkpoints = {name: at.sequence for name, at in journal.checkpoints().items()}
+            self._about = {
+                "end": journal.next_sequence,
+                "subscribers": subscribers,
+                "checkpoints": checkpoints,
+                "options": {name: value for name, value in options.items() if name != "precommit"},
+            }
+            self._about_at = time.monotonic()
+        return self._about
 
     def secure(self) -> None:
         if self._subscriber is not None:
@@ -137,6 +187,11 @@ class JournalSource:
         self._reader.close()
 
 
+def about_part(uuid: str) -> str:
+    """Names the part of a source position that says what a standby needs to know of the journal."""
+    return f"{uuid}.about"
+
+
 def check_source_position(journal: Journal, source_position: dict[str, Any]) -> None:
     """Raises JournalError where the journal does not contain the records that the sink has of it: it is another journal, an
     older copy, or it has lost its tail."""
@@ -150,7 +205,7 @@ def check_source_position(journal: Journal, source_position: dict[str, Any]) -> 
         raise JournalError(
             f"{journal.path}: records up to {sequence - 1} were moved from here, and the journal has only those up to "
             f"{kept - 1} of them: it lost its tail, or was replaced by an older copy. Restore it; or accept that what was "
-            f"moved stays, and go on with what follows: --resume-at {kept}"
+            f"moved stays, and go on with what follows: `jlogtool mirror positions set {journal.path} SINK {kept}`"
         )
 
 
@@ -195,7 +250,8 @@ class JournalSink:
         self._path = self._writer.path
         self._body = self._writer.body()
         self._source_positions: SourcePosition = {}
-        self._prepared: SourcePosition = {}
+        self._state: dict[bytes, bytes] = {}
+        self._prepared: SourcePositionChange = {}
         try:
             self._lock = _hold(self._path)
         except BaseException:
@@ -206,9 +262,10 @@ class JournalSink:
     def path(self) -> str:
         return str(self._path)
 
-    def open(self, *, forget: bool = False) -> SourcePosition:
+    def open(self, *, forget: bool = False) -> SourcePosition:  # noqa: ARG002
         self.drop()
-        self._source_positions = {} if forget else read_source_positions(self._path)
+        self._state = Journal(self._path).state()
+        self._source_positions = stored_positions.decode(self._state)
         return dict(self._source_positions)
 
     def write(self, batch: Iterable[RecordLike]) -> int:
@@ -218,10 +275,13 @@ class JournalSink:
         self._body.add_columns(found.values, found.keys, found.headers, found.timestamps_us)
         return found.value_bytes
 
+    def look(self) -> None:
+        """Is always ready: what it cannot write it tells when it is written."""
+
     def leave_out(self, record: RecordLike, where: str, reason: str) -> None:  # noqa: ARG002
         self.left_out += 1
 
-    def prepare(self, source_positions: SourcePosition) -> None:
+    def prepare(self, source_positions: SourcePositionChange) -> None:
         self._prepared = source_positions  # goes with the records, in one append
 
     def commit(self) -> None:
@@ -230,12 +290,21 @@ class JournalSink:
             for name, source_position in self._prepared.items()
             if self._source_positions.get(name) != source_position
         }
-        state = {
-            STATE_PREFIX + name.encode(): json.dumps(source_position).encode() for name, source_position in changed.items()
-        }
+        source_positions = changed_by(self._source_positions, changed)
+        state = stored_positions.encode(source_positions, changed, self._state)
         try:
             self._writer.extend_body(self._body, state)
-            self._source_positions |= changed
+            self._source_positions = source_positions
+            for key, row in state.items():
+                if row is None:
+                    self._state.pop(key, None)
+        except RecordTooLarge as error:
+            raise JournalError(
+                f"{self._path}: the positions of {len(source_positions)} parts of the source have no room ({error}): move "
+                f"fewer topics into one journal"
+            ) from None
+        except JournalFull as error:
+            raise Retry(f"{error}; nothing is lost, and it waits for room", error) from None
         finally:
             self.drop()
 
@@ -258,11 +327,7 @@ class JournalSink:
 
 def read_source_positions(path: str | os.PathLike[str]) -> SourcePosition:
     """Returns the source positions that this journal has stored."""
-    return {
-        key[len(STATE_PREFIX) :].decode(): json.loads(value)
-        for key, value in Journal(path).state().items()
-        if key.startswith(STATE_PREFIX)
-    }
+    return stored_positions.decode(Journal(path).state())
 
 
 def _hold(path: str) -> int | None:

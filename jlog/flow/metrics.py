@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from jlog.errors import JournalError
+from jlog.flow.ends import Lag
 from jlog.flow.engine import Flow
+
+LOOK_EVERY = 5.0  # seconds between two looks at the lags
 
 COUNTERS = {
     "records": "Records moved, in committed transactions.",
@@ -23,11 +26,36 @@ COUNTERS = {
 
 
 class FlowCollector(Collector):
-    """Looks at the flows when Prometheus asks. The name of a flow becomes the label `mirror`. A lag that cannot be found out
-    has no sample."""
+    """Tells Prometheus what the flows count. The name of a flow becomes the label `mirror`.
+
+    A thread looks at the lags every few seconds, so that an answer never waits for brokers. A lag that could not be found out
+    has no sample.
+    """
 
     def __init__(self, flows: Mapping[str, Flow]) -> None:
         self._flows = flows
+        self._lags: dict[str, Lag] = {}
+        self._said: dict[str, str] = {}
+        self._closed = threading.Event()
+        threading.Thread(target=self._look, name="jlog-lags", daemon=True).start()
+
+    def close(self) -> None:
+        """Ends the thread. Does not wait for it."""
+        self._closed.set()
+
+    def _look(self) -> None:
+        while not self._closed.wait(LOOK_EVERY if self._lags else 0.2):
+            for name, flow in [*self._flows.items()]:
+                if not flow.was_open:
+                    continue  # where it begins is not known yet
+                try:
+                    self._lags[name] = flow.lag()
+                    self._said.pop(name, None)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the lags of the others are told
+                    self._lags.pop(name, None)
+                    if self._said.get(name) != str(error):
+                        logging.getLogger("jlog.metrics").warning("%s: %s", name, error)
+                    self._said[name] = str(error)
 
     def describe(self) -> list[Metric]:
         """Returns nothing, so that a registry does not look at the flows to learn the names."""
@@ -43,19 +71,26 @@ class FlowCollector(Collector):
         for name, flow in [*self._flows.items()]:
             up.add_metric([name], float(flow.is_open))
         yield up
-        yield from self._lags()
+        yield from self._lag_families()
 
-    def _lags(self) -> Iterator[Metric]:
+    def _lag_families(self) -> Iterator[Metric]:
         records = GaugeMetricFamily("jlog_mirror_lag_records", "Records behind the source's end.", labels=["mirror"])
         size = GaugeMetricFamily("jlog_mirror_lag_bytes", "The same in bytes, estimated.", labels=["mirror"])
         age = GaugeMetricFamily("jlog_mirror_lag_seconds", "Age of the oldest record not moved.", labels=["mirror"])
-        for name, flow in [*self._flows.items()]:
-            try:
-                lag = flow.lag()
-            except (JournalError, OSError) as error:
-                logging.getLogger("jlog.metrics").warning("%s: %s", name, error)
-                continue
+        labels = ["mirror", "topic", "partition"]
+        parts = GaugeMetricFamily("jlog_mirror_partition_lag_records", "The same for each partition.", labels=labels)
+        for name, lag in [*self._lags.items()]:
             for family, value in ((records, lag.records), (size, lag.bytes), (age, lag.seconds)):
                 if value is not None:
                     family.add_metric([name], value)
-        yield from (records, size, age)
+            for part, behind in lag.parts.items():
+                topic, _, partition = part.rpartition("/")
+                parts.add_metric([name, topic, partition], behind)
+        yield from (records, size, age, parts)
+
+    def not_ready(self) -> list[str]:
+        """Returns the flows of which one end cannot be reached; everything where there is no flow yet."""
+        flows = [*self._flows.items()]
+        if not flows:
+            return ["no mirror has begun"]
+        return [f"{name}: {flow.stats.last_error or 'it has not begun'}" for name, flow in flows if not flow.is_open]

@@ -12,8 +12,10 @@ from jlog.kafka.client.url import parse
 from jlog.kafka.mirror.dry_run import plan_capture, plan_mirror
 from jlog.kafka.mirror.many import Mirrors
 from jlog.kafka.mirror.mirror import Capture, Mirror
+from jlog.kafka.mirror.positions import PartPosition, positions
 from jlog.kafka.mirror.status import Status, status
 from jlog.kafka.mirror.verify import Comparison, verify
+from jlog.kafka.standby.standby import Promotion, Standby, promote
 from jlog.kafka.topic.reader import TopicReader, open_reader
 from jlog.kafka.topic.topics import TopicJournal, create_journal, delete_journal, list_topics, open_journal
 from jlog.kafka.topic.writer import TopicWriter, open_writer
@@ -27,8 +29,11 @@ __all__ = [
     "Lag",
     "Mirror",
     "Mirrors",
+    "PartPosition",
+    "Promotion",
     "RecordRefused",
     "Settings",
+    "Standby",
     "Status",
     "TopicChanged",
     "TopicJournal",
@@ -43,6 +48,8 @@ __all__ = [
     "parse",
     "plan_capture",
     "plan_mirror",
+    "positions",
+    "promote",
     "status",
     "verify",
 ]

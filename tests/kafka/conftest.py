@@ -88,8 +88,8 @@ def processes() -> Iterator[Callable[..., Process]]:
     """Starts mirrors in processes of their own, which are gone afterwards."""
     started: list[Process] = []
 
-    def start(*arguments: Any) -> Process:
-        started.append(Process(*arguments))
+    def start(*arguments: Any, **how: Any) -> Process:
+        started.append(Process(*arguments, **how))
         return started[-1]
 
     yield start

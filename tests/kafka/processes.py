@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jlog
+from jlog.kafka import positions
 from kafka.witness import numbered
 from patience import HUNG_SECONDS
 
@@ -43,6 +44,12 @@ class Process:
     def kill(self) -> None:
         self._process.kill()
         self._process.communicate()
+
+    def close(self) -> None:
+        """Closes the pipes of one that has ended."""
+        for pipe in (self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            pipe.close()
 
     def pause(self) -> None:
         """Returns once it has stopped."""
@@ -95,6 +102,7 @@ def discard(processes: Sequence[Process]) -> None:
     for process in processes:
         if process.is_running:
             process.kill()
+        process.close()
 
 
 # --- Journals that are moved ----------------------------------------------------------------------------------------
@@ -121,3 +129,11 @@ def captured(journal: Any) -> int:
         return len(jlog.Journal(journal))
     except jlog.JournalNotFound:
         return 0
+
+
+def stored(url: str, journal: Any) -> dict[str, int]:
+    """The position of each part of a source of topics in a journal, which may not have been made yet."""
+    try:
+        return {row.part: row.position for row in positions(url, journal)}
+    except jlog.JournalNotFound:
+        return {}

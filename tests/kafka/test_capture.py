@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
 
 import jlog
 from jlog.kafka import Capture, Lag, Mirror, TopicChanged, status, verify
 from jlog.kafka.client import lag as kafka_lag
 from kafka.witness import fields_of_journal, numbered, wait_until
+from patience import HUNG_SECONDS
 
 
 @pytest.fixture
@@ -229,10 +231,11 @@ def test_a_topic_that_was_made_again_stops_it(witness, topic, url, journal):
     witness.delete(topic)
     witness.make(topic)
     witness.produce(topic, numbered(20, 100))
-    with pytest.raises(TopicChanged, match="--resume-at begin"):
+    with pytest.raises(TopicChanged, match=f"SINK {topic} begin"):
         capture(url, journal)
     assert values(journal) == numbered(10)
-    capture(url, journal, resume_at="begin")
+    Capture(url, journal).set_position("begin", topic)
+    capture(url, journal)
     assert values(journal) == numbered(10) + numbered(20, 100)
 
 
@@ -401,3 +404,21 @@ def test_verify_of_a_mirror_compares_what_is_left_on_both_sides(witness, topic, 
     assert jlog.Journal(journal).first_sequence == 1000
     found = verify(journal, url)
     assert (found.ok, found.compared, found.gone) == (True, 9000, 500)
+
+
+def test_a_group_is_told_the_offsets(witness, topic, url, journal, processes):
+    """For tools that watch groups. A group that does not take them ends nothing."""
+    witness.make(topic, partitions=2)
+    witness.produce(topic, numbered(10))
+    group = f"{topic}.group"
+    running = processes("from-kafka", "--group", group, url, journal)
+    wait_until(lambda: offsets_of(witness, group, topic) == {0: 10, 1: 0})
+    witness.produce(topic, numbered(10, 10), partition=1)
+    wait_until(lambda: offsets_of(witness, group, topic) == {0: 10, 1: 10})
+    assert running.end() == (0, "")
+    assert values(journal) == numbered(20)
+
+
+def offsets_of(witness, group, topic):
+    asked = witness.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
+    return {at.partition: at.offset for at in asked.result(HUNG_SECONDS).topic_partitions if at.topic == topic}

@@ -105,8 +105,9 @@ def test_a_journal_that_was_set_back_stops_the_mirror(journal, url, witness, top
     fill(journal, 1, 1000)
     with pytest.raises(jlog.JournalError, match="lost its tail") as caught:
         Mirror(journal, url, until_end=True).run()
-    assert "--resume-at 11" in str(caught.value)
-    Mirror(journal, url, until_end=True, resume_at=10).run()
+    assert "SINK 11`" in str(caught.value)
+    Mirror(journal, url).set_position(10)
+    Mirror(journal, url, until_end=True).run()
     assert witness.values(topic) == [*numbered(20), b"1000"]
 
 

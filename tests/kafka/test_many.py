@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import textwrap
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +14,7 @@ import jlog
 from jlog.kafka import Capture, Mirror, Mirrors, TopicChanged
 from jlog.kafka.client import cluster
 from jlog.kafka.mirror import many
+from jlog.kafka.mirror.many import read_config
 from kafka.witness import Witness, numbered, wait_until
 
 
@@ -243,3 +248,20 @@ BAD = {
 def test_a_bad_file_of_mirrors_is_refused_with_the_reason(config, text, said):
     with pytest.raises(ValueError, match=said):
         Mirrors(config(text))
+
+
+def test_the_example_of_the_help_is_a_file_that_is_read(tmp_path):
+    from jlog.cli.commands.mirror import run_file
+
+    example = "\n".join(
+        textwrap.dedent(paragraph.partition("\n")[2])
+        for paragraph in re.split(r"\n\n|\n(?=\x08)", inspect.cleandoc(run_file.help))
+        if paragraph.startswith("\b") and "Example" not in paragraph
+    )
+    file = tmp_path / "mirrors.toml"
+    file.write_text(example)
+    found = read_config(file)
+    assert (len(found["to-kafka"]), len(found["from-kafka"])) == (1, 1)
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
+    file.write_text(page[page.index("jlogtool mirror run [") :].partition("```toml\n")[2].partition("```")[0])
+    assert read_config(file) == found

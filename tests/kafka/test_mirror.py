@@ -246,7 +246,8 @@ def test_a_new_mirror_begins_where_it_is_told(writer, journal, url, witness, top
 def test_it_goes_on_where_it_is_told_whatever_was_before(writer, journal, url, witness, topic):
     writer.extend(numbered(10))
     mirror(journal, url)
-    assert mirror(journal, url, resume_at=8).records == 2
+    Mirror(journal, url).set_position(8)
+    assert mirror(journal, url).records == 2
     assert mirror(journal, url).records == 0
     assert witness.values(topic) == [*numbered(10), b"8", b"9"]
 
@@ -428,10 +429,11 @@ def test_a_topic_that_was_made_again_stops_it(writer, journal, url, witness, top
     witness.delete(topic)
     witness.make(topic)
     writer.extend(numbered(10, 10))
-    with pytest.raises(TopicChanged, match="--resume-at begin"):
+    with pytest.raises(TopicChanged, match="positions set SOURCE SINK begin"):
         mirror(journal, url)
     assert witness.values(topic) == []
-    mirror(journal, url, resume_at="begin")
+    Mirror(journal, url).set_position("begin")
+    mirror(journal, url)
     assert witness.values(topic) == numbered(20)
     assert verify(journal, url).compared == 20
 

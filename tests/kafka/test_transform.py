@@ -110,7 +110,7 @@ def test_only_the_refused_record_is_left_out(ends):
     ends.fill([b"x"])
     flow = transforming(ends.source, ends.sink, lambda record: b"%d" % int(record.value), refused="skip")
     try:
-        while not flow.stats.aborted:
+        while not flow.stats.refused:
             flow.step(timeout=5)
         ends.fill([b"1", b"2"])
         while flow.stats.records < 3:
@@ -296,3 +296,22 @@ def has(ends, count):
         return len(ends.result()) == count
     except jlog.JournalError:
         return False
+
+
+@pytest.mark.parametrize("refused", ["skip", "dead-letter"])
+def test_records_that_the_function_refuses_abort_nothing(tmp_path, witness, topic, refused):
+    """One in a hundred of them made a transform a hundred times slower."""
+    with jlog.Writer(tmp_path / "source") as writer:
+        writer.extend(numbered(10_000))
+
+    def function(record):
+        if int(record.value) % 100 == 7:
+            raise ValueError("no")
+        return record
+
+    letters = {"dead_letter": f"{topic}.refused"} if refused == "dead-letter" else {}
+    stats = jlog.transform(tmp_path / "source", witness.url(topic), function, refused=refused, **letters)
+    assert (stats.aborted, stats.refused, stats.records) == (0, 100, 10_000)
+    assert len(witness.values(topic)) == 9_900
+    if letters:
+        assert witness.values(f"{topic}.refused") == numbered(10_000)[7::100]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -130,6 +133,22 @@ class Witness:
             producer.commit_transaction(HUNG_SECONDS)
         assert producer.flush(HUNG_SECONDS) == 0
         assert not failed, failed
+
+    def produce_with_header(self, topic: str, value: bytes, name: bytes) -> None:
+        """With a header of any name, as clients in other languages send them: Python's takes only text."""
+        (library,) = Path(confluent_kafka.__file__).parent.with_name("confluent_kafka.libs").glob("librdkafka*")
+        client = ctypes.CDLL(str(library))
+        client.rd_kafka_conf_new.restype = client.rd_kafka_new.restype = ctypes.c_void_p
+        conf = ctypes.c_void_p(client.rd_kafka_conf_new())
+        client.rd_kafka_conf_set(conf, b"bootstrap.servers", self.address.encode(), None, ctypes.c_size_t(0))
+        producer = ctypes.c_void_p(client.rd_kafka_new(0, conf, None, ctypes.c_size_t(0)))
+        of_topic, of_value, of_flags, of_header, end, copies = 1, 4, 7, 9, 0, 2
+        size = ctypes.c_size_t(len(value))
+        sent = [of_topic, topic.encode(), of_value, value, size, of_flags, copies]
+        header = [of_header, name, b"1", ctypes.c_ssize_t(1)]
+        assert client.rd_kafka_producev(producer, *sent, *header, end) == 0
+        assert client.rd_kafka_flush(producer, int(1000 * ANSWER_SECONDS)) == 0
+        client.rd_kafka_destroy(producer)
 
     def produce_and_abort(self, topic: str, values: Iterable[bytes]) -> None:
         producer = Producer({"bootstrap.servers": self.address, "transactional.id": secrets.token_hex(8)})

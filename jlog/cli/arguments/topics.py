@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from jlog.cli.terminal.output import complain
+
 Command = Callable[..., Any]
 
 MAKING = ("partitions", "replication_factor", "no_create")
@@ -64,6 +66,7 @@ def config_options(command: Command) -> Command:
         "settings",
         multiple=True,
         metavar="NAME=VALUE",
+        callback=_warn_of_secrets,
         help="A setting of librdkafka's, for example security.protocol=SSL. May be repeated.",
     )(command)
 
@@ -90,7 +93,24 @@ def topic_settings(command: Command) -> Command:
     )(command)
 
 
+def _warn_of_secrets(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Warns of secrets on the command line."""
+    names = [value.partition("=")[0].strip() for value in values]
+    if not names:
+        return values
+    kafka()
+    from jlog.kafka.client.settings import is_secret
+
+    for name in filter(is_secret, names):
+        complain(
+            f"warning: everybody who lists processes sees -X {name}=…; put it into a file (--config), name a file with it "
+            f"(-X {name}.file=…), or set JLOG_KAFKA_{name.upper().replace('.', '_')}"
+        )
+    return values
+
+
 def _set_each(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
+    _warn_of_secrets(ctx, param, values)
     for value in values:
         name, equals, text = value.partition("=")
         if not equals or not name.strip():

@@ -10,6 +10,7 @@ import click
 
 from jlog.cli.arguments.parameters import PATH, POSITION, checked, journal_argument, refuse_beside
 from jlog.cli.arguments.topics import config_options, kafka, making_options, take_making
+from jlog.cli.commands.positions import positions
 from jlog.cli.exits import DAMAGED, FAILED
 from jlog.cli.signals import signals_to
 from jlog.cli.terminal.figures import human_bytes
@@ -31,22 +32,23 @@ def mirror() -> None:
     """
 
 
+mirror.add_command(positions)
+
+
+metrics_option = click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus counters there.")
+
+
 def flow_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options of both directions."""
     options = (
         click.option("--until-end", is_flag=True, help="End where the source ends now; without it: follow."),
         click.option("--start", type=POSITION, default="begin", show_default=True, help="Where a new mirror begins."),
-        click.option(
-            "--resume-at",
-            type=POSITION,
-            help="Go on at this position of the source, whatever was mirrored before.",
-        ),
         click.option("--skip-missing", is_flag=True, help="Go on behind records that retention has removed."),
         click.option(
             "--transform", metavar="MODULE:FUNCTION", help="Function from a record to a record, a list of records, or None."
         ),
         click.option("--rate", type=float, metavar="N", help="At most N records a second."),
-        click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus counters there."),
+        metrics_option,
         click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done."),
     )
     for option in options:
@@ -91,6 +93,8 @@ def dead_letter_topic(refused: str, dead_letter: str | None, topic: str) -> str 
 @key_option
 @refused_options
 @making_options
+@click.option("--sequence-header", is_flag=True, help="Give each message its record's sequence, as jlog.kafka.sequence.")
+@click.option("--standby", is_flag=True, help="Send what `mirror standby` needs to make the same journal on another host.")
 @flow_options
 def to_kafka(
     journal: str,
@@ -117,7 +121,7 @@ def to_kafka(
     making = take_making(options, for_topic=True)
     if options["dry_run"]:
         refuse_beside("--dry-run", "transform")
-        wanted = ("start", "resume_at", "key")
+        wanted = ("start", "key")
         with checked():
             found = module.plan_mirror(
                 journal,
@@ -129,7 +133,7 @@ def to_kafka(
             )
         print_plan(found, options["as_json"])
         return
-    own = {"key": options.pop("key"), "refused": options.pop("refused"), **making}
+    own = {name: options.pop(name) for name in ("key", "refused", "sequence_header", "standby")} | making
     own["dead_letter"] = dead_letter_topic(own["refused"], dead_letter, topic)
     run(
         f"{journal} to {topic}",
@@ -156,6 +160,8 @@ def journal_sink_options(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="Treatment of a record on which the transform fails.",
 )
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out topics that match. May be repeated.")
+@click.option("--group", metavar="NAME", help="Consumer group to commit the offsets to, for tools that watch groups.")
 @flow_options
 def from_kafka(topic: str, journal: str, **options: Any) -> None:
     """Capture TOPIC, all of its partitions, into JOURNAL, which is made if there is none, and follow.
@@ -172,12 +178,13 @@ def from_kafka(topic: str, journal: str, **options: Any) -> None:
     module = kafka()
     if options["dry_run"]:
         refuse_beside("--dry-run", "transform")
-        wanted = {option: options[option] for option in ("start", "resume_at")}
         with checked():
-            found = module.plan_capture(topic, journal, **wanted, **settings_of(options))
+            found = module.plan_capture(
+                topic, journal, start=options["start"], exclude=options["exclude"], **settings_of(options)
+            )
         print_plan(found, options["as_json"])
         return
-    own = {option: options.pop(option) for option in ("sync", "compression", "refused")}
+    own = {option: options.pop(option) for option in ("sync", "compression", "refused", "exclude", "group")}
     run(f"{topic} to {journal}", lambda **given: module.Capture(topic, journal, **own, **given), options)
 
 
@@ -187,9 +194,9 @@ def settings_of(options: dict[str, Any]) -> dict[str, Any]:
 
 def run(name: str, make: Callable[..., Any], options: dict[str, Any]) -> None:
     """Makes the flow, and runs it up to its end or a signal. `name` is its name in metrics."""
-    names = ("until_end", "start", "resume_at", "skip_missing", "rate")
-    given = {name: options[name] for name in names} | settings_of(options)
-    if options["transform"]:
+    names = ("until_end", "start", "skip_missing", "rate")
+    given = {name: options[name] for name in names if name in options} | settings_of(options)
+    if options.get("transform"):
         with checked():
             given["function"] = load(options["transform"])
     flow: Any = None
@@ -222,11 +229,15 @@ def served(listen: str | None, flows: Mapping[str, Any]) -> Iterator[None]:
     except ImportError as error:
         raise click.UsageError(f"--metrics needs {error.name}: pip install 'pyjlog[metrics]'") from error
     registry = CollectorRegistry()
-    registry.register(FlowCollector(flows))
+    collector = FlowCollector(flows)
+    registry.register(collector)
     with checked():
-        server = serve((), listen, registry=registry)
+        server = serve((), listen, registry=registry, not_ready=collector.not_ready)
     with server:
-        yield
+        try:
+            yield
+        finally:
+            collector.close()
 
 
 def print_plan(found: dict[str, Any], as_json: bool) -> None:
@@ -247,7 +258,7 @@ def print_plan(found: dict[str, Any], as_json: bool) -> None:
 @mirror.command("run", short_help="Run many mirrors, out of a file.")
 @click.argument("file", type=PATH)
 @click.option("--until-end", is_flag=True, help="End when all have reached the ends of their sources.")
-@click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus counters there.")
+@metrics_option
 @click.option("-n", "--dry-run", is_flag=True, help="Only list the mirrors.")
 def run_file(file: str, until_end: bool, metrics: str | None, dry_run: bool) -> None:
     """Run all mirrors and captures that FILE asks for, in one process. FILE is TOML:
@@ -283,6 +294,51 @@ def run_file(file: str, until_end: bool, metrics: str | None, dry_run: bool) -> 
             mirrors.run()
     if mirrors.failures:
         raise click.exceptions.Exit(FAILED)
+
+
+@mirror.command(short_help="Keep a standby of a mirrored journal.")
+@click.argument("topic")
+@journal_argument
+@click.option("--of", metavar="UUID", help="The mirrored journal, where several were mirrored to TOPIC in turn.")
+@click.option("--until-end", is_flag=True, help="End where the topic ends now; without it: follow.")
+@metrics_option
+@config_options
+@json_option
+def standby(topic: str, journal: str, of: str | None, **options: Any) -> None:
+    """Keep JOURNAL the same as the one that `mirror to-kafka --standby` sends to TOPIC, and follow.
+
+    JOURNAL gets each record under the same sequence, and its subscribers and checkpoints follow those of the other one.
+    It is made if there is none. Readers may read it; nothing else writes to it. `mirror promote` makes it the journal
+    that is written to.
+
+    \b
+    Example:
+      jlogtool mirror standby kafka://localhost/orders /var/lib/orders
+    """
+    run(f"{topic} to {journal}", lambda **given: kafka().Standby(topic, journal, of=of, **given), options)
+
+
+@mirror.command(short_help="Make a standby the journal that is written to.")
+@click.argument("topic")
+@journal_argument
+@config_options
+@json_option
+def promote(topic: str, journal: str, settings: tuple[str, ...], config_file: str | None, as_json: bool) -> None:
+    """Make JOURNAL, a standby, the one that is written to. Stop its `mirror standby` first.
+
+    The mirror of the other journal is fenced, and refuses to start again. JOURNAL gets all that the topic has. It prints
+    the first sequence that JOURNAL gives out itself, and how many records, at least, are in the other journal alone.
+
+    \b
+    Example:
+      jlogtool mirror promote kafka://localhost/orders /var/lib/orders
+    """
+    with working("Taking over"), checked():
+        found = kafka().promote(topic, journal, config=settings, config_file=config_file, on_event=complain)
+    if as_json:
+        print_json(vars(found))
+    else:
+        print_fields(vars(found).items())
 
 
 def pair_arguments(command: Callable[..., Any]) -> Callable[..., Any]:

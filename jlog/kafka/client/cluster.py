@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,11 @@ class Topic:
         """Raises ValueError where the topic has no such partition."""
         if partition >= self.partitions:
             raise ValueError(f"topic {self.name} has the partitions 0 to {self.partitions - 1}, and no {partition}")
+
+
+def _topic_of(name: str, found: Any) -> Topic:
+    replicas = max((len(partition.replicas) for partition in found.partitions), default=0)
+    return Topic(name, str(found.topic_id), len(found.partitions), replicas)
 
 
 class Cluster:
@@ -105,12 +111,18 @@ class Cluster:
         except JournalNotFound:
             where = f"kafka://{self.settings.servers}/{name}"
             raise JournalNotFound(f"{where}: no topic is there; `jlogtool create {where}` makes one", where) from None
-        return Topic(
-            name,
-            str(found.topic_id),
-            len(found.partitions),
-            max((len(partition.replicas) for partition in found.partitions), default=0),
-        )
+        return _topic_of(name, found)
+
+    def topics(self, names: Sequence[str]) -> dict[str, Topic]:
+        """Finds these topics. The result lacks those that do not exist."""
+        if not names:
+            return {}
+        answers = self.admin.describe_topics(TopicCollection(list(names)), request_timeout=ANSWER_SECONDS)
+        found = {}
+        for name, answer in answers.items():
+            with suppress(JournalNotFound):
+                found[name] = _topic_of(name, self.answer(answer, f"asking for topic {name}"))
+        return found
 
     def names(self) -> list[str]:
         """Lists the names of all topics, without those that Kafka keeps for itself."""

@@ -29,15 +29,16 @@ def topics_lag(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: S
         for partition in partitions:
             behind[name, partition] = end[partition] - max(offsets[name, partition], first[partition])
     late = {place: count for place, count in behind.items() if count > 0}
+    parts = {f"{name}/{partition}": max(0, count) for (name, partition), count in sorted(behind.items())}
     if not late:
-        return Lag(0, 0, 0.0)
+        return Lag(0, 0, 0.0, parts)
     sample, is_all = _sample(cluster, {place: offsets[place] for place in late}, stop)
     records = sum(late.values())
     if not sample:  # there are only ends of transactions, which are never handed out, or the brokers are slow
-        return Lag(0, 0, 0.0) if is_all else Lag(records)
+        return Lag(0, 0, 0.0, dict.fromkeys(parts, 0)) if is_all else Lag(records, parts=parts)
     size = sum(map(len, sample)) / len(sample)
     oldest = min((time_us for message in sample if (time_us := time_us_of(message))), default=None)
-    return Lag(records, int(size * records), None if oldest is None else max(0.0, time.time() - oldest / 1e6))
+    return Lag(records, int(size * records), None if oldest is None else max(0.0, time.time() - oldest / 1e6), parts)
 
 
 def _sample(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: Stop) -> tuple[list[Any], bool]:

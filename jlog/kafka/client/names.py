@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 OURS_PREFIX = "jlog.kafka."  # beginning of the headers that a capture adds
 PARTITION, OFFSET, TOPIC = "jlog.kafka.partition", "jlog.kafka.offset", "jlog.kafka.topic"
+SEQUENCE, TIMESTAMP = "jlog.kafka.sequence", "jlog.kafka.timestamp_us"  # of the record that a mirror has sent
 CHECKPOINTS = "jlog.checkpoints"
 _MARKS = "jlog.mirror."
 _TOPIC_NAME_MAX = 249
@@ -18,6 +20,11 @@ def positions_topic(topic: str, identity: str) -> str:
     if len(name) <= _TOPIC_NAME_MAX:
         return name
     return f"{_MARKS}{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def identity_of_topics(topics: Sequence[str]) -> str:
+    """Names a transform from these topics in its sink, where it has no other name."""
+    return hashlib.sha256(",".join(topics).encode()).hexdigest()[:16]
 
 
 def is_ours(topic: str) -> bool:

@@ -5,29 +5,50 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from itertools import repeat
+from operator import methodcaller
 from typing import Any, overload
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
+from jlog.flow.errors import Refused
 from jlog.flow.records import Headers, RecordColumns
 from jlog.kafka.client.names import OFFSET, PARTITION, TOPIC
 
+# Where the client fails to decode a name, it returns a value and sets an error. Only calls out of C see that this is wrong: the
+# interpreter's own, once it has specialized them, go on with the value.
+_headers_of = methodcaller("headers")
+NO_UTF8 = "the name of one of its headers is no UTF-8"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class KafkaRecord:
     """A message with the attributes of a jlog.Record. `sequence` is its offset; times are whole milliseconds."""
 
-    __slots__ = ("headers", "key", "partition", "sequence", "timestamp_us", "topic", "value")
+    __slots__ = ("_broken", "_message", "key", "partition", "sequence", "timestamp_us", "topic", "value")
+    _FIELDS = ("headers", "key", "partition", "sequence", "timestamp_us", "topic", "value")
 
-    def __init__(self, message: Any) -> None:
+    def __init__(self, message: Any, broken: list[Any] | None = None) -> None:
+        self._message = message
+        self._broken: list[Any] = [] if broken is None else broken
         self.value: bytes | None = message.value()
         self.key: bytes | None = message.key()
-        self.headers: list[tuple[str, bytes | None]] = message.headers() or []
         self.sequence: int = message.offset()
         self.timestamp_us: int = time_us_of(message) or 0
         self.topic: str = message.topic()
         self.partition: int = message.partition()
+
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        """Raises Refused where a header's name is no UTF-8."""
+        # Where the client has failed once to make the headers of a message, it returns half of them the next time, and the use
+        # of these crashes the interpreter.
+        if any(message is self._message for message in self._broken):
+            raise Refused(NO_UTF8, self)
+        try:
+            return _headers_of(self._message) or []
+        except (SystemError, UnicodeDecodeError):
+            self._broken.append(self._message)
+            raise Refused(NO_UTF8, self) from None
 
     @property
     def timestamp(self) -> datetime:
@@ -40,7 +61,7 @@ class KafkaRecord:
         return hash((self.topic, self.partition, self.sequence))
 
     def _fields(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
+        return tuple(getattr(self, name) for name in self._FIELDS)
 
     def __repr__(self) -> str:
         return f"<jlog.kafka record {self.topic}/{self.partition} {self.sequence}: {self.value!r}>"
@@ -54,16 +75,17 @@ def time_us_of(message: Any) -> int | None:
 class KafkaBatch:
     """A batch of messages in order. Those of several partitions are interleaved."""
 
-    __slots__ = ("_messages",)
+    __slots__ = ("_broken", "_messages")
 
     def __init__(self, messages: Sequence[Any]) -> None:
         self._messages = messages
+        self._broken: list[Any] = []  # those whose headers cannot be read
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def __iter__(self) -> Iterator[KafkaRecord]:
-        return map(KafkaRecord, self._messages)
+        return map(KafkaRecord, self._messages, repeat(self._broken))
 
     @overload
     def __getitem__(self, index: int, /) -> KafkaRecord: ...
@@ -71,8 +93,8 @@ class KafkaBatch:
     def __getitem__(self, index: slice, /) -> list[KafkaRecord]: ...
     def __getitem__(self, index: int | slice, /) -> KafkaRecord | list[KafkaRecord]:
         if isinstance(index, slice):
-            return [KafkaRecord(message) for message in self._messages[index]]
-        return KafkaRecord(self._messages[index])
+            return [KafkaRecord(message, self._broken) for message in self._messages[index]]
+        return KafkaRecord(self._messages[index], self._broken)
 
     def __repr__(self) -> str:
         return f"<jlog.kafka.KafkaBatch of {len(self)} records>"
@@ -103,6 +125,20 @@ class KafkaBatch:
         return pyarrow.RecordBatch.from_pydict(columns)
 
 
+class CapturedRecord(KafkaRecord):
+    """A message on its way into a journal. Its last headers name its place in Kafka."""
+
+    __slots__ = ("_place",)
+
+    def __init__(self, message: Any, broken: list[Any], place: Headers) -> None:
+        super().__init__(message, broken)
+        self._place = place
+
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        return [*super().headers, *self._place, (OFFSET, b"%d" % self.sequence)]
+
+
 class CapturedBatch(KafkaBatch):
     """A batch on its way into a journal: headers of each record name its place in Kafka."""
 
@@ -113,22 +149,32 @@ class CapturedBatch(KafkaBatch):
         self._origins = origins
 
     def __iter__(self) -> Iterator[KafkaRecord]:
-        for message, headers in zip(self._messages, self._origins.headers(self._messages), strict=True):
-            record = KafkaRecord(message)
-            record.headers = list(headers or ())
-            yield record
+        for message in self._messages:
+            yield CapturedRecord(message, self._broken, self._origins.place_of(message))
 
     def columns(self) -> RecordColumns:
         messages = self._messages
         return RecordColumns(
             list(map(Message.value, messages)),
             list(map(Message.key, messages)),
-            self._origins.headers(messages),
+            self._origins.headers(messages, self._own_headers()),
             [
                 None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000
                 for kind, milliseconds in map(Message.timestamp, messages)
             ],
         )
+
+    def _own_headers(self) -> list[Headers | None]:
+        """Raises Refused for the first record with a header whose name is no UTF-8."""
+        found: list[Headers | None] = []
+        try:
+            found.extend(map(Message.headers, self._messages))
+        except (SystemError, UnicodeDecodeError):
+            broken = self._messages[len(found)]
+            self._broken.append(broken)
+            record = CapturedRecord(broken, self._broken, self._origins.place_of(broken))
+            raise Refused(NO_UTF8, record) from None
+        return found
 
 
 class Origins:
@@ -140,7 +186,10 @@ class Origins:
             for topic, partition in places
         }
 
-    def headers(self, messages: Sequence[Any]) -> list[Headers | None]:
+    def place_of(self, message: Any) -> Headers:
+        return self._known[message.topic(), message.partition()]
+
+    def headers(self, messages: Sequence[Any], own_headers: Sequence[Headers | None]) -> list[Headers | None]:
         """Returns the headers of each message, with its own before the added ones."""
         places: Iterable[Headers]
         if len(self._known) == 1:
@@ -152,5 +201,5 @@ class Origins:
         decimal = (b"%d " * len(offsets) % offsets).split()  # all in one call: one by one takes longer
         return [
             (*(own or ()), *place, offset)
-            for own, place, offset in zip(map(Message.headers, messages), places, zip(repeat(OFFSET), decimal), strict=False)
+            for own, place, offset in zip(own_headers, places, zip(repeat(OFFSET), decimal), strict=False)
         ]

@@ -13,11 +13,14 @@ _EVER = 1 << 62
 
 
 class Rules:
-    """Rules by the settings of a topic. The broker checks them too, but then fails a whole batch."""
+    """Rules by the settings of a topic, and by the client's message.max.bytes if the user gives one. The broker checks them
+    too, but then fails a whole batch."""
 
-    def __init__(self, config: Mapping[str, str]) -> None:
+    def __init__(self, config: Mapping[str, str], message_max_bytes: int | str | None = None) -> None:
         self._config = config
         self.max_message_bytes = int(config.get("max.message.bytes", LIMIT_BYTES))
+        if message_max_bytes is not None:
+            self.max_message_bytes = min(self.max_message_bytes, int(message_max_bytes))
         self.limit_bytes = max(1_000, self.max_message_bytes - BATCH_OVERHEAD)
         self.is_compacted = "compact" in config.get("cleanup.policy", "")
         self.needs_key = self.is_compacted

@@ -63,6 +63,13 @@ PRODUCER = {
     "partitioner": "murmur2_random",  # puts a key into the partition that Java's producer chooses
 }
 TRANSACTIONAL = {"transaction.timeout.ms": 60_000}
+# A preset is lowered to what the user gives for the setting that bounds it: the client refuses other pairs.
+BOUNDED_BY = {
+    "socket.timeout.ms": "transaction.timeout.ms",
+    "linger.ms": "message.timeout.ms",
+    "fetch.message.max.bytes": "fetch.max.bytes",
+}
+SECRET_FILE = ".file"  # sasl.password.file names a file with the sasl.password
 CONSUMER = {
     "group.id": "jlog",  # the client needs one; it joins no group, and commits nothing by itself
     "isolation.level": "read_committed",
@@ -86,7 +93,9 @@ class Settings:
     """Settings for the clients of one cluster: the environment's, then a file's, then those given, each over the one before.
 
     A property `sasl.password` is JLOG_KAFKA_SASL_PASSWORD in the environment, `sasl.password=…` on a line of a file.
-    JLOG_KAFKA_CONFIG names a file for all. ValueError for a name that is none, and for one that is jlog's to set.
+    JLOG_KAFKA_CONFIG names a file for all. `sasl.password.file` names a file that has nothing but the password, and so for
+    every secret. What is given wins over every preset. ValueError for a name that is none, and for one that is jlog's to set;
+    OSError for a file that cannot be read.
     """
 
     def __init__(
@@ -107,7 +116,7 @@ class Settings:
                 raise ValueError(f"{name!r} is no setting of librdkafka's")
             if name in OURS:
                 raise ValueError(f"{name} is not to be set: {_why(name)}")
-        self.given = found
+        self.given = _with_secrets(found)
         self.servers = url.servers
         self.last_said = ""  # the reason why no broker can be reached, as a client has told it
         self.unreachable = False  # whether a client has told that no broker can be reached
@@ -141,9 +150,12 @@ class Settings:
 
     def _merged(self, own: Mapping[str, Any], more: Mapping[str, Any] = {}) -> dict[str, Any]:
         named = {name.replace("_", "."): value for name, value in more.items()}
+        presets = {**EVERYWHERE, **own}
+        for name, bound in BOUNDED_BY.items():
+            if name in presets and bound in self.given:
+                presets[name] = min(presets[name], int(self.given[bound]))
         return {
-            **EVERYWHERE,
-            **own,
+            **presets,
             **self.given,
             **named,
             "bootstrap.servers": self.servers,
@@ -156,6 +168,23 @@ class Settings:
             self.unreachable = True
         else:
             self.last_said = self.without_secrets(str(error.str()))
+
+
+def is_secret(name: str) -> bool:
+    return bool(_SECRET.search(name)) and not name.endswith(SECRET_FILE)
+
+
+def _with_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings with the secrets of the files that they name."""
+    found = {}
+    for name, value in given.items():
+        secret = name.removesuffix(SECRET_FILE)
+        if name == secret or not is_secret(secret):
+            found[name] = value
+            continue
+        with open(value, encoding="utf-8") as file:
+            found[secret] = file.read().rstrip("\r\n")
+    return found
 
 
 def parse_pair(text: str) -> tuple[str, str]:

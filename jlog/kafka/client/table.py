@@ -27,13 +27,16 @@ def ensure_table(cluster: Cluster, name: str, replication_factor: int | None, cr
     return made
 
 
-def read_table(settings: Settings, name: str, stop: Stop) -> dict[bytes, bytes]:
-    """Returns the rows as the last committed transaction has left them, without those whose value is null."""
+def read_table(settings: Settings, name: str, stop: Stop, *, committed: bool = True) -> dict[bytes, bytes]:
+    """Returns the rows as the last committed transaction has left them, without those whose value is null. committed: False
+    also takes the rows of transactions that were aborted or are still open, and those behind the first of these."""
     rows: dict[bytes, bytes] = {}
     with told(f"reading topic {name}", settings):
         # Offset 0 is asked for at once; OFFSET_BEGINNING costs the client half a second. Where offset 0 is gone, the rest is
         # the table.
-        consumer = Consumer(settings.for_consumer(auto_offset_reset="earliest", fetch_wait_max_ms=10))
+        isolation = "read_committed" if committed else "read_uncommitted"
+        conf = settings.for_consumer(auto_offset_reset="earliest", fetch_wait_max_ms=10, isolation_level=isolation)
+        consumer = Consumer(conf)
         try:
             consumer.assign([TopicPartition(name, 0, 0)])
             until = time.monotonic() + ANSWER_SECONDS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,11 +12,11 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from jlog.errors import JournalError, JournalNotFound
 from jlog.flow.errors import Refused, Retry
 from jlog.flow.stop import Stop
-from jlog.kafka.client.cluster import Cluster
+from jlog.kafka.client.claims import Claims
+from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster
 from jlog.kafka.client.errors import (
     REFUSED,
     BrokerError,
-    Fenced,
     TopicChanged,
     as_ours,
     code_of,
@@ -26,13 +25,12 @@ from jlog.kafka.client.errors import (
     told,
 )
 from jlog.kafka.client.settings import TRANSACTIONAL, Settings
-from jlog.kafka.client.table import read_table
 
 START_SECONDS = 30.0  # in which the broker ends a transaction that an earlier instance has left open
 ABORT_SECONDS = 5.0
+CLOSE_SECONDS = 0.5  # of the 2 s from SIGTERM to the end
 LOOK_EVERY = 2.0  # seconds between two looks at whether the topic is still there, while deliveries hang
 BATCH_BYTES = 1_000_000
-OWNER = b"owner"  # row of the table that says which instance writes
 # The second error follows from the first: the broker cannot end the earlier transaction for the same reason that keeps this one
 # from being acknowledged.
 LATE = (KafkaError._MSG_TIMED_OUT, KafkaError.CONCURRENT_TRANSACTIONS)
@@ -41,15 +39,15 @@ PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # errors of reco
 
 class Transactions:
     """The transactions of one mirror, which stores its source position in `table`. The table's name is the transactional id:
-    start() fences all instances that were started before. The row OWNER of the table says which instance is the last."""
+    start() fences all instances that were started before. Which one is the last the claims in the table say."""
 
-    def __init__(self, settings: Settings, cluster: Cluster, stop: Stop, *, topic: str, table: str, instance: str) -> None:
+    def __init__(self, settings: Settings, cluster: Cluster, stop: Stop, *, topic: str, table: str) -> None:
         self._settings = settings
         self._cluster = cluster
         self._stop = stop
         self._topic = topic
         self._table = table
-        self._instance = instance
+        self._claims = Claims(settings, stop, table, f"kafka://{settings.servers}/{topic}")
         self._producer: Producer | None = None
         self._begun = False
         self._failure: KafkaError | None = None  # the first failed delivery
@@ -59,18 +57,36 @@ class Transactions:
         """Starts a new instance. limit_bytes: of a batch, which a topic takes as a whole or not at all; largest_bytes: of a
         message to any topic."""
         given = self._settings.given
+        if int(given.get("batch.size", 0)) > limit_bytes:
+            raise ValueError(
+                f"batch.size={given['batch.size']} is more than a batch of topic {self._topic} may have ({limit_bytes} bytes "
+                f"by its max.message.bytes): the topic would refuse it as a whole"
+            )
         conf = self._settings.for_producer(
             transactional_id=self._table,
-            message_max_bytes=largest_bytes,
-            batch_size=min(limit_bytes, int(given.get("batch.size", BATCH_BYTES))),
+            message_max_bytes=given.get("message.max.bytes", largest_bytes),
+            batch_size=given.get("batch.size", min(limit_bytes, BATCH_BYTES)),
             transaction_timeout_ms=given.get("transaction.timeout.ms", TRANSACTIONAL["transaction.timeout.ms"]),
         )
         with told("the settings", self._settings):
             producer = Producer({**conf, "on_delivery": self._delivered})
+        # The claim comes before the fence. So an instance that is fenced finds the newer claim, and never fences back.
+        self._claims.make()
         self._until_done(producer.init_transactions, "beginning transactions", time.monotonic() + START_SECONDS)
+        self._claims.check()  # an instance that has claimed since may have been fenced by this one: it begins again
         self._failure = None
         self._begun = False
         self._producer = producer
+
+    def check_partitions(self, partitions: int) -> None:
+        """Raises Retry where the producer has heard of another number of partitions: it chooses those of the keys by it."""
+        assert self._producer is not None, "start() comes first"
+        what = f"asking for the partitions of topic {self._topic}"
+        with told(what, self._settings):
+            found = self._producer.list_topics(self._topic, timeout=ANSWER_SECONDS).topics.get(self._topic)
+        if found is None or len(found.partitions) != partitions:
+            text = f"{self._settings.servers}: {what}: not all brokers know its {partitions} partitions yet"
+            raise Retry(text, BrokerError(text))
 
     @property
     def is_begun(self) -> bool:
@@ -132,6 +148,15 @@ class Transactions:
             self.drop()
         return is_sound
 
+    def close(self) -> None:
+        """Aborts what is open, if the brokers answer soon: until then it hides the records of others behind it from those who
+        read committed records."""
+        if self._producer is not None and self._begun:
+            with suppress(KafkaException):
+                self._producer.purge()
+                self._producer.abort_transaction(CLOSE_SECONDS)
+        self.drop()
+
     def drop(self) -> None:
         if self._producer is not None:
             self._producer.purge()
@@ -170,6 +195,8 @@ class Transactions:
         if self._producer is not None and code_of(error) == KafkaError._STATE:
             with suppress(KafkaException):
                 self._producer.poll(0.1)  # hears the report of the failed delivery, if it has not come yet
+            if self._failure is None:
+                error = self._why_broken(error)
         if self._failure is not None and not is_fenced(error):
             error = KafkaException(self._failure)  # the reason; the error of the transaction only says that it must be aborted
         code = code_of(error)
@@ -184,15 +211,21 @@ class Transactions:
         found = as_ours(error, what, self._settings)
         return TopicChanged(str(found)) if isinstance(found, JournalNotFound) else found
 
+    def _why_broken(self, error: KafkaException) -> KafkaException:
+        """Returns the error that has ended the transaction. All calls but a commit say only that it has ended."""
+        assert self._producer is not None
+        try:
+            self._producer.commit_transaction(CLOSE_SECONDS)
+        except KafkaException as cause:
+            return error if code_of(cause) == KafkaError._STATE else cause
+        return error
+
     def _fenced(self) -> JournalError:
         """Finds out what fenced this instance: another one, which is in the table; or the broker, which gives up a transaction
         that takes longer than transaction.timeout.ms."""
-        owner = json.loads(read_table(self._settings, self._table, self._stop).get(OWNER, b"{}"))
+        newer = self._claims.newer()
+        if newer is not None:
+            return newer
         where = f"kafka://{self._settings.servers}/{self._topic}"
-        if owner.get("instance", self._instance) == self._instance:
-            text = f"{where}: the broker has given up a transaction that took too long, or this producer"
-            return Retry(text, BrokerError(text))
-        return Fenced(
-            f"another mirror to {where} has taken over (process {owner.get('pid')} on {owner.get('host')}); this one ends, and "
-            f"has lost nothing"
-        )
+        text = f"{where}: the broker has given up a transaction that took too long, or an earlier mirror was just starting"
+        return Retry(text, BrokerError(text))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import Any
 
-from jlog.flow.ends import SourcePosition
+from jlog.flow.ends import SourcePosition, changed_by
 from jlog.flow.journals import check_source_position, journal_lag, read_source_positions
 from jlog.flow.stop import Stop
 from jlog.journal import Journal
@@ -32,7 +33,6 @@ def plan_mirror(
     *,
     subscriber: str | None = "",
     start: Start = "begin",
-    resume_at: Start | None = None,
     key: str = "record",
     partitions: int = 1,
     config: Config = None,
@@ -45,15 +45,15 @@ def plan_mirror(
     opened = Journal(journal)
     source_positions, rules = source_positions_and_rules(settings, at.topic, opened.uuid)
     topic = Cluster(settings).find(at.topic)
-    source_position = source_positions.get(opened.uuid) if resume_at is None else None
+    source_position = source_positions.get(opened.uuid)
     name = default_subscriber(at.topic) if subscriber == "" else subscriber
     if source_position is not None:
         check_source_position(opened, source_position)
         begin: Start = int(source_position["sequence"])
-    elif resume_at is None and name in opened.subscribers():
+    elif name in opened.subscribers():
         begin = opened.subscribers()[name].sequence
     else:
-        begin = start if resume_at is None else resume_at
+        begin = start
     with Reader(journal, start=begin) as reader:
         sequence = reader.position
         refused, oldest_us = _scan(reader, rules, key)
@@ -109,7 +109,7 @@ def plan_capture(
     journal: str | os.PathLike[str],
     *,
     start: Start = "begin",
-    resume_at: Start | None = None,
+    exclude: Collection[str] = (),
     config: Config = None,
     config_file: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
@@ -117,10 +117,10 @@ def plan_capture(
     at = parse_topics(url)
     settings = Settings(at, config, config_file)
     exists = os.path.exists(journal)
-    source = TopicSource(settings, at, stop=Stop(), start=start)
+    source = TopicSource(settings, at, stop=Stop(), start=start, exclude=exclude)
     try:
-        source.resume(read_source_positions(journal) if exists else {}, resume_at)
-        source_positions = source.source_positions()
+        source.resume(read_source_positions(journal) if exists else {})
+        source_positions = changed_by({}, source.source_positions())
         lag = source.lag(source_positions)
     finally:
         source.close()

@@ -26,12 +26,12 @@ from jlog.kafka.mirror.mirror import Capture, Mirror
 
 LOOK_EVERY = 10.0  # seconds between two looks for new journals and topics
 TO_KAFKA, FROM_KAFKA = "to-kafka", "from-kafka"
-BOTH = {"rate", "refused", "resume_at", "settings", "skip_missing", "start", "transform", "url"}
+BOTH = {"rate", "refused", "settings", "skip_missing", "start", "transform", "url"}
 NAMES = {
     TO_KAFKA: BOTH
     | {"create", "dead_letter", "journals", "key", "partitions", "read_only", "replication_factor"}
     | {"subscriber", "topic"},
-    FROM_KAFKA: BOTH | {"journal", "topics", "writer"},
+    FROM_KAFKA: BOTH | {"exclude", "group", "journal", "topics", "writer"},
 }
 NEEDED = {TO_KAFKA: ("journals", "url"), FROM_KAFKA: ("topics", "url", "journal")}
 
@@ -61,6 +61,7 @@ class Mirrors:
         [[from-kafka]]
         url = "kafka://localhost:9092"
         topics = ["orders.*", "clicks"]      # names and patterns
+        exclude = ["*.test"]                 # patterns of topics to leave out
         journal = "/var/lib/copies/{topic}"  # without {topic} all of them go into one
         writer = { compression = "lz4" }     # options of jlog.Writer
 
@@ -218,7 +219,12 @@ def _from_kafka(table: Mapping[str, Any], settings: Mapping[str, Any], stop: Sto
     cluster = Cluster(Settings(at, given["config"]), stop)
     cluster.check()
     names = [name for name in cluster.names() if not is_ours(name)]
-    matching = [name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)]
+    exclude = given.pop("exclude", ())
+    matching = [
+        name
+        for name in names
+        if any(fnmatchcase(name, pattern) for pattern in wanted) and not any(fnmatchcase(name, pattern) for pattern in exclude)
+    ]
     return [_capture(f"{SCHEME}{at.servers}/{name}", journal.replace("{topic}", name), given) for name in matching]
 
 

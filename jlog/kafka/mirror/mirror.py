@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from jlog.flow.engine import Flow, Policy, nothing
 from jlog.flow.journals import JournalSink, JournalSource
-from jlog.flow.records import Function, RecordLike
+from jlog.flow.records import Function, Headers, RecordLike
 from jlog.flow.stop import Stop
 from jlog.kafka.client.errors import at_once
+from jlog.kafka.client.names import SEQUENCE, TIMESTAMP
 from jlog.kafka.client.settings import Config, Settings
+from jlog.kafka.client.topology import matching_topics
 from jlog.kafka.client.url import parse, parse_topics
+from jlog.kafka.mirror.circles import check_not_captured, check_not_mirrored
 from jlog.kafka.mirror.sink import Key, TopicSink
 from jlog.kafka.mirror.source import TopicSource
 from jlog.positions.names import Start
@@ -29,6 +32,9 @@ class Mirror(Flow):
         access, mirrors only synced records and holds nothing back.
     start: where a new mirror begins.
     key: "record", "none" or "header:NAME", or a function of the record.
+    sequence_header: each message has the sequence of its record as the header jlog.kafka.sequence.
+    standby: sends what a standby needs (jlog.kafka.Standby): also the time in microseconds, and the journal's subscribers,
+        checkpoints and options.
     partitions, replication_factor: for a topic that has to be made, unless create=False.
     function: turns each record into a record, a list of records, or None.
     refused: "stop", "skip" or "dead-letter" (then `dead_letter` is a topic), for records that the topic or the function
@@ -36,7 +42,6 @@ class Mirror(Flow):
     until_end: run() ends where the journal ended when it began.
     rate: records a second, at most.
     skip_missing: goes on behind records that retention has removed.
-    resume_at: a position of the journal to go on at, whatever was mirrored before.
     config, config_file: settings of librdkafka (see Settings).
     on_event: is called with each line that a person should see.
     on_commit: is called with the number of records of each transaction.
@@ -62,10 +67,11 @@ class Mirror(Flow):
         until_end: bool = False,
         rate: float | None = None,
         skip_missing: bool = False,
-        resume_at: Start | None = None,
         partitions: int = 1,
         replication_factor: int | None = None,
         create: bool = True,
+        sequence_header: bool = False,
+        standby: bool = False,
         config: Config = None,
         config_file: str | os.PathLike[str] | None = None,
         on_event: Callable[[str], None] = nothing,
@@ -73,10 +79,12 @@ class Mirror(Flow):
         stop: Stop | None = None,
     ) -> None:
         at = parse(url)
+        if function is not None and (sequence_header or standby):
+            raise ValueError("a transform makes records that have no sequence: no header can have it, and no standby its place")
         settings = Settings(at, config, config_file)
         name = default_subscriber(at.topic) if subscriber == "" else subscriber
         stop = stop or Stop()
-        source = JournalSource(journal, name, start=start, skip_missing=skip_missing, on_event=on_event)
+        source = JournalSource(journal, name, start=start, skip_missing=skip_missing, for_standby=standby, on_event=on_event)
         try:
             sink = TopicSink(
                 settings,
@@ -90,6 +98,8 @@ class Mirror(Flow):
                 partitions=partitions,
                 replication_factor=replication_factor,
                 create=create,
+                check_topic=lambda topic: check_not_captured(source.journal, topic, str(at)),
+                origin=origin_for_standby if standby else sequence_of if sequence_header else None,
                 about={"key": key if isinstance(key, str) else "function", "transform": function is not None},
                 describe=source.describe,
                 on_event=on_event,
@@ -102,7 +112,6 @@ class Mirror(Flow):
                 refused=refused,
                 until_end=until_end,
                 rate=rate,
-                resume_at=resume_at,
                 on_event=on_event,
                 on_commit=on_commit,
             )
@@ -121,6 +130,9 @@ class Capture(Flow):
 
     url: kafka://HOST:PORT/TOPIC[,TOPIC], also with patterns (orders.*), or with ?partition=N.
     start: "begin", "end", a time, or an offset of a single partition, for partitions that were not captured before.
+    group: a consumer group to which the capture commits its offsets, without being a member, so that tools which watch groups
+        see its lag. It does not go on from there.
+    exclude: patterns of topics that are not captured, though a pattern of the URL matches them.
     writer_options: options of jlog.Writer. The others are those of Mirror.
 
     Raises TopicChanged, PositionLost, JournalLocked, BrokerError or OSError where it cannot go on.
@@ -132,12 +144,13 @@ class Capture(Flow):
         journal: str | os.PathLike[str],
         *,
         start: Start = "begin",
+        exclude: Collection[str] = (),
+        group: str | None = None,
         function: Function | None = None,
         refused: Policy = "stop",
         until_end: bool = False,
         rate: float | None = None,
         skip_missing: bool = False,
-        resume_at: Start | None = None,
         config: Config = None,
         config_file: str | os.PathLike[str] | None = None,
         on_event: Callable[[str], None] = nothing,
@@ -155,12 +168,15 @@ class Capture(Flow):
             at,
             stop=stop,
             start=start,
+            exclude=exclude,
+            group=group,
             skip_missing=skip_missing,
             about={"transform": True} if function is not None else {},
             on_event=on_event,
         )
         with at_once():
             source.cluster.check()  # no journal is made for a topic that cannot be read
+            check_not_mirrored(source.cluster, matching_topics(source.cluster, at.topics, exclude), journal)
         sink = JournalSink(journal, **writer_options)
         try:
             super().__init__(
@@ -171,7 +187,6 @@ class Capture(Flow):
                 refused=refused,
                 until_end=until_end,
                 rate=rate,
-                resume_at=resume_at,
                 on_event=on_event,
                 on_commit=on_commit,
             )
@@ -182,6 +197,14 @@ class Capture(Flow):
 
 def default_subscriber(topic: str) -> str:
     return f"kafka:{topic}"
+
+
+def sequence_of(record: Any) -> Headers:
+    return ((SEQUENCE, b"%d" % record.sequence),)
+
+
+def origin_for_standby(record: Any) -> Headers:
+    return ((SEQUENCE, b"%d" % record.sequence), (TIMESTAMP, b"%d" % record.timestamp_us))
 
 
 def key_of(choice: str) -> Key | None:

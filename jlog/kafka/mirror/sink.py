@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from jlog.flow.ends import SourcePosition
+from jlog.flow.ends import SourcePosition, SourcePositionChange, changed_by
 from jlog.flow.engine import Policy, nothing
-from jlog.flow.errors import Refused
+from jlog.flow.errors import Refused, Retry
 from jlog.flow.records import Headers, RecordLike
 from jlog.flow.stop import Stop
+from jlog.kafka.client.claims import OWNER
 from jlog.kafka.client.cluster import Cluster, Topic
-from jlog.kafka.client.errors import REFUSED, TopicChanged, code_of, describe
+from jlog.kafka.client.errors import REFUSED, BrokerError, TopicChanged, code_of, describe
 from jlog.kafka.client.names import OURS_PREFIX, positions_topic
 from jlog.kafka.client.rules import Rules, milliseconds, overhead_bytes_of
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.table import ensure_table, read_table
-from jlog.kafka.client.transactions import OWNER, Transactions
+from jlog.kafka.client.topology import Watcher
+from jlog.kafka.client.transactions import Transactions
 
 SINK = "sink"  # the sink's own row in the table
 SPREAD_BITS = 10  # records without a key go to one partition 1024 at a time
 DEAD_LETTER_BYTES = 16 << 20  # max.message.bytes of a topic for dead letters that is made
 REASON_BYTES = 1_000  # longest reason in a dead letter: the error of a function may quote the whole record
+
+_SET_POSITION = (
+    "Move everything again with `jlogtool mirror positions set SOURCE SINK begin`, or only new records with `… SINK end`"
+)
 
 Key = Callable[[RecordLike], "bytes | None"]
 
@@ -40,6 +43,8 @@ class TopicSink:
     partition: the only partition to write to.
     refused, dead_letter: the treatment of records that the topic refuses, and the topic for them.
     partitions, replication_factor, create: for a topic that has to be made.
+    check_topic: raises an error where records must not go to this topic.
+    origin: returns headers that say where a record comes from, beside its own.
     about: is stored with the source position.
     describe: names the place of a record in the source.
     """
@@ -60,6 +65,8 @@ class TopicSink:
         partitions: int = 1,
         replication_factor: int | None = None,
         create: bool = True,
+        check_topic: Callable[[Topic], None] = nothing,
+        origin: Callable[[Any], Headers] | None = None,
         about: Mapping[str, Any] = {},
         describe: Callable[[Any], str] = str,
         on_event: Callable[[str], None] = nothing,
@@ -82,16 +89,16 @@ class TopicSink:
             "replication_factor": replication_factor,
             "create": create,
         }
+        self._check = check_topic
+        self._origin = origin
         self._about = dict(about)
         self._describe = describe
         self._on_event = on_event
-        self._instance = secrets.token_hex(8)
-        self._transactions = Transactions(
-            settings, self.cluster, stop, topic=topic, table=self.positions_topic, instance=self._instance
-        )
+        self._transactions = Transactions(settings, self.cluster, stop, topic=topic, table=self.positions_topic)
         self._source_positions: SourcePosition = {}
-        self._prepared: SourcePosition = {}
+        self._prepared: SourcePositionChange = {}
         self._topic: Topic | None = None
+        self._watcher = Watcher(settings, [topic])
         self._rules: Rules | None = None
         self._dead_letter_bytes = 0
 
@@ -101,17 +108,19 @@ class TopicSink:
         self.drop()
         self.cluster.check()
         topic = self._ensure_topics(forget)
+        self._check(topic)
         assert self._rules is not None
         limit = self._rules.limit_bytes
         largest = max(limit, self._dead_letter_bytes)
         self._transactions.start(limit, largest)
+        self._transactions.check_partitions(topic.partitions)
         found = read_source_positions(self.settings, self.positions_topic, self._stop)
-        source_positions = {} if forget else found
-        self._check_same(source_positions, topic)
+        valid = {} if forget else found
+        self._check_same(valid, topic)
         self._topic = topic
         self._source_positions = found
-        self._claim(source_positions, topic)
-        return {name: source_position for name, source_position in source_positions.items() if name != SINK}
+        self._commit_first(valid, topic)
+        return {name: source_position for name, source_position in found.items() if name != SINK}
 
     def _ensure_topics(self, forget: bool) -> Topic:
         if not forget and self.cluster.find(self.name) is None and self.cluster.find(self.positions_topic) is not None:
@@ -121,7 +130,7 @@ class TopicSink:
             topic.check_has(self._partition)
         replication_factor = self._making["replication_factor"]
         ensure_table(self.cluster, self.positions_topic, replication_factor)
-        self._rules = Rules(self.cluster.config(self.name))
+        self._rules = Rules(self.cluster.config(self.name), self.settings.given.get("message.max.bytes"))
         if self._dead_letter is not None:
             config = {"max.message.bytes": str(DEAD_LETTER_BYTES)}
             self.cluster.ensure(self._dead_letter, replication_factor=replication_factor, config=config)
@@ -133,11 +142,11 @@ class TopicSink:
         if known != topic.id:
             raise TopicChanged(
                 f"kafka://{self.settings.servers}/{self.name} was deleted and made again since the last transaction: what was "
-                f"moved is not in it. Move everything again with --resume-at begin, or only new records with --resume-at end"
+                f"moved is not in it. {_SET_POSITION}"
             )
 
-    def _claim(self, source_positions: SourcePosition, topic: Topic) -> None:
-        """Commits a first transaction, which says who writes now, and shows that transactions work."""
+    def _commit_first(self, source_positions: SourcePosition, topic: Topic) -> None:
+        """Commits a first transaction, which shows that transactions work."""
         sink = source_positions.get(SINK) or {
             "topic_id": topic.id,
             "begin": self.cluster.end_offsets(topic),
@@ -149,13 +158,6 @@ class TopicSink:
             since = {name: source_position for name, source_position in source_positions.items() if name != SINK}
             sink = {**sink, "placing": [*sink["placing"], {**placing, "since": since}]}
         sink = {"left_out": 0, **sink, **self._about}
-        owner = {
-            "instance": self._instance,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "since": int(time.time()),
-        }
-        self._produce(self.positions_topic, json.dumps(owner).encode(), OWNER)
         self.prepare({SINK: sink})
         self.commit()
 
@@ -165,6 +167,14 @@ class TopicSink:
         if not self._transactions.is_begun:
             self.left_out = self.overhead_bytes = 0
         return self._transactions.begun()
+
+    def look(self) -> None:
+        found = self._watcher.news()
+        if found is None:
+            return
+        if found.error is not None:
+            raise found.error
+        self._check_is(found.topics.get(self.name))
 
     def write(self, batch: Iterable[RecordLike]) -> int:
         producer = self._begun()
@@ -193,8 +203,13 @@ class TopicSink:
             if key:
                 beside += len(key)
             try:
-                if headers:
+                if headers or self._origin is not None:
+                    if any("\0" in name for name, _ in headers):  # the client would cut the name there
+                        self._refuse(record, "the name of one of its headers has a NUL")
+                        continue
                     headers = without_ours(headers)
+                    if self._origin is not None:
+                        headers = [*headers, *self._origin(record)]
                     beside += overhead_bytes_of(None, headers)
                     produce(name, value, key, partition, None, None, time_ms, headers)
                 else:
@@ -236,11 +251,12 @@ class TopicSink:
         if self._dead_letter is None:
             return
         about = [("jlog.refused", reason.encode()[:REASON_BYTES]), ("jlog.record", where.encode())]
-        value, key, headers = record.value, record.key, [*without_ours(record.headers), *about]
+        own = _readable_headers(record)
+        value, key, headers = record.value, record.key, [*without_ours(own), *about]
         time_us = record.timestamp_us
         # It keeps its own time, unless that lies in the future, which may be why it is here.
         time_ms = 0 if time_us is None or time_us > time.time() * 1e6 else milliseconds(time_us)
-        size = len(value or b"") + overhead_bytes_of(key, record.headers)
+        size = len(value or b"") + overhead_bytes_of(key, own)
         if size + overhead_bytes_of(None, about) > self._dead_letter_bytes:
             value, headers = None, [*about, ("jlog.bytes", b"%d" % size)]
             if overhead_bytes_of(key, headers) > self._dead_letter_bytes:
@@ -250,7 +266,7 @@ class TopicSink:
         except KafkaException as error:
             raise self._transactions.what_failed(error, "producing a dead letter") from None
 
-    def prepare(self, source_positions: SourcePosition) -> None:
+    def prepare(self, source_positions: SourcePositionChange) -> None:
         self._begun()
         if self.left_out:
             sink = self._source_positions[SINK]
@@ -263,7 +279,8 @@ class TopicSink:
         }
         try:
             for name, source_position in changed.items():
-                self._produce(self.positions_topic, json.dumps(source_position).encode(), name.encode())
+                row = None if source_position is None else json.dumps(source_position).encode()
+                self._produce(self.positions_topic, row, name.encode())
         except KafkaException as error:
             raise self._transactions.what_failed(error, "producing positions") from None
 
@@ -271,19 +288,28 @@ class TopicSink:
         self._transactions.flush(self._check_topic)
         self._check_topic()  # all records are delivered; this makes sure that it is still the same topic
         self._transactions.commit()
-        self._source_positions = {**self._source_positions, **self._prepared}
+        self._source_positions = changed_by(self._source_positions, self._prepared)
 
     def _check_topic(self) -> None:
+        self._check_is(self.cluster.find(self.name))
+
+    def _check_is(self, found: Topic | None) -> None:
+        """Raises TopicChanged where the topic is not the one to which records went."""
         assert self._topic is not None
-        found = self.cluster.find(self.name)
         if found is None:
             raise self._deleted()
         self._check_same({SINK: {"topic_id": self._topic.id}}, found)
+        if found.partitions != self._topic.partitions:
+            # The open transaction is void: its keys may have gone to partitions by either count.
+            where = f"kafka://{self.settings.servers}/{self.name}"
+            text = (
+                f"{where} has {found.partitions} partitions now, and had {self._topic.partitions}: keys change theirs from here"
+            )
+            raise Retry(text, BrokerError(text))
 
     def _deleted(self) -> TopicChanged:
         return TopicChanged(
-            f"kafka://{self.settings.servers}/{self.name} was deleted, with all that was moved to it. Move everything again "
-            f"with --resume-at begin, or only new records with --resume-at end"
+            f"kafka://{self.settings.servers}/{self.name} was deleted, with all that was moved to it. {_SET_POSITION}"
         )
 
     def abort(self) -> bool:
@@ -293,7 +319,17 @@ class TopicSink:
         self._transactions.drop()
 
     def close(self) -> None:
-        self.drop()
+        self._watcher.close()
+        self._transactions.close()
+
+
+def _readable_headers(record: RecordLike) -> Headers:
+    """Returns the headers; none where they are why the record is refused, since their names cannot be sent."""
+    try:
+        headers = record.headers
+    except Refused:
+        return ()
+    return () if any("\0" in name for name, _ in headers) else headers
 
 
 def partition_of(record: RecordLike, key: bytes | None, partitions: int) -> int:

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
+import time
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from jlog.errors import JournalError, JournalNotFound, PositionLost
-from jlog.flow.ends import Lag, SourcePosition
+from jlog.errors import JournalError, JournalNotFound
+from jlog.flow.ends import Lag, SourcePosition, SourcePositionChange
 from jlog.flow.engine import nothing
 from jlog.flow.errors import Retry
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster, Topic
-from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, BrokerError, TopicChanged, as_ours, told
+from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, BrokerError, as_ours, told
 from jlog.kafka.client.lag import topics_lag
-from jlog.kafka.client.names import is_ours
 from jlog.kafka.client.records import CapturedBatch, KafkaBatch, Origins
 from jlog.kafka.client.settings import Settings
+from jlog.kafka.client.topology import Topology, Watcher
 from jlog.kafka.client.url import TopicUrl, is_topic_name
-from jlog.positions.names import Start, timestamp_us_of
+from jlog.kafka.mirror.parts import Part, Parts, Place
+from jlog.positions.names import Start
 
 BATCH_BYTES = 4 << 20
 SAMPLE = 100  # messages, to estimate the size of one
-Place = tuple[str, int]
 
 
 class TopicSource:
-    """The topics that `url` names, with all their partitions or the one that it names.
+    """The topics that `url` names, with all their partitions or the one that it names. Partitions that are added, and new
+    topics that match a pattern, are read within seconds.
 
-    start: where a partition without a source position begins: "begin", "end", an aware datetime, or an offset of a single
-        partition.
-    skip_missing: goes on behind records that retention has removed.
+    start, exclude, skip_missing: see Parts.
+    group: a consumer group to which committed offsets are told, for tools that watch groups. Nothing depends on it.
     captured: adds headers that name the place of each record.
     about: is stored with the source position.
     """
@@ -44,143 +44,87 @@ class TopicSource:
         *,
         stop: Stop,
         start: Start = "begin",
+        exclude: Collection[str] = (),
         skip_missing: bool = False,
+        group: str | None = None,
         captured: bool = True,
         about: Mapping[str, Any] = {},
         on_event: Callable[[str], None] = nothing,
     ) -> None:
-        self.missing = 0
         self.settings = settings
         self.cluster = Cluster(settings, stop)
         self.url = url
         self._stop = stop
-        self._start = start
-        self._skip_missing = skip_missing
+        self._group = group
+        self._group_error = ""
         self._captured = captured
         self._about = dict(about)
         self._on_event = on_event
+        self._find = Parts(self.cluster, url, start=start, exclude=exclude, skip_missing=skip_missing, on_event=on_event)
+        self._watcher = Watcher(settings, url.topics, exclude)
+        self._resumed_at = 0.0
+        self._heard_at = 0.0  # monotonic time when the last message came
         self._consumer: Consumer | None = None
-        self._topics: dict[str, Topic] = {}
-        self._next: dict[Place, int] = {}
-        self._begun: dict[Place, int] = {}  # where this flow began, maybe in an earlier process
-        self._leader_epochs: dict[Place, int] = {}
+        self._parts: dict[Place, Part] = {}
+        self._gone: set[str] = set()  # parts of the source position whose topics are gone
         self._ends: dict[Place, int] | None = None
+        self._several = len(url.topics) > 1 or not is_topic_name(url.topics[0])
         self._origins = Origins((), with_topic=False)
         self._broken: JournalError | None = None
         self._at_once = 100  # messages, as many as make BATCH_BYTES
 
+    @property
+    def missing(self) -> int:
+        return self._find.missing
+
     # --- Beginning --------------------------------------------------------------------------------------------------
 
-    def resume(self, source_positions: SourcePosition, start: Any = None) -> None:
+    def resume(self, source_positions: SourcePosition) -> None:
         self._let_go()
         self._broken = None
         self.cluster.check()
-        self._topics = {name: self.cluster.topic(name) for name in self._names()}
-        self._next, self._begun, self._leader_epochs = {}, {}, {}
-        ends: dict[Place, int] = {}
-        for topic in self._topics.values():
-            partitions = self._partitions(topic)
-            first = self.cluster.first_offsets(topic, partitions)
-            end = self.cluster.end_offsets(topic, partitions)
-            ends |= {(topic.name, partition): offset for partition, offset in end.items()}
-            own = (
-                {}
-                if start is not None
-                else {p: source_positions[f"{topic.name}/{p}"] for p in partitions if f"{topic.name}/{p}" in source_positions}
-            )
-            begin = self._begin(topic, first, end, "begin" if own else self._start if start is None else start)
-            for partition in partitions:
-                source_position = own.get(partition)
-                place = topic.name, partition
-                if source_position is None:
-                    self._next[place] = self._begun[place] = begin[partition]
-                else:
-                    self._next[place] = self._checked(topic, place, source_position, first[partition], end[partition])
-                    self._begun[place] = source_position["begin"]
-                    self._leader_epochs[place] = source_position.get("leader_epoch", -1)
-        several = len(self._topics) > 1 or not is_topic_name(self.url.topics[0])
-        self._origins = Origins(self._next, with_topic=several)
+        self._parts = {}
+        names = self._find.names()
+        topics = [self.cluster.topic(name) for name in names]
+        self._gone = {part for part in source_positions if self._find.is_gone(part, names)}
+        for topic in topics:
+            self._parts |= self._find.find(topic, source_positions)
         if self._ends is None:
-            self._ends = ends
+            self._ends = {
+                (topic.name, number): end
+                for topic in topics
+                for number, end in self.cluster.end_offsets(topic, self._numbers(topic.name)).items()
+            }
+        self._resumed_at = time.monotonic()
         self._assign()
 
-    def _names(self) -> list[str]:
-        found: list[str] = []
-        for wanted in self.url.topics:
-            if is_topic_name(wanted):
-                found.append(wanted)
-                continue
-            matching = [name for name in self.cluster.names() if fnmatchcase(name, wanted) and not is_ours(name)]
-            if not matching:
-                raise JournalNotFound(f"{self.settings.servers} has no topic like {wanted}")
-            found += matching
-        return list(dict.fromkeys(found))
+    def positions_at(self, position: Any, part: str | None, stored: SourcePosition) -> SourcePositionChange:
+        self.cluster.check()
+        found = self._find.positions_at(position, part, stored)
+        return {name: None if one is None else {**one, **self._about} for name, one in found.items()}
 
-    def _partitions(self, topic: Topic) -> list[int]:
-        wanted = self.url.partition
-        if wanted is None:
-            return list(range(topic.partitions))
-        topic.check_has(wanted)
-        return [wanted]
-
-    def _begin(self, topic: Topic, first: dict[int, int], end: dict[int, int], start: Any) -> dict[int, int]:
-        if start == "begin":
-            return first
-        if start == "end":
-            return end
-        if isinstance(start, int):
-            if len(first) > 1:
-                raise ValueError(f"topic {topic.name} has {len(first)} partitions: an offset says nothing; use a time")
-            return {partition: min(max(start, first[partition]), end[partition]) for partition in first}
-        if isinstance(start, str):
-            raise ValueError(f"topics are read from 'begin', 'end', an offset or a time on, not from {start!r}")
-        return self.cluster.offsets_at(topic, timestamp_us_of(start), first)
-
-    def _checked(self, topic: Topic, place: Place, source_position: dict[str, Any], first: int, end: int) -> int:
-        offset = int(source_position["offset"])
-        if source_position["topic_id"] != topic.id:
-            raise self._changed(topic.name)
-        if offset > end:
-            raise TopicChanged(
-                f"kafka://{self.settings.servers}/{topic.name}: partition {place[1]} was read up to offset {offset} and ends "
-                f"at {end}: the brokers have lost its tail. Go on with new records: --resume-at end"
-            )
-        return self._pass_over(place, offset, first) if offset < first else offset
-
-    def _changed(self, name: str) -> TopicChanged:
-        return TopicChanged(
-            f"kafka://{self.settings.servers}/{name} was deleted and made again: offsets in the old topic mean nothing in the "
-            f"new one. Read all of the new one with --resume-at begin, or only what comes with --resume-at end"
-        )
-
-    def _pass_over(self, place: Place, offset: int, first: int) -> int:
-        what = (
-            f"kafka://{self.settings.servers}/{place[0]}: retention has removed offsets {offset} to {first - 1} of partition "
-            f"{place[1]} before they were read"
-        )
-        if not self._skip_missing:
-            raise PositionLost(f"{what}; --skip-missing goes on at {first}", first)
-        self.missing += first - offset
-        self._on_event(f"{what}; going on at {first}")
-        return first
+    def _numbers(self, topic: str) -> list[int]:
+        return [number for name, number in self._parts if name == topic]
 
     def _assign(self) -> None:
-        with told("the settings", self.settings):
-            self._consumer = Consumer(self.settings.for_consumer())
+        """Begins to read, with a new client or with the one that is there. What that one has fetched ahead is fetched again."""
+        self._origins = Origins(self._parts, with_topic=self._several)
+        if self._consumer is None:
+            with told("the settings", self.settings):
+                conf = self.settings.for_consumer()
+                if self._group is not None:
+                    conf |= {"group.id": self._group, "on_commit": self._told_group}
+                self._consumer = Consumer(conf)
         with told("beginning to read", self.settings):
-            self._consumer.assign([self._at(place, offset) for place, offset in self._next.items()])
-
-    def _at(self, place: Place, offset: int) -> TopicPartition:
-        epoch = self._leader_epochs.get(place, -1)
-        if epoch < 0:
-            return TopicPartition(*place, offset)
-        return TopicPartition(*place, offset, leader_epoch=epoch)
+            self._consumer.assign([_at(place, part) for place, part in self._parts.items()])
 
     # --- Reading ----------------------------------------------------------------------------------------------------
 
     def read(self, max_records: int, timeout: float) -> KafkaBatch:
         assert self._consumer is not None, "resume() comes first"
         messages: list[Any] = []
+        if self._broken is None:
+            self._look()
         if self._broken is None:
             with told("reading", self.settings):
                 got = self._consumer.consume(1, timeout)
@@ -195,6 +139,8 @@ class TopicSource:
         return CapturedBatch(messages, self._origins) if self._captured else KafkaBatch(messages)
 
     def _records_of(self, got: list[Any]) -> list[Any]:
+        if got:
+            self._heard_at = time.monotonic()
         if not any(map(Message.error, got)):
             return got
         found = []
@@ -213,10 +159,11 @@ class TopicSource:
         sample = messages[-SAMPLE:]
         size = sum(map(len, sample)) // len(sample)
         self._at_once = max(1, min(10_000, BATCH_BYTES // max(1, size)))
-        several = messages if len(self._next) > 1 else messages[-1:]
+        several = messages if len(self._parts) > 1 else messages[-1:]
         for place, message in {(message.topic(), message.partition()): message for message in several}.items():
-            self._next[place] = max(self._next[place], message.offset() + 1)
-            self._leader_epochs[place] = -1 if message.leader_epoch() is None else message.leader_epoch()
+            part = self._parts[place]
+            part.offset = max(part.offset, message.offset() + 1)
+            part.leader_epoch = -1 if message.leader_epoch() is None else message.leader_epoch()
 
     def _hear(self, message: Any) -> None:
         """Handles a message that is no record: the end of a partition, or an error."""
@@ -224,76 +171,121 @@ class TopicSource:
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
             # Ends of transactions, which are never handed out, may lie behind the last record.
-            if place in self._next:
-                self._next[place] = max(self._next[place], message.offset())
+            if place in self._parts:
+                self._parts[place].offset = max(self._parts[place].offset, message.offset())
         elif code in OFFSET_GONE:
             self._overtaken(place)
         elif code not in TIMED_OUT:  # in that case the client connects again by itself
             found = as_ours(KafkaException(error), f"reading topic {place[0]}", self.settings)
-            raise self._gone(place[0]) if isinstance(found, JournalNotFound) else found
-
-    def _gone(self, name: str) -> TopicChanged:
-        return TopicChanged(
-            f"kafka://{self.settings.servers}/{name} was deleted; what was read of it stays. Where it is made again, "
-            f"--resume-at says where to begin"
-        )
+            if not isinstance(found, JournalNotFound):
+                raise found
+            if self._is_named(place[0]):
+                raise self._find.gone(place[0])
 
     def _overtaken(self, place: Place) -> None:
         """Handles an offset that retention has removed."""
-        topic = self._same(place[0])
-        if not self._skip_missing:
+        topic, part = self._same(place[0]), self._parts[place]
+        if not self._find.skip_missing:
             first = self.cluster.first_offsets(topic, [place[1]])[place[1]]
             end = self.cluster.end_offsets(topic, [place[1]])[place[1]]
-            self._checked(topic, place, {"offset": self._next[place], "topic_id": topic.id}, first, end)
-        text = f"kafka://{self.settings.servers}/{place[0]}: offset {self._next[place]} of partition {place[1]} is gone"
+            self._find.checked(topic, place, part.as_position(), first, end)
+        text = f"{self._find.where(place[0])}: offset {part.offset} of partition {place[1]} is not there"
         raise Retry(text, BrokerError(text))
 
     def secure(self) -> None:
         """Makes sure that the records were read from the topics that exist now."""
-        for name in {name for name, _ in self._next}:
-            self._same(name)
+        for name in {name for name, _ in self._parts}:
+            if self._is_named(name) or self.cluster.find(name) is not None:
+                self._same(name)
+
+    def _is_named(self, topic: str) -> bool:
+        """Returns whether the topic has to exist, because the URL names it. Another one matches a pattern."""
+        return topic in self.url.topics
 
     def _same(self, name: str) -> Topic:
         try:
             found = self.cluster.topic(name)
         except JournalNotFound:
-            raise self._gone(name) from None
-        if found.id != self._topics[name].id:
-            raise self._changed(name)
+            raise self._find.gone(name) from None
+        if found.id != self._parts[name, self._numbers(name)[0]].topic.id:
+            raise self._find.changed(name)
         return found
+
+    # --- The topology -----------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Looks at what the watcher has found. An error that stays is kept until all records before it were handed out."""
+        found = self._watcher.news()
+        if found is None or found.asked_at < self._resumed_at:
+            return
+        try:
+            if found.error is None:
+                self._follow(found)
+            elif not isinstance(found.error, Retry) or found.asked_at > self._heard_at:
+                raise found.error  # nothing has come since the brokers did not answer
+        except Retry:
+            raise
+        except JournalError as error:
+            self._broken = error
+
+    def _follow(self, found: Topology) -> None:
+        """Reads partitions and topics that are new, and no longer those that are gone."""
+        new: dict[Place, Part] = {}
+        read = {name: part.topic for (name, _), part in self._parts.items()}
+        for name, topic in found.topics.items():
+            if name not in read:
+                new |= self._find.added(topic, range(topic.partitions))
+            elif topic.id != read[name].id:
+                raise self._find.changed(name)
+            elif self.url.partition is None and topic.partitions > len(numbers := self._numbers(name)):
+                new |= self._find.added(topic, range(len(numbers), topic.partitions))
+        gone = [name for name in read if name not in found.topics]
+        for name in gone:
+            if self._is_named(name):
+                raise self._find.gone(name)
+            self._on_event(f"{self._find.where(name)} was deleted; what was read of it stays")
+            self._gone |= {f"{name}/{number}" for number in self._numbers(name)}
+        if new or gone:
+            self._gone -= {f"{name}/{number}" for name, number in new}
+            self._parts = {place: part for place, part in self._parts.items() if place[0] not in gone} | new
+            self._assign()
 
     # --- Position ---------------------------------------------------------------------------------------------------
 
-    def source_positions(self) -> SourcePosition:
-        found: SourcePosition = {}
-        for place, offset in self._next.items():
-            name, partition = place
-            source_position = {
-                "offset": offset,
-                "topic_id": self._topics[name].id,
-                "begin": self._begun[place],
-                **self._about,
-            }
-            epoch = self._leader_epochs.get(place, -1)
-            found[f"{name}/{partition}"] = source_position if epoch < 0 else {**source_position, "leader_epoch": epoch}
+    def source_positions(self) -> SourcePositionChange:
+        found: dict[str, dict[str, Any] | None] = dict.fromkeys(self._gone)
+        for (name, number), part in self._parts.items():
+            found[f"{name}/{number}"] = {**part.as_position(), **self._about}
         return found
 
     def committed(self) -> None:
-        """Does nothing: Kafka needs no commit."""
+        self._gone.clear()
+        if self._group is not None and self._consumer is not None:
+            offsets = [TopicPartition(*place, part.offset) for place, part in self._parts.items()]
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+
+    def _told_group(self, error: KafkaError | None, _offsets: Any) -> None:
+        """Tells once why the group does not get the offsets."""
+        text = "" if error is None else f"group {self._group} does not get the offsets: {error.str()}"
+        if text and text != self._group_error:
+            self._on_event(text)
+        self._group_error = text
 
     def at_end(self) -> bool:
-        return self._ends is not None and all(self._next.get(place, 0) >= end for place, end in self._ends.items())
+        return self._ends is not None and all(
+            place not in self._parts or self._parts[place].offset >= end for place, end in self._ends.items()
+        )
 
     def lag(self, source_positions: SourcePosition) -> Lag:
-        offsets = dict(self._next)
-        for name, partition in offsets:
-            source_position = source_positions.get(f"{name}/{partition}")
+        offsets = {place: part.offset for place, part in self._parts.items()}
+        for name, number in offsets:
+            source_position = source_positions.get(f"{name}/{number}")
             if source_position is not None:
-                offsets[name, partition] = int(source_position["offset"])
+                offsets[name, number] = int(source_position["offset"])
         return topics_lag(self.cluster, offsets, self._stop)
 
     def describe(self, record: Any) -> str:
-        return f"kafka://{self.settings.servers}/{record.topic}: partition {record.partition}, offset {record.sequence}"
+        return f"{self._find.where(record.topic)}: partition {record.partition}, offset {record.sequence}"
 
     def _let_go(self) -> None:
         consumer, self._consumer = self._consumer, None
@@ -301,4 +293,11 @@ class TopicSource:
             consumer.close()
 
     def close(self) -> None:
+        self._watcher.close()
         self._let_go()
+
+
+def _at(place: Place, part: Part) -> TopicPartition:
+    if part.leader_epoch < 0:
+        return TopicPartition(*place, part.offset)
+    return TopicPartition(*place, part.offset, leader_epoch=part.leader_epoch)

@@ -13,13 +13,13 @@ from jlog.flow.journals import journal_lag
 from jlog.flow.journals import read_source_positions as positions_in_journal
 from jlog.flow.stop import Stop
 from jlog.journal import Journal
+from jlog.kafka.client.claims import OWNER
 from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.lag import topics_lag
 from jlog.kafka.client.names import positions_topic
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.table import read_table
-from jlog.kafka.client.transactions import OWNER
 from jlog.kafka.client.url import TopicUrl, parse
 
 TO_KAFKA, FROM_KAFKA = "to-kafka", "from-kafka"

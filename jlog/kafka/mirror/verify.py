@@ -29,13 +29,17 @@ STABLE_TRIES = 10
 @dataclass
 class Comparison:
     """The result of verify(). `differences` counts records that differ or are on one side only; `examples` are the first of
-    them. `gone` counts records that retention or compaction has removed on one side, so that they cannot be compared."""
+    them. `gone` counts records that retention or compaction has removed on one side, so that they cannot be compared. `foreign`
+    counts records of the journal that a capture did not bring from this topic. times_compared: False where the topic gives each
+    record a time of its own (message.timestamp.type=LogAppendTime)."""
 
     direction: str
     compared: int = 0
     differences: int = 0
     gone: int = 0
     left_out: int = 0  # records that were refused when they were mirrored
+    foreign: int = 0
+    times_compared: bool = True
     examples: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -67,7 +71,7 @@ def verify(
     return _verify_mirror(pair) if pair.direction == TO_KAFKA else _verify_capture(pair)
 
 
-def difference(record: RecordLike, message: Any, key: bytes | None) -> str:
+def difference(record: RecordLike, message: Any, key: bytes | None, with_time: bool = True) -> str:
     """Returns the first field that differs; an empty text where none does."""
     if record.value != message.value():
         return "value"
@@ -75,7 +79,7 @@ def difference(record: RecordLike, message: Any, key: bytes | None) -> str:
         return "key"
     time_us = record.timestamp_us
     assert time_us is not None
-    if milliseconds(time_us) != milliseconds(message.timestamp()[1] * 1000):
+    if with_time and milliseconds(time_us) != milliseconds(message.timestamp()[1] * 1000):
         return "timestamp"
     return "" if _plain(record.headers) == _plain(message.headers() or ()) else "headers"
 
@@ -89,7 +93,7 @@ def _plain(headers: Headers) -> list[tuple[str, bytes | None]]:
 
 def _verify_mirror(pair: Pair) -> Comparison:
     mirror = _Mirrored(pair)
-    found = Comparison(TO_KAFKA)
+    found = Comparison(TO_KAFKA, times_compared=mirror.keeps_times)
     streams = mirror.streams()
     found.gone += mirror.extra
     for record, key, partition in mirror.records():
@@ -105,7 +109,7 @@ def _verify_mirror(pair: Pair) -> Comparison:
 
 def _compare_next(record: Any, key: bytes | None, partition: int, stream: Stream, mirror: _Mirrored, found: Comparison) -> None:
     message = next(stream, None)
-    differs = "only in the journal" if message is None else difference(record, message, key)
+    differs = "only in the journal" if message is None else difference(record, message, key, found.times_compared)
     if not differs:
         found.compared += 1
     elif mirror.may_be_missing():
@@ -133,7 +137,9 @@ class _Mirrored:
             raise JournalError(f"{pair.url} was deleted and made again since it was mirrored to; nothing can be compared")
         self._key = key_of(self._sink["key"])
         self._left_out = int(self._sink["left_out"])
-        self.compacted = "compact" in pair.cluster.config(pair.url.topic).get("cleanup.policy", "")
+        config = pair.cluster.config(pair.url.topic)
+        self.compacted = "compact" in config.get("cleanup.policy", "")
+        self.keeps_times = config.get("message.timestamp.type") != "LogAppendTime"
         self._gone: Counter[int] = Counter()
         self._extra: Counter[int] = Counter()
         if not self.compacted:
@@ -242,9 +248,11 @@ def _verify_capture(pair: Pair) -> Comparison:
             raise JournalError(f"{pair.url} was deleted and made again since it was captured; nothing can be compared")
         begin = max(int(source_position["begin"]), first[partition])
         streams[partition] = Stream(pair.settings, topic.name, partition, begin, int(source_position["offset"]))
+    if pair.url.partition is None:
+        _add_new_partitions(pair, streams, topic.partitions)
     with Reader(pair.journal.path) as reader:
         begun = set(streams) if reader.position == 0 else set()  # only where the journal still has its head
-        for record, partition, offset in _captured(reader, topic.name, streams):
+        for record, partition, offset in _captured(reader, topic.name, streams, found):
             message = _at(streams[partition], partition, offset, found if partition in begun else None)
             begun.add(partition)
             where = {"sequence": record.sequence, "partition": partition, "offset": offset}
@@ -263,15 +271,27 @@ def _verify_capture(pair: Pair) -> Comparison:
     return found
 
 
-def _captured(reader: Reader, topic: str, partitions: Iterable[int]) -> Iterator[tuple[Record, int, int]]:
-    """Yields the records that were captured from this topic, with partition and offset."""
+def _add_new_partitions(pair: Pair, streams: dict[int, Stream], partitions: int) -> None:
+    """Adds the partitions that the topic has got since the capture looked last. All of their records are only in the topic."""
+    topic = pair.cluster.topic(pair.url.topic)
+    new = range(max(streams) + 1, partitions)
+    if not new:
+        return
+    first, end = pair.cluster.first_offsets(topic, new), pair.cluster.end_offsets(topic, new)
+    for partition in new:
+        streams[partition] = Stream(pair.settings, topic.name, partition, first[partition], end[partition])
+
+
+def _captured(reader: Reader, topic: str, partitions: Iterable[int], found: Comparison) -> Iterator[tuple[Record, int, int]]:
+    """Yields the records that were captured from this topic, with partition and offset. Counts the others."""
     for record in reader:
         origin = dict(record.headers)  # the added headers come last, whatever the message has
         partition, offset = origin.get(PARTITION), origin.get(OFFSET)
-        if partition is None or offset is None or origin.get(TOPIC, topic.encode()) != topic.encode():
-            continue
-        if int(partition) in partitions:
-            yield record, int(partition), int(offset)
+        is_of_topic = partition is not None and offset is not None and origin.get(TOPIC, topic.encode()) == topic.encode()
+        if is_of_topic and int(partition or 0) in partitions:
+            yield record, int(partition or 0), int(offset or 0)
+        else:
+            found.foreign += 1
 
 
 def _at(stream: Stream, partition: int, offset: int, found: Comparison | None) -> Any:

@@ -1,0 +1,83 @@
+"""Says which instance of a mirror is the last one: each writes a claim into the mirror's table before it fences the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from jlog.errors import JournalError
+from jlog.flow.stop import Stop
+from jlog.kafka.client.cluster import ANSWER_SECONDS
+from jlog.kafka.client.errors import Fenced, as_ours, told
+from jlog.kafka.client.settings import Settings
+from jlog.kafka.client.table import read_table
+
+OWNER = b"owner"  # row of the table that says which instance writes
+
+
+class Claims:
+    """The claims of one mirror, in its table. The last one in the topic counts: the table has one partition, so its brokers put
+    them in order.
+
+    A claim is no part of a transaction. The open transaction of an earlier instance hides it from those who read committed
+    records, and so claims are read with those that are not committed.
+    """
+
+    def __init__(self, settings: Settings, stop: Stop, table: str, where: str) -> None:
+        self._settings = settings
+        self._stop = stop
+        self._table = table
+        self._where = where
+        self._instance = secrets.token_hex(8)
+        self._is_made = False
+
+    def make(self) -> None:
+        """Makes a claim, at the first call. Raises Fenced at a later one where another instance has made one since."""
+        if self._is_made:
+            self.check()
+            return
+        claim = {
+            "instance": self._instance,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "since": int(time.time()),
+        }
+        failed: list[Any] = []
+        # Successes are not reported (delivery.report.only.error). A timeout that is given is for the mirror's records.
+        conf = self._settings.for_producer(linger_ms=0, message_timeout_ms=round(ANSWER_SECONDS * 1000))
+        conf["on_delivery"] = lambda error, _: failed.append(error)
+        with told("the settings", self._settings):
+            producer = Producer(conf)
+        producer.produce(self._table, json.dumps(claim).encode(), OWNER)
+        until = time.monotonic() + ANSWER_SECONDS
+        while producer.flush(self._stop.slice()) and time.monotonic() < until:
+            pass
+        if len(producer):
+            producer.purge()
+            raise as_ours(KafkaException(KafkaError(KafkaError._TIMED_OUT)), f"claiming table {self._table}", self._settings)
+        if failed:
+            raise as_ours(KafkaException(failed[0]), f"claiming table {self._table}", self._settings)
+        self._is_made = True
+
+    def check(self) -> None:
+        """Raises Fenced where the last claim is that of another instance."""
+        found = self.newer()
+        if found is not None:
+            raise found
+
+    def newer(self) -> JournalError | None:
+        """Returns the error that says which other instance has made the last claim; None where this one has."""
+        rows = read_table(self._settings, self._table, self._stop, committed=False)
+        owner = json.loads(rows.get(OWNER, b"{}"))
+        if owner.get("instance", self._instance) == self._instance:
+            return None
+        return Fenced(
+            f"another mirror to {self._where} has taken over (process {owner.get('pid')} on {owner.get('host')}); this one "
+            f"ends, and has lost nothing"
+        )

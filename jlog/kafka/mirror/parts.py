@@ -1,0 +1,194 @@
+"""The partitions that a capture reads: which there are, and where each one goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from jlog.errors import JournalNotFound, PositionLost
+from jlog.flow.ends import SourcePosition, SourcePositionChange
+from jlog.kafka.client.cluster import Cluster, Topic
+from jlog.kafka.client.errors import TopicChanged
+from jlog.kafka.client.topology import matching_topics
+from jlog.kafka.client.url import TopicUrl, is_topic_name
+from jlog.positions.names import Start, timestamp_us_of
+
+Place = tuple[str, int]
+
+
+@dataclass
+class Part:
+    """A partition that is read. `begin` is where this flow began with it, maybe in an earlier process."""
+
+    topic: Topic
+    begin: int
+    offset: int  # of the next record
+    leader_epoch: int = -1
+
+    def as_position(self) -> dict[str, Any]:
+        found = {"offset": self.offset, "topic_id": self.topic.id, "begin": self.begin}
+        return found if self.leader_epoch < 0 else {**found, "leader_epoch": self.leader_epoch}
+
+
+class Parts:
+    """Finds the partitions of the topics that `url` names, and where each begins.
+
+    start: where a topic without a position begins: "begin", "end", an aware datetime, or an offset of a single partition.
+    exclude: patterns of topics that are not read.
+    skip_missing: goes on behind records that retention has removed. `missing` counts them.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        url: TopicUrl,
+        *,
+        start: Start,
+        exclude: Collection[str],
+        skip_missing: bool,
+        on_event: Callable[[str], None],
+    ) -> None:
+        self.missing = 0
+        self._cluster = cluster
+        self._url = url
+        self._start = start
+        self._exclude = exclude
+        self.skip_missing = skip_missing
+        self._on_event = on_event
+
+    def where(self, topic: str) -> str:
+        return f"kafka://{self._cluster.settings.servers}/{topic}"
+
+    # --- Finding ----------------------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """Finds the topics. Raises JournalNotFound where a pattern matches none."""
+        found = matching_topics(self._cluster, self._url.topics, self._exclude)
+        if not found:
+            raise JournalNotFound(f"{self._cluster.settings.servers} has no topic like {','.join(self._url.topics)}")
+        return found
+
+    def is_gone(self, part: str, names: Collection[str]) -> bool:
+        """Returns whether a stored position is that of a topic which matches a pattern, and is not among the topics now."""
+        name, slash, _ = part.rpartition("/")
+        patterns = [pattern for pattern in self._url.topics if not is_topic_name(pattern)]
+        return bool(slash) and name not in names and any(fnmatchcase(name, pattern) for pattern in patterns)
+
+    def find(self, topic: Topic, stored: SourcePosition) -> dict[Place, Part]:
+        """Finds where each partition of the topic goes on."""
+        partitions = self._partitions(topic)
+        first, end = self._cluster.first_offsets(topic, partitions), self._cluster.end_offsets(topic, partitions)
+        known = {number: stored[f"{topic.name}/{number}"] for number in partitions if f"{topic.name}/{number}" in stored}
+        begin = self._begin(topic, first, end, "begin" if known else self._start)
+        found: dict[Place, Part] = {}
+        for number in partitions:
+            position = known.get(number)
+            place = topic.name, number
+            if position is not None:
+                offset = self.checked(topic, place, position, first[number], end[number])
+                found[place] = Part(topic, int(position["begin"]), offset, position.get("leader_epoch", -1))
+            elif known and number > max(known):  # it was added since, and nothing of it was read
+                found[place] = Part(topic, 0, self._from_the_first(place, first[number]))
+            else:
+                found[place] = Part(topic, begin[number], begin[number])
+        return found
+
+    def added(self, topic: Topic, partitions: Collection[int]) -> dict[Place, Part]:
+        """Finds where partitions begin that were added while the others are read."""
+        first = self._cluster.first_offsets(topic, partitions)
+        places = [(topic.name, number) for number in partitions]
+        return {place: Part(topic, 0, self._from_the_first(place, first[place[1]])) for place in places}
+
+    def _from_the_first(self, place: Place, first: int) -> int:
+        return self._pass_over(place, 0, first) if first > 0 else 0
+
+    def _partitions(self, topic: Topic) -> list[int]:
+        wanted = self._url.partition
+        if wanted is None:
+            return list(range(topic.partitions))
+        topic.check_has(wanted)
+        return [wanted]
+
+    def _begin(self, topic: Topic, first: dict[int, int], end: dict[int, int], start: Any) -> dict[int, int]:
+        if start == "begin":
+            return first
+        if start == "end":
+            return end
+        if isinstance(start, int):
+            if len(first) > 1:
+                raise ValueError(f"topic {topic.name} has {len(first)} partitions: an offset says nothing; use a time")
+            return {partition: min(max(start, first[partition]), end[partition]) for partition in first}
+        if isinstance(start, str):
+            raise ValueError(f"topics are read from 'begin', 'end', an offset or a time on, not from {start!r}")
+        return self._cluster.offsets_at(topic, timestamp_us_of(start), first)
+
+    # --- What has changed -------------------------------------------------------------------------------------------
+
+    def checked(self, topic: Topic, place: Place, position: Mapping[str, Any], first: int, end: int) -> int:
+        """Returns the offset of the next record. Raises TopicChanged or PositionLost where it is not there any more."""
+        offset = int(position["offset"])
+        if position["topic_id"] != topic.id:
+            raise self.changed(topic.name)
+        if offset > end:
+            raise TopicChanged(
+                f"{self.where(topic.name)}: partition {place[1]} was read up to offset {offset} and ends at {end}: the brokers "
+                f"have lost its tail. Go on with new records: {self._set_position(f'{topic.name}/{place[1]}')} end`"
+            )
+        return self._pass_over(place, offset, first) if offset < first else offset
+
+    def _pass_over(self, place: Place, offset: int, first: int) -> int:
+        what = (
+            f"{self.where(place[0])}: retention has removed offsets {offset} to {first - 1} of partition {place[1]} before "
+            f"they were read"
+        )
+        if not self.skip_missing:
+            raise PositionLost(f"{what}; --skip-missing goes on at {first}", first)
+        self.missing += first - offset
+        self._on_event(f"{what}; going on at {first}")
+        return first
+
+    def changed(self, name: str) -> TopicChanged:
+        return TopicChanged(
+            f"{self.where(name)} was deleted and made again: offsets in the old topic mean nothing in the new one. Read all of "
+            f"the new one with {self._set_position(name)} begin`, or only new records with `… end`"
+        )
+
+    def gone(self, name: str) -> TopicChanged:
+        return TopicChanged(
+            f"{self.where(name)} was deleted; what was read of it stays. Where it is made again, {self._set_position(name)} "
+            f"begin` reads all of the new one"
+        )
+
+    def _set_position(self, part: str) -> str:
+        return f"`jlogtool mirror positions set {self._url} SINK {part}"
+
+    # --- Setting a position -----------------------------------------------------------------------------------------
+
+    def positions_at(self, position: Any, part: str | None, stored: SourcePosition) -> SourcePositionChange:
+        """Returns the positions of a part of the source, or of all of it, for a flow that goes on at `position`."""
+        changed: dict[str, dict[str, Any] | None] = {}
+        for name, partition in self._named(part):
+            topic = self._cluster.topic(name)
+            partitions = self._partitions(topic) if partition is None else [partition]
+            topic.check_has(max(partitions))
+            first, end = self._cluster.first_offsets(topic, partitions), self._cluster.end_offsets(topic, partitions)
+            begin = self._begin(topic, first, end, position)
+            for number, offset in begin.items():
+                if isinstance(position, int) and position != offset:
+                    raise ValueError(f"{name}/{number} has the offsets {first[number]} to {end[number]}, and no {position}")
+            # Partitions of an earlier topic of this name, which had more of them, are gone.
+            if partition is None:
+                changed |= dict.fromkeys(other for other in stored if other.rpartition("/")[0] == name)
+            changed |= {f"{name}/{number}": Part(topic, offset, offset).as_position() for number, offset in begin.items()}
+        return changed
+
+    def _named(self, part: str | None) -> list[tuple[str, int | None]]:
+        """Returns the topics, each with a partition or None for all of its partitions."""
+        if part is None:
+            return [(name, None) for name in self.names()]
+        name, slash, number = part.partition("/")
+        if (slash and not number.isdecimal()) or not any(fnmatchcase(name, wanted) for wanted in self._url.topics):
+            raise ValueError(f"{self._url} has no {part}: name a part as TOPIC or TOPIC/PARTITION")
+        return [(name, int(number) if slash else None)]

@@ -1,0 +1,79 @@
+"""Lists where a mirror, a capture or a transform goes on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from jlog.flow.ends import SourcePosition
+from jlog.flow.journals import read_source_positions as positions_in_journal
+from jlog.flow.stop import Stop
+from jlog.journal import Journal
+from jlog.kafka.client.cluster import Cluster
+from jlog.kafka.client.errors import at_once
+from jlog.kafka.client.names import identity_of_topics, positions_topic
+from jlog.kafka.client.settings import Config, Settings
+from jlog.kafka.client.url import SCHEME, parse, parse_topics
+from jlog.kafka.mirror.sink import read_source_positions as positions_in_topic
+
+Url = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class PartPosition:
+    """A part of a source position. `part` is TOPIC/PARTITION, or the path of a journal. `position` is the sequence or offset of
+    the next record, and `begin` is where the flow began."""
+
+    part: str
+    position: int
+    begin: int
+
+
+@at_once()
+def positions(
+    source: Url,
+    sink: Url,
+    *,
+    name: str | None = None,
+    config: Config = None,
+    config_file: str | os.PathLike[str] | None = None,
+) -> list[PartPosition]:
+    """Lists where the flow between the two goes on, part by part. The flow may be running. Each end is the path of a journal or
+    the URL of a topic; a source may also be several topics or patterns. Returns nothing where nothing was ever moved.
+
+    name: of a transform from topics to a topic that has one.
+    """
+    journal = None if _is_topic(source) else Journal(source)
+    topics = () if journal is not None else parse_topics(str(source)).topics
+    if not _is_topic(sink):
+        stored = positions_in_journal(sink)
+    else:
+        identity = journal.uuid if journal is not None else name or identity_of_topics(topics)
+        stored = _in_topic(str(sink), identity, config, config_file)
+    found = []
+    for part, source_position in stored.items():
+        if journal is not None and part == journal.uuid:
+            found.append(PartPosition(journal.path, int(source_position["sequence"]), int(source_position["begin"])))
+        elif any(fnmatchcase(part.rpartition("/")[0], wanted) for wanted in topics):
+            found.append(PartPosition(part, int(source_position["offset"]), int(source_position["begin"])))
+    return sorted(found, key=_by_partition)
+
+
+def _is_topic(url: Url) -> bool:
+    return str(url)[: len(SCHEME)].lower() == SCHEME
+
+
+def _in_topic(url: str, identity: str, config: Config, config_file: Any) -> SourcePosition:
+    at = parse(url)
+    settings = Settings(at, config, config_file)
+    cluster = Cluster(settings)
+    cluster.check()
+    table = positions_topic(at.topic, identity)
+    return positions_in_topic(settings, table, Stop()) if cluster.find(table) is not None else {}
+
+
+def _by_partition(found: PartPosition) -> tuple[str, int]:
+    topic, _, partition = found.part.rpartition("/")
+    return topic, int(partition) if partition.isdecimal() else 0

@@ -1,0 +1,107 @@
+"""Messages of a mirror as the records that they were in its journal."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jlog.errors import JournalError
+from jlog.flow.records import Headers, NewRecord, RecordColumns
+from jlog.kafka.client.names import OURS_PREFIX, SEQUENCE, TIMESTAMP
+from jlog.kafka.client.records import time_us_of
+
+
+class Mirrored(NamedTuple):
+    """A message with the sequence of its record."""
+
+    sequence: int
+    message: Any
+
+
+def mirrored(message: Any) -> Mirrored:
+    """Raises JournalError for a message that no mirror for a standby has sent."""
+    text = next((value for name, value in message.headers() or () if name == SEQUENCE), None)
+    if text is None or not text.isdigit():
+        raise JournalError(
+            f"topic {message.topic()}, partition {message.partition()}, offset {message.offset()}: the message has no header "
+            f"{SEQUENCE}, so that no `jlogtool mirror to-kafka --standby` sent it: a standby needs a topic of its own"
+        )
+    return Mirrored(int(text), message)
+
+
+class MirroredBatch:
+    """Records in the order of their sequences, without a gap."""
+
+    def __init__(self, found: Sequence[Mirrored]) -> None:
+        self._found = found
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[NewRecord]:
+        columns = self.columns()
+        for value, key, headers, time_us in zip(
+            columns.values, columns.keys, columns.headers, columns.timestamps_us, strict=True
+        ):
+            yield NewRecord(value, key, headers or (), time_us)
+
+    def columns(self) -> RecordColumns:
+        messages = [found.message for found in self._found]
+        headers = [message.headers() or () for message in messages]
+        return RecordColumns(
+            [message.value() for message in messages],
+            [message.key() for message in messages],
+            [_own(found) for found in headers],
+            [_time_us(message, found) for message, found in zip(messages, headers, strict=True)],
+        )
+
+
+def _own(headers: Headers) -> Headers:
+    return [header for header in headers if not header[0].startswith(OURS_PREFIX)]
+
+
+def _time_us(message: Any, headers: Headers) -> int | None:
+    text = next((value for name, value in headers if name == TIMESTAMP), None)
+    return time_us_of(message) if text is None else int(text)
+
+
+class Merge:
+    """Orders the messages of all partitions by the sequences of their records. Each partition has them in order, but for those
+    that were sent again."""
+
+    def __init__(self, partitions: Sequence[int], expected: int) -> None:
+        self.waiting: Mapping[int, deque[Mirrored]] = {partition: deque() for partition in partitions}
+        self.expected = expected  # sequence of the next record
+
+    def add(self, found: Mirrored) -> None:
+        self.waiting[found.message.partition()].append(found)
+
+    def take(self, max_records: int) -> list[Mirrored]:
+        """Takes the next records, as long as no sequence is missing."""
+        taken: list[Mirrored] = []
+        while len(taken) < max_records:
+            run = next((waiting for waiting in self._begun() if waiting[0].sequence == self.expected), None)
+            if run is None:
+                break
+            while run and run[0].sequence <= self.expected and len(taken) < max_records:
+                found = run.popleft()
+                if found.sequence == self.expected:  # a smaller one is a record that was sent again
+                    taken.append(found)
+                    self.expected += 1
+        return taken
+
+    def _begun(self) -> list[deque[Mirrored]]:
+        """Returns the queues of the partitions that have a message, without records that are there already."""
+        for waiting in self.waiting.values():
+            while waiting and waiting[0].sequence < self.expected:
+                waiting.popleft()
+        return [waiting for waiting in self.waiting.values() if waiting]
+
+    def lowest(self) -> int | None:
+        """Returns the lowest sequence of all messages that wait."""
+        return min((waiting[0].sequence for waiting in self._begun()), default=None)
+
+    def empty(self) -> list[int]:
+        """Returns the partitions of which no message waits."""
+        return [partition for partition, waiting in self.waiting.items() if not waiting]

@@ -1,0 +1,261 @@
+"""The topic of a mirror as a source, in the order of the sequences that its journal gave the records."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from jlog.errors import JournalNotFound, PositionLost
+from jlog.flow.ends import Lag, SourcePosition, SourcePositionChange
+from jlog.flow.errors import Retry
+from jlog.flow.journals import about_part
+from jlog.flow.stop import Stop
+from jlog.kafka.client.cluster import Cluster, Topic
+from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, BrokerError, TopicChanged, as_ours, told
+from jlog.kafka.client.lag import topics_lag
+from jlog.kafka.client.settings import Settings
+from jlog.kafka.client.topology import Watcher
+from jlog.kafka.standby.records import Merge, MirroredBatch, mirrored
+
+AHEAD_RECORDS = 50_000  # of each partition that wait for those of another one; then the partition is paused
+AT_ONCE = 2_000
+MARK = "standby"  # part of the source position that says whose standby the journal is
+
+
+class StandbySource:
+    """Reads the topic of the mirror whose journal has this uuid, and whose positions are in `table`.
+
+    next_sequence: returns the next sequence of the standby's journal.
+    pass_over: makes this sequence the next one. It is called only when every record that was handed out is committed.
+    tell_about: is called with what the table says of the mirrored journal: its end, its subscribers and its checkpoints.
+    """
+
+    missing = 0
+
+    def __init__(
+        self,
+        settings: Settings,
+        topic: str,
+        table: str,
+        uuid: str,
+        *,
+        stop: Stop,
+        next_sequence: Callable[[], int],
+        pass_over: Callable[[int], None],
+        tell_about: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.settings = settings
+        self.cluster = Cluster(settings, stop)
+        self.about: dict[str, Any] = {}
+        self._name = topic
+        self._table = table
+        self._uuid = uuid
+        self._stop = stop
+        self._next_sequence = next_sequence
+        self._pass_over = pass_over
+        self._tell_about = tell_about
+        self._consumer: Consumer | None = None
+        self._watcher = Watcher(settings, [topic])
+        self._heard_at = 0.0  # monotonic time when the last message came
+        self._topic: Topic | None = None
+        self._merge = Merge((), 0)
+        self._read: dict[int, int] = {}  # offset of the next message of each partition
+        self._begun: dict[int, int] = {}
+        self._ends: dict[int, int] | None = None
+        self._paused: set[int] = set()
+        self._table_ends: tuple[int, int] = (0, 0)  # offset of the table's next row, and its end at the start
+        self._handed_out = 0  # records since the last commit
+        self._gap: tuple[int, dict[int, int]] | None = None  # its end, and the ends of the partitions when it was seen
+
+    # --- Beginning --------------------------------------------------------------------------------------------------
+
+    def resume(self, source_positions: SourcePosition) -> None:
+        self._let_go()
+        self.cluster.check()
+        self._topic = topic = self.cluster.topic(self._name)
+        first, end = self.cluster.first_offsets(topic), self.cluster.end_offsets(topic)
+        self._read, self._begun = {}, {}
+        for partition in first:
+            stored = source_positions.get(f"{self._name}/{partition}")
+            self._begun[partition] = first[partition] if stored is None else int(stored["begin"])
+            self._read[partition] = first[partition] if stored is None else int(stored["offset"])
+            if stored is not None:
+                self._check(partition, stored["topic_id"], first[partition])
+        self._merge = Merge(list(first), self._next_sequence())
+        self._ends = self._ends or end
+        self._table_ends = 0, self.cluster.end_offsets(self.cluster.topic(self._table))[0]
+        self._paused, self._handed_out, self._gap = set(), 0, None
+        with told("beginning to read", self.settings):
+            self._consumer = Consumer(self.settings.for_consumer())
+            places = [TopicPartition(self._name, partition, offset) for partition, offset in self._read.items()]
+            self._consumer.assign([*places, TopicPartition(self._table, 0, 0)])
+        self._heard_at = time.monotonic()
+
+    def _check(self, partition: int, topic_id: str, first: int) -> None:
+        assert self._topic is not None
+        where = f"kafka://{self.settings.servers}/{self._name}"
+        if topic_id != self._topic.id:
+            raise TopicChanged(f"{where} was deleted and made again: this standby cannot go on. Make a new one")
+        if self._read[partition] < first:
+            raise PositionLost(
+                f"{where}: retention has removed offsets {self._read[partition]} to {first - 1} of partition {partition} "
+                f"before this standby has read them, and it needs every record: make a new one, which begins at the first",
+                first,
+            )
+
+    def positions_at(self, position: Any, part: str | None, stored: SourcePosition) -> SourcePositionChange:  # noqa: ARG002
+        raise ValueError("a standby has the same records as its journal: where it goes on cannot be set")
+
+    # --- Reading ----------------------------------------------------------------------------------------------------
+
+    def read(self, max_records: int, timeout: float) -> MirroredBatch:
+        until = time.monotonic() + timeout
+        self._look()
+        if not self._handed_out:
+            self._tell_about(self.about)
+        while True:
+            taken = self._merge.take(max_records)
+            if taken:
+                self._handed_out += len(taken)
+                return MirroredBatch(taken)
+            if self._is_gap():
+                if self._handed_out:
+                    return MirroredBatch(())  # those have to be committed first
+                assert self._gap is not None
+                self._pass_over(self._gap[0])
+                self._merge.expected = self._gap[0]
+                continue
+            left = until - time.monotonic()
+            if not self._fetch(self._stop.slice(max(0.0, min(left, 0.1)))) and left <= 0:
+                return MirroredBatch(())
+
+    def _look(self) -> None:
+        """Raises Retry where no broker answers, and nothing has come since they were asked; TopicChanged for another topic."""
+        found = self._watcher.news()
+        if found is None or found.asked_at < self._heard_at:
+            return
+        if found.error is not None:
+            raise found.error
+        self._check_is(found.topics.get(self._name))
+
+    def _is_gap(self) -> bool:
+        """Returns whether the records before the lowest sequence that waits will never come. All transactions before that of a
+        committed record have ended. So it is sure once each partition without a waiting message was read to its end, as it was
+        after that record had been seen."""
+        lowest = self._merge.lowest()
+        if lowest is None:
+            return False
+        if self._gap is None or self._gap[0] != lowest:
+            assert self._topic is not None
+            self._gap = lowest, self.cluster.end_offsets(self._topic)
+        ends = self._gap[1]
+        return all(self._read[partition] >= ends[partition] for partition in self._merge.empty())
+
+    def _fetch(self, timeout: float) -> int:
+        """Returns the number of messages that came."""
+        consumer = self._consumer
+        assert consumer is not None, "resume() comes first"
+        with told("reading", self.settings):
+            got = consumer.consume(AT_ONCE, timeout)
+            if got:
+                self._heard_at = time.monotonic()
+            for message in got:
+                if message.error() is not None:
+                    self._hear(message)
+                elif message.topic() == self._table:
+                    self._learn(message)
+                else:
+                    self._read[message.partition()] = message.offset() + 1
+                    self._merge.add(mirrored(message))
+            self._hold_back(consumer)
+        return len(got)
+
+    def _learn(self, message: Any) -> None:
+        """Handles a row of the mirror's table."""
+        self._table_ends = message.offset() + 1, self._table_ends[1]
+        if message.key() == about_part(self._uuid).encode() and message.value() is not None:
+            self.about = json.loads(message.value())
+
+    def _hold_back(self, consumer: Consumer) -> None:
+        """Pauses partitions that are too far ahead of the others, and resumes them later."""
+        ahead = {partition for partition, waiting in self._merge.waiting.items() if len(waiting) > AHEAD_RECORDS}
+        behind = {partition for partition in self._paused if len(self._merge.waiting[partition]) < AHEAD_RECORDS // 2}
+        if ahead - self._paused:
+            consumer.pause([TopicPartition(self._name, partition) for partition in ahead - self._paused])
+        if behind:
+            consumer.resume([TopicPartition(self._name, partition) for partition in behind])
+        self._paused = (self._paused | ahead) - behind
+
+    def _hear(self, message: Any) -> None:
+        """Handles a message that is no record: the end of a partition, or an error."""
+        error, partition = message.error(), message.partition()
+        is_table = message.topic() == self._table
+        if error.code() == KafkaError._PARTITION_EOF:
+            if is_table:
+                self._table_ends = max(self._table_ends[0], message.offset()), self._table_ends[1]
+            else:
+                self._read[partition] = max(self._read[partition], message.offset())
+        elif error.code() in OFFSET_GONE:
+            text = (
+                f"kafka://{self.settings.servers}/{message.topic()}: the offset to read next of partition {partition} is gone"
+            )
+            raise Retry(text, BrokerError(text))
+        elif error.code() not in TIMED_OUT:  # in that case the client connects again by itself
+            found = as_ours(KafkaException(error), f"reading topic {message.topic()}", self.settings)
+            raise TopicChanged(str(found)) if isinstance(found, JournalNotFound) else found
+
+    # --- Position ---------------------------------------------------------------------------------------------------
+
+    def source_positions(self) -> SourcePosition:
+        assert self._topic is not None
+        mark = {"uuid": self._uuid, "topic": self._name, "table": self._table, "next": self._merge.expected}
+        found: SourcePosition = {MARK: mark}
+        for partition, waiting in self._merge.waiting.items():
+            offset = waiting[0].message.offset() if waiting else self._read[partition]
+            found[f"{self._name}/{partition}"] = {
+                "offset": offset,
+                "topic_id": self._topic.id,
+                "begin": self._begun[partition],
+            }
+        return found
+
+    def secure(self) -> None:
+        """Makes sure that the records were read from the topic that exists now."""
+        self._check_is(self.cluster.find(self._name))
+
+    def _check_is(self, found: Topic | None) -> None:
+        assert self._topic is not None
+        if found is None or found.id != self._topic.id:
+            where = f"kafka://{self.settings.servers}/{self._name}"
+            raise TopicChanged(f"{where} was deleted: this standby ends, and keeps what it has")
+
+    def committed(self) -> None:
+        self._handed_out = 0
+
+    def at_end(self) -> bool:
+        return (
+            self._ends is not None
+            and self._table_ends[0] >= self._table_ends[1]
+            and all(self._read.get(partition, 0) >= end for partition, end in self._ends.items())
+            and self._merge.lowest() is None
+        )
+
+    def lag(self, source_positions: SourcePosition) -> Lag:  # noqa: ARG002
+        offsets = {(self._name, partition): offset for partition, offset in self._read.items()}
+        return topics_lag(self.cluster, offsets, self._stop)
+
+    def describe(self, record: Any) -> str:  # noqa: ARG002
+        return f"kafka://{self.settings.servers}/{self._name}: a record of the mirrored journal"
+
+    def close(self) -> None:
+        self._watcher.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()

@@ -1,0 +1,229 @@
+"""A standby: the same records under the same sequences, and it takes over."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+import jlog
+from crash.tampering import another_boot
+from jlog.care.numbering import continue_at
+from jlog.kafka import Mirror, Standby, TopicChanged, promote, verify
+from kafka.processes import Process, captured
+from kafka.witness import wait_until
+
+NOW_US = int(time.time() * 1e6)  # brokers remove records with old times at once
+
+
+@pytest.fixture
+def primary(tmp_path):
+    return tmp_path / "primary"
+
+
+@pytest.fixture
+def standby(tmp_path):
+    return tmp_path / "standby"
+
+
+def mirror(journal, url, **options):
+    return Mirror(journal, url, until_end=True, standby=True, **options).run()
+
+
+def follow(url, journal):
+    return Standby(url, journal, until_end=True).run()
+
+
+def records(journal):
+    with jlog.Reader(journal) as reader:
+        return [(r.sequence, r.value, r.key, tuple(r.headers), r.timestamp_us) for r in reader]
+
+
+def positions(journal):
+    opened = jlog.Journal(journal)
+    return [{name: at.sequence for name, at in found.items()} for found in (opened.subscribers(), opened.checkpoints())]
+
+
+def fill(journal, count, first=0, seed=1):
+    """Records of all kinds, each with a time to the microsecond."""
+    chosen = random.Random(seed)
+    # What the mirror has read is there to be compared.
+    with jlog.Writer(journal, retention=jlog.Retention(delete_read=False)) as writer:
+        for number in range(first, first + count):
+            key = chosen.choice([None, b"", b"%d" % (number % 7)])
+            headers = [("name", None), ("name", b"%d" % number)] if number % 3 == 0 else []
+            writer.append(chosen.choice([b"%d" % number, b"", None]), key=key, headers=headers, timestamp_us=NOW_US + number)
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_a_standby_has_the_same_records(primary, standby, url, partitions):
+    fill(primary, 5000)
+    mirror(primary, url, partitions=partitions)
+    assert follow(url, standby).records == 5000
+    assert records(standby) == records(primary)
+    fill(primary, 3000, 5000)
+    mirror(primary, url)
+    assert follow(url, standby).records == 3000
+    assert follow(url, standby).records == 0
+    assert records(standby) == records(primary)
+
+
+def test_gaps_are_the_same(primary, standby, url, witness, topic):
+    """Numbers that the journal never gave out, and records that the topic refused."""
+    witness.make(topic, partitions=3, max_message_bytes=2000)
+    jlog.Journal.create(primary)
+    continue_at(str(primary), 1000)
+    fill(primary, 2000)
+    with jlog.Writer(primary) as writer:
+        refused = writer.append(bytes(5000))
+    fill(primary, 2000)
+    continue_at(str(primary), 9000)
+    fill(primary, 2000)
+    mirror(primary, url, refused="skip")
+    follow(url, standby)
+    assert records(standby) == [record for record in records(primary) if record[0] != refused]
+
+
+def test_positions_follow(primary, standby, url):
+    fill(primary, 1000)
+    journal = jlog.Journal(primary)
+    journal.add_subscriber("billing", 400)
+    journal.add_subscriber("gone", 10)
+    journal.set_checkpoint("before the deploy", 300)
+    mirror(primary, url)
+    follow(url, standby)
+    assert positions(standby) == [{"billing": 400, "gone": 10}, {"before the deploy": 300}]
+    journal.set_subscriber("billing", 900)
+    journal.remove_subscriber("gone")
+    journal.set_checkpoint("after it", 950)
+    mirror(primary, url)
+    follow(url, standby)
+    assert positions(standby) == [{"billing": 900}, {"before the deploy": 300, "after it": 950}]
+
+
+def test_a_power_loss_costs_a_standby_no_numbers(primary, standby, url):
+    fill(primary, 100)
+    mirror(primary, url)
+    running = Standby(url, standby)
+    while running.stats.records < 100:
+        running.step(timeout=0.1)
+    another_boot(standby)  # while it has not been closed
+    fill(primary, 100, 100)
+    mirror(primary, url)
+    pid = Process("standby", url, standby, "--until-end")
+    running.close()
+    code, said = pid.wait()
+    assert code in (0, 1), said
+    follow(url, standby)
+    assert records(standby) == records(primary)
+
+
+def test_a_standby_takes_over(primary, standby, url, witness, topic):
+    fill(primary, 1000)
+    jlog.Journal(primary).add_subscriber("billing", 600)
+    mirror(primary, url, partitions=2)
+    fill(primary, 50, 1000)
+    follow(url, standby)
+    found = promote(url, standby)
+    assert (found.sequence, found.not_mirrored) == (1000, 0)
+    with jlog.Reader(standby, "billing") as reader:
+        assert reader.position == 600
+    with pytest.raises(jlog.JournalError, match="has taken over at sequence 1000; 50 records from there on"):
+        mirror(primary, url)
+    fill(standby, 10, 5000)
+    mirror(standby, url)
+    assert verify(standby, url).ok
+    assert len(witness.fields(topic)) == 1010
+    third = standby.with_name("third")
+    follow(url, third)
+    assert records(third) == records(standby)
+
+
+def test_a_mirror_that_runs_is_fenced_by_the_takeover(primary, standby, url, processes, witness, topic):
+    """What it had mirrored is in the standby, and it ends."""
+    fill(primary, 20_000)
+    mirror(primary, url)
+    running = processes("to-kafka", primary, url, "--standby")
+    follow(url, standby)
+    fill(primary, 20_000, 20_000)
+    found = promote(url, standby)
+    assert records(standby) == records(primary)[: found.sequence]
+    fill(primary, 100, 40_000)
+    code, said = running.wait()
+    assert code == 1
+    assert "taken over" in said
+    assert len(witness.fields(topic)) == found.sequence
+
+
+def test_a_killed_takeover_is_done_again(primary, standby, url, processes):
+    fill(primary, 1000)
+    mirror(primary, url)
+    follow(url, standby)
+    for moment in (0.3, 0.6, 0.9, 1.2):
+        taking = processes("promote", url, standby)
+        if not taking.runs_for(moment):
+            break
+        taking.kill()
+    if b"jlog.source:standby" in jlog.Journal(standby).state():
+        assert promote(url, standby).sequence == 1000
+    with jlog.Writer(standby) as writer:
+        assert writer.append(b"first of its own") == 1000
+    mirror(standby, url)
+
+
+def test_a_standby_that_is_killed_goes_on(primary, standby, url, processes):
+    fill(primary, 20_000)
+    mirror(primary, url, partitions=3)
+    done = 0
+    while done < 20_000:
+        running = processes("standby", url, standby)
+        before = done
+        wait_until(lambda before=before: captured(standby) > before)
+        running.kill()
+        done = len(jlog.Journal(standby))
+    assert records(standby) == records(primary)
+
+
+def test_what_no_standby_can_be_made_of_is_refused(primary, standby, url, witness, topic, tmp_path):
+    fill(primary, 10)
+    Mirror(primary, url, until_end=True).run()
+    with pytest.raises(jlog.JournalError, match="to-kafka --standby"):
+        follow(url, standby)
+    assert not standby.exists()
+    mirror(primary, url)
+    with pytest.raises(jlog.JournalError, match=r"has no header jlog\.kafka\.sequence"):
+        follow(url, standby)
+    own = tmp_path / "own"
+    fill(own, 10)
+    with pytest.raises(jlog.JournalError, match="is no standby"):
+        follow(url, own)
+    witness.delete(topic)
+    witness.make(topic)
+    with pytest.raises(TopicChanged):
+        mirror(primary, url)
+
+
+def test_a_standby_that_others_wrote_to_is_none(primary, standby, url):
+    """Otherwise records of the mirror would be taken for records that are there."""
+    fill(primary, 10)
+    mirror(primary, url)
+    follow(url, standby)
+    fill(standby, 5)
+    fill(primary, 10, 10)
+    mirror(primary, url)
+    with pytest.raises(jlog.JournalError, match="records from 10 on came from no mirror"):
+        follow(url, standby)
+
+
+def test_a_standby_has_one_writer(primary, standby, url, spawn):
+    fill(primary, 10)
+    mirror(primary, url)
+    running = Standby(url, standby)
+    running.step(timeout=1)
+    for other in (lambda: Standby(url, standby), lambda: promote(url, standby)):
+        with pytest.raises(jlog.JournalLocked):
+            other()
+    child = spawn()
+    assert "exclusive=True" in child.call("fails_to_open", str(standby), 1)
+    running.close()
