@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from jlog.flow.ends import Lag
-from jlog.flow.engine import Flow
-
-LOOK_EVERY = 5.0  # seconds between two looks at the lags
+from jlog.flow.lags import Lags, Watched
 
 COUNTERS = {
     "records": "Records moved, in committed transactions.",
@@ -28,34 +23,16 @@ COUNTERS = {
 class FlowCollector(Collector):
     """Tells Prometheus what the flows count. The name of a flow becomes the label `mirror`.
 
-    A thread looks at the lags every few seconds, so that an answer never waits for brokers. A lag that could not be found out
-    has no sample.
+    A lag that could not be found out has no sample.
     """
 
-    def __init__(self, flows: Mapping[str, Flow]) -> None:
+    def __init__(self, flows: Mapping[str, Watched]) -> None:
         self._flows = flows
-        self._lags: dict[str, Lag] = {}
-        self._said: dict[str, str] = {}
-        self._closed = threading.Event()
-        threading.Thread(target=self._look, name="jlog-lags", daemon=True).start()
+        self._lags = Lags(flows)
 
     def close(self) -> None:
-        """Ends the thread. Does not wait for it."""
-        self._closed.set()
-
-    def _look(self) -> None:
-        while not self._closed.wait(LOOK_EVERY if self._lags else 0.2):
-            for name, flow in [*self._flows.items()]:
-                if not flow.was_open:
-                    continue  # where it begins is not known yet
-                try:
-                    self._lags[name] = flow.lag()
-                    self._said.pop(name, None)
-                except Exception as error:  # noqa: BLE001 - whatever it is, the lags of the others are told
-                    self._lags.pop(name, None)
-                    if self._said.get(name) != str(error):
-                        logging.getLogger("jlog.metrics").warning("%s: %s", name, error)
-                    self._said[name] = str(error)
+        """Looks at the lags no more."""
+        self._lags.close()
 
     def describe(self) -> list[Metric]:
         """Returns nothing, so that a registry does not look at the flows to learn the names."""
@@ -79,7 +56,7 @@ class FlowCollector(Collector):
         age = GaugeMetricFamily("jlog_mirror_lag_seconds", "Age of the oldest record not moved.", labels=["mirror"])
         labels = ["mirror", "topic", "partition"]
         parts = GaugeMetricFamily("jlog_mirror_partition_lag_records", "The same for each partition.", labels=labels)
-        for name, lag in [*self._lags.items()]:
+        for name, lag in [*self._lags.known.items()]:
             for family, value in ((records, lag.records), (size, lag.bytes), (age, lag.seconds)):
                 if value is not None:
                     family.add_metric([name], value)

@@ -9,8 +9,8 @@ from jlog.flow.errors import RecordRefused
 from jlog.kafka.client.errors import BrokerError, Fenced, TopicChanged
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.url import parse
+from jlog.kafka.many.mirrors import Mirrors
 from jlog.kafka.mirror.dry_run import plan_capture, plan_mirror
-from jlog.kafka.mirror.many import Mirrors
 from jlog.kafka.mirror.mirror import Capture, Mirror
 from jlog.kafka.mirror.positions import PartPosition, positions
 from jlog.kafka.mirror.status import Status, status

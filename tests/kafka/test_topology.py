@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-import urllib.error
-import urllib.request
 
 import pytest
 from confluent_kafka.admin import NewPartitions
@@ -14,10 +12,9 @@ import jlog
 from jlog.kafka import Capture, TopicChanged, verify
 from jlog.kafka.client.partitioner import partition_of_key
 from kafka.processes import captured, fill, position, stored
+from kafka.web import answer
 from kafka.witness import Witness, numbered, wait_until
 from patience import HUNG_SECONDS
-
-PROMPT_SECONDS = 5.0  # of an answer that must not wait for brokers: one that does takes 30
 
 
 @pytest.fixture
@@ -135,20 +132,6 @@ def test_topics_of_a_pattern_come_and_go(witness, topic, broker, journal, proces
 
 
 # --- Brokers --------------------------------------------------------------------------------------------------------
-
-
-def answer(port, path):
-    """(status, text); also how long it took is checked."""
-    begun = time.monotonic()
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=HUNG_SECONDS) as found:
-            status, text = found.status, found.read().decode()
-    except urllib.error.HTTPError as error:
-        status, text = error.code, error.read().decode()
-    except OSError:
-        return 0, ""
-    assert time.monotonic() - begun < PROMPT_SECONDS
-    return status, text
 
 
 @pytest.mark.parametrize("direction", ["to-kafka", "from-kafka"])

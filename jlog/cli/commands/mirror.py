@@ -261,7 +261,7 @@ def print_plan(found: dict[str, Any], as_json: bool) -> None:
 @metrics_option
 @click.option("-n", "--dry-run", is_flag=True, help="Only list the mirrors.")
 def run_file(file: str, until_end: bool, metrics: str | None, dry_run: bool) -> None:
-    """Run all mirrors and captures that FILE asks for, in one process. FILE is TOML:
+    """Run all mirrors and captures that FILE asks for, each in a process of its own. FILE is TOML:
 
     \b
       [kafka]                            # settings of librdkafka's, for all
@@ -278,14 +278,15 @@ def run_file(file: str, until_end: bool, metrics: str | None, dry_run: bool) -> 
       journal = "/var/lib/copies/{topic}"
 
     The other names are those of the options of to-kafka and from-kafka. New journals and topics are found within ten
-    seconds. A mirror that cannot go on has a line on stderr, and the others go on; the exit code is then 1.
+    seconds. A mirror that cannot go on has a line on stderr, and the others go on; the exit code is then 1. One whose
+    process dies is started again.
 
     \b
     Example:
       jlogtool mirror run /etc/jlog/mirrors.toml
     """
     with checked():
-        mirrors = kafka().Mirrors(file, until_end=until_end, on_event=complain)
+        mirrors = kafka().Mirrors(file, until_end=until_end, lags=metrics is not None, on_event=complain)
         if dry_run:
             for job in mirrors.jobs():
                 click.echo(job.name)

@@ -104,12 +104,7 @@ class Settings:
         given: Config = None,
         config_file: str | os.PathLike[str] | None = None,
     ) -> None:
-        named = os.environ.get(CONFIG_FILE)
-        found: dict[str, Any] = {
-            **(read_file(named) if named else {}),
-            **_from_environment(),
-            **(read_file(config_file) if config_file else {}),
-        }
+        found: dict[str, Any] = {**from_surroundings(), **(read_file(config_file) if config_file else {})}
         found |= given if isinstance(given, Mapping) else dict(map(parse_pair, given or ()))
         for name in found:
             if not _NAME.match(name):
@@ -209,8 +204,10 @@ def read_file(path: str | os.PathLike[str]) -> dict[str, str]:
     return found
 
 
-def _from_environment() -> dict[str, str]:
-    return {
+def from_surroundings() -> dict[str, str]:
+    """Returns the settings of this process's environment, over those of the file that it names."""
+    named = os.environ.get(CONFIG_FILE)
+    return (read_file(named) if named else {}) | {
         name[len(ENVIRONMENT) :].lower().replace("_", "."): value
         for name, value in os.environ.items()
         if name.startswith(ENVIRONMENT) and name != CONFIG_FILE

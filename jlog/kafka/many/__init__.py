@@ -1,0 +1,1 @@
+"""Many mirrors and captures out of one file, each in a process of its own."""
