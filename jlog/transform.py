@@ -11,8 +11,10 @@ from jlog.urls import path_of
 
 if TYPE_CHECKING:
     from jlog.flow.ends import Sink, Source
-    from jlog.flow.engine import Flow, FlowStats, Policy
+    from jlog.flow.engine import Flow, FlowStats
+    from jlog.flow.letters import DeadLetters
     from jlog.flow.records import Function
+    from jlog.flow.refusals import Policy
     from jlog.positions.names import Start
 
 Url = str | os.PathLike[str]
@@ -47,7 +49,7 @@ def transforming(
     start: Start = "begin",
     until_end: bool = False,
     refused: Policy = "stop",
-    dead_letter: str | None = None,
+    dead_letter: Url | None = None,
     rate: float | None = None,
     skip_missing: bool = False,
     config: Any = None,
@@ -69,30 +71,39 @@ def transforming(
     The others are those of jlog.kafka.Mirror.
     """
     from jlog.flow.engine import Flow, nothing
+    from jlog.flow.letters import check_policy
     from jlog.flow.stop import Stop
 
     stop = Stop()
     told = nothing if on_event is None else on_event
-    letters = {"refused": refused, "dead_letter": dead_letter}
     _check_apart(source_url, sink_url)
-    _check_options(sink_url, letters, sink_options)
+    _check_options(sink_url, sink_options)
+    check_policy(refused, dead_letter)
     common = {"config": config, "config_file": config_file, "on_event": told, "stop": stop}
     source, identity = _source(source_url, sink_url, subscriber, name, start, skip_missing, common, trial)
+    sink: Sink
+    beside, letters = None, None
     try:
+        if trial:
+            sink = _dry_run_sink(sink_url, identity, sink_options, common)
+        else:
+            beside, letters = _letters(dead_letter, sink_url, identity, source, common)
+            sink = _sink(sink_url, identity, beside, sink_options, common)
         return Flow(
             source,
-            _dry_run_sink(sink_url, identity, sink_options, common)
-            if trial
-            else _sink(sink_url, identity, source, letters, sink_options, common),
+            sink,
             stop=stop,
             function=function,
             refused=refused,
+            letters=letters,
             until_end=until_end,
             rate=rate,
             on_event=told,
             on_commit=nothing if on_commit is None else on_commit,
         )
     except BaseException:
+        if letters is not None:
+            letters.close()
         source.close()
         raise
 
@@ -164,23 +175,46 @@ def _source(
     return topics, name or identity_of_topics(at.topics)
 
 
-def _check_options(url: Url, letters: dict[str, Any], options: dict[str, Any]) -> None:
+def _check_options(url: Url, options: dict[str, Any]) -> None:
     path = path_of(url)
     if path is None:
         for name in set(options) - TOPIC_OPTIONS:
             raise ValueError(f"{url} is a topic: {name} is for journals")
         return
-    if letters["dead_letter"] is not None or letters["refused"] == "dead-letter":
-        raise ValueError(f"{os.fspath(path)} is a journal: dead letters go to a topic beside a topic")
     for name in TOPIC_OPTIONS & set(options):
         raise ValueError(f"{os.fspath(path)} is a journal: {name} is for topics")
+
+
+def _letters(
+    dead_letter: Url | None, sink_url: Url, identity: str, source: Any, common: dict[str, Any]
+) -> tuple[str | None, DeadLetters | None]:
+    """Returns the topic for dead letters beside the sink, or the dead letters at another place."""
+    if dead_letter is None:
+        return None, None
+    sink = path_of(sink_url)
+    if sink is None:
+        from jlog.kafka.client.url import parse
+        from jlog.kafka.mirror.letters import topic_beside
+
+        beside = topic_beside(dead_letter, parse(str(sink_url)).servers)
+        if beside is not None:
+            return beside, None
+    name = str(sink_url) if sink is None else os.path.abspath(sink)
+    path = path_of(dead_letter)
+    if path is not None:
+        from jlog.flow.letters import letters_in_journal
+
+        return None, letters_in_journal(path, name, identity, source.place)
+    from jlog.kafka.mirror.letters import letters_at
+
+    settings = {"config": common["config"], "config_file": common["config_file"]}
+    return None, letters_at(dead_letter, name, identity, source.place, stop=common["stop"], **settings)
 
 
 def _sink(
     url: Url,
     identity: str,
-    source: Source,
-    letters: dict[str, Any],
+    dead_letter: str | None,
     options: dict[str, Any],
     common: dict[str, Any],
 ) -> Sink:
@@ -204,9 +238,7 @@ def _sink(
         key=key if callable(key) else key_of(key),
         partition=at.partition,
         about={"key": "function", "transform": True},
-        describe=source.describe,
-        on_event=common["on_event"],
-        **letters,
+        dead_letter=dead_letter,
         **options,
     )
 

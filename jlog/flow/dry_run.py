@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from jlog.flow.ends import SourcePosition, SourcePositionChange
-from jlog.flow.errors import Refused
+from jlog.flow.ends import Refuse, SourcePosition, SourcePositionChange
 from jlog.flow.records import RecordLike
 
 Refusal = Callable[[RecordLike], str]
@@ -29,12 +28,14 @@ class DryRunSink:
         self.drop()
         return dict(self._source_positions)
 
-    def write(self, batch: Iterable[RecordLike]) -> int:
+    def write(self, batch: Iterable[RecordLike], refuse: Refuse) -> int:
         size = 0
-        for record in batch:
+        for index, record in enumerate(batch):
             reason = self._refusal(record)
             if reason:
-                raise Refused(reason, record)
+                if not refuse(index, record, reason):
+                    break
+                continue
             self._pending += 1
             size += len(record.value or b"")
         return size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,6 +13,10 @@ from jlog.flow.records import BatchLike, RecordLike
 SourcePosition = dict[str, dict[str, Any]]
 # The same for the parts that change. A part that is None is removed.
 SourcePositionChange = Mapping[str, dict[str, Any] | None]
+
+# What a sink calls for a record that it refuses: with its index in the batch, the record, and the reason. The result says
+# whether to go on behind it.
+Refuse = Callable[[int, RecordLike, str], bool]
 
 
 def changed_by(source_positions: SourcePosition, change: SourcePositionChange) -> SourcePosition:
@@ -48,6 +52,10 @@ class Source(Protocol):
 
     def read(self, max_records: int, timeout: float) -> BatchLike:
         """Returns records; an empty batch only if none came within `timeout` seconds."""
+
+    def give_back(self, batch: Any, index: int) -> None:
+        """Takes the records of the last batch from this index on back: source_positions() is before them. resume() comes
+        next, if anything does."""
 
     def source_positions(self) -> SourcePositionChange:
         """Returns the source position behind the records that were read, as far as it differs from the one to which it went."""
@@ -86,9 +94,9 @@ class Sink(Protocol):
     def look(self) -> None:
         """Looks whether it could take records, while none come. Raises Retry, or an error that stays. Waits for nothing."""
 
-    def write(self, batch: Iterable[RecordLike]) -> int:
-        """Writes into the open transaction, and returns the bytes of the values. Raises Refused if the sink refuses a record
-        that it was not told to leave out."""
+    def write(self, batch: Iterable[RecordLike], refuse: Refuse) -> int:
+        """Writes into the open transaction, and returns the bytes of the values. Tells of each record that it refuses, and goes
+        on behind it, or writes none of those behind it. Raises Refused where a record was refused that it took before."""
 
     def leave_out(self, record: RecordLike, where: str, reason: str) -> None:
         """Handles a refused record, in the open transaction."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from functools import partial
+from typing import Any, get_args
 
 from jlog.errors import JournalFull
 from jlog.flow.ends import Lag, Sink, Source, SourcePosition, SourcePositionChange, changed_by
 from jlog.flow.errors import RecordRefused, Refused, Retry
+from jlog.flow.letters import DeadLetters
 from jlog.flow.records import Function, RecordLike, apply
+from jlog.flow.refusals import End, Made, Policy
 from jlog.flow.stop import Stop, Stopped
-
-Policy = Literal["stop", "skip", "dead-letter"]
 
 TRANSACTION_SECONDS = 0.5  # longest transaction, in seconds, while records keep coming
 TRANSACTION_BYTES = 32 << 20
@@ -49,6 +50,7 @@ class Flow:
 
     function: turns each record into records (see apply).
     refused: the treatment of a record that the sink or the function refuses.
+    letters: a place for refused records that is no part of the sink.
     until_end: ends where the source ended when it was opened.
     rate: records a second, at most.
     on_event: is called with each line that a person should see.
@@ -63,6 +65,7 @@ class Flow:
         stop: Stop,
         function: Function | None = None,
         refused: Policy = "stop",
+        letters: DeadLetters | None = None,
         until_end: bool = False,
         rate: float | None = None,
         on_event: Callable[[str], None] = nothing,
@@ -78,6 +81,7 @@ class Flow:
         self._stop = stop
         self._function = function
         self._refused = refused
+        self._letters = letters
         self._until_end = until_end
         self._rate = rate
         self._on_event = on_event
@@ -86,13 +90,12 @@ class Flow:
         self._ever_open = False
         self._committed: SourcePosition = {}
         self._limit = sink.transaction_records
-        # Number of records in the open transaction before the refused one; None: not known.
-        self._before_refused: int | None = None
         self._alone: Any = None  # the record of the open transaction, while it has but one
-        # Records to leave out, by their place, each with the reason. A source of several parts may hand them out in another
-        # order when it is read again.
-        self._leave_out: dict[str, str] = {}
+        # Records that were refused when the transaction was tried before, by their place. A source of several parts may hand
+        # them out in another order when it is read again.
+        self._known: dict[str, Refused] = {}
         self._left_out: list[str] = []  # those in the open transaction
+        self._end: End | None = None  # where the open transaction ends, at a refused record
         self._free_at = 0.0  # time when the rate allows the next record
         self._moved_at = time.monotonic()
         self._retry_after = RETRY_SECONDS[0]
@@ -139,10 +142,11 @@ class Flow:
 
     def close(self) -> None:
         self._open = False
-        try:
+        with ExitStack() as closing:
+            closing.callback(self.source.close)
+            if self._letters is not None:
+                closing.callback(self._letters.close)
             self.sink.close()
-        finally:
-            self.source.close()
 
     def set_position(self, position: Any, part: str | None = None) -> SourcePosition:
         """Sets where the next run goes on, whatever was moved before, in one commit of the sink. Nothing else changes: records
@@ -179,14 +183,17 @@ class Flow:
         moved. It returns 0 also where an end could not be reached (stats.retries); the next step tries again."""
         self._pending = [0, 0]
         self._left_out = []
+        self._end = None
         try:
             self._ensure_open()
             moved = self._fill(timeout)
             source_positions = self.source.source_positions()
             if moved or (self._have_moved(source_positions) and self._is_idle()):
                 self._commit(source_positions)
-            else:
+            elif self._end is None:
                 self.sink.look()
+            if self._end is not None:
+                raise self._refusal(self._end)
             return moved
         except Refused as error:
             self._give_up(error)
@@ -198,6 +205,8 @@ class Flow:
         if self._open:
             return
         source_positions = self.sink.open()
+        if self._letters is not None:
+            self._letters.open(source_positions)
         self.source.resume(source_positions)
         self._committed = source_positions
         self._open = self._ever_open = True
@@ -224,10 +233,10 @@ class Flow:
                 continue
             if moved == 0:
                 until, full_at = now + GATHER_SECONDS, now + TRANSACTION_SECONDS
-            self._pending[0] = moved = moved + len(batch)
-            self._write(batch)
+            self._pending[0] = moved + len(batch)
+            self._pending[0] = moved = moved + self._write(batch)
             size = self._pending[1] + self.sink.overhead_bytes
-            if self._stop.requested or time.monotonic() >= full_at or size >= TRANSACTION_BYTES:
+            if self._end is not None or self._stop.requested or time.monotonic() >= full_at or size >= TRANSACTION_BYTES:
                 break
         return moved
 
@@ -238,62 +247,82 @@ class Flow:
         self._stop.wait(self._free_at - time.monotonic())
         return max(1, min(wanted, CHUNK_RECORDS, int(self._rate * SLICE_OF_RATE)))
 
-    def _write(self, batch: Any) -> None:
+    def _write(self, batch: Any) -> int:
+        """Writes the records, and returns how many of them are moved or left out: all of them, but where the flow ends at a
+        refused one."""
         if self._rate is not None:
             self._free_at = max(self._free_at, time.monotonic() - SLICE_OF_RATE) + len(batch) / self._rate
         if self._pending[0] == 1:
             (self._alone,) = batch
-        if self._leave_out:
-            batch = [record for record in batch if not self._is_left_out(record)]
-        made: Iterable[RecordLike] = batch
-        is_own = True  # whether a refused record is one of the source
-        try:
-            if self._function is not None:
-                made = self._transformed(batch)
-                is_own = False
-            self._pending[1] += self.sink.write(made)
-        except Refused as error:
-            if is_own and error.record is not None:
-                self._before_refused = self._pending[0] - len(batch) + self._index(batch, error.record)
-            raise
+        if self._function is None and not self._known:
+            self._pending[1] += self.sink.write(batch, partial(self._refuse, None))
+        else:
+            made = self._make(batch)
+            self._pending[1] += self.sink.write([one.record for one in made], partial(self._refuse, made))
+        if self._end is None:
+            return len(batch)
+        self.source.give_back(batch, self._end.number)
+        return self._end.number
 
-    def _is_left_out(self, record: Any) -> bool:
-        where = self.source.describe(record)
-        reason = self._leave_out.get(where)
-        if reason is None:
-            return False
-        self._left_out.append(where)
-        self._on_event(f"{where} is refused: {reason}")
-        self.sink.leave_out(record, where, reason)
-        return True
-
-    def _index(self, batch: Any, wanted: Any) -> int:
-        where = self.source.describe(wanted)
-        return next(index for index, record in enumerate(batch) if self.source.describe(record) == where)
-
-    def _transformed(self, batch: Any) -> list[RecordLike]:
-        assert self._function is not None
-        made: list[RecordLike] = []
-        for record in batch:
+    def _make(self, batch: Any) -> list[Made]:
+        """Returns the records that the function makes, without those that are known to be refused."""
+        made: list[Made] = []
+        for index, record in enumerate(batch):
             self._stop.slice()  # a function may be slow: raises Stopped when the time to stop is over
             try:
-                made += apply(self._function, record)
-            # Any error of the user's function is told together with its record.
-            except Exception as error:
-                reason = f"the transform raised {type(error).__name__}: {error}"
-                if self._refused == "stop":
-                    raise Refused(reason, record) from error
-                where = self.source.describe(record)
-                self._on_event(f"{where} is refused: {reason}")
-                self.sink.leave_out(record, where, reason)
+                self._check_known(record)
+                several = [record] if self._function is None else apply(self._function, record)
+            except Refused as error:
+                if not self._treat(index, record, record, error):
+                    break
+            except Exception as error:  # noqa: BLE001 - whatever the user's function raises is told together with its record
+                refused = Refused(f"the transform raised {type(error).__name__}: {error}")
+                refused.__cause__ = error
+                if not self._treat(index, record, record, refused):
+                    break
+            else:
+                made += [Made(one, index, record) for one in several]
         return made
+
+    def _check_known(self, record: Any) -> None:
+        """Raises Refused where it is known already that the record is refused."""
+        if self._known and (error := self._known.get(where := self.source.describe(record))):
+            self._left_out.append(where)
+            raise error
+
+    def _refuse(self, made: list[Made] | None, index: int, record: Any, reason: str) -> bool:
+        """Is called by the sink: it refuses this record, which it was given at this index. Returns whether the sink takes those
+        behind it."""
+        if made is None:
+            return self._treat(index, record, record, Refused(reason))
+        of, origin = made[index].number, made[index].origin
+        if self._refused == "stop" and index and made[index - 1].number == of:
+            raise Refused(reason, origin)  # other records that were made of the same one are in the transaction already
+        return self._treat(of, origin, record, Refused(reason))
+
+    def _treat(self, index: int, origin: Any, record: RecordLike, error: Refused) -> bool:
+        """Leaves a record out, or ends the transaction before the source's record that it was made of. Returns whether it
+        goes on."""
+        where = self.source.describe(origin)
+        if self._refused == "stop":
+            self._end = End(index, where, error, getattr(origin, "sequence", None))
+            return False
+        self._on_event(f"{where} is refused: {error}")
+        self.sink.leave_out(record, where, str(error))
+        if self._letters is not None:
+            self._letters.add(record, where, str(error), origin)
+        return True
 
     def _commit(self, source_positions: SourcePositionChange) -> None:
         self.sink.prepare(source_positions)
         self.source.secure()
         left_out = self.sink.left_out
+        if self._letters is not None:
+            self._letters.store()
         self.sink.commit()
         self._committed = changed_by(self._committed, source_positions)
+        if self._letters is not None:
+            self._letters.settle(self._committed)
         self.source.committed()
         stats = self.stats
         stats.refused += left_out
@@ -302,7 +331,7 @@ class Flow:
         stats.transactions += 1
         stats.missing = self.source.missing
         for where in self._left_out:
-            del self._leave_out[where]
+            self._known.pop(where, None)
         self._limit = min(2 * self._limit, self.sink.transaction_records)
         self._retry_after = RETRY_SECONDS[0]
         self._moved_at = time.monotonic()
@@ -311,40 +340,46 @@ class Flow:
     # --- Errors -----------------------------------------------------------------------------------------------------
 
     def _give_up(self, error: Refused) -> None:
-        """Gives the transaction up, since one record is refused: all records before it are moved, then it is tried alone. Where
-        it is not known which one it is, the transaction is halved until it is alone."""
+        """Gives the transaction up, since the sink refuses one of its records, and says so only now. Where it is not known
+        which one it is, the transaction is halved until it is alone."""
         if not self._pending[0]:
             raise error
         self.stats.aborted += 1
         self.stats.last_error = str(error)
         records = self._pending[0]
-        before, self._before_refused = self._before_refused, None
+        refused = error.record if error.record is not None else self._alone if records == 1 else None
+        if refused is None:
+            self._limit = max(1, records // 2)
+        elif (where := self.source.describe(refused)) in self._known:  # the sink does not even take it as a dead letter
+            raise self._refusal(End(0, where, error, getattr(refused, "sequence", None)))
+        else:
+            self._known[where] = error
         try:
+            self._drop_letters()
             self._open = self.sink.abort()
             if self._open:
                 self.source.resume(self._committed)
         except Retry as retry:
             self._try_again(retry)
-            return
-        if records > 1:
-            self._limit = max(1, records // 2 if before is None else before)
-            return
-        where = self.source.describe(self._alone)
-        if self._refused == "stop" or where in self._leave_out:  # the sink does not even take it as a dead letter
-            raise self._refusal(where, error)
-        self._leave_out[where] = str(error)
 
-    def _refusal(self, where: str, error: Refused) -> RecordRefused:
+    def _refusal(self, end: End) -> RecordRefused:
+        self._known.pop(end.where, None)
+        self._open = False  # a further step takes the record again
         found = RecordRefused(
-            f"{where} is refused: {error}; all before it has been moved; skip it (--refused skip), put it with the dead "
-            f"letters (--refused dead-letter), or change the sink",
-            getattr(self._alone, "sequence", None),
+            f"{end.where} is refused: {end.error}; all before it has been moved; skip it (--refused skip), put it with the "
+            f"dead letters (--refused dead-letter), or change the sink",
+            end.sequence,
         )
-        found.__cause__ = error.__cause__
+        found.__cause__ = end.error.__cause__
         return found
+
+    def _drop_letters(self) -> None:
+        if self._letters is not None:
+            self._letters.drop()
 
     def _try_again(self, error: Retry) -> None:
         self.sink.drop()
+        self._drop_letters()
         self._open = False
         if isinstance(error.cause, JournalFull):
             self._limit = max(1, self._pending[0] // 2)  # there may never be room for all of it at once

@@ -15,8 +15,8 @@ class Retry(JournalError):
 
 
 class Refused(JournalError):
-    """The sink refuses one of the records of the open transaction, which has to be given up. `record` is that one, where it is
-    known."""
+    """The sink refuses one of the records of the open transaction, which has to be given up. `record` is anything that the
+    source's describe() takes for that record; None where it is not known which one it is."""
 
     def __init__(self, message: str, record: object = None) -> None:
         super().__init__(message)

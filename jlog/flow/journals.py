@@ -11,10 +11,11 @@ import portalocker
 
 from jlog.errors import JournalError, JournalFull, JournalLocked, PositionLost, RecordTooLarge
 from jlog.flow import stored_positions
-from jlog.flow.ends import Lag, SourcePosition, SourcePositionChange, changed_by
+from jlog.flow.ends import Lag, Refuse, SourcePosition, SourcePositionChange, changed_by
 from jlog.flow.engine import nothing
-from jlog.flow.errors import Retry
-from jlog.flow.records import RecordLike, columns_of
+from jlog.flow.errors import Refused, Retry
+from jlog.flow.letters import Place
+from jlog.flow.records import RecordColumns, RecordLike, columns_of
 from jlog.journal import Journal
 from jlog.reading.reader import Reader
 from jlog.record import RecordBatch
@@ -25,6 +26,7 @@ from jlog.writer import Writer
 PROMOTED = "promoted"  # part of the source position that says which standby has replaced the journal
 ABOUT_EVERY = 1.0  # seconds between two looks at the positions of a journal that has a standby
 READ_BYTES = 4 << 20
+VALUE_BYTES = 1 << 30  # most that a value may have
 
 
 class JournalSource:
@@ -140,6 +142,9 @@ class JournalSource:
             except PositionLost as lost:
                 self._pass_over(self._reader.position, lost)
 
+    def give_back(self, batch: Any, index: int) -> None:
+        self._reader.seek(batch[index].sequence)
+
     def source_positions(self) -> SourcePosition:
         epoch = self._journal.epochs[-1][0]
         found: SourcePosition = {
@@ -182,6 +187,9 @@ class JournalSource:
 
     def describe(self, record: Any) -> str:
         return f"{self._journal.path}: record {record.sequence}"
+
+    def place(self, record: Any) -> Place:
+        return self._journal.uuid, "", record.sequence
 
     def close(self) -> None:
         self._reader.close()
@@ -268,10 +276,15 @@ class JournalSink:
         self._source_positions = stored_positions.decode(self._state)
         return dict(self._source_positions)
 
-    def write(self, batch: Iterable[RecordLike]) -> int:
+    def write(self, batch: Iterable[RecordLike], refuse: Refuse) -> int:
         # Records are encoded at once: while they are in the processor's cache, and before the garbage collector has gone
         # through them.
-        found = columns_of(batch)
+        try:
+            found = columns_of(batch)
+        except Refused:
+            found = _without_refused(batch, refuse)
+        if found.value_bytes > VALUE_BYTES:
+            found = _without_refused(batch, refuse)
         self._body.add_columns(found.values, found.keys, found.headers, found.timestamps_us)
         return found.value_bytes
 
@@ -323,6 +336,24 @@ class JournalSink:
             if self._lock is not None:
                 os.close(self._lock)
                 self._lock = None
+
+
+def _without_refused(batch: Iterable[RecordLike], refuse: Refuse) -> RecordColumns:
+    """Returns the records without those that no journal can store."""
+    found = RecordColumns()
+    for index, record in enumerate(batch):
+        reason = ""
+        try:
+            headers = record.headers
+        except Refused as error:
+            reason = str(error)
+        if len(record.value or b"") > VALUE_BYTES:
+            reason = f"{len(record.value or b'')} bytes are more than the 1 GiB that a value may have"
+        if not reason:
+            found.add(record, headers)
+        elif not refuse(index, record, reason):
+            break
+    return found
 
 
 def read_source_positions(path: str | os.PathLike[str]) -> SourcePosition:

@@ -68,6 +68,12 @@ def _checked(made: Any) -> RecordLike:
         raise TypeError(
             f"a record's value and key are bytes or None, not {type(made.value).__name__} and {type(made.key).__name__}"
         )
+    for name, value in made.headers or ():
+        if not isinstance(name, str) or not isinstance(value, BYTES):
+            raise TypeError(
+                f"a header is a str and bytes or None, not {type(name).__name__} and {type(value).__name__} (header {name!r})"
+            )
+        name.encode()  # raises UnicodeEncodeError for a name that cannot be sent
     found: RecordLike = made
     return found
 
@@ -84,6 +90,12 @@ class RecordColumns:
     def __len__(self) -> int:
         return len(self.values)
 
+    def add(self, record: RecordLike, headers: Headers) -> None:
+        self.values.append(record.value)
+        self.keys.append(record.key)
+        self.headers.append(headers)
+        self.timestamps_us.append(record.timestamp_us)
+
     @property
     def value_bytes(self) -> int:
         return sum(map(len, filter(None, self.values)))
@@ -95,8 +107,5 @@ def columns_of(batch: Iterable[RecordLike]) -> RecordColumns:
         return cast("RecordColumns", columns())
     found = RecordColumns()
     for record in batch:
-        found.values.append(record.value)
-        found.keys.append(record.key)
-        found.headers.append(record.headers)
-        found.timestamps_us.append(record.timestamp_us)
+        found.add(record, record.headers)
     return found

@@ -277,7 +277,6 @@ def test_a_transform_refuses_what_its_sink_cannot_have(journal, url, tmp_path):
     for sink, options in (
         (tmp_path / "sink", ["--partitions", "2"]),
         (tmp_path / "sink", ["--key", "none"]),
-        (tmp_path / "sink", ["--refused", "dead-letter"]),
         (url, ["--sync", "append"]),
     ):
         assert run(*arguments, *options, sink)[0] == 2

@@ -230,8 +230,8 @@ def test_a_refused_record_has_one_of_three_fates(tmp_path, refused):
         Mirror(tmp_path / "journal", "kafka://localhost/topic", refused=refused)
 
 
-def test_a_capture_has_no_dead_letters(tmp_path):
-    with pytest.raises(ValueError, match="a capture writes to a journal"):
+def test_dead_letters_need_a_place(tmp_path):
+    with pytest.raises(ValueError, match="a place for dead letters"):
         Capture("kafka://localhost/topic", tmp_path / "journal", refused="dead-letter")
     assert not (tmp_path / "journal").exists()
 

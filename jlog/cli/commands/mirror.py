@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,7 @@ from jlog.cli.terminal.output import complain, json_option, print_fields, print_
 from jlog.cli.terminal.progress import progress_bar, working
 from jlog.flow.functions import load
 from jlog.options import COMPRESSIONS, SYNCS
+from jlog.urls import path_of
 
 
 @click.group(short_help="Mirror to and from Kafka; status, verify.")
@@ -62,23 +64,25 @@ key_option = click.option("--key", default="record", show_default=True, help="A 
 def refused_options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option(
         "--dead-letter",
-        metavar="TOPIC",
-        help="Where a refused record goes with --refused dead-letter.  [default: TOPIC.refused]",
+        metavar="PLACE",
+        help="Topic or journal for refused records, with --refused dead-letter.  [default: that of the sink, and .refused]",
     )(command)
     return click.option(
         "--refused",
         type=click.Choice(["stop", "skip", "dead-letter"]),
         default="stop",
         show_default=True,
-        help="Treatment of a record that the topic or the transform refuses.",
+        help="Treatment of a record that the sink or the transform refuses.",
     )(command)
 
 
-def dead_letter_topic(refused: str, dead_letter: str | None, topic: str) -> str | None:
+def dead_letter_place(refused: str, dead_letter: str | None, sink: str) -> str | None:
+    """Returns where dead letters go: by default beside the sink, into a topic or a journal."""
     if refused != "dead-letter" or dead_letter is not None:
         return dead_letter
     with checked():
-        return f"{kafka().parse(topic).topic}.refused"
+        path = path_of(sink)
+        return f"{kafka().parse(sink).topic}.refused" if path is None else f"{os.path.abspath(path)}.refused"
 
 
 @mirror.command("to-kafka", short_help="Mirror a journal to a topic.")
@@ -134,7 +138,7 @@ def to_kafka(
         print_plan(found, options["as_json"])
         return
     own = {name: options.pop(name) for name in ("key", "refused", "sequence_header", "standby")} | making
-    own["dead_letter"] = dead_letter_topic(own["refused"], dead_letter, topic)
+    own["dead_letter"] = dead_letter_place(own["refused"], dead_letter, topic)
     run(
         f"{journal} to {topic}",
         lambda **given: module.Mirror(journal, topic, subscriber=name, **own, **given),
@@ -153,17 +157,11 @@ def journal_sink_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("topic")
 @journal_argument
 @journal_sink_options
-@click.option(
-    "--refused",
-    type=click.Choice(["stop", "skip"]),
-    default="stop",
-    show_default=True,
-    help="Treatment of a record on which the transform fails.",
-)
+@refused_options
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out topics that match. May be repeated.")
 @click.option("--group", metavar="NAME", help="Consumer group to commit the offsets to, for tools that watch groups.")
 @flow_options
-def from_kafka(topic: str, journal: str, **options: Any) -> None:
+def from_kafka(topic: str, journal: str, dead_letter: str | None, **options: Any) -> None:
     """Capture TOPIC, all of its partitions, into JOURNAL, which is made if there is none, and follow.
 
     Each committed message becomes one record, exactly once, with value, key, headers and time; the headers
@@ -185,6 +183,7 @@ def from_kafka(topic: str, journal: str, **options: Any) -> None:
         print_plan(found, options["as_json"])
         return
     own = {option: options.pop(option) for option in ("sync", "compression", "refused", "exclude", "group")}
+    own["dead_letter"] = dead_letter_place(own["refused"], dead_letter, journal)
     run(f"{topic} to {journal}", lambda **given: module.Capture(topic, journal, **own, **given), options)
 
 

@@ -9,7 +9,7 @@ import click
 from jlog.cli.arguments.parameters import checked
 from jlog.cli.arguments.topics import making_options, take_making
 from jlog.cli.commands.mirror import (
-    dead_letter_topic,
+    dead_letter_place,
     flow_options,
     journal_sink_options,
     key_option,
@@ -53,8 +53,8 @@ def transform(
     --dry-run reads the records that SOURCE has now and runs the function, but writes nothing at either end: it prints
     how many records were read, made and refused.
 
-    SINK is made if there is none. Of the options, --key, --dead-letter and those of a topic's size are for a topic, --sync
-    and --compression for a journal.
+    SINK is made if there is none. Of the options, --key and those of a topic's size are for a topic, --sync and --compression
+    for a journal.
 
     \b
     Examples:
@@ -69,7 +69,7 @@ def transform(
     own |= {name: value for name, value in (("sync", sync), ("compression", compression)) if value is not None}
     if key != "record":
         own["key"] = key
-    own["dead_letter"] = dead_letter_topic(refused, dead_letter, sink) if to_topic else dead_letter
+    own["dead_letter"] = dead_letter_place(refused, dead_letter, sink)
     name = options.pop("name")
 
     reader = None if read_only else subscriber

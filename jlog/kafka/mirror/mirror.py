@@ -6,16 +6,19 @@ import os
 from collections.abc import Callable, Collection
 from typing import Any
 
-from jlog.flow.engine import Flow, Policy, nothing
+from jlog.flow.engine import Flow, nothing
 from jlog.flow.journals import JournalSink, JournalSource
+from jlog.flow.letters import check_policy
 from jlog.flow.records import Function, Headers, RecordLike
+from jlog.flow.refusals import Policy
 from jlog.flow.stop import Stop
 from jlog.kafka.client.errors import at_once
-from jlog.kafka.client.names import SEQUENCE, TIMESTAMP
+from jlog.kafka.client.names import SEQUENCE, TIMESTAMP, identity_of_topics
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.topology import matching_topics
 from jlog.kafka.client.url import parse, parse_topics
 from jlog.kafka.mirror.circles import check_not_captured, check_not_mirrored
+from jlog.kafka.mirror.letters import letters_at, topic_beside
 from jlog.kafka.mirror.sink import Key, TopicSink
 from jlog.kafka.mirror.source import TopicSource
 from jlog.positions.names import Start
@@ -37,8 +40,8 @@ class Mirror(Flow):
         checkpoints and options.
     partitions, replication_factor: for a topic that has to be made, unless create=False.
     function: turns each record into a record, a list of records, or None.
-    refused: "stop", "skip" or "dead-letter" (then `dead_letter` is a topic), for records that the topic or the function
-        refuses.
+    refused: "stop", "skip" or "dead-letter", for records that the topic or the function refuses.
+    dead_letter: with refused="dead-letter", a topic, or the path of a journal. A name is that of a topic beside this one.
     until_end: run() ends where the journal ended when it began.
     rate: records a second, at most.
     skip_missing: goes on behind records that retention has removed.
@@ -63,7 +66,7 @@ class Mirror(Flow):
         key: str | Key = "record",
         function: Function | None = None,
         refused: Policy = "stop",
-        dead_letter: str | None = None,
+        dead_letter: str | os.PathLike[str] | None = None,
         until_end: bool = False,
         rate: float | None = None,
         skip_missing: bool = False,
@@ -84,6 +87,8 @@ class Mirror(Flow):
         settings = Settings(at, config, config_file)
         name = default_subscriber(at.topic) if subscriber == "" else subscriber
         stop = stop or Stop()
+        check_policy(refused, dead_letter)
+        beside = topic_beside(dead_letter, at.servers)
         source = JournalSource(journal, name, start=start, skip_missing=skip_missing, for_standby=standby, on_event=on_event)
         try:
             sink = TopicSink(
@@ -93,16 +98,20 @@ class Mirror(Flow):
                 stop=stop,
                 key=key if callable(key) else key_of(key),
                 partition=at.partition,
-                refused=refused,
-                dead_letter=dead_letter,
+                dead_letter=beside,
                 partitions=partitions,
                 replication_factor=replication_factor,
                 create=create,
                 check_topic=lambda topic: check_not_captured(source.journal, topic, str(at)),
                 origin=origin_for_standby if standby else sequence_of if sequence_header else None,
                 about={"key": key if isinstance(key, str) else "function", "transform": function is not None},
-                describe=source.describe,
-                on_event=on_event,
+            )
+            letters = (
+                letters_at(
+                    dead_letter, str(at), source.journal.uuid, source.place, stop=stop, config=config, config_file=config_file
+                )
+                if dead_letter is not None and beside is None
+                else None
             )
             super().__init__(
                 source,
@@ -110,6 +119,7 @@ class Mirror(Flow):
                 stop=stop,
                 function=function,
                 refused=refused,
+                letters=letters,
                 until_end=until_end,
                 rate=rate,
                 on_event=on_event,
@@ -133,6 +143,7 @@ class Capture(Flow):
     group: a consumer group to which the capture commits its offsets, without being a member, so that tools which watch groups
         see its lag. It does not go on from there.
     exclude: patterns of topics that are not captured, though a pattern of the URL matches them.
+    dead_letter: with refused="dead-letter", the path of a journal, or the URL of a topic.
     writer_options: options of jlog.Writer. The others are those of Mirror.
 
     Raises TopicChanged, PositionLost, JournalLocked, BrokerError or OSError where it cannot go on.
@@ -148,6 +159,7 @@ class Capture(Flow):
         group: str | None = None,
         function: Function | None = None,
         refused: Policy = "stop",
+        dead_letter: str | os.PathLike[str] | None = None,
         until_end: bool = False,
         rate: float | None = None,
         skip_missing: bool = False,
@@ -159,8 +171,7 @@ class Capture(Flow):
         **writer_options: Any,
     ) -> None:
         at = parse_topics(url)
-        if refused == "dead-letter":
-            raise ValueError("dead letters go to a topic beside a topic, and a capture writes to a journal: skip, or stop")
+        check_policy(refused, dead_letter)
         settings = Settings(at, config, config_file)
         stop = stop or Stop()
         source = TopicSource(
@@ -179,12 +190,26 @@ class Capture(Flow):
             check_not_mirrored(source.cluster, matching_topics(source.cluster, at.topics, exclude), journal)
         sink = JournalSink(journal, **writer_options)
         try:
+            letters = (
+                letters_at(
+                    dead_letter,
+                    sink.path,
+                    identity_of_topics(at.topics),
+                    source.place,
+                    stop=stop,
+                    config=config,
+                    config_file=config_file,
+                )
+                if dead_letter is not None
+                else None
+            )
             super().__init__(
                 source,
                 sink,
                 stop=stop,
                 function=function,
                 refused=refused,
+                letters=letters,
                 until_end=until_end,
                 rate=rate,
                 on_event=on_event,

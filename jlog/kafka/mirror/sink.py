@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from jlog.flow.ends import SourcePosition, SourcePositionChange, changed_by
-from jlog.flow.engine import Policy, nothing
+from jlog.flow.ends import Refuse, SourcePosition, SourcePositionChange, changed_by
+from jlog.flow.engine import nothing
 from jlog.flow.errors import Refused, Retry
-from jlog.flow.records import Headers, RecordLike
+from jlog.flow.letters import BYTES, dead_letter, is_about
+from jlog.flow.records import Headers, NewRecord, RecordLike
 from jlog.flow.stop import Stop
 from jlog.kafka.client.claims import OWNER
 from jlog.kafka.client.cluster import Cluster, Topic
@@ -26,8 +26,7 @@ from jlog.kafka.client.transactions import Transactions
 
 SINK = "sink"  # the sink's own row in the table
 SPREAD_BITS = 10  # records without a key go to one partition 1024 at a time
-DEAD_LETTER_BYTES = 16 << 20  # max.message.bytes of a topic for dead letters that is made
-REASON_BYTES = 1_000  # longest reason in a dead letter: the error of a function may quote the whole record
+OF_DEAD_LETTERS = {"max.message.bytes": str(16 << 20)}  # settings of a topic for dead letters that is made
 
 _SET_POSITION = (
     "Move everything again with `jlogtool mirror positions set SOURCE SINK begin`, or only new records with `… SINK end`"
@@ -41,12 +40,11 @@ class TopicSink:
 
     key: returns a message's key, None for the record's own.
     partition: the only partition to write to.
-    refused, dead_letter: the treatment of records that the topic refuses, and the topic for them.
-    partitions, replication_factor, create: for a topic that has to be made.
+    dead_letter: a topic for refused records.
+    partitions, replication_factor, create, topic_config: for a topic that has to be made.
     check_topic: raises an error where records must not go to this topic.
     origin: returns headers that say where a record comes from, beside its own.
     about: is stored with the source position.
-    describe: names the place of a record in the source.
     """
 
     transaction_records = 100_000
@@ -60,7 +58,6 @@ class TopicSink:
         stop: Stop,
         key: Key | None = None,
         partition: int | None = None,
-        refused: Policy = "stop",
         dead_letter: str | None = None,
         partitions: int = 1,
         replication_factor: int | None = None,
@@ -68,11 +65,8 @@ class TopicSink:
         check_topic: Callable[[Topic], None] = nothing,
         origin: Callable[[Any], Headers] | None = None,
         about: Mapping[str, Any] = {},
-        describe: Callable[[Any], str] = str,
-        on_event: Callable[[str], None] = nothing,
+        topic_config: Mapping[str, str] = {},
     ) -> None:
-        if (refused == "dead-letter") != (dead_letter is not None):
-            raise ValueError("refused='dead-letter' and a topic for dead letters go together")
         self.left_out = 0
         self.overhead_bytes = 0
         self.settings = settings
@@ -82,18 +76,16 @@ class TopicSink:
         self._stop = stop
         self._key = key
         self._partition = partition
-        self._refused = refused
         self._dead_letter = dead_letter
         self._making: dict[str, Any] = {
             "partitions": partitions,
             "replication_factor": replication_factor,
             "create": create,
+            "config": topic_config,
         }
         self._check = check_topic
         self._origin = origin
         self._about = dict(about)
-        self._describe = describe
-        self._on_event = on_event
         self._transactions = Transactions(settings, self.cluster, stop, topic=topic, table=self.positions_topic)
         self._source_positions: SourcePosition = {}
         self._prepared: SourcePositionChange = {}
@@ -132,8 +124,7 @@ class TopicSink:
         ensure_table(self.cluster, self.positions_topic, replication_factor)
         self._rules = Rules(self.cluster.config(self.name), self.settings.given.get("message.max.bytes"))
         if self._dead_letter is not None:
-            config = {"max.message.bytes": str(DEAD_LETTER_BYTES)}
-            self.cluster.ensure(self._dead_letter, replication_factor=replication_factor, config=config)
+            self.cluster.ensure(self._dead_letter, replication_factor=replication_factor, config=OF_DEAD_LETTERS)
             self._dead_letter_bytes = Rules(self.cluster.config(self._dead_letter)).limit_bytes
         return topic
 
@@ -176,7 +167,7 @@ class TopicSink:
             raise found.error
         self._check_is(found.topics.get(self.name))
 
-    def write(self, batch: Iterable[RecordLike]) -> int:
+    def write(self, batch: Iterable[RecordLike], refuse: Refuse) -> int:
         producer = self._begun()
         produce, name, key_of = producer.produce, self.name, self._key
         assert self._topic is not None
@@ -186,44 +177,54 @@ class TopicSink:
         limit, keyed = rules.limit_bytes, rules.needs_key
         earliest_ms, latest_ms = rules.times_ms()
         partition, size, beside = self._partition or 0, 0, 0
-        for record in batch:
+        for index, record in enumerate(batch):
             value, time_us = record.value, record.timestamp_us
-            key = record.key if key_of is None else key_of(record)
+            reason = ""
+            try:
+                headers = record.headers
+                if headers and any("\0" in name for name, _ in headers):  # the client would cut the name there
+                    reason = "the name of one of its headers has a NUL"
+            except Refused as error:
+                reason, headers = str(error), ()
+            key = record.key if key_of is None or reason else key_of(record)
             if spread:
                 partition = partition_of(record, key, partitions)
             time_ms = 0 if time_us is None else time_us // 1000 or 1  # milliseconds(), without the call
             length = len(value) if value else 0
-            if length > limit or not earliest_ms <= time_ms <= latest_ms or (keyed and key is None):
+            if not reason and (length > limit or not earliest_ms <= time_ms <= latest_ms or (keyed and key is None)):
                 reason = rules.refusal(record, key)
-                if reason:
-                    self._refuse(record, reason)
-                    continue
-            size += length
-            headers = record.headers
-            if key:
-                beside += len(key)
-            try:
+            if not reason:
                 if headers or self._origin is not None:
-                    if any("\0" in name for name, _ in headers):  # the client would cut the name there
-                        self._refuse(record, "the name of one of its headers has a NUL")
-                        continue
                     headers = without_ours(headers)
                     if self._origin is not None:
                         headers = [*headers, *self._origin(record)]
-                    beside += overhead_bytes_of(None, headers)
-                    produce(name, value, key, partition, None, None, time_ms, headers)
-                else:
-                    produce(name, value, key, partition, None, None, time_ms)
-            except (BufferError, KafkaException):
+                    beside += overhead_bytes_of(key, headers)
+                elif key:
+                    beside += len(key)
                 try:
-                    self._produce(name, value, key, partition, None, None, time_ms, [*headers])
-                except KafkaException as error:
-                    if code_of(error) not in REFUSED:
-                        raise self._transactions.what_failed(error, "producing") from None
-                    self._refuse(record, describe(error.args[0]))
+                    if headers:
+                        produce(name, value, key, partition, None, None, time_ms, headers)
+                    else:
+                        produce(name, value, key, partition, None, None, time_ms)
+                except (BufferError, KafkaException):
+                    reason = self._produce_late(name, value, key, partition, None, None, time_ms, [*headers])
+            if not reason:
+                size += length
+            elif not refuse(index, record, reason):
+                break
         self.overhead_bytes += beside
         self._transactions.poll(0)
         return size
+
+    def _produce_late(self, *message: Any) -> str:
+        """Produces a message that the client did not take. Returns why it refuses it; an empty text if it was only full."""
+        try:
+            self._produce(*message)
+        except KafkaException as error:
+            if code_of(error) not in REFUSED:
+                raise self._transactions.what_failed(error, "producing") from None
+            return describe(error.args[0])
+        return ""
 
     def _produce(self, *message: Any) -> None:
         """Waits while the queue is full. Raises KafkaException where the client refuses the message."""
@@ -238,29 +239,23 @@ class TopicSink:
                 return
             self._transactions.poll(self._stop.slice())
 
-    def _refuse(self, record: RecordLike, reason: str) -> None:
-        if self._refused == "stop":
-            raise Refused(f"{reason} (topic {self.name})", record)
-        where = self._describe(record) if hasattr(record, "sequence") else "a record that the transform made"
-        self._on_event(f"{where} is refused: {reason}")
-        self.leave_out(record, where, reason)
-
     def leave_out(self, record: RecordLike, where: str, reason: str) -> None:
         self._begun()
         self.left_out += 1
-        if self._dead_letter is None:
-            return
-        about = [("jlog.refused", reason.encode()[:REASON_BYTES]), ("jlog.record", where.encode())]
-        own = _readable_headers(record)
-        value, key, headers = record.value, record.key, [*without_ours(own), *about]
-        time_us = record.timestamp_us
-        # It keeps its own time, unless that lies in the future, which may be why it is here.
-        time_ms = 0 if time_us is None or time_us > time.time() * 1e6 else milliseconds(time_us)
-        size = len(value or b"") + overhead_bytes_of(key, own)
-        if size + overhead_bytes_of(None, about) > self._dead_letter_bytes:
-            value, headers = None, [*about, ("jlog.bytes", b"%d" % size)]
+        if self._dead_letter is not None:
+            self.send_letter(dead_letter(record, where, reason))
+
+    def send_letter(self, letter: NewRecord) -> None:
+        """Sends a dead letter, in the open transaction. It loses its value, and if need be its key, where these are more than
+        the topic for dead letters takes."""
+        value, key, headers = letter.value, letter.key, without_ours(letter.headers)
+        about = [*filter(is_about, headers)]
+        size = len(value or b"") + overhead_bytes_of(key, headers)
+        if size > self._dead_letter_bytes:
+            value, headers = None, [*about, (BYTES, b"%d" % (size - overhead_bytes_of(None, about)))]
             if overhead_bytes_of(key, headers) > self._dead_letter_bytes:
                 key = None
+        time_ms = 0 if letter.timestamp_us is None else milliseconds(letter.timestamp_us)
         try:
             self._produce(self._dead_letter, value, key, -1, None, None, time_ms, headers)
         except KafkaException as error:
@@ -321,15 +316,6 @@ class TopicSink:
     def close(self) -> None:
         self._watcher.close()
         self._transactions.close()
-
-
-def _readable_headers(record: RecordLike) -> Headers:
-    """Returns the headers; none where they are why the record is refused, since their names cannot be sent."""
-    try:
-        headers = record.headers
-    except Refused:
-        return ()
-    return () if any("\0" in name for name, _ in headers) else headers
 
 
 def partition_of(record: RecordLike, key: bytes | None, partitions: int) -> int:

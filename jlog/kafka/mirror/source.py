@@ -12,6 +12,7 @@ from jlog.errors import JournalError, JournalNotFound
 from jlog.flow.ends import Lag, SourcePosition, SourcePositionChange
 from jlog.flow.engine import nothing
 from jlog.flow.errors import Retry
+from jlog.flow.letters import Place as LetterPlace
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, BrokerError, as_ours, told
@@ -250,6 +251,11 @@ class TopicSource:
             self._parts = {place: part for place, part in self._parts.items() if place[0] not in gone} | new
             self._assign()
 
+    def give_back(self, batch: Any, index: int) -> None:
+        for record in [*batch][index:]:
+            part = self._parts[record.topic, record.partition]
+            part.offset = min(part.offset, record.sequence)
+
     # --- Position ---------------------------------------------------------------------------------------------------
 
     def source_positions(self) -> SourcePositionChange:
@@ -286,6 +292,10 @@ class TopicSource:
 
     def describe(self, record: Any) -> str:
         return f"{self._find.where(record.topic)}: partition {record.partition}, offset {record.sequence}"
+
+    def place(self, record: Any) -> LetterPlace:
+        topic = self._parts[record.topic, record.partition].topic
+        return f"{record.topic}/{record.partition}", topic.id, record.sequence
 
     def _let_go(self) -> None:
         consumer, self._consumer = self._consumer, None

@@ -34,10 +34,10 @@ class MirroredBatch:
     """Records in the order of their sequences, without a gap."""
 
     def __init__(self, found: Sequence[Mirrored]) -> None:
-        self._found = found
+        self.found = found
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self.found)
 
     def __iter__(self) -> Iterator[NewRecord]:
         columns = self.columns()
@@ -47,7 +47,7 @@ class MirroredBatch:
             yield NewRecord(value, key, headers or (), time_us)
 
     def columns(self) -> RecordColumns:
-        messages = [found.message for found in self._found]
+        messages = [found.message for found in self.found]
         headers = [message.headers() or () for message in messages]
         return RecordColumns(
             [message.value() for message in messages],
@@ -90,6 +90,12 @@ class Merge:
                     taken.append(found)
                     self.expected += 1
         return taken
+
+    def give_back(self, taken: Sequence[Mirrored]) -> None:
+        """Puts the messages that were taken last back."""
+        for found in reversed(taken):
+            self.waiting[found.message.partition()].appendleft(found)
+            self.expected = found.sequence
 
     def _begun(self) -> list[deque[Mirrored]]:
         """Returns the queues of the partitions that have a message, without records that are there already."""

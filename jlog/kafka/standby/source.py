@@ -208,6 +208,10 @@ class StandbySource:
             found = as_ours(KafkaException(error), f"reading topic {message.topic()}", self.settings)
             raise TopicChanged(str(found)) if isinstance(found, JournalNotFound) else found
 
+    def give_back(self, batch: Any, index: int) -> None:
+        self._merge.give_back(batch.found[index:])
+        self._handed_out -= len(batch) - index
+
     # --- Position ---------------------------------------------------------------------------------------------------
 
     def source_positions(self) -> SourcePosition:

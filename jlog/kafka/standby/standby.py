@@ -161,7 +161,7 @@ def promote(
     settings = Settings(at, config, config_file)
     options: dict[str, Any] = {"config": config, "config_file": config_file, "on_event": on_event}
     stop = Stop()
-    fence = TopicSink(settings, at.topic, mark["uuid"], stop=stop, create=False, on_event=on_event)
+    fence = TopicSink(settings, at.topic, mark["uuid"], stop=stop, create=False)
     try:
         stored = _retried(fence.open)
         standby = Standby(url, path, of=mark["uuid"], until_end=True, **options)

@@ -1,0 +1,198 @@
+"""Refused records that are kept at another place than the sink: a journal, or a topic that is no part of its transactions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from jlog.errors import JournalFull, PositionLost
+from jlog.flow.ends import SourcePosition
+from jlog.flow.errors import Refused, Retry
+from jlog.flow.records import Headers, NewRecord, RecordLike
+from jlog.journal import Journal
+from jlog.reading.reader import Reader
+from jlog.writer import Writer
+
+REASON, RECORD = "jlog.refused", "jlog.record"  # headers of a dead letter
+SINK, PLACE = "jlog.sink", "jlog.place"  # of one at another place than the sink, by which its flow finds it again
+BYTES = "jlog.bytes"  # of one whose value was too large for its place: the size of the record
+REASON_BYTES = 1_000  # longest reason: the error of a function may quote the whole record
+
+Place = tuple[str, str, int]  # part of the source position, what tells it from an earlier one of the same name, position in it
+
+
+def dead_letter(record: RecordLike, where: str, reason: str, more: Headers = ()) -> NewRecord:
+    """Returns the dead letter of a record, which has all of its parts and says why it is there. more: further headers."""
+    try:
+        own: Headers = [header for header in record.headers or () if "\0" not in header[0]]
+    except Refused:
+        own = ()  # their names are why it is refused: they cannot be said
+    # It keeps its own time, unless that lies in the future, which may be why it is here.
+    time_us = record.timestamp_us
+    if time_us is not None and time_us > time.time() * 1e6:
+        time_us = None
+    about = [(REASON, reason.encode()[:REASON_BYTES]), (RECORD, where.encode())]
+    return NewRecord(record.value, record.key, [*own, *about, *more], time_us)
+
+
+def is_about(header: tuple[str, bytes | None]) -> bool:
+    """Returns whether a dead letter has this header beside those of its record."""
+    return header[0] in (REASON, RECORD, SINK, PLACE)
+
+
+class LetterBox(Protocol):
+    """A place for dead letters. It stores those of one transaction as a whole, or none of them."""
+
+    def open(self) -> Iterable[RecordLike]:
+        """Makes sure that no other process writes there for this flow any more. Returns all of its letters that were stored
+        since settle() counted the last time, and maybe others."""
+
+    def store(self, letters: Sequence[NewRecord]) -> None:
+        """Stores the letters, so that they survive a power loss. Raises Retry where it is not known whether that was done."""
+
+    def settle(self) -> None:
+        """Is called when the flow will not come to the records of the stored letters again. It counts from the next store()
+        on."""
+
+    def close(self) -> None: ...
+
+
+class DeadLetters:
+    """The dead letters of a flow. They are stored before the sink commits. So a flow that is killed between the two refuses the
+    same records again, and finds that their letters are there: each refused record has one letter.
+
+    sink: names the sink, since several flows may have one place for their letters.
+    place: returns the place of a record in the source.
+    """
+
+    def __init__(self, box: LetterBox, sink: str, place: Callable[[Any], Place]) -> None:
+        self._box = box
+        self._sink = sink.encode()
+        self._place = place
+        self._letters: list[NewRecord] = []  # of the open transaction, not stored yet
+        self._added: Counter[Place] = Counter()  # the open transaction's. Of one record several may have been made
+        self._stored: Counter[Place] = Counter()  # of records to which the flow may come again
+
+    def open(self, committed: SourcePosition) -> None:
+        """Finds the letters of records that are not behind the source position."""
+        self.drop()
+        self._stored = Counter()
+        for letter in self._box.open():
+            about = dict(letter.headers)
+            if about.get(SINK) == self._sink:
+                part, of, position = json.loads(about[PLACE] or b"")
+                self._stored[part, of, position] += 1
+        self._settle(committed)
+
+    def add(self, record: RecordLike, where: str, reason: str, origin: Any) -> None:
+        """Adds a letter to the open transaction, unless an earlier attempt has stored it. origin: the record of the source."""
+        place = self._place(origin)
+        self._added[place] += 1
+        if self._added[place] > self._stored[place]:
+            more = [(SINK, self._sink), (PLACE, json.dumps(place).encode())]
+            self._letters.append(dead_letter(record, where, reason, more))
+
+    def store(self) -> None:
+        """Stores the letters of the open transaction."""
+        if self._letters:
+            self._box.store(self._letters)
+            self._letters = []
+        self._stored |= self._added
+
+    def settle(self, committed: SourcePosition) -> None:
+        """Is called when the sink has committed the transaction, up to this source position."""
+        self.drop()
+        if self._stored:
+            self._settle(committed)
+
+    def _settle(self, committed: SourcePosition) -> None:
+        self._stored = Counter({place: count for place, count in self._stored.items() if not _is_behind(place, committed)})
+        if not self._stored:
+            self._box.settle()
+
+    def drop(self) -> None:
+        """Forgets the letters of the open transaction that are not stored."""
+        self._letters = []
+        self._added = Counter()
+
+    def close(self) -> None:
+        self._box.close()
+
+
+def _is_behind(place: Place, committed: SourcePosition) -> bool:
+    """Returns whether the flow does not come to this place again."""
+    part, of, position = place
+    found = committed.get(part)
+    if found is None:
+        return False
+    if found.get("topic_id", "") != of:
+        return True  # of an earlier topic of this name
+    return position < int(found["offset"] if "offset" in found else found["sequence"])
+
+
+def name_of_flow(sink: str, source: str) -> str:
+    """Names the flow between the two among those that have one place for their letters."""
+    return hashlib.sha256(f"{source} to {sink}".encode()).hexdigest()[:16]
+
+
+class JournalBox:
+    """The journal at `path`, which is made if there is none. Several flows may share it.
+
+    A checkpoint says from where on its letters may be those of a transaction that the sink has not committed. It also keeps
+    retention from removing them before that.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], flow: str, **options: Any) -> None:
+        self._writer = Writer(path, **options)
+        self._journal = Journal(self._writer.path)
+        self._checkpoint = f"letters:{flow}"
+        self._settled = False
+
+    def open(self) -> Iterable[RecordLike]:
+        known = self._journal.checkpoints().get(self._checkpoint)
+        self._settled = known is None
+        if known is None:
+            return
+        with suppress(PositionLost), Reader(self._journal.path, start=known.sequence) as reader:
+            yield from reader
+
+    def store(self, letters: Sequence[NewRecord]) -> None:
+        if self._settled:
+            self._journal.set_checkpoint(self._checkpoint, self._journal.next_sequence)
+            self._settled = False
+        try:
+            self._writer.extend(
+                [letter.value for letter in letters],
+                keys=[letter.key for letter in letters],
+                headers=[letter.headers for letter in letters],
+                timestamps_us=[letter.timestamp_us for letter in letters],
+            )
+        except JournalFull as error:
+            raise Retry(f"{error}; nothing is lost, and it waits for room", error) from None
+        self._writer.sync()
+
+    def settle(self) -> None:
+        self._settled = True
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def letters_in_journal(
+    path: str | os.PathLike[str], sink: str | os.PathLike[str], source: str, place: Callable[[Any], Place]
+) -> DeadLetters:
+    """Returns the dead letters of the flow between the two, in the journal at `path`."""
+    if os.path.realpath(path) == os.path.realpath(sink):
+        raise ValueError(f"{os.fspath(path)} is the sink: dead letters need a journal of their own")
+    return DeadLetters(JournalBox(path, name_of_flow(os.fspath(sink), source)), os.fspath(sink), place)
+
+
+def check_policy(refused: str, dead_letter: str | os.PathLike[str] | None) -> None:
+    if (refused == "dead-letter") != (dead_letter is not None):
+        raise ValueError("refused='dead-letter' and a place for dead letters (dead_letter) go together")

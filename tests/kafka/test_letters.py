@@ -1,0 +1,222 @@
+"""Refused records: nothing is aborted for them, and each has one dead letter, wherever the dead letters are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import jlog
+from jlog.kafka import Capture, Mirror, RecordRefused, TopicChanged
+from jlog.transform import transforming
+from jlog.urls import open_reader
+from kafka.processes import fill
+from kafka.witness import numbered
+from patience import HUNG_SECONDS
+
+TOO_LARGE = bytes(5000)
+KILLED = """
+import os, signal, sys
+import jlog
+from jlog.flow.journals import JournalSink
+from jlog.kafka.mirror.sink import TopicSink
+
+source, sink, letters, moment, commits = sys.argv[1:6]
+kind = TopicSink if sink.startswith("kafka:") else JournalSink
+commit, left = kind.commit, int(commits)
+
+def refuse(record):
+    if int(record.value) % 3 == 0:
+        raise ValueError("no")
+    return record
+
+def killed(self):
+    global left
+    if getattr(self, "name", sink).rpartition("/")[2] == sink.rpartition("/")[2]:  # not that of the dead letters
+        left -= 1
+        if left < 0:
+            if moment == "after":
+                commit(self)
+            os.kill(os.getpid(), signal.SIGKILL)
+    commit(self)
+
+kind.commit = killed
+kind.transaction_records = 500
+jlog.transforming(source, sink, refuse, until_end=True, refused="dead-letter", dead_letter=letters).run()
+"""
+
+
+@pytest.fixture
+def journal(tmp_path):
+    return tmp_path / "journal"
+
+
+@pytest.fixture(params=["journal", "topic"])
+def letters(request, tmp_path, witness, topic):
+    return str(tmp_path / "letters") if request.param == "journal" else witness.url(f"{topic}.letters")
+
+
+def read(url):
+    with open_reader(url) as reader:
+        return list(reader)
+
+
+def values(url):
+    return [record.value for record in read(url)]
+
+
+def refuses_thirds(record):
+    if int(record.value) % 3 == 0:
+        raise ValueError("no")
+    return record
+
+
+# --- Nothing is aborted ---------------------------------------------------------------------------------------------
+
+
+def test_a_record_that_the_topic_refuses_stops_a_mirror_without_an_abort(witness, topic, journal):
+    url = witness.make(topic, max_message_bytes=2000)
+    fill(journal, 10)
+    with jlog.Writer(journal) as writer:
+        refused = writer.append(TOO_LARGE)
+    fill(journal, 10, 10)
+    mirror = Mirror(journal, url, until_end=True)
+    with pytest.raises(RecordRefused, match="record 10 is refused: 5000 bytes") as error:
+        mirror.run()
+    assert (error.value.sequence, mirror.stats.aborted, mirror.stats.records) == (refused, 0, 10)
+    assert witness.values(topic, committed=False) == numbered(10)
+    assert Mirror(journal, url, until_end=True, refused="skip").run().aborted == 0
+    assert witness.values(topic) == numbered(20)
+
+
+@pytest.mark.parametrize("sink", ["journal", "topic"])
+def test_what_a_transform_makes_may_be_refused_without_an_abort(witness, topic, journal, tmp_path, sink):
+    """The record that the function returns is one whose headers no sink takes."""
+    source = witness.make(topic)
+    for number in range(3):
+        witness.produce(topic, numbered(5, 5 * number))
+        witness.produce_with_header(topic, b"refused", b"n\xff")
+    sink = str(journal) if sink == "journal" else witness.url(f"{topic}.sink")
+    letters = str(tmp_path / "letters")
+    flow = transforming(source, sink, lambda r: r, until_end=True, refused="dead-letter", dead_letter=letters)
+    stats = flow.run()
+    assert (stats.aborted, stats.refused, stats.records) == (0, 3, 18)
+    assert values(sink) == numbered(15)
+    assert values(letters) == [b"refused"] * 3
+
+
+def test_a_stopped_transform_has_moved_all_before_the_record_and_nothing_of_it(witness, topic, journal):
+    """The second of two records that are made of one is refused: the first must not be there."""
+    url = witness.make(topic, max_message_bytes=2000)
+    fill(journal, 10)
+    flow = transforming(journal, url, lambda r: [r, TOO_LARGE] if r.value == b"5" else r, until_end=True)
+    with pytest.raises(RecordRefused, match="record 5 is refused: 5000 bytes"):
+        flow.run()
+    assert flow.stats.records == 5
+    assert witness.values(topic) == numbered(5)
+
+
+def test_a_capture_stops_in_each_partition_where_it_was(witness, topic, journal):
+    """Of several partitions too, nothing behind the refused record is passed over when it goes on."""
+    url = witness.make(topic, partitions=3)
+    for partition in range(3):
+        witness.produce(topic, numbered(50, 50 * partition), partition=partition)
+    witness.produce_with_header(topic, b"refused", b"n\xff")
+    for partition in range(3):
+        witness.produce(topic, numbered(50, 150 + 50 * partition), partition=partition)
+    capture = Capture(url, journal, until_end=True)
+    with pytest.raises(RecordRefused, match="no UTF-8"):
+        capture.run()
+    assert capture.stats.aborted == 0
+    assert Capture(url, journal, until_end=True, refused="skip").run().refused == 1
+    assert sorted(map(int, values(journal))) == list(range(300))
+
+
+@pytest.mark.parametrize("headers", [[("a", 1)], [(b"a", b"1")], [("\ud800", b"1")]])
+def test_headers_that_are_none_are_told_with_their_record(tmp_path, headers):
+    with jlog.Writer(tmp_path / "source") as writer:
+        writer.append(b"x")
+    with pytest.raises(RecordRefused, match=r"record 0 is refused: the transform raised (TypeError|UnicodeEncodeError)"):
+        jlog.transform(tmp_path / "source", tmp_path / "sink", lambda r: jlog.NewRecord.like(r, headers=headers))
+
+
+# --- Dead letters ---------------------------------------------------------------------------------------------------
+
+
+def test_a_capture_has_dead_letters(witness, topic, journal, letters):
+    url = witness.make(topic)
+    witness.produce(topic, numbered(5))
+    witness.produce_with_header(topic, b"refused", b"n\xff")
+    witness.produce(topic, numbered(5, 5))
+    stats = Capture(url, journal, until_end=True, refused="dead-letter", dead_letter=letters).run()
+    assert (stats.refused, stats.aborted, values(journal)) == (1, 0, numbered(10))
+    (letter,) = read(letters)
+    about = dict(letter.headers)
+    assert letter.value == b"refused"
+    assert about["jlog.refused"] == b"the name of one of its headers is no UTF-8"
+    assert about["jlog.record"] == f"{url}: partition 0, offset 5".encode()
+    assert about["jlog.sink"] == str(journal).encode()
+
+
+def test_a_mirror_has_dead_letters_in_a_journal(witness, topic, journal, tmp_path):
+    """They have all of the record, however large it is."""
+    url = witness.make(topic, max_message_bytes=2000)
+    with jlog.Writer(journal) as writer:
+        writer.append(b"1")
+        writer.append(TOO_LARGE, key=b"k", headers=[("h", b"1")], timestamp_us=1_700_000_000_123_456)
+    Mirror(journal, url, until_end=True, refused="dead-letter", dead_letter=str(tmp_path / "letters")).run()
+    assert witness.values(topic) == [b"1"]
+    (letter,) = read(tmp_path / "letters")
+    assert (letter.value, letter.key, letter.timestamp_us) == (TOO_LARGE, b"k", 1_700_000_000_123_456)
+    assert letter.headers[0] == ("h", b"1")
+
+
+def test_dead_letters_in_their_own_sink_are_refused(tmp_path):
+    jlog.Journal.create(tmp_path / "source")
+    with pytest.raises(ValueError, match="is the sink"):
+        transforming(
+            tmp_path / "source", tmp_path / "sink", refuses_thirds, refused="dead-letter", dead_letter=tmp_path / "sink"
+        )
+
+
+def test_dead_letters_of_a_topic_that_was_made_anew_are_written(witness, topic, journal, tmp_path):
+    """Its offsets are the same as those of the old topic."""
+    url = witness.make(topic)
+    letters = tmp_path / "letters"
+    options = {"function": refuses_thirds, "until_end": True, "refused": "dead-letter", "dead_letter": letters}
+    witness.produce(topic, numbered(10))
+    Capture(url, journal, **options).run()
+    witness.delete(topic)
+    witness.make(topic)
+    witness.produce(topic, numbered(10))
+    with pytest.raises(TopicChanged):
+        Capture(url, journal, **options).run()
+    Capture(url, journal).set_position("begin")
+    Capture(url, journal, **options).run()
+    assert values(letters) == [b"0", b"3", b"6", b"9"] * 2
+
+
+PLACES = [("topic", "journal", "journal"), ("topic", "journal", "topic"), ("journal", "topic", "journal")]
+
+
+@pytest.mark.parametrize(("source", "sink", "letters"), PLACES)
+def test_killed_between_the_letters_and_the_sink_it_has_one_letter_for_each_record(
+    witness, topic, tmp_path, source, sink, letters
+):
+    ends = {"source": source, "sink": sink, "letters": letters}
+    urls = {name: witness.url(f"{topic}.{name}") if kind == "topic" else str(tmp_path / name) for name, kind in ends.items()}
+    if source == "topic":
+        witness.make(f"{topic}.source", partitions=2)
+        for partition in range(2):
+            witness.produce(f"{topic}.source", numbered(3000, 3000 * partition), partition=partition)
+    else:
+        fill(urls["source"], 6000)
+    for moment, commits in (("before", 1), ("before", 2), ("after", 1), ("before", 1)):
+        arguments = [sys.executable, "-c", KILLED, *urls.values(), moment, str(commits)]
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=HUNG_SECONDS)
+        assert done.returncode == -9, done.stderr
+    stats = jlog.transform(urls["source"], urls["sink"], refuses_thirds, refused="dead-letter", dead_letter=urls["letters"])
+    assert stats.records > 0
+    assert sorted(map(int, values(urls["letters"]))) == list(range(0, 6000, 3))
+    assert sorted(map(int, values(urls["sink"]))) == [number for number in range(6000) if number % 3]
