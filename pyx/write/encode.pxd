@@ -1,5 +1,24 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+cdef extern from "write/encoded.h" nogil:
+    enum:
+        JLOG_ENCODE_DONE
+        JLOG_ENCODE_NO_ROOM
+        JLOG_ENCODE_OUTSIDE
+        JLOG_ENCODE_TOO_LARGE
+        JLOG_ENCODE_NULL_HEADER
+        JLOG_ENCODE_NOT_UTF8
+        JLOG_ENCODE_TOO_MANY_HEADERS
+        JLOG_ENCODE_TIME_OUT_OF_RANGE
+
+    struct jlog_encoded:
+        uint8_t *data
+        size_t size
+        size_t room
+        uint64_t explicit_count
+        int64_t explicit_max_us
+
+
 # Records, encoded as in a body. A record with the clock's time has 0 microseconds from the base time.
 cdef struct Records:
     const uint8_t *data
@@ -31,6 +50,8 @@ cdef class EncodedRecords:
     cdef bytes compressed
 
     cdef int take(self) except -1
+    cdef int lend(self, jlog_encoded *to) except -1
+    cdef int take_back(self, const jlog_encoded *to, uint64_t count) except -1
     cdef int add_state(self, bytes key, bytes value) except -1
     cdef int reserve(self, size_t more) except -1
     cdef uint8_t *extend(self, size_t more) except NULL

@@ -114,6 +114,18 @@ cdef class EncodedRecords:
             self.room = room
         return 0
 
+    cdef int lend(self, jlog_encoded *to) except -1:
+        """Lends the memory of the body to an encoder in C. take_back() follows, and nothing comes in between."""
+        to.data, to.size, to.room = self.data, self.size, min(self.room, JLOG_RAW_BYTES_MAX)
+        to.explicit_count, to.explicit_max_us = self.explicit_count, self.explicit_max_us
+        return 0
+
+    cdef int take_back(self, const jlog_encoded *to, uint64_t count) except -1:
+        """Takes what the encoder has written: `count` records."""
+        self.size, self.explicit_count, self.explicit_max_us = to.size, to.explicit_count, to.explicit_max_us
+        self.count += count
+        return 0
+
     cdef uint8_t *extend(self, size_t more) except NULL:
         """Returns the address where `more` bytes can be written. They belong to the body from now on."""
         self.reserve(more)

@@ -4,19 +4,7 @@
 #ifndef JLOG_ROWS_H
 #define JLOG_ROWS_H
 
-#include "format/format.h"
-#include "records/utf8.h"
-
-enum {
-    JLOG_ROWS_DONE = 0,
-    JLOG_ROWS_NO_ROOM,
-    JLOG_ROWS_OUTSIDE,                                   /* an offset points outside its buffer */
-    JLOG_ROWS_TOO_LARGE,                                 /* a value, a key or headers have more than 1 GiB */
-    JLOG_ROWS_NULL_HEADER,
-    JLOG_ROWS_NOT_UTF8,
-    JLOG_ROWS_TOO_MANY_HEADERS,
-    JLOG_ROWS_TIME_OUT_OF_RANGE,
-};
+#include "write/encoded.h"
 
 /* An array of byte strings or of lists. */
 struct jlog_arrow {
@@ -42,20 +30,12 @@ struct jlog_rows {
     struct jlog_arrow_times timestamp;
 };
 
-/* The encoded records. */
-struct jlog_encoded {
-    uint8_t *data;
-    size_t size, room;
-    uint64_t explicit_count;
-    int64_t explicit_max_us;
-};
-
 static inline int jlog_arrow_is_null(const uint8_t *validity, int64_t at)
 {
     return validity != NULL && !(validity[at >> 3] >> (at & 7) & 1);
 }
 
-/* Finds where an entry begins and ends in the data. Returns a JLOG_ROWS_ status. */
+/* Finds where an entry begins and ends in the data. Returns a JLOG_ENCODE_ status. */
 static inline int jlog_arrow_range(const struct jlog_arrow *array, int64_t row, int64_t *begin, int64_t *end)
 {
     const int64_t at = array->start + row;
@@ -67,7 +47,7 @@ static inline int jlog_arrow_range(const struct jlog_arrow *array, int64_t row, 
         *begin = (int32_t)jlog_load32(array->offsets + 4 * at);
         *end = (int32_t)jlog_load32(array->offsets + 4 * at + 4);
     }
-    return *begin < 0 || *end < *begin || *end > array->size ? JLOG_ROWS_OUTSIDE : JLOG_ROWS_DONE;
+    return *begin < 0 || *end < *begin || *end > array->size ? JLOG_ENCODE_OUTSIDE : JLOG_ENCODE_DONE;
 }
 
 /* Returns the bytes that the first `count` entries take; 0 if the offsets make no sense. */
@@ -80,33 +60,23 @@ static inline int64_t jlog_arrow_span(const struct jlog_arrow *array, int64_t co
                : last - first;
 }
 
-/* Finds the bytes of an entry that is not null. Returns a JLOG_ROWS_ status. */
+/* Finds the bytes of an entry that is not null. Returns a JLOG_ENCODE_ status. */
 static inline int jlog_arrow_bytes(const struct jlog_arrow *array, int64_t row, const uint8_t **data, uint32_t *bytes)
 {
     int64_t begin, end;
 
     if (jlog_arrow_range(array, row, &begin, &end))
-        return JLOG_ROWS_OUTSIDE;
+        return JLOG_ENCODE_OUTSIDE;
     if (end - begin > JLOG_VALUE_BYTES_MAX)
-        return JLOG_ROWS_TOO_LARGE;
+        return JLOG_ENCODE_TOO_LARGE;
     *data = array->data + begin;
     *bytes = (uint32_t)(end - begin);
-    return JLOG_ROWS_DONE;
+    return JLOG_ENCODE_DONE;
 }
 
 static inline int jlog_has_entry(const struct jlog_arrow *array, int64_t row)
 {
     return array->offsets != NULL && !jlog_arrow_is_null(array->validity, array->start + row);
-}
-
-static inline int jlog_put_bytes(struct jlog_encoded *to, const uint8_t *data, uint32_t bytes)
-{
-    if (to->room - to->size < bytes)
-        return JLOG_ROWS_NO_ROOM;
-    if (bytes != 0)
-        memcpy(to->data + to->size, data, bytes);
-    to->size += bytes;
-    return JLOG_ROWS_DONE;
 }
 
 static inline int jlog_put_entry(struct jlog_encoded *to, const struct jlog_arrow *array, int64_t row, uint32_t *bytes)
@@ -124,15 +94,15 @@ static inline int jlog_put_header(struct jlog_encoded *to, const struct jlog_row
     int status;
 
     if (jlog_arrow_is_null(rows->header_validity, rows->header_start + entry) || !jlog_has_entry(&rows->name, entry))
-        return JLOG_ROWS_NULL_HEADER;
+        return JLOG_ENCODE_NULL_HEADER;
     if (to->room - to->size < 8)
-        return JLOG_ROWS_NO_ROOM;
+        return JLOG_ENCODE_NO_ROOM;
     to->size += 8;
     status = jlog_put_entry(to, &rows->name, entry, &name_bytes);
     if (status)
         return status;
     if (!jlog_utf8_valid(to->data + start + 8, name_bytes))
-        return JLOG_ROWS_NOT_UTF8;
+        return JLOG_ENCODE_NOT_UTF8;
     if (jlog_has_entry(&rows->header_value, entry)) {
         status = jlog_put_entry(to, &rows->header_value, entry, &value_bytes);
         if (status)
@@ -140,7 +110,7 @@ static inline int jlog_put_header(struct jlog_encoded *to, const struct jlog_row
     }
     jlog_store32(to->data + start, name_bytes);
     jlog_store32(to->data + start + 4, value_bytes);
-    return JLOG_ROWS_DONE;
+    return JLOG_ENCODE_DONE;
 }
 
 static inline int jlog_put_headers(struct jlog_encoded *to, const struct jlog_rows *rows, int64_t row, uint32_t *bytes)
@@ -150,27 +120,27 @@ static inline int jlog_put_headers(struct jlog_encoded *to, const struct jlog_ro
     int status;
 
     if (jlog_arrow_range(&rows->headers, row, &begin, &end))
-        return JLOG_ROWS_OUTSIDE;
+        return JLOG_ENCODE_OUTSIDE;
     if (end - begin > JLOG_HEADERS_MAX)
-        return JLOG_ROWS_TOO_MANY_HEADERS;
+        return JLOG_ENCODE_TOO_MANY_HEADERS;
     for (int64_t entry = begin; entry < end; entry++) {
         status = jlog_put_header(to, rows, entry);
         if (status)
             return status;
     }
     if (to->size - start > JLOG_VALUE_BYTES_MAX)
-        return JLOG_ROWS_TOO_LARGE;
+        return JLOG_ENCODE_TOO_LARGE;
     *bytes = (uint32_t)(to->size - start);
-    return JLOG_ROWS_DONE;
+    return JLOG_ENCODE_DONE;
 }
 
-/* Reads a row's time in microseconds, rounded down. Returns a JLOG_ROWS_ status. */
+/* Reads a row's time in microseconds, rounded down. Returns a JLOG_ENCODE_ status. */
 static inline int jlog_arrow_time(const struct jlog_arrow_times *times, int64_t row, int64_t *time_us)
 {
     const int64_t found = jlog_load64(times->data + 8 * (times->start + row));
 
     *time_us = found / times->divide - (found % times->divide < 0);
-    return __builtin_mul_overflow(*time_us, times->multiply, time_us) ? JLOG_ROWS_TIME_OUT_OF_RANGE : JLOG_ROWS_DONE;
+    return __builtin_mul_overflow(*time_us, times->multiply, time_us) ? JLOG_ENCODE_TIME_OUT_OF_RANGE : JLOG_ENCODE_DONE;
 }
 
 static inline int jlog_put_long_row(struct jlog_encoded *to, const struct jlog_rows *rows, int64_t row)
@@ -178,14 +148,14 @@ static inline int jlog_put_long_row(struct jlog_encoded *to, const struct jlog_r
     const size_t start = to->size;
     uint32_t tag = 0, value_bytes = 0, key_bytes = 0, headers_bytes = 0;
     int64_t time_us = 0;
-    int status = JLOG_ROWS_DONE;
+    int status = JLOG_ENCODE_DONE;
 
     if (rows->timestamp.data != NULL && !jlog_arrow_is_null(rows->timestamp.validity, rows->timestamp.start + row)) {
         tag |= JLOG_TAG_EXPLICIT;
         status = jlog_arrow_time(&rows->timestamp, row, &time_us);
     }
     if (!status && to->room - to->size < jlog_long_bytes(tag))
-        status = JLOG_ROWS_NO_ROOM;
+        status = JLOG_ENCODE_NO_ROOM;
     if (status)
         return status;
     to->size += jlog_long_bytes(tag);
@@ -202,12 +172,9 @@ static inline int jlog_put_long_row(struct jlog_encoded *to, const struct jlog_r
     if (status)
         return status;
     jlog_encode_long(to->data + start, tag, time_us, value_bytes, key_bytes, headers_bytes);
-    if (tag & JLOG_TAG_EXPLICIT) {
-        to->explicit_count++;
-        if (time_us > to->explicit_max_us)
-            to->explicit_max_us = time_us;
-    }
-    return JLOG_ROWS_DONE;
+    if (tag & JLOG_TAG_EXPLICIT)
+        jlog_note_time(to, time_us);
+    return JLOG_ENCODE_DONE;
 }
 
 static inline int jlog_put_short_row(struct jlog_encoded *to, const struct jlog_rows *rows, int64_t row)
@@ -221,17 +188,17 @@ static inline int jlog_put_short_row(struct jlog_encoded *to, const struct jlog_
     if (bytes > JLOG_SHORT_VALUE_MAX)
         return jlog_put_long_row(to, rows, row);
     if (to->room - to->size < JLOG_SHORT_BYTES + (size_t)bytes)
-        return JLOG_ROWS_NO_ROOM;
+        return JLOG_ENCODE_NO_ROOM;
     jlog_encode_short(to->data + to->size, jlog_short_head(0, bytes), data, bytes);
     to->size += JLOG_SHORT_BYTES + (size_t)bytes;
-    return JLOG_ROWS_DONE;
+    return JLOG_ENCODE_DONE;
 }
 
 /* Encodes the rows from *row to `count`. Stops at a row that cannot be encoded, with nothing of it written, and returns its
- * JLOG_ROWS_ status. */
+ * JLOG_ENCODE_ status. */
 static inline int jlog_put_rows(struct jlog_encoded *to, const struct jlog_rows *rows, int64_t *row, int64_t count)
 {
-    int status = JLOG_ROWS_DONE;
+    int status = JLOG_ENCODE_DONE;
 
     for (; *row < count; ++*row) {
         const size_t start = to->size;

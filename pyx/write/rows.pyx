@@ -7,7 +7,18 @@ that each array states. It does not trust the contents of the buffers.
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memset
 
-from jlog._core.write.encode cimport EncodedRecords
+from jlog._core.write.encode cimport (
+    JLOG_ENCODE_DONE,
+    JLOG_ENCODE_NO_ROOM,
+    JLOG_ENCODE_NOT_UTF8,
+    JLOG_ENCODE_NULL_HEADER,
+    JLOG_ENCODE_OUTSIDE,
+    JLOG_ENCODE_TIME_OUT_OF_RANGE,
+    JLOG_ENCODE_TOO_LARGE,
+    JLOG_ENCODE_TOO_MANY_HEADERS,
+    EncodedRecords,
+    jlog_encoded,
+)
 from jlog._core.format.format cimport JLOG_HEADERS_MAX, JLOG_RAW_BYTES_MAX, JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
 
 from jlog._core.records.columns import import_pyarrow, schema
@@ -59,39 +70,38 @@ def check_names(names):
 cdef int add_rows(EncodedRecords body, dict columns, int64_t count) except -1:
     cdef jlog_rows rows
     cdef jlog_encoded to
-    cdef int64_t row = 0, span
-    cdef int status = JLOG_ROWS_NO_ROOM
+    cdef int64_t row = 0, done, span
+    cdef int status = JLOG_ENCODE_NO_ROOM
     memset(&rows, 0, sizeof(rows))
     look_at(&rows, columns, count)
     span = jlog_arrow_span(&rows.value, count) + count * JLOG_SHORT_BYTES
     body.reserve(span if rows.value.validity == NULL else min(span, JLOG_RAW_BYTES_MAX - body.size))
-    while status == JLOG_ROWS_NO_ROOM:
-        to.data, to.size, to.room = body.data, body.size, min(body.room, JLOG_RAW_BYTES_MAX)
-        to.explicit_count, to.explicit_max_us = body.explicit_count, body.explicit_max_us
+    while status == JLOG_ENCODE_NO_ROOM:
+        body.lend(&to)
+        done = row
         if to.room < HOLD_GIL_BYTES:
             status = jlog_put_rows(&to, &rows, &row, count)
         else:
             with nogil:
                 status = jlog_put_rows(&to, &rows, &row, count)
-        body.size, body.explicit_count, body.explicit_max_us = to.size, to.explicit_count, to.explicit_max_us
-        if status == JLOG_ROWS_NO_ROOM:
+        body.take_back(&to, row - done)
+        if status == JLOG_ENCODE_NO_ROOM:
             body.reserve(body.room - body.size + 1)
-    if status != JLOG_ROWS_DONE:
-        raise_refusal(status, body.count + row)
-    body.count += count
+    if status != JLOG_ENCODE_DONE:
+        raise_refusal(status, body.count)
     return 0
 
 
 cdef int raise_refusal(int status, row) except -1:
-    if status == JLOG_ROWS_TOO_LARGE:
+    if status == JLOG_ENCODE_TOO_LARGE:
         raise RecordTooLarge(f"row {row}: a value, a key, and the headers of a record together, have at most "
                              f"{JLOG_VALUE_BYTES_MAX} bytes (1 GiB)")
     raise ValueError(f"row {row}: " + {
-        JLOG_ROWS_OUTSIDE: "an offset points outside its buffer; validate(full=True) tells what else is wrong",
-        JLOG_ROWS_NULL_HEADER: "a header, or its key, is null",
-        JLOG_ROWS_NOT_UTF8: "a header's key is not UTF-8",
-        JLOG_ROWS_TOO_MANY_HEADERS: f"a record has at most {JLOG_HEADERS_MAX} headers",
-        JLOG_ROWS_TIME_OUT_OF_RANGE: "the timestamp in microseconds does not fit into 64 bits",
+        JLOG_ENCODE_OUTSIDE: "an offset points outside its buffer; validate(full=True) tells what else is wrong",
+        JLOG_ENCODE_NULL_HEADER: "a header, or its key, is null",
+        JLOG_ENCODE_NOT_UTF8: "a header's key is not UTF-8",
+        JLOG_ENCODE_TOO_MANY_HEADERS: f"a record has at most {JLOG_HEADERS_MAX} headers",
+        JLOG_ENCODE_TIME_OUT_OF_RANGE: "the timestamp in microseconds does not fit into 64 bits",
     }[status])
 
 
