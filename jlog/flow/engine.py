@@ -93,7 +93,7 @@ class Flow:
         self._alone: Any = None  # the record of the open transaction, while it has but one
         # Records that were refused when the transaction was tried before, by their place. A source of several parts may hand
         # them out in another order when it is read again.
-        self._known: dict[str, Refused] = {}
+        self._known: dict[str, str] = {}  # with the reason
         self._left_out: list[str] = []  # those in the open transaction
         self._end: End | None = None  # where the open transaction ends, at a refused record
         self._free_at = 0.0  # time when the rate allows the next record
@@ -273,44 +273,43 @@ class Flow:
                 self._check_known(record)
                 several = [record] if self._function is None else apply(self._function, record)
             except Refused as error:
-                if not self._treat(index, record, record, error):
-                    break
+                goes_on = self._treat(index, record, record, str(error))
             except Exception as error:  # noqa: BLE001 - whatever the user's function raises is told together with its record
-                refused = Refused(f"the transform raised {type(error).__name__}: {error}")
-                refused.__cause__ = error
-                if not self._treat(index, record, record, refused):
-                    break
+                goes_on = self._treat(index, record, record, f"the transform raised {type(error).__name__}: {error}", error)
             else:
+                goes_on = True
                 made += [Made(one, index, record) for one in several]
+            if not goes_on:
+                break
         return made
 
     def _check_known(self, record: Any) -> None:
         """Raises Refused where it is known already that the record is refused."""
-        if self._known and (error := self._known.get(where := self.source.describe(record))):
+        if self._known and (reason := self._known.get(where := self.source.describe(record))):
             self._left_out.append(where)
-            raise error
+            raise Refused(reason)
 
     def _refuse(self, made: list[Made] | None, index: int, record: Any, reason: str) -> bool:
         """Is called by the sink: it refuses this record, which it was given at this index. Returns whether the sink takes those
         behind it."""
         if made is None:
-            return self._treat(index, record, record, Refused(reason))
+            return self._treat(index, record, record, reason)
         of, origin = made[index].number, made[index].origin
         if self._refused == "stop" and index and made[index - 1].number == of:
             raise Refused(reason, origin)  # other records that were made of the same one are in the transaction already
-        return self._treat(of, origin, record, Refused(reason))
+        return self._treat(of, origin, record, reason)
 
-    def _treat(self, index: int, origin: Any, record: RecordLike, error: Refused) -> bool:
+    def _treat(self, index: int, origin: Any, record: RecordLike, reason: str, cause: Exception | None = None) -> bool:
         """Leaves a record out, or ends the transaction before the source's record that it was made of. Returns whether it
         goes on."""
         where = self.source.describe(origin)
         if self._refused == "stop":
-            self._end = End(index, where, error, getattr(origin, "sequence", None))
+            self._end = End(index, where, reason, getattr(origin, "sequence", None), cause)
             return False
-        self._on_event(f"{where} is refused: {error}")
-        self.sink.leave_out(record, where, str(error))
+        self._on_event(f"{where} is refused: {reason}")
+        self.sink.leave_out(record, where, reason)
         if self._letters is not None:
-            self._letters.add(record, where, str(error), origin)
+            self._letters.add(record, where, reason, origin)
         return True
 
     def _commit(self, source_positions: SourcePositionChange) -> None:
@@ -351,9 +350,9 @@ class Flow:
         if refused is None:
             self._limit = max(1, records // 2)
         elif (where := self.source.describe(refused)) in self._known:  # the sink does not even take it as a dead letter
-            raise self._refusal(End(0, where, error, getattr(refused, "sequence", None)))
+            raise self._refusal(End(0, where, str(error), getattr(refused, "sequence", None)))
         else:
-            self._known[where] = error
+            self._known[where] = str(error)
         try:
             self._drop_letters()
             self._open = self.sink.abort()
@@ -364,13 +363,14 @@ class Flow:
 
     def _refusal(self, end: End) -> RecordRefused:
         self._known.pop(end.where, None)
+        self._end = None
         self._open = False  # a further step takes the record again
         found = RecordRefused(
-            f"{end.where} is refused: {end.error}; all before it has been moved; skip it (--refused skip), put it with the "
+            f"{end.where} is refused: {end.reason}; all before it has been moved; skip it (--refused skip), put it with the "
             f"dead letters (--refused dead-letter), or change the sink",
             end.sequence,
         )
-        found.__cause__ = end.error.__cause__
+        found.__cause__ = end.cause
         return found
 
     def _drop_letters(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from jlog.flow.errors import Refused
 from jlog.flow.records import RecordLike
 
 Policy = Literal["stop", "skip", "dead-letter"]
@@ -23,5 +22,6 @@ class End(NamedTuple):
 
     number: int
     where: str
-    error: Refused
+    reason: str
     sequence: int | None
+    cause: Exception | None = None

@@ -85,6 +85,53 @@ def test_gaps_are_the_same(primary, standby, url, witness, topic):
     assert records(standby) == [record for record in records(primary) if record[0] != refused]
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_topic_without_its_first_records_makes_no_standby(primary, standby, url, witness, topic, partitions):
+    """It may begin behind them if it is told to, and says so: from there on it has every record."""
+    fill(primary, 3000)
+    mirror(primary, url, partitions=partitions)
+    witness.remove_before(topic, 300)
+    with pytest.raises(jlog.PositionLost, match="retention has removed offsets 0 to 299 of partition 0"):
+        follow(url, standby)
+    said = []
+    stats = Standby(url, standby, until_end=True, skip_missing=True, on_event=said.append).run()
+    begin = next(r[0] for r in records(standby))
+    assert 300 <= begin < 3000
+    assert stats.records == 3000 - begin
+    assert records(standby) == records(primary)[begin:]
+    assert f"this standby has no records 0 to {begin - 1}" in said[0]
+    fill(primary, 100, 3000)
+    mirror(primary, url)
+    follow(url, standby)
+    assert records(standby) == records(primary)[begin:]
+    assert promote(url, standby).sequence == 3100
+
+
+def test_a_standby_that_retention_overtakes_goes_on_behind_what_is_gone(primary, standby, url, witness, topic):
+    fill(primary, 1000)
+    mirror(primary, url)
+    follow(url, standby)
+    fill(primary, 1000, 1000)
+    mirror(primary, url)
+    witness.remove_before(topic, witness.end(topic) - 100)
+    with pytest.raises(jlog.PositionLost):
+        follow(url, standby)
+    Standby(url, standby, until_end=True, skip_missing=True).run()
+    found = records(standby)
+    begin = found[1000][0]
+    assert begin > 1800
+    assert found == records(primary)[:1000] + records(primary)[begin:]
+
+
+def test_records_that_were_in_the_topic_before_the_mirror_are_not_its_own(primary, standby, url, witness, topic):
+    witness.make(topic)
+    witness.produce(topic, [b"foreign"])
+    fill(primary, 10)
+    mirror(primary, url)
+    follow(url, standby)
+    assert records(standby) == records(primary)
+
+
 def test_positions_follow(primary, standby, url):
     fill(primary, 1000)
     journal = jlog.Journal(primary)
@@ -154,6 +201,28 @@ def test_a_mirror_that_runs_is_fenced_by_the_takeover(primary, standby, url, pro
     assert code == 1
     assert "taken over" in said
     assert len(witness.fields(topic)) == found.sequence
+
+
+def test_a_mirror_that_is_started_again_and_again_does_not_keep_a_standby_from_taking_over(primary, standby, url, monkeypatch):
+    """As a supervisor does it, on a first host that is not dead."""
+    fill(primary, 100)
+    mirror(primary, url)
+    follow(url, standby)
+    run, said = Standby.run, []
+
+    def started_again(self):
+        stats = run(self)
+        fill(primary, 10, 100)
+        try:
+            mirror(primary, url)
+        except jlog.JournalError as error:
+            said.append(str(error))
+        return stats
+
+    monkeypatch.setattr(Standby, "run", started_again)
+    assert promote(url, standby).sequence == 110
+    assert "has taken over at sequence 110" in said[0]
+    assert records(standby) == records(primary)[:110]
 
 
 def test_a_killed_takeover_is_done_again(primary, standby, url, processes):

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from jlog.errors import JournalNotFound, PositionLost
 from jlog.flow.ends import Lag, SourcePosition, SourcePositionChange
+from jlog.flow.engine import nothing
 from jlog.flow.errors import Retry
 from jlog.flow.journals import about_part
 from jlog.flow.stop import Stop
@@ -18,7 +19,9 @@ from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, BrokerError, TopicChanged, as_ours, told
 from jlog.kafka.client.lag import topics_lag
 from jlog.kafka.client.settings import Settings
+from jlog.kafka.client.streams import Stream
 from jlog.kafka.client.topology import Watcher
+from jlog.kafka.standby.mirrored import Mirrored
 from jlog.kafka.standby.records import Merge, MirroredBatch, mirrored
 
 AHEAD_RECORDS = 50_000  # of each partition that wait for those of another one; then the partition is paused
@@ -27,23 +30,23 @@ MARK = "standby"  # part of the source position that says whose standby the jour
 
 
 class StandbySource:
-    """Reads the topic of the mirror whose journal has this uuid, and whose positions are in `table`.
+    """Reads the topic of `mirror`.
 
+    skip_missing: begins behind records that retention has removed from the topic. `missing` counts their sequences.
     next_sequence: returns the next sequence of the standby's journal.
     pass_over: makes this sequence the next one. It is called only when every record that was handed out is committed.
     tell_about: is called with what the table says of the mirrored journal: its end, its subscribers and its checkpoints.
     """
 
-    missing = 0
-
     def __init__(
         self,
         settings: Settings,
         topic: str,
-        table: str,
-        uuid: str,
+        mirror: Mirrored,
         *,
         stop: Stop,
+        skip_missing: bool = False,
+        on_event: Callable[[str], None] = nothing,
         next_sequence: Callable[[], int],
         pass_over: Callable[[int], None],
         tell_about: Callable[[dict[str, Any]], None],
@@ -51,9 +54,13 @@ class StandbySource:
         self.settings = settings
         self.cluster = Cluster(settings, stop)
         self.about: dict[str, Any] = {}
+        self.missing = 0
         self._name = topic
-        self._table = table
-        self._uuid = uuid
+        self._mirror = mirror
+        self._table = mirror.table
+        self._uuid = mirror.uuid
+        self._skip_missing = skip_missing
+        self._on_event = on_event
         self._stop = stop
         self._next_sequence = next_sequence
         self._pass_over = pass_over
@@ -81,10 +88,12 @@ class StandbySource:
         self._read, self._begun = {}, {}
         for partition in first:
             stored = source_positions.get(f"{self._name}/{partition}")
-            self._begun[partition] = first[partition] if stored is None else int(stored["begin"])
-            self._read[partition] = first[partition] if stored is None else int(stored["offset"])
-            if stored is not None:
-                self._check(partition, stored["topic_id"], first[partition])
+            begin = self._mirror.begins.get(partition, 0)
+            self._begun[partition] = begin if stored is None else int(stored["begin"])
+            self._read[partition] = begin if stored is None else int(stored["offset"])
+            if stored is not None and stored["topic_id"] != topic.id:
+                raise TopicChanged(f"{self._where()} was deleted and made again: this standby cannot go on. Make a new one")
+        self._skip_lost(first, end)
         self._merge = Merge(list(first), self._next_sequence())
         self._ends = self._ends or end
         self._table_ends = 0, self.cluster.end_offsets(self.cluster.topic(self._table))[0]
@@ -95,17 +104,39 @@ class StandbySource:
             self._consumer.assign([*places, TopicPartition(self._table, 0, 0)])
         self._heard_at = time.monotonic()
 
-    def _check(self, partition: int, topic_id: str, first: int) -> None:
-        assert self._topic is not None
-        where = f"kafka://{self.settings.servers}/{self._name}"
-        if topic_id != self._topic.id:
-            raise TopicChanged(f"{where} was deleted and made again: this standby cannot go on. Make a new one")
-        if self._read[partition] < first:
+    def _where(self) -> str:
+        return f"kafka://{self.settings.servers}/{self._name}"
+
+    def _skip_lost(self, first: dict[int, int], end: dict[int, int]) -> None:
+        """Goes on at the first sequence from which the topic has every record. Raises PositionLost where that passes over
+        records, and nobody has said that it may."""
+        lost = {partition: offset for partition, offset in self._read.items() if offset < first[partition]}
+        if not lost:
+            return
+        partition, offset = next(iter(lost.items()))
+        what = (
+            f"{self._where()}: retention has removed offsets {offset} to {first[partition] - 1} of partition {partition} "
+            f"before this standby has read them"
+        )
+        if not self._skip_missing:
             raise PositionLost(
-                f"{where}: retention has removed offsets {self._read[partition]} to {first - 1} of partition {partition} "
-                f"before this standby has read them, and it needs every record: make a new one, which begins at the first",
-                first,
+                f"{what}, and it needs every record: mirror the journal to a new topic that keeps its records for longer, or "
+                f"let a new standby begin behind them (--skip-missing)",
+                first[partition],
             )
+        whole = max(self._first_sequence(partition, first[partition], end[partition]) for partition in lost)
+        self._read |= {partition: first[partition] for partition in lost}
+        sequence = self._next_sequence()
+        if whole > sequence:
+            self._on_event(f"{what}: this standby has no records {sequence} to {whole - 1}")
+            self.missing += whole - sequence
+            self._pass_over(whole)
+
+    def _first_sequence(self, partition: int, first: int, end: int) -> int:
+        """Returns the sequence of the first record that is left in the partition; that of the next one that the mirror sends
+        where none is left."""
+        message = next(Stream(self.settings, self._name, partition, first, end, self._stop), None)
+        return self._mirror.sequence if message is None else mirrored(message).sequence
 
     def positions_at(self, position: Any, part: str | None, stored: SourcePosition) -> SourcePositionChange:  # noqa: ARG002
         raise ValueError("a standby has the same records as its journal: where it goes on cannot be set")
@@ -234,8 +265,7 @@ class StandbySource:
     def _check_is(self, found: Topic | None) -> None:
         assert self._topic is not None
         if found is None or found.id != self._topic.id:
-            where = f"kafka://{self.settings.servers}/{self._name}"
-            raise TopicChanged(f"{where} was deleted: this standby ends, and keeps what it has")
+            raise TopicChanged(f"{self._where()} was deleted: this standby ends, and keeps what it has")
 
     def committed(self) -> None:
         self._handed_out = 0
@@ -253,7 +283,7 @@ class StandbySource:
         return topics_lag(self.cluster, offsets, self._stop)
 
     def describe(self, record: Any) -> str:  # noqa: ARG002
-        return f"kafka://{self.settings.servers}/{self._name}: a record of the mirrored journal"
+        return f"{self._where()}: a record of the mirrored journal"
 
     def close(self) -> None:
         self._watcher.close()

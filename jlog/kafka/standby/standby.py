@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from jlog.errors import JournalError
 from jlog.flow.engine import Flow, FlowStats, nothing
 from jlog.flow.errors import Retry
 from jlog.flow.journals import PROMOTED, JournalSink, about_part
 from jlog.flow.stop import Stop
 from jlog.journal import Journal
-from jlog.kafka.client.cluster import Cluster
-from jlog.kafka.client.errors import at_once
-from jlog.kafka.client.names import positions_topic
+from jlog.kafka.client.errors import Fenced, at_once
 from jlog.kafka.client.settings import Config, Settings
-from jlog.kafka.client.table import read_table
 from jlog.kafka.client.url import parse
 from jlog.kafka.mirror.mirror import Mirror
 from jlog.kafka.mirror.sink import TopicSink
+from jlog.kafka.standby.mirrored import find_mirrored
 from jlog.kafka.standby.sink import Positions, StandbySink, check_is_standby
 from jlog.kafka.standby.source import MARK, StandbySource
 from jlog.system.filesystem import journal_path
 
-Found = TypeVar("Found")
 RETRY_SECONDS = 30.0  # in which a promotion tries again
 
 
@@ -42,6 +37,7 @@ class Standby(Flow):
     url: the topic, which has the messages of that mirror alone.
     journal: a new directory, or the standby of an earlier run.
     of: uuid of the mirrored journal, where the topic was mirrored to by several ones in turn.
+    skip_missing: begins at the first sequence from which the topic has every record, where retention has removed some.
 
     Raises TopicChanged or PositionLost where it cannot have every record; JournalLocked while another process writes to it;
     JournalError where no mirror sends what a standby needs, or the journal is no standby.
@@ -56,6 +52,7 @@ class Standby(Flow):
         journal: str | os.PathLike[str],
         *,
         of: str | None = None,
+        skip_missing: bool = False,
         until_end: bool = False,
         config: Config = None,
         config_file: str | os.PathLike[str] | None = None,
@@ -74,9 +71,10 @@ class Standby(Flow):
             source = StandbySource(
                 settings,
                 at.topic,
-                mirrored.table,
-                mirrored.uuid,
+                mirrored,
                 stop=stop,
+                skip_missing=skip_missing,
+                on_event=on_event,
                 next_sequence=lambda: sink.next_sequence,
                 pass_over=sink.pass_over,
                 tell_about=self.positions.follow,
@@ -91,39 +89,6 @@ class Standby(Flow):
         stats = super().run()
         self.positions.follow(self._topic.about, at_once=True)
         return stats
-
-
-@dataclass(frozen=True)
-class Mirrored:
-    """A journal whose mirror sends what a standby needs."""
-
-    uuid: str
-    table: str
-    about: dict[str, Any]  # its end, options, subscribers and checkpoints
-    sequence: int  # of the next record that the mirror sends
-
-
-def find_mirrored(settings: Settings, topic: str, of: str | None, stop: Stop) -> Mirrored:
-    """Finds the journal that is mirrored to the topic. Raises JournalError where there is none, or several."""
-    cluster = Cluster(settings, stop)
-    cluster.check()
-    cluster.topic(topic)
-    prefix = positions_topic(topic, "")
-    tables = [name for name in cluster.names() if name.startswith(prefix)] if of is None else [positions_topic(topic, of)]
-    found = []
-    for table in tables:
-        rows = read_table(settings, table, stop) if cluster.find(table) is not None else {}
-        for key in rows:
-            uuid = key.decode().removesuffix(about_part(""))
-            if about_part(uuid).encode() == key and (of is not None or PROMOTED.encode() not in rows):
-                about, position = json.loads(rows[key]), json.loads(rows[uuid.encode()])
-                found.append(Mirrored(uuid, table, about, int(position["sequence"])))
-    where = f"kafka://{settings.servers}/{topic}"
-    if not found:
-        raise JournalError(f"{where}: no mirror sends there what a standby needs; run `jlogtool mirror to-kafka --standby`")
-    if len(found) > 1:
-        raise JournalError(f"{where} was mirrored to by {', '.join(one.uuid for one in found)}: choose one with --of")
-    return found[0]
 
 
 @dataclass(frozen=True)
@@ -147,10 +112,10 @@ def promote(
 ) -> Promotion:
     """Makes a standby the journal that is written to. The Standby that keeps it has ended.
 
-    It fences the mirror of the other journal first: what that one has not committed to the topic is void, and it ends now, or
-    as soon as it comes back. Then the standby reads every record that is in the topic, and the subscribers and checkpoints
-    follow for the last time. A mirror of this journal to the same topic goes on there. If this process is killed, promote()
-    again.
+    The standby reads what the topic has. Then this fences the mirror of the other journal: what that one has not committed to
+    the topic is void, and it ends now, or as soon as it comes back. Then the standby reads every record that is left, and the
+    subscribers and checkpoints follow for the last time. A mirror of this journal to the same topic goes on there. If this
+    process is killed, promote() again.
 
     Stop the writers of the other journal before, if they can be reached: this call cannot, and what they append from then on is
     in that journal alone.
@@ -160,46 +125,44 @@ def promote(
     mark = check_is_standby(path)
     settings = Settings(at, config, config_file)
     options: dict[str, Any] = {"config": config, "config_file": config_file, "on_event": on_event}
-    stop = Stop()
-    fence = TopicSink(settings, at.topic, mark["uuid"], stop=stop, create=False)
-    try:
-        stored = _retried(fence.open)
-        standby = Standby(url, path, of=mark["uuid"], until_end=True, **options)
-        standby.run()
-        about = stored[about_part(mark["uuid"])]
-        sent = int(stored[mark["uuid"]]["sequence"])
-        here = Journal(path).next_sequence
-        if here < sent:  # the mirror has left out the last records, which the topic refused
-            from jlog.care.numbering import continue_at
 
-            continue_at(path, sent)
-        sequence = max(here, sent)
-        promoted = {"sequence": sequence, "journal": path, "host": socket.gethostname()}
-        _retried(lambda: _note(fence, promoted))
-    finally:
-        fence.close()
+    def catch_up() -> None:
+        Standby(url, path, of=mark["uuid"], until_end=True, **options).run()
+
+    catch_up()  # the first host goes on meanwhile. An error of this standby comes before anything has changed
+    sequence, end = _fence(settings, at.topic, mark["uuid"], path)
+    catch_up()
+    if Journal(path).next_sequence < sequence:  # the mirror has left out the last records, which the topic refused
+        from jlog.care.numbering import continue_at
+
+        continue_at(path, sequence)
     Mirror(path, url, standby=True, **options).set_position("end")
     _forget_mark(path)
-    return Promotion(path, sequence, max(0, int(about["end"]) - sequence))
+    return Promotion(path, sequence, max(0, end - sequence))
 
 
-def _note(fence: TopicSink, promoted: dict[str, Any]) -> None:
-    fence.open()
-    fence.prepare({PROMOTED: promoted})
-    fence.commit()
+def _fence(settings: Settings, topic: str, uuid: str, path: str) -> tuple[int, int]:
+    """Fences the mirror of the other journal, and notes in its table that it was replaced, so that it never begins again.
+    Returns the first sequence that this journal gives out, and the end of the other one as far as its mirror has told it.
 
-
-def _retried(call: Callable[[], Found]) -> Found:
-    """Tries again after errors that may pass: a mirror that was just starting may have fenced this process, before it sees that
-    it has come too late."""
+    Tries again where that mirror was just starting, and has fenced this process before it could see the note: a supervisor may
+    start it each time that it ends."""
     until = time.monotonic() + RETRY_SECONDS
     while True:
+        fence = TopicSink(settings, topic, uuid, stop=Stop(), create=False)
         try:
-            return call()
-        except Retry:
+            stored = fence.open()
+            sequence = max(Journal(path).next_sequence, int(stored[uuid]["sequence"]))
+            fence.prepare({PROMOTED: {"sequence": sequence, "journal": path, "host": socket.gethostname()}})
+            fence.commit()
+        except (Retry, Fenced):
             if time.monotonic() > until:
                 raise
-            time.sleep(0.2)
+        else:
+            return sequence, int(stored[about_part(uuid)]["end"])
+        finally:
+            fence.close()
+        time.sleep(0.2)
 
 
 def _forget_mark(path: str) -> None:

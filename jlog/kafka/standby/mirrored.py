@@ -1,0 +1,53 @@
+"""Finds the journal whose mirror sends what a standby needs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from jlog.errors import JournalError
+from jlog.flow.journals import PROMOTED, about_part
+from jlog.flow.stop import Stop
+from jlog.kafka.client.cluster import Cluster
+from jlog.kafka.client.names import positions_topic
+from jlog.kafka.client.settings import Settings
+from jlog.kafka.client.table import read_table
+from jlog.kafka.mirror.sink import SINK
+
+
+@dataclass(frozen=True)
+class Mirrored:
+    """A journal whose mirror sends what a standby needs."""
+
+    uuid: str
+    table: str
+    about: dict[str, Any]  # its end, options, subscribers and checkpoints
+    sequence: int  # of the next record that the mirror sends
+    begins: dict[int, int]  # offset of the first message of each partition, where it is not 0
+
+
+def find_mirrored(settings: Settings, topic: str, of: str | None, stop: Stop) -> Mirrored:
+    """Finds the journal that is mirrored to the topic. Raises JournalError where there is none, or several."""
+    cluster = Cluster(settings, stop)
+    cluster.check()
+    cluster.topic(topic)
+    prefix = positions_topic(topic, "")
+    tables = [name for name in cluster.names() if name.startswith(prefix)] if of is None else [positions_topic(topic, of)]
+    found = []
+    for table in tables:
+        rows = read_table(settings, table, stop) if cluster.find(table) is not None else {}
+        for key in rows:
+            uuid = key.decode().removesuffix(about_part(""))
+            if about_part(uuid).encode() == key and (of is not None or PROMOTED.encode() not in rows):
+                about, position = json.loads(rows[key]), json.loads(rows[uuid.encode()])
+                # A mirror that began later in the journal goes on where another one has ended, after a takeover.
+                begins = json.loads(rows[SINK.encode()])["begin"] if int(position["begin"]) == 0 else {}
+                offsets = {int(partition): int(offset) for partition, offset in begins.items()}
+                found.append(Mirrored(uuid, table, about, int(position["sequence"]), offsets))
+    where = f"kafka://{settings.servers}/{topic}"
+    if not found:
+        raise JournalError(f"{where}: no mirror sends there what a standby needs; run `jlogtool mirror to-kafka --standby`")
+    if len(found) > 1:
+        raise JournalError(f"{where} was mirrored to by {', '.join(one.uuid for one in found)}: choose one with --of")
+    return found[0]
