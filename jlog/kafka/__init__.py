@@ -6,6 +6,7 @@ Needs the extra pyjlog[kafka].
 from jlog.flow.ends import Lag
 from jlog.flow.engine import FlowStats
 from jlog.flow.errors import RecordRefused
+from jlog.kafka.bridge.translate import Translation, translate
 from jlog.kafka.client.errors import BrokerError, Fenced, TopicChanged
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.url import parse
@@ -39,6 +40,7 @@ __all__ = [
     "TopicJournal",
     "TopicReader",
     "TopicWriter",
+    "Translation",
     "create_journal",
     "delete_journal",
     "list_topics",
@@ -51,5 +53,6 @@ __all__ = [
     "positions",
     "promote",
     "status",
+    "translate",
     "verify",
 ]

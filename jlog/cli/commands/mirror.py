@@ -12,6 +12,7 @@ import click
 from jlog.cli.arguments.parameters import PATH, POSITION, checked, journal_argument, refuse_beside
 from jlog.cli.arguments.topics import config_options, kafka, making_options, take_making
 from jlog.cli.commands.positions import positions
+from jlog.cli.commands.translate import translate
 from jlog.cli.exits import DAMAGED, FAILED
 from jlog.cli.signals import signals_to
 from jlog.cli.terminal.figures import human_bytes
@@ -35,6 +36,7 @@ def mirror() -> None:
 
 
 mirror.add_command(positions)
+mirror.add_command(translate)
 
 
 metrics_option = click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus counters there.")
@@ -300,6 +302,7 @@ def run_file(file: str, until_end: bool, metrics: str | None, dry_run: bool) -> 
 @click.argument("topic")
 @journal_argument
 @click.option("--of", metavar="UUID", help="The mirrored journal, where several were mirrored to TOPIC in turn.")
+@click.option("--skip-missing", is_flag=True, help="Begin behind records that retention has removed from TOPIC.")
 @click.option("--until-end", is_flag=True, help="End where the topic ends now; without it: follow.")
 @metrics_option
 @config_options

@@ -92,7 +92,7 @@ def _plain(headers: Headers) -> list[tuple[str, bytes | None]]:
 
 
 def _verify_mirror(pair: Pair) -> Comparison:
-    mirror = _Mirrored(pair)
+    mirror = Expected(pair)
     found = Comparison(TO_KAFKA, times_compared=mirror.keeps_times)
     streams = mirror.streams()
     found.gone += mirror.extra
@@ -107,7 +107,7 @@ def _verify_mirror(pair: Pair) -> Comparison:
     return found
 
 
-def _compare_next(record: Any, key: bytes | None, partition: int, stream: Stream, mirror: _Mirrored, found: Comparison) -> None:
+def _compare_next(record: Any, key: bytes | None, partition: int, stream: Stream, mirror: Expected, found: Comparison) -> None:
     message = next(stream, None)
     differs = "only in the journal" if message is None else difference(record, message, key, found.times_compared)
     if not differs:
@@ -124,16 +124,19 @@ def _compare_next(record: Any, key: bytes | None, partition: int, stream: Stream
         found.differ(what=differs, sequence=record.sequence, partition=partition, **where)
 
 
-class _Mirrored:
-    """The records of a journal that a topic should have, by the mirror's source position."""
+class Expected:
+    """The records of a journal that a topic should have, by the mirror's source position: those from `begin` to `end`.
 
-    def __init__(self, pair: Pair) -> None:
+    align: both sides are to be compared; one of them may have lost its head.
+    """
+
+    def __init__(self, pair: Pair, *, align: bool = True) -> None:
         self._pair = pair
-        self._topic = pair.cluster.topic(pair.url.topic)
-        self._first = pair.cluster.first_offsets(self._topic)
+        self.topic = pair.cluster.topic(pair.url.topic)
+        self.first = pair.cluster.first_offsets(self.topic)
         self._read_ends()
         self._sink = pair.source_positions[SINK]
-        if self._sink["topic_id"] != self._topic.id:
+        if self._sink["topic_id"] != self.topic.id:
             raise JournalError(f"{pair.url} was deleted and made again since it was mirrored to; nothing can be compared")
         self._key = key_of(self._sink["key"])
         self._left_out = int(self._sink["left_out"])
@@ -142,39 +145,39 @@ class _Mirrored:
         self.keeps_times = config.get("message.timestamp.type") != "LogAppendTime"
         self._gone: Counter[int] = Counter()
         self._extra: Counter[int] = Counter()
-        if not self.compacted:
+        if align and not self.compacted:
             self._align()
 
     def _read_ends(self) -> None:
         """Reads the source position and the ends of the partitions of the same moment, while a mirror may be running."""
         source_position = self._pair.source_positions[self._pair.journal.uuid]
         for _ in range(STABLE_TRIES):
-            self._ends = self._pair.cluster.end_offsets(self._topic)
+            self.ends = self._pair.cluster.end_offsets(self.topic)
             again = find_pair(self._pair.journal.path, str(self._pair.url), self._pair.settings.given).source_positions
             before, source_position = source_position, again[self._pair.journal.uuid]
             if before == source_position:
                 break
         else:
             raise JournalError(f"{self._pair.url} is being mirrored to faster than it can be compared; stop the mirror")
-        self._begin, self._end = int(source_position["begin"]), int(source_position["sequence"])
+        self.begin, self.end = int(source_position["begin"]), int(source_position["sequence"])
 
     def _begin_offset(self, partition: int) -> int:
         begun: int = self._sink["begin"].get(str(partition), 0)
-        return max(begun, self._first[partition])
+        return max(begun, self.first[partition])
 
     def streams(self) -> dict[int, Stream]:
-        settings, name = self._pair.settings, self._topic.name
+        settings, name = self._pair.settings, self.topic.name
         found = {}
-        for partition, end in self._ends.items():
+        for partition, end in self.ends.items():
             found[partition] = Stream(settings, name, partition, self._begin_offset(partition), end)
             for _ in range(self._extra[partition]):
                 next(found[partition], None)
         return found
 
-    def records(self) -> Iterator[tuple[Any, bytes | None, int]]:
-        """Yields each record with its key, and the partition in which it should be."""
-        with Reader(self._pair.journal.path, start=max(self._begin, self._pair.journal.first_sequence)) as reader:
-            while reader.position < self._end and len(batch := reader.read(min(1000, self._end - reader.position))):
+    def records(self, sequence: int = 0) -> Iterator[tuple[Any, bytes | None, int]]:
+        """Yields each record from this sequence on with its key, and the partition in which it should be."""
+        with Reader(self._pair.journal.path, start=max(self.begin, self._pair.journal.first_sequence, sequence)) as reader:
+            while reader.position < self.end and len(batch := reader.read(min(1000, self.end - reader.position))):
                 for record in batch:
                     key = record.key if self._key is None else self._key(record)
                     yield record, key, self._partition(record, key)
@@ -203,8 +206,8 @@ class _Mirrored:
     def _align(self) -> None:
         """Aligns the two sides where the head of one was removed: both are compared from the end backward as far as both go. It
         counts how many records each partition has on either side."""
-        head_of_topic = any(self._first[partition] > self._sink["begin"].get(str(partition), 0) for partition in self._first)
-        head_of_journal = self._pair.journal.first_sequence > self._begin
+        head_of_topic = any(self.first[partition] > self._sink["begin"].get(str(partition), 0) for partition in self.first)
+        head_of_journal = self._pair.journal.first_sequence > self.begin
         if not head_of_topic and not head_of_journal:
             return
         expected = Counter(partition for _, _, partition in self.records())
