@@ -23,6 +23,7 @@ ROOMS = """
 jlog.cli
 jlog.demo jlog.bench
 jlog.spark jlog.logging jlog.metrics jlog.arrow
+jlog.libjlog
 jlog.ingest
 jlog
 jlog.transform

@@ -59,6 +59,10 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Spark": {
         "pipeline": "pipeline:pipeline",
     },
+    "libjlog": {
+        "import": "libjlog:import_libjlog",
+        "export": "libjlog:export_libjlog",
+    },
     "More": {
         "bench": "bench:bench",
         "completion": "completion:completion",

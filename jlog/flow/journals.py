@@ -261,7 +261,7 @@ class JournalSink:
         self._state: dict[bytes, bytes] = {}
         self._prepared: SourcePositionChange = {}
         try:
-            self._lock = _hold(self._path)
+            self._lock = hold_as_sink(self._path)
         except BaseException:
             self._writer.close()
             raise
@@ -361,7 +361,7 @@ def read_source_positions(path: str | os.PathLike[str]) -> SourcePosition:
     return stored_positions.decode(Journal(path).state())
 
 
-def _hold(path: str) -> int | None:
+def hold_as_sink(path: str) -> int | None:
     """Locks the directory itself, until it is closed or the process dies. Raises JournalLocked where another process has the
     lock."""
     fd = open_directory(os.fspath(path))
@@ -372,7 +372,7 @@ def _hold(path: str) -> int | None:
     except portalocker.LockException:
         os.close(fd)
         raise JournalLocked(
-            f"{path}: another capture or transform writes to this journal; one may at a time: stop it, or capture several "
-            f"topics in one process"
+            f"{path}: another capture, transform or import writes to this journal; one may at a time: stop it, or "
+            f"capture several topics in one process"
         ) from None
     return fd

@@ -1,0 +1,302 @@
+"""A journal of libjlog as a source: its files, which are only read, while a writer may go on to write them."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from jlog._core.format.checksum import crc32c
+from jlog.errors import CorruptJournal, JournalNotFound, UnsupportedFormat
+from jlog.libjlog.format import (
+    CHECKPOINT_BYTES,
+    CHECKPOINT_PREFIX,
+    METASTORE,
+    METASTORE_BYTES,
+    OLD_MAGIC,
+    POINTER_BYTES,
+    PRE_COMMIT,
+    Layout,
+    known_magic,
+    layout_of,
+    order,
+    segment_name,
+    segment_of,
+    subscriber_of,
+)
+from jlog.system.files import naming, open_file, read_small, read_whole
+from jlog.system.filesystem import journal_path
+
+BUFFER_BYTES_MAX = 128 << 20  # a larger pre-commit buffer is not read, since it is held in memory
+LOOKS = 100  # at a buffer that is flushed again and again meanwhile
+
+
+class SegmentFile:
+    """An open segment. It can still be read when libjlog has removed it."""
+
+    def __init__(self, directory: str, segment: int) -> None:
+        self.segment = segment
+        self.path = os.path.join(directory, segment_name(segment))
+        self._fd = open_file(self.path)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read(self, at: int, size: int) -> bytes:
+        """Reads so many bytes, fewer only where the file ends."""
+        with naming(self.path):
+            return read_whole(self._fd, size, at)
+
+    def crc(self, begin: int, end: int) -> int | None:
+        """Returns the CRC32C of these bytes; None if the file does not have all of them."""
+        return crc_of(self.read, begin, end)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """The messages in `pre_commit`, and the newest segment as it was at that moment."""
+
+    content: bytes
+    newest: int
+    end: int  # of the newest segment
+    overrun: int = 0  # bytes that are said to be in use, and that the file does not have
+
+
+class Source:
+    """The journal of libjlog at `path`. Raises JournalNotFound where nothing is there, UnsupportedFormat where it is something
+    else."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = journal_path(path)
+        try:
+            names = os.listdir(self.path)
+        except FileNotFoundError:
+            raise JournalNotFound(
+                f"{self.path} does not exist; name the directory of a journal of libjlog", self.path
+            ) from None
+        if METASTORE not in names:
+            raise UnsupportedFormat(f"{self.path} is no journal of libjlog: it has no file {METASTORE}")
+        self.metastore_damage: str | None = None
+        self.layout = self._find_layout()
+        self.messages = self.layout.messages()
+        self._open: dict[int, SegmentFile] = {}
+
+    def identity(self) -> dict[str, int | str]:
+        """Names this directory, as far as a file system can."""
+        found = os.stat(self.path)
+        return {"path": os.path.realpath(self.path), "inode": found.st_ino}
+
+    # --- Layout -----------------------------------------------------------------------------------------------------
+
+    def _find_layout(self) -> Layout:
+        path = os.path.join(self.path, METASTORE)
+        content = read_small(path, 1 << 16)
+        layout = layout_of(content, self.path)
+        if layout is not None:
+            return layout
+        first = [self._first_bytes(segment) for segment in self.segments()] + [self._first_bytes(None)]
+        begins = next((begin for begin in first if len(begin) == 16), b"")
+        if len(content) == METASTORE_BYTES[0] or content[12:] == bytes(4):
+            return self._old_layout(content, begins)
+        for big_endian in (False, True):
+            layout = layout_of(bytes(12) + begins[:4], self.path) if begins else None
+            if layout is not None and layout.big_endian == big_endian:
+                self.metastore_damage = f"it has {len(content)} bytes and an unknown magic; the messages' own magic is used"
+                return layout
+        raise UnsupportedFormat(f"{path}: it is no metastore of libjlog: {len(content)} bytes, with an unknown magic")
+
+    def _first_bytes(self, segment: int | None) -> bytes:
+        """Returns the beginning of a segment, or of the messages in the buffer."""
+        name = PRE_COMMIT if segment is None else segment_name(segment)
+        with suppress(FileNotFoundError), open(os.path.join(self.path, name), "rb", opener=open_file) as file:
+            return file.read(16) if segment is not None else file.read(16 + POINTER_BYTES)[POINTER_BYTES:]
+        return b""
+
+    def _old_layout(self, metastore: bytes, begins: bytes) -> Layout:
+        """Returns the layout of a journal of version 1, which says nothing of its byte order: the one in which the newest
+        segment, the safety and the first message make sense."""
+        if begins and any(known_magic(struct.unpack(f"{o}I", begins[:4])[0]) for o in "<>"):
+            found = layout_of(bytes(12) + begins[:4], self.path)
+            if found is not None:
+                return found
+        newest = max(self.segments(), default=0)
+
+        def sense(big_endian: bool) -> int:
+            log, unit_limit, safety = struct.unpack(f"{order(big_endian)}3I", metastore[:12])
+            points: int = 2 * (log == newest) + 2 * (safety <= 2) + (1 << 10 <= unit_limit <= 1 << 30)
+            if len(begins) == 16:
+                _, seconds, microseconds, _ = struct.unpack(f"{order(big_endian)}4I", begins)
+                points += 2 * (microseconds < 1_000_000) + (1 << 29 <= seconds < 1 << 31)
+            return points
+
+        return Layout(OLD_MAGIC, sense(True) > sense(False))
+
+    # --- Segments ---------------------------------------------------------------------------------------------------
+
+    def segments(self) -> list[int]:
+        """Lists the segments, oldest first."""
+        found = (segment_of(name) for name in os.listdir(self.path))
+        return sorted(segment for segment in found if segment is not None)
+
+    def look(self, position: int) -> list[int]:
+        """Lists the segments from this one on, and opens the next few of them, so that they can be read even when libjlog
+        removes them meanwhile."""
+        there = {segment for segment in self.segments() if segment >= position}
+        for segment in [segment for segment in self._open if segment < position]:
+            self._open.pop(segment).close()
+        for segment in sorted(there)[:16]:
+            with suppress(FileNotFoundError):
+                self.segment(segment)
+        return sorted(there | set(self._open))
+
+    def segment(self, segment: int) -> SegmentFile:
+        if segment not in self._open:
+            self._open[segment] = SegmentFile(self.path, segment)
+        return self._open[segment]
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def check(self) -> None:
+        """Raises OSError, or JournalError, where a file cannot be read at all."""
+        for segment in self.segments():
+            SegmentFile(self.path, segment).close()
+        self.checkpoints()
+        self.buffer()
+        with suppress(FileNotFoundError):
+            os.close(open_file(os.path.join(self.path, PRE_COMMIT)))
+
+    # --- Subscribers ------------------------------------------------------------------------------------------------
+
+    def checkpoints(self) -> tuple[dict[bytes, tuple[int, int]], list[str]]:
+        """Returns the segment and the marker of the last message that each subscriber has consumed, and what is wrong with the
+        others. A subscriber whose file has no position stands at the beginning."""
+        found: dict[bytes, tuple[int, int]] = {}
+        problems = []
+        for file in sorted(os.listdir(self.path)):
+            if not file.startswith(CHECKPOINT_PREFIX):
+                continue
+            path = os.path.join(self.path, file)
+            name = subscriber_of(file)
+            if name is None:
+                problems.append(f"{path}: its name is no subscriber's name in hexadecimal digits; it is left out")
+                continue
+            try:
+                content = read_small(path, 1 << 16)
+            except FileNotFoundError:
+                continue  # removed meanwhile
+            except CorruptJournal as error:
+                problems.append(f"{error}; it is left out")
+                continue
+            if len(content) < CHECKPOINT_BYTES:
+                problems.append(f"{path}: it has {len(content)} bytes and no position: the subscriber begins at the beginning")
+                found[name] = (0, 0)
+            else:
+                segment, marker = self.layout.numbers(content[:CHECKPOINT_BYTES])
+                found[name] = (segment, marker)
+        return found, problems
+
+    # --- The pre-commit buffer --------------------------------------------------------------------------------------
+
+    def buffer(self) -> Buffer | None:
+        """Returns the messages in the pre-commit buffer as they were at one moment. None if there is no segment, or if a writer
+        flushed the buffer again and again meanwhile: then there is more to read in the segments."""
+        path = os.path.join(self.path, PRE_COMMIT)
+        segments = self.segments()
+        if not segments:
+            return None
+        for _ in range(LOOKS):
+            newest = self.segments()[-1]
+            file = SegmentFile(self.path, newest)
+            try:
+                end = file.size()
+                content, overrun = self._stable_content(path)
+                if content is not None and file.size() == end and self.segments()[-1] == newest:
+                    return Buffer(content, newest, end, overrun)
+            except FileNotFoundError:
+                continue
+            finally:
+                file.close()
+        return None
+
+    def buffer_mark(self) -> tuple[int, int, int] | None:
+        """Returns the newest segment, its size, and the bytes in use. As long as these stay, the buffer's messages do."""
+        segments = self.segments()
+        if not segments:
+            return None
+        newest = segments[-1]
+        with suppress(FileNotFoundError):
+            size = os.stat(os.path.join(self.path, segment_name(newest))).st_size
+            return newest, size, self._pointer()
+        return None
+
+    def _pointer(self) -> int:
+        with suppress(FileNotFoundError):
+            fd = open_file(os.path.join(self.path, PRE_COMMIT))
+            try:
+                found = self.layout.numbers(read_whole(fd, POINTER_BYTES, 0))
+            finally:
+                os.close(fd)
+            return found[0] if found else 0
+        return 0
+
+    def unused(self, used: int) -> bytes:
+        """Returns the bytes of the buffer behind those in use, which are left from before the last flush."""
+        with suppress(FileNotFoundError):
+            fd = open_file(os.path.join(self.path, PRE_COMMIT))
+            try:
+                return read_whole(fd, BUFFER_BYTES_MAX, POINTER_BYTES + used)
+            finally:
+                os.close(fd)
+        return b""
+
+    def _stable_content(self, path: str) -> tuple[bytes | None, int]:
+        """Returns the bytes in use, and by how many the pointer goes beyond the file. The first is None where they have changed
+        while they were read.
+
+        The writer copies a message into the buffer and then moves the pointer; after a flush it moves the pointer to 0. So the
+        bytes before the pointer stay as they are until the next flush.
+        """
+        try:
+            fd = open_file(path)
+        except FileNotFoundError:
+            return b"", 0
+        try:
+            with naming(path):
+                size = os.fstat(fd).st_size
+                if size <= POINTER_BYTES:
+                    return b"", 0
+                used = self.layout.numbers(read_whole(fd, POINTER_BYTES, 0))[0]
+                there = min(used, size - POINTER_BYTES)
+                if there > BUFFER_BYTES_MAX:
+                    raise UnsupportedFormat(
+                        f"{path}: {there} bytes are in use, and at most {BUFFER_BYTES_MAX} can be read: let its writer close "
+                        f"the journal, which flushes them, and import it then"
+                    )
+                content = read_whole(fd, there, POINTER_BYTES)
+                again = self.layout.numbers(read_whole(fd, POINTER_BYTES, 0))[0]
+                if again < used or crc_of(lambda at, n: read_whole(fd, n, at), POINTER_BYTES, POINTER_BYTES + there) != crc32c(
+                    content
+                ):
+                    return None, 0
+                return content, used - there
+        finally:
+            os.close(fd)
+
+
+def crc_of(read: Callable[[int, int], bytes], begin: int, end: int) -> int | None:
+    """Returns the CRC32C of the bytes from `begin` to `end`; None if `read` does not have all of them."""
+    crc, at = 0, begin
+    while at < end:
+        piece = read(at, min(1 << 20, end - at))
+        if not piece:
+            return None
+        crc = crc32c(piece, crc)
+        at += len(piece)
+    return crc
