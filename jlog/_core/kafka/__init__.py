@@ -1,0 +1,1 @@
+"""librdkafka, called without Python objects for single records."""

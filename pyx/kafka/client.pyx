@@ -1,0 +1,222 @@
+"""A client of librdkafka: its settings, its errors and log lines, and its end."""
+
+from collections import namedtuple
+
+from libc.stdlib cimport calloc, free
+from posix.unistd cimport getpid
+
+from jlog._core.kafka.library cimport (
+    JLOG_RDKAFKA_INVALID_ARG,
+    Library,
+    jlog_rdkafka_metadata,
+    rd_kafka_conf_t,
+    rd_kafka_t,
+    rd_kafka_topic_t,
+)
+
+cdef extern from "<limits.h>":
+    enum:
+        INT_MAX
+
+Note = namedtuple("Note", "code level facility text")
+Note.__doc__ = """An error that the client tells beside its calls, or a line of its log, whose code is 0 and level syslog's."""
+
+# librdkafka gives a callback for the log no argument of ours. This call finds it, and is the same for all clients.
+cdef void *(*opaque_of)(const rd_kafka_t *) noexcept nogil
+
+
+class ClientError(Exception):
+    """An error of librdkafka. `code` is its number there.
+
+    fatal: the client is of no use any more. retriable: the same call may succeed later. abortable: the transaction has to be
+    aborted.
+    """
+
+    def __init__(self, code, text, fatal=False, retriable=False, abortable=False):
+        super().__init__(code, text, fatal, retriable, abortable)
+        self.code = code
+        self.text = text
+        self.fatal = fatal
+        self.retriable = retriable
+        self.abortable = abortable
+
+    def __str__(self):
+        return self.text
+
+
+cdef void note_line(const rd_kafka_t *client, int level, const char *facility, const char *text) noexcept nogil:
+    jlog_note_line(<jlog_notes *> opaque_of(client), 0, level, facility, text)
+
+
+cdef class Client:
+    """One rd_kafka_t. Any thread may call it, but a child of a fork may not. It is destroyed by close(), or with the object.
+
+    settings: names and values of librdkafka's, all of them text. Raises ClientError for one that librdkafka refuses.
+    """
+
+    def __cinit__(self, Library library not None, *args, **kwargs):
+        self.library = library
+        self.calls = &library.calls
+        self.pid = getpid()
+        self.notes = <jlog_notes *> calloc(1, sizeof(jlog_notes))
+        if self.notes == NULL or pthread_mutex_init(&self.notes.mutex, NULL) != 0:
+            raise MemoryError
+
+    def __dealloc__(self):
+        if getpid() != self.pid:
+            return  # the threads that own the rest are in the parent alone
+        if self.handle != NULL:
+            with nogil:
+                self.calls.destroy(self.handle)
+        if self.notes != NULL:
+            pthread_mutex_destroy(&self.notes.mutex)
+            free(self.notes)
+
+    def __init__(self, Library library not None, dict settings not None):
+        raise TypeError("a Producer or a Consumer is made")
+
+    cdef rd_kafka_conf_t *configured(self, dict settings) except NULL:
+        """Returns librdkafka's object for these settings. The caller hands it on or destroys it."""
+        global opaque_of
+        cdef char problem[512]
+        cdef bytes name, value
+        cdef rd_kafka_conf_t *conf = self.calls.conf_new()
+        opaque_of = self.calls.opaque
+        self.calls.conf_set_opaque(conf, self.notes)
+        self.calls.conf_set_error_cb(conf, jlog_note_error)
+        self.calls.conf_set_log_cb(conf, note_line)
+        try:
+            for given, wanted in settings.items():
+                name, value = given.encode(), wanted.encode("utf-8", "surrogateescape")
+                if self.calls.conf_set(conf, name, value, problem, sizeof(problem)) != 0:
+                    raise ClientError(JLOG_RDKAFKA_INVALID_ARG, problem.decode("utf-8", "replace"))
+        except BaseException:
+            self.calls.conf_destroy(conf)
+            raise
+        return conf
+
+    cdef int start(self, int kind, rd_kafka_conf_t *conf) except -1:
+        """Makes the client, which takes `conf` over."""
+        cdef char problem[512]
+        with nogil:
+            self.handle = self.calls.new_(kind, conf, problem, sizeof(problem))
+        if self.handle == NULL:
+            code = self.calls.last_error()
+            self.calls.conf_destroy(conf)
+            raise ClientError(code, problem.decode("utf-8", "replace"))
+        return 0
+
+    # --- Calls ------------------------------------------------------------------------------------------------------
+
+    cdef int enter(self) except -1:
+        """Begins a call that uses the handle. leave() ends it."""
+        if getpid() != self.pid:
+            raise ValueError("this client belongs to the process that this one was forked from")
+        if self.handle == NULL or self.closing:
+            raise ValueError("this client is closed")
+        self.users += 1
+        return 0
+
+    cdef int leave(self) except -1:
+        self.users -= 1
+        return self.release() if self.closing else 0
+
+    cdef int release(self) except -1:
+        cdef rd_kafka_t *handle = self.handle
+        if self.users == 0 and handle != NULL:
+            self.handle = NULL
+            with nogil:
+                self.calls.destroy(handle)
+        return 0
+
+    def close(self):
+        """Ends the client, with all that it has not sent. Where another thread is in a call, that call ends it."""
+        if getpid() == self.pid:
+            self.closing = True
+            self.release()
+
+    def poll(self, double seconds):
+        """Waits until there is something to handle, and handles it. Returns how many events that were. Raises ClientError once
+        if an error has made the client useless."""
+        cdef int wait = milliseconds(seconds)
+        cdef int found
+        self.enter()
+        try:
+            with nogil:
+                found = self.calls.poll(self.handle, wait)
+        finally:
+            self.leave()
+        return found
+
+    def fatal_error(self):
+        """Returns the error that has made the client useless, or None."""
+        cdef char text[512]
+        cdef int code
+        self.enter()
+        try:
+            code = self.calls.fatal_error(self.handle, text, sizeof(text))
+        finally:
+            self.leave()
+        return ClientError(code, text.decode("utf-8", "replace"), fatal=True) if code else None
+
+    def take_notes(self):
+        """Returns the errors and log lines since the last call, the newest 64 of them."""
+        cdef jlog_note note
+        found = []
+        if getpid() != self.pid:
+            return found
+        while jlog_take_note(self.notes, &note):
+            found.append(Note(note.code, note.level, note.facility.decode("utf-8", "replace"),
+                              note.text.decode("utf-8", "replace")))
+        return found
+
+    def partitions(self, str topic not None, double seconds):
+        """Asks for the number of the topic's partitions, which the client goes by from then on. Raises ClientError."""
+        cdef const jlog_rdkafka_metadata *found = NULL
+        cdef rd_kafka_topic_t *asked
+        cdef bytes encoded = topic.encode()
+        cdef const char *name = encoded
+        cdef int wait = milliseconds(seconds)
+        cdef int code, count = 0
+        self.enter()
+        try:
+            with nogil:
+                asked = self.calls.topic_new(self.handle, name, NULL)
+                code = self.calls.last_error() if asked == NULL else (
+                    self.calls.metadata(self.handle, 0, asked, &found, wait))
+                if found != NULL:
+                    if found.topic_count == 1:
+                        code = found.topics[0].err
+                        count = found.topics[0].partition_count
+                    self.calls.metadata_destroy(found)
+                if asked != NULL:
+                    self.calls.topic_destroy(asked)
+        finally:
+            self.leave()
+        if code:
+            raise self.error_of(code)
+        return count
+
+    # --- Errors -----------------------------------------------------------------------------------------------------
+
+    cdef object error(self, rd_kafka_error_t *found):
+        """Returns the exception for librdkafka's error, and frees that."""
+        made = ClientError(
+            self.calls.error_code(found),
+            self.calls.error_string(found).decode("utf-8", "replace"),
+            bool(self.calls.error_is_fatal(found)),
+            bool(self.calls.error_is_retriable(found)),
+            bool(self.calls.error_txn_requires_abort(found)),
+        )
+        self.calls.error_destroy(found)
+        return made
+
+    cdef object error_of(self, int code):
+        return ClientError(code, self.calls.err2str(code).decode("utf-8", "replace"))
+
+
+cdef int milliseconds(object seconds) except -2:
+    """Returns a time for librdkafka, where -1 waits for ever. A time above 0 is at least a millisecond."""
+    if seconds < 0:
+        return -1
+    return min(<long long> (seconds * 1000 + 0.999), INT_MAX)
