@@ -254,7 +254,7 @@ def notes(result: ExportResult, journal: Journal) -> list[str]:
         "nulls": "the null value of {} is an empty message: libjlog has no null",
         "times": "the time of {} does not fit into libjlog's 32 bits of seconds, and is the nearest one that does",
     }
-    found = [text.format(counted(getattr(result, name))) for name, text in lost.items() if getattr(result, name)]
+    found = [text.format(counted(getattr(result, name), "record")) for name, text in lost.items() if getattr(result, name)]
     if result.gaps:
         found.append(f"{result.gaps} sequences have no record; libjlog counts on without gaps")
     found += [f"subscriber {name!r} is left out: its name is too long for a file of libjlog's" for name in result.long_names]
@@ -264,5 +264,5 @@ def notes(result: ExportResult, journal: Journal) -> list[str]:
     return found
 
 
-def counted(records: int) -> str:
-    return "1 record" if records == 1 else f"{records} records"
+def counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

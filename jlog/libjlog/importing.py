@@ -51,7 +51,8 @@ class Import:
 
     follow: goes on until stop(), which a signal handler may call.
     moved: accepts that the source lies at another place than before.
-    on_damage, on_note: called with a line for each damaged place, and for everything else that its user should know.
+    on_damage, on_warning, on_note: called with a line for each damaged place, for what comes otherwise than one would expect,
+        and for a last message that is not complete.
     on_progress: called with each number of bytes that were imported.
     options: those of a Writer.
 
@@ -67,13 +68,14 @@ class Import:
         follow: bool = False,
         moved: bool = False,
         on_damage: Callable[[str], None] = nothing,
+        on_warning: Callable[[str], None] = nothing,
         on_note: Callable[[str], None] = nothing,
         on_progress: Callable[[int], None] = nothing,
         **options: Any,
     ) -> None:
         self.result = ImportResult()
         self._follow = follow
-        self._on_damage, self._on_note = on_damage, on_note
+        self._on_damage, self._on_warning, self._on_note = on_damage, on_warning, on_note
         self.on_progress = on_progress
         self._stop = Stop()
         self._told: set[str] = set()
@@ -96,7 +98,7 @@ class Import:
             self._lock = hold_as_sink(self._writer.path)
             self._journal = Journal(path)
             self._position = self._resumed(path, moved)  # another import may have ended since
-            self._places = SubscriberPlaces(self._journal, self._note)
+            self._places = SubscriberPlaces(self._journal, self._warn)
         except BaseException:
             self._writer.close()
             self._source.close()
@@ -108,8 +110,7 @@ class Import:
     @property
     def size_bytes(self) -> int:
         """Bytes of the source's segments that are not imported yet."""
-        sizes = ((segment, self._source.segment(segment).size()) for segment in self._source.look(self._position.segment))
-        return sum(size - (self._position.offset if segment == self._position.segment else 0) for segment, size in sizes)
+        return self._source.size_from(self._position.segment, self._position.offset)
 
     def run(self) -> ImportResult:
         try:
@@ -118,7 +119,7 @@ class Import:
             with suppress(Stopped):
                 self._run()
             for text in self._torn.values():
-                self._note(text)
+                self._on_note(text)
             if self._position != self._stored:
                 self._store(self._writer.body(), self._position)
             self._writer.sync()  # the source may be removed now
@@ -216,6 +217,7 @@ class Import:
         end = file.size()
         if segment != self._position.segment:
             self._enter(segment)
+            self._source.close_before(segment)
         elif segment not in self._position.segments:
             self._position = self._with_segment(segment, self._writer.next_sequence)
         self._ends[segment] = end
@@ -244,7 +246,7 @@ class Import:
                 f"{position.offset} on were imported, if it had any"
             )
         elif segment > position.segment + 1 and position.segments:
-            self._note(f"{self._source.path}: there is no segment from {position.segment + 1:08x} to {segment - 1:08x}")
+            self._warn(f"{self._source.path}: there is no segment from {position.segment + 1:08x} to {segment - 1:08x}")
         sequence = position.ahead_sequence if position.ahead else self._writer.next_sequence
         self._position = self._with_segment(segment, sequence).moved(segment=segment, offset=0)
 
@@ -266,7 +268,7 @@ class Import:
         return True
 
     def _forget_ahead(self) -> None:
-        self._note(
+        self._warn(
             f"{self._source.path}: messages that were imported from the pre-commit buffer are not in the segment behind them; "
             f"{self._position.ahead} bytes may come twice"
         )
@@ -356,7 +358,7 @@ class Import:
     def _checkpoints(self) -> dict[bytes, tuple[int, int]]:
         found, problems = self._source.checkpoints()
         for problem in problems:
-            self._note(problem)
+            self._warn(problem)
         self._standing = set(sorted({segment for segment, _ in found.values()})[:STANDING_MAX])
         self.result.subscribers = len(found)
         return found
@@ -374,7 +376,7 @@ class Import:
             self.result.damage += 1
             self._on_damage(text)
 
-    def _note(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         if text not in self._told:
             self._told.add(text)
-            self._on_note(text)
+            self._on_warning(text)

@@ -30,6 +30,7 @@ from jlog.system.files import naming, open_file, read_small, read_whole
 from jlog.system.filesystem import journal_path
 
 BUFFER_BYTES_MAX = 128 << 20  # a larger pre-commit buffer is not read, since it is held in memory
+OPEN_AHEAD = 16  # segments that are kept open before they are read
 LOOKS = 100  # at a buffer that is flushed again and again meanwhile
 
 
@@ -146,13 +147,26 @@ class Source:
     def look(self, position: int) -> list[int]:
         """Lists the segments from this one on, and opens the next few of them, so that they can be read even when libjlog
         removes them meanwhile."""
+        self.close_before(position)
         there = {segment for segment in self.segments() if segment >= position}
-        for segment in [segment for segment in self._open if segment < position]:
-            self._open.pop(segment).close()
-        for segment in sorted(there)[:16]:
+        for segment in sorted(there)[:OPEN_AHEAD]:
             with suppress(FileNotFoundError):
                 self.segment(segment)
         return sorted(there | set(self._open))
+
+    def close_before(self, position: int) -> None:
+        """Closes the segments before this one."""
+        for segment in [segment for segment in self._open if segment < position]:
+            self._open.pop(segment).close()
+
+    def size_from(self, position: int, offset: int) -> int:
+        """Returns the bytes of the segments from this place on."""
+        size = -offset
+        for segment in self.segments():
+            if segment >= position:
+                with suppress(FileNotFoundError):
+                    size += os.stat(os.path.join(self.path, segment_name(segment))).st_size
+        return max(0, size)
 
     def segment(self, segment: int) -> SegmentFile:
         if segment not in self._open:

@@ -43,18 +43,20 @@ class Imported:
 
     result: ImportResult
     damage: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
 def import_all(source: Path, journal: Path, **options: Any) -> Imported:
     damage: list[str] = []
+    warnings: list[str] = []
     notes: list[str] = []
-    running = Import(source, journal, on_damage=damage.append, on_note=notes.append, **options)
-    return Imported(running.run(), damage, notes)
+    told = {"on_damage": damage.append, "on_warning": warnings.append, "on_note": notes.append}
+    return Imported(Import(source, journal, **told, **options).run(), damage, warnings, notes)
 
 
 def import_quietly(source: Path, journal: Path, **options: Any) -> ImportResult:
     """Everything must be intact, and there must be nothing to tell."""
     found = import_all(source, journal, **options)
-    assert (found.damage, found.notes) == ([], [])
+    assert (found.damage, found.warnings, found.notes) == ([], [], [])
     return found.result

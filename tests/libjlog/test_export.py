@@ -46,7 +46,7 @@ def test_messages_times_and_metastore_are_as_the_format_has_them(
 
 def test_every_position_becomes_the_marker_of_the_last_message_before_it(numbers: Path, target: Path) -> None:
     journal = jlog.Journal(numbers)
-    for sequence in range(501):
+    for sequence in sorted({*range(0, 501, 9), *range(200, 230), 500}):
         journal.add_subscriber(f"at-{sequence}", sequence)
     export_journal(numbers, target, unit_limit=3000)
     starts = [0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import struct
 from pathlib import Path
 
@@ -113,7 +114,7 @@ def test_a_segment_that_is_missing_in_between_is_a_note(source: Path, journal: P
     (source / "00000001").unlink()
     told = import_all(source, journal)
     assert told.damage == []
-    assert told.notes == [f"{source}: there is no segment from 00000001 to 00000001"]
+    assert told.warnings == [f"{source}: there is no segment from 00000001 to 00000001"]
 
 
 NAMES = {
@@ -139,7 +140,7 @@ def test_a_name_that_is_not_allowed_is_percent_encoded_with_a_warning(source: Pa
     result = run("import", source, journal)
     assert result.code == 0
     encoded = [name for name, here in NAMES.items() if here.encode() != name]
-    assert len(result.err.splitlines()) == len(encoded) + 1
+    assert len(result.err.splitlines()) == result.err.count("warning: subscriber") == len(encoded) + 1
     found = subscribers(journal)
     assert set(NAMES.values()) < set(found)
     assert set(found.values()) == {2}
@@ -154,7 +155,7 @@ def test_a_subscriber_without_a_position_begins_at_the_beginning_and_no_other_fi
     (source / "cp.xyz").write_bytes(bytes(8))
     (source / "cp.74776f").mkdir()
     told = import_all(source, journal)
-    assert (len(told.damage), len(told.notes)) == (0, 3)
+    assert (len(told.damage), len(told.warnings)) == (0, 3)
     assert subscribers(journal) == {"one": 0}
 
 
@@ -234,7 +235,19 @@ def test_a_large_message_and_an_empty_one_are_imported(source: Path, journal: Pa
 
 def test_a_terminal_sees_progress_only_if_it_takes_long_and_nothing_else(source: Path, journal: Path) -> None:
     fill(source, 50)
-    assert run_on_terminal("import", source, journal) == (0, b"")
+    assert run_on_terminal("import", source, journal) == (0, b"%s: 50 records and 0 subscribers imported\r\n" % bytes(journal))
+
+
+def test_more_segments_than_a_process_may_have_open_files_are_imported(source: Path, journal: Path) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fill(source, 400, unit_limit=10)
+    assert len(list(source.iterdir())) > 400
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, limit[1]))
+    try:
+        import_quietly(source, journal)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    assert len(values(journal)) == 400
 
 
 def test_json_tells_what_was_done(source: Path, journal: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_subscriber_that_is_here_already_stays_with_a_note(source: Path, journ
     jlog.Journal(journal).add_subscriber("one", "begin")
     told = import_all(source, journal)
     assert subscribers(journal) == {"one": 0}
-    assert told.notes == ["subscriber 'one' is here already, and stays at 0: in the source it is at 6"]
+    assert told.warnings == ["subscriber 'one' is here already, and stays at 0: in the source it is at 6"]
 
 
 def test_a_journal_with_many_segments_keeps_its_position_small(

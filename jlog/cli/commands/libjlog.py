@@ -17,6 +17,7 @@ from jlog.cli.signals import signals_to
 from jlog.cli.terminal.output import complain, json_option, print_json
 from jlog.cli.terminal.progress import progress_bar
 from jlog.libjlog import Import, export_journal
+from jlog.libjlog.exporting import counted
 
 
 @click.command("import", short_help="Import a journal of libjlog.")
@@ -60,6 +61,7 @@ def import_libjlog(libjlog: str, journal: str, follow: bool, moved: bool, option
                 follow=follow,
                 moved=moved,
                 on_damage=complain,
+                on_warning=lambda text: complain(f"warning: {text}"),
                 on_note=lambda text: complain(f"note: {text}"),
                 **options,
             )
@@ -68,6 +70,8 @@ def import_libjlog(libjlog: str, journal: str, follow: bool, moved: bool, option
             result = running.run()
     if as_json:
         print_json(vars(result))
+    else:
+        click.echo(f"{journal}: {counted(result.records, 'record')} and {counted(result.subscribers, 'subscriber')} imported")
     if result.damage:
         raise click.exceptions.Exit(DAMAGED)
 
@@ -106,5 +110,7 @@ def export_libjlog(journal: str, libjlog: str, compression: str, unit_limit: int
         )
     if as_json:
         print_json(vars(result))
+    else:
+        click.echo(f"{libjlog}: {counted(result.records, 'record')} and {counted(result.subscribers, 'subscriber')} exported")
     if result.damage:
         raise click.exceptions.Exit(DAMAGED)
