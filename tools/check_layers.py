@@ -23,7 +23,7 @@ ROOMS = """
 jlog.cli
 jlog.demo jlog.bench
 jlog.spark jlog.logging jlog.metrics jlog.arrow
-jlog.libjlog
+jlog.libjlog jlog.compat
 jlog.ingest
 jlog
 jlog.transform
