@@ -208,12 +208,16 @@ class Import:
             segments = self._source.look(self._position.segment)
             for segment in segments:
                 self._import_segment(segment, is_newest=segment == segments[-1], is_last=is_last)
-            if self._import_buffer():
+            if self._import_buffer(is_last=is_last):
                 break
         return self.result.records > records
 
     def _import_segment(self, segment: int, *, is_newest: bool, is_last: bool) -> None:
-        file = self._source.segment(segment)
+        try:
+            file = self._source.segment(segment)
+        except FileNotFoundError:
+            self._damage(f"{self._source.path}: segment {segment:08x} was removed before it was imported")
+            return
         end = file.size()
         if segment != self._position.segment:
             self._enter(segment)
@@ -280,10 +284,10 @@ class Import:
 
     # --- The pre-commit buffer ------------------------------------------------------------------------------------------
 
-    def _import_buffer(self) -> bool:
+    def _import_buffer(self, *, is_last: bool) -> bool:
         """Imports the messages in the buffer. Returns whether it could: otherwise there is more in the segments."""
         mark = self._source.buffer_mark()
-        if mark is not None and mark == self._seen:
+        if mark is not None and mark == self._seen and not is_last:
             return True
         found = self._source.buffer()
         if found is None:
@@ -308,12 +312,12 @@ class Import:
             done = max(0, position.offset - begin)
             if begin < found.end:
                 self._torn.pop(file.path, None)  # the rest of the message is in the buffer
-        self._import_content(found.content, begin, done)
+        stream = buffer_stream(self._source.path, found.content, may_grow=not is_last)
+        self._import_content(stream, found.content, begin, done)
         self._seen = found.newest, found.end, len(found.content) + found.overrun
         return True
 
-    def _import_content(self, content: bytes, begin: int, done: int) -> None:
-        stream = buffer_stream(self._source.path, content)
+    def _import_content(self, stream: Stream, content: bytes, begin: int, done: int) -> None:
         self._torn.pop(stream.path, None)
         first = self._position.ahead_sequence if self._position.ahead else self._writer.next_sequence
         for piece in stream.pieces(self._source.layout, self._writer.body, done):

@@ -180,7 +180,8 @@ class Source:
     def check(self) -> None:
         """Raises OSError, or JournalError, where a file cannot be read at all."""
         for segment in self.segments():
-            SegmentFile(self.path, segment).close()
+            with suppress(FileNotFoundError):  # libjlog may remove it meanwhile
+                SegmentFile(self.path, segment).close()
         self.checkpoints()
         self.buffer()
         with suppress(FileNotFoundError):

@@ -65,12 +65,15 @@ class Stream:
                     yield Piece(body, added.messages, begin, at)
                 if added.status == FULL:
                     continue
+                had = base + len(data)
                 base, data = at, b""
                 if added.messages:
                     continue
                 header = messages.header(self.read(at, messages.header_bytes))
                 if header is None or header.message_bytes <= VALUE_BYTES_MAX:
                     data = self._longer(messages, at)
+                    if at + len(data) <= had:
+                        return  # the file was cut off meanwhile
                     continue
                 added = added._replace(status=TOO_LARGE)
             gap = self._gap(finder, messages, at, added.status, last_us)
@@ -100,7 +103,8 @@ class Stream:
         if status == SUSPECT:
             return finder.gap(at, last_us, may_grow=self.may_grow)
         header = messages.header(self.read(at, messages.header_bytes))
-        assert header is not None  # it was there a moment ago
+        if header is None:
+            return Gap(at, self.end, "the file was cut off meanwhile", is_torn=True)
         end = at + messages.header_bytes + header.stored_bytes
         if status == TOO_LARGE:
             following = messages.header(self.read(end, messages.header_bytes))
@@ -117,9 +121,9 @@ def segment_stream(directory: str, file: SegmentFile, end: int, *, may_grow: boo
     return Stream(file.path, file.read, end, index_path=index_path, may_grow=may_grow)
 
 
-def buffer_stream(directory: str, content: bytes) -> Stream:
+def buffer_stream(directory: str, content: bytes, *, may_grow: bool) -> Stream:
     def read(at: int, size: int) -> bytes:
         return content[at : at + size]
 
     path = os.path.join(directory, PRE_COMMIT)
-    return Stream(path, read, len(content), first_offset=POINTER_BYTES, may_grow=True)
+    return Stream(path, read, len(content), first_offset=POINTER_BYTES, may_grow=may_grow)

@@ -157,8 +157,9 @@ def test_a_damaged_place_in_the_buffer_is_told_with_its_offset_in_the_file(sourc
     assert told.damage[0].startswith(f"{source}/pre_commit: offset {at}: ")
 
 
+@pytest.mark.parametrize("size", [10, 100, 400])
 @pytest.mark.parametrize("more", [1, 2, 5])
-def test_a_message_without_its_body_in_the_buffer_costs_itself_alone(more: int, source: Path, journal: Path) -> None:
+def test_a_message_without_its_body_in_the_buffer_costs_itself_alone(more: int, size: int, source: Path, journal: Path) -> None:
     """A writer that is killed between the two copies leaves a header alone, behind which the next writer goes on."""
     writer = CWriter(source, precommit=10_000)
     writer.write(b"before", BEGIN_SECONDS)
@@ -168,13 +169,13 @@ def test_a_message_without_its_body_in_the_buffer_costs_itself_alone(more: int, 
     told = import_all(source, journal)
     assert (told.damage, len(told.notes)) == ([], 1)
     for number in range(more):
-        writer.write(b"y" * 400, BEGIN_SECONDS + 2 + number)
+        writer.write(b"y" * size, BEGIN_SECONDS + 2 + number)
     told = import_all(source, journal)
-    assert values(journal) == [b"before"] + [b"y" * 400] * more
+    assert values(journal) == [b"before"] + [b"y" * size] * more
     assert len(told.damage) == 1
     writer.flush()
     import_quietly(source, journal)
-    assert values(journal) == [b"before"] + [b"y" * 400] * more
+    assert values(journal) == [b"before"] + [b"y" * size] * more
 
 
 def test_a_pointer_beyond_the_buffer_is_damage_and_its_messages_are_imported(source: Path, journal: Path) -> None:

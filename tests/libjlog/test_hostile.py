@@ -16,7 +16,8 @@ import pytest
 
 import exhaustive
 import jlog
-from jlog.libjlog.format import allowed_name, original_name
+from jlog.libjlog.format import Layout, allowed_name, original_name
+from jlog.libjlog.stream import Stream
 from jlog.positions.names import is_name
 from libjlog.clib import BEGIN_SECONDS, LZ4, OLD, PLAIN, CWriter, message, numbered, write_index
 from libjlog.conftest import contents, import_all, values
@@ -106,6 +107,24 @@ def test_a_sparse_buffer_is_refused_before_it_is_read(source: Path, journal: Pat
     with pytest.raises(jlog.UnsupportedFormat, match="at most"):
         import_all(source, journal)
     assert not journal.exists()
+
+
+@pytest.mark.parametrize("magic", [PLAIN, LZ4])
+def test_a_segment_that_is_cut_off_while_it_is_read_ends_the_reading(magic: int, source: Path) -> None:
+    writer = CWriter(source, magic=magic)
+    for number in range(100):
+        writer.write(numbered(number), BEGIN_SECONDS + number)
+    content = (source / "00000000").read_bytes()
+    layout = Layout(magic, False)
+    with jlog.Writer(source.with_name("journal")) as bodies:
+        for left in range(0, len(content), 97):
+            for claimed in (len(content), len(content) + 20, len(content) + (9 << 20)):
+
+                def read(at: int, size: int, left: int = left) -> bytes:
+                    return content[at : min(at + size, left)]
+
+                pieces = list(Stream("cut", read, claimed).pieces(layout, bodies.body, 0))
+                assert sum(piece.messages for piece in pieces) <= 100
 
 
 def test_names_stay_different_and_come_back() -> None:
