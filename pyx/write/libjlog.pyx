@@ -10,8 +10,6 @@ from libc.string cimport memcpy
 from jlog._core.write.encode cimport EncodedRecords
 from jlog._core.format.format cimport JLOG_TAG_EXPLICIT, JLOG_VALUE_BYTES_MAX, jlog_encode_long, jlog_long_bytes
 
-from jlog._core.segments.segment import decompress
-
 cdef extern from "write/libjlog.h" nogil:
     enum:
         JLOG_LIBJLOG_RATIO
@@ -50,6 +48,8 @@ TOO_LARGE = 4  # this message has more bytes than a record may have
 Added = namedtuple("Added", "end status messages last_us", module=__name__)
 Header = namedtuple("Header", "is_message time_us microseconds message_bytes stored_bytes", module=__name__)
 Chain = namedtuple("Chain", "end messages first_us last_us ordered", module=__name__)
+
+_lz4 = None  # lz4.block; imported at the first use, since most journals are not compressed
 
 
 cdef class Messages:
@@ -171,7 +171,12 @@ cdef class Messages:
 
 cdef bytes decompressed(const uint8_t *stored, uint32_t stored_bytes, uint32_t raw_bytes):
     """Returns the message; None if these bytes are no LZ4 block of a message of this length."""
+    global _lz4
+    if _lz4 is None:
+        import lz4.block
+        _lz4 = lz4.block
     try:
-        return decompress(PyBytes_FromStringAndSize(<const char *> stored, stored_bytes), raw_bytes)
-    except ValueError:
+        raw = _lz4.decompress(PyBytes_FromStringAndSize(<const char *> stored, stored_bytes), raw_bytes)
+    except _lz4.LZ4BlockError:
         return None
+    return raw if PyBytes_GET_SIZE(raw) == raw_bytes else None
