@@ -11,7 +11,7 @@ from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
 import jlog
-from jlog.bench.contest import Contest, ContestSettings, Way, empty_directory
+from jlog.bench.contest import Contest, ContestSettings, Prepare, Way, empty_directory
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
 
@@ -65,11 +65,11 @@ def broker(settings: ContestSettings) -> Iterator[str]:
         yield started.address
 
 
-def make_topic(address: str) -> str:
+def make_topic(address: str, partitions: int = 1) -> str:
     from jlog.kafka import create_journal
 
     topic = next(topics)
-    create_journal(f"kafka://{address}/{topic}", retention=None)
+    create_journal(f"kafka://{address}/{topic}", partitions=partitions, retention=None)
     return topic
 
 
@@ -145,15 +145,17 @@ def mirrored(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
 # --- Topic to journal -----------------------------------------------------------------------------------------------
 
 
-def fill(address: str, load: Load) -> str:
+def fill(address: str, load: Load, *, partitions: int, compression: str, plain: bool) -> str:
+    """Makes a topic of messages with a key and a header each, or `plain` ones with a value alone."""
     from confluent_kafka import Producer
 
-    topic = make_topic(address)
-    producer = Producer({**PRODUCER, "bootstrap.servers": address})
+    topic = make_topic(address, partitions)
+    producer = Producer({**PRODUCER, "compression.type": compression, "bootstrap.servers": address})
     chunk = load.chunk()
-    for _ in range(load.chunks):
+    for turn in range(load.chunks):
         for number, value in enumerate(chunk):
-            hand_over(producer, topic, value, b"key-%d" % number, headers=[("header", b"value")])
+            more = {} if plain else {"key": b"key-%d" % number, "headers": [("header", b"value")]}
+            hand_over(producer, topic, value, partition=turn % partitions, **more)
         producer.poll(0)
     assert producer.flush(HUNG_SECONDS) == 0
     return topic
@@ -170,7 +172,7 @@ def capture(address: str, topic: str) -> Run:
     return run
 
 
-def consume(address: str, topic: str) -> Run:
+def consume(address: str, topic: str, partitions: int) -> Run:
     """Takes value, key, headers, time and offset from each message, and drops them."""
 
     def run(_directory: Path) -> tuple[int, float]:
@@ -178,10 +180,9 @@ def consume(address: str, topic: str) -> Run:
 
         begin = perf_counter()
         consumer: Any = Consumer({**CONSUMER, "bootstrap.servers": address})
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        records = 0
-        ended = False
-        while not ended:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+        records = ended = 0
+        while ended < partitions:
             for message in consumer.consume(AT_ONCE, 0.1):
                 if message.error() is None:
                     _ = (
@@ -193,7 +194,7 @@ def consume(address: str, topic: str) -> Run:
                     )
                     records += 1
                 else:
-                    ended = True
+                    ended += 1
         seconds = perf_counter() - begin
         consumer.close()
         return records, seconds
@@ -201,14 +202,52 @@ def consume(address: str, topic: str) -> Run:
     return run
 
 
-@contextmanager
-def captured(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
-    with broker(settings) as address:
-        topic = fill(address, settings.load)
-        yield (
-            Way("mirror from-kafka", capture(address, topic)),
-            Way("bare consume(1000), every field taken", consume(address, topic)),
-        )
+def call(address: str, topic: str, partitions: int) -> Run:
+    """Takes the same by librdkafka's C calls, encodes a record of each message, and drops it."""
+
+    def run(directory: Path) -> tuple[int, float]:
+        from jlog._core.kafka.consumer import Consumer
+        from jlog.kafka.client.library import library
+
+        calls = library()
+        assert calls is not None
+        settings = {name: str(value).lower() for name, value in CONSUMER.items()}
+        with jlog.Writer(directory / "journal") as writer:
+            begin = perf_counter()
+            consumer = Consumer(calls, {**settings, "bootstrap.servers": address})
+            consumer.assign([(topic, partition, 0, -1) for partition in range(partitions)])
+            records = ended = 0
+            while ended < partitions:
+                found = consumer.consume(AT_ONCE, 0.1)
+                found.add_to(writer.body(), False, 0)
+                records += len(found)
+                ended += len(found.events)
+            seconds = perf_counter() - begin
+            consumer.close()
+        return records, seconds
+
+    return run
 
 
-CONTESTS = [Contest("mirror", mirrored, "≥ 0.6×"), Contest("capture", captured, "≥ 0.5×")]
+def captured(rival: str = "bare", *, partitions: int = 1, compression: str = "lz4", plain: bool = False) -> Prepare:
+    """rival: "bare" is the loop of the Python client, "calls" are librdkafka's C calls without a journal."""
+
+    @contextmanager
+    def prepare(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
+        with broker(settings) as address:
+            topic = fill(address, settings.load, partitions=partitions, compression=compression, plain=plain)
+            bare = Way("bare consume(1000), every field taken", consume(address, topic, partitions))
+            calls = Way("librdkafka's C calls, without a journal", call(address, topic, partitions))
+            yield Way("mirror from-kafka", capture(address, topic)), bare if rival == "bare" else calls
+
+    return prepare
+
+
+CONTESTS = [
+    Contest("mirror", mirrored, "≥ 0.6×"),
+    Contest("capture", captured(), "≥ 1.5×"),
+    Contest("capture-uncompressed", captured(compression="none"), "≥ 1.5×"),
+    Contest("capture-plain", captured(compression="none", plain=True), "≥ 1.5×"),
+    Contest("capture-partitions", captured(partitions=8), "≥ 1.5×"),
+    Contest("capture-calls", captured("calls")),
+]

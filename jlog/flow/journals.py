@@ -279,6 +279,9 @@ class JournalSink:
     def write(self, batch: Iterable[RecordLike], refuse: Refuse) -> int:
         # Records are encoded at once: while they are in the processor's cache, and before the garbage collector has gone
         # through them.
+        add_to = getattr(batch, "add_to", None)
+        if add_to is not None:
+            return int(add_to(self._body, refuse))
         try:
             found = columns_of(batch)
         except Refused:

@@ -16,6 +16,10 @@ cdef extern from "kafka/librdkafka.h" nogil:
     ctypedef struct rd_kafka_topic_conf_t
     ctypedef struct rd_kafka_error_t
     ctypedef struct rd_kafka_headers_t
+    ctypedef struct rd_kafka_queue_t
+    ctypedef struct rd_kafka_topic_partition_list_t
+    ctypedef struct rd_kafka_topic_partition_t:
+        int64_t offset
     ctypedef struct rd_kafka_message_t:
         int err
         rd_kafka_topic_t *rkt
@@ -38,6 +42,8 @@ cdef extern from "kafka/librdkafka.h" nogil:
     ctypedef void (*jlog_on_error)(rd_kafka_t *, int, const char *, void *) noexcept nogil
     ctypedef void (*jlog_on_log)(const rd_kafka_t *, int, const char *, const char *) noexcept nogil
     ctypedef void (*jlog_on_delivery)(rd_kafka_t *, const rd_kafka_message_t *, void *) noexcept nogil
+
+    ctypedef void (*jlog_on_commit)(rd_kafka_t *, int, rd_kafka_topic_partition_list_t *, void *) noexcept nogil
 
     struct jlog_rdkafka:
         int version() noexcept nogil
@@ -70,6 +76,24 @@ cdef extern from "kafka/librdkafka.h" nogil:
         rd_kafka_topic_t *topic_new(rd_kafka_t *, const char *, rd_kafka_topic_conf_t *) noexcept nogil
         void topic_destroy(rd_kafka_topic_t *) noexcept nogil
         const char *topic_name(const rd_kafka_topic_t *) noexcept nogil
+        int poll_set_consumer(rd_kafka_t *) noexcept nogil
+        rd_kafka_queue_t *queue_get_consumer(rd_kafka_t *) noexcept nogil
+        void queue_destroy(rd_kafka_queue_t *) noexcept nogil
+        ssize_t consume_batch_queue(rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t) noexcept nogil
+        int assign(rd_kafka_t *, const rd_kafka_topic_partition_list_t *) noexcept nogil
+        int commit_queue(rd_kafka_t *, const rd_kafka_topic_partition_list_t *, rd_kafka_queue_t *, jlog_on_commit,
+                         void *) noexcept nogil
+        rd_kafka_topic_partition_list_t *topic_partition_list_new(int) noexcept nogil
+        rd_kafka_topic_partition_t *topic_partition_list_add(rd_kafka_topic_partition_list_t *, const char *,
+                                                             int32_t) noexcept nogil
+        void topic_partition_list_destroy(rd_kafka_topic_partition_list_t *) noexcept nogil
+        void topic_partition_set_leader_epoch(rd_kafka_topic_partition_t *, int32_t) noexcept nogil
+        const char *message_errstr(const rd_kafka_message_t *) noexcept nogil
+        int64_t message_timestamp(const rd_kafka_message_t *, int *) noexcept nogil
+        int32_t message_leader_epoch(const rd_kafka_message_t *) noexcept nogil
+        int message_headers(const rd_kafka_message_t *, rd_kafka_headers_t **) noexcept nogil
+        int header_get_all(const rd_kafka_headers_t *, size_t, const char **, const void **, size_t *) noexcept nogil
+        void message_destroy(rd_kafka_message_t *) noexcept nogil
         int flush(rd_kafka_t *, int) noexcept nogil
         int purge(rd_kafka_t *, int) noexcept nogil
         rd_kafka_error_t *init_transactions(rd_kafka_t *, int) noexcept nogil

@@ -18,6 +18,7 @@ enum { JLOG_RDKAFKA_PRODUCER = 0, JLOG_RDKAFKA_CONSUMER = 1 };
 enum { JLOG_RDKAFKA_COPY = 2 };                          /* flag of a message: the call copies its value */
 enum { JLOG_RDKAFKA_PURGE_ALL = 3 };                     /* messages in the queue, and those on their way */
 enum { JLOG_RDKAFKA_NO_CONSUMER_CLOSE = 8 };             /* flag of destroy_flags: the group is not left in good order */
+enum { JLOG_RDKAFKA_NO_TIME = 0 };                        /* kind of the time of a message that has none */
 enum { JLOG_RDKAFKA_FATAL = -150, JLOG_RDKAFKA_INVALID_ARG = -186, JLOG_RDKAFKA_QUEUE_FULL = -184 };
 
 /* Kinds of the arguments of produceva. */
@@ -96,9 +97,23 @@ struct jlog_rdkafka_metadata {
     char *broker_name;
 };
 
+typedef struct rd_kafka_topic_partition_list_s rd_kafka_topic_partition_list_t;
+
+typedef struct {
+    char *topic;
+    int32_t partition;
+    int64_t offset;
+    void *metadata;
+    size_t metadata_size;
+    void *opaque;
+    int err;
+    void *hidden;
+} rd_kafka_topic_partition_t;
+
 typedef void (*jlog_on_error)(rd_kafka_t *, int, const char *, void *);
 typedef void (*jlog_on_log)(const rd_kafka_t *, int, const char *, const char *);
 typedef void (*jlog_on_delivery)(rd_kafka_t *, const rd_kafka_message_t *, void *);
+typedef void (*jlog_on_commit)(rd_kafka_t *, int, rd_kafka_topic_partition_list_t *, void *);
 
 /* Every call that is used: what it returns, its name behind rd_kafka_, its arguments. */
 #define JLOG_RDKAFKA_CALLS(CALL)                                                                                            \
@@ -136,6 +151,23 @@ typedef void (*jlog_on_delivery)(rd_kafka_t *, const rd_kafka_message_t *, void 
     CALL(void, headers_destroy, (rd_kafka_headers_t *))                                                                     \
     CALL(int, header_add, (rd_kafka_headers_t *, const char *, ssize_t, const void *, ssize_t))                             \
     CALL(rd_kafka_error_t *, produceva, (rd_kafka_t *, const rd_kafka_vu_t *, size_t))                                      \
+    CALL(int, poll_set_consumer, (rd_kafka_t *))                                                                            \
+    CALL(rd_kafka_queue_t *, queue_get_consumer, (rd_kafka_t *))                                                            \
+    CALL(void, queue_destroy, (rd_kafka_queue_t *))                                                                         \
+    CALL(ssize_t, consume_batch_queue, (rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t))                            \
+    CALL(int, assign, (rd_kafka_t *, const rd_kafka_topic_partition_list_t *))                                              \
+    CALL(int, commit_queue,                                                                                                 \
+         (rd_kafka_t *, const rd_kafka_topic_partition_list_t *, rd_kafka_queue_t *, jlog_on_commit, void *))               \
+    CALL(rd_kafka_topic_partition_list_t *, topic_partition_list_new, (int))                                                \
+    CALL(rd_kafka_topic_partition_t *, topic_partition_list_add, (rd_kafka_topic_partition_list_t *, const char *, int32_t)) \
+    CALL(void, topic_partition_list_destroy, (rd_kafka_topic_partition_list_t *))                                           \
+    CALL(void, topic_partition_set_leader_epoch, (rd_kafka_topic_partition_t *, int32_t))                                   \
+    CALL(const char *, message_errstr, (const rd_kafka_message_t *))                                                        \
+    CALL(int64_t, message_timestamp, (const rd_kafka_message_t *, int *))                                                   \
+    CALL(int32_t, message_leader_epoch, (const rd_kafka_message_t *))                                                       \
+    CALL(int, message_headers, (const rd_kafka_message_t *, rd_kafka_headers_t **))                                         \
+    CALL(int, header_get_all, (const rd_kafka_headers_t *, size_t, const char **, const void **, size_t *))                 \
+    CALL(void, message_destroy, (rd_kafka_message_t *))                                                                     \
     CALL(int, flush, (rd_kafka_t *, int))                                                                                   \
     CALL(int, purge, (rd_kafka_t *, int))                                                                                   \
     CALL(rd_kafka_error_t *, init_transactions, (rd_kafka_t *, int))                                                        \

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+from functools import cache
+
+from jlog._core.kafka.library import Library, LibraryUnavailable
 
 
 def path_of_library() -> str | None:
@@ -17,3 +20,13 @@ def path_of_library() -> str | None:
             if "librdkafka" in path.rpartition("/")[2]:
                 return slash + path
     return None
+
+
+@cache
+def library() -> Library | None:
+    """Returns its calls; None where they cannot be had, so that the Python client does all."""
+    try:
+        path = path_of_library()
+        return None if path is None else Library(path)
+    except (OSError, LibraryUnavailable):
+        return None

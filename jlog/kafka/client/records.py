@@ -10,6 +10,7 @@ from typing import Any, overload
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
+from jlog.flow.ends import Refuse
 from jlog.flow.errors import Refused
 from jlog.flow.records import Headers, RecordColumns
 from jlog.kafka.client.names import OFFSET, PARTITION, TOPIC
@@ -77,8 +78,8 @@ class KafkaBatch:
 
     __slots__ = ("_broken", "_messages")
 
-    def __init__(self, messages: Sequence[Any]) -> None:
-        self._messages = messages
+    def __init__(self, messages: Any) -> None:
+        self._messages = messages  # a sequence of them
         self._broken: list[Any] = []  # those whose headers cannot be read
 
     def __len__(self) -> int:
@@ -144,13 +145,15 @@ class CapturedBatch(KafkaBatch):
 
     __slots__ = ("_origins",)
 
-    def __init__(self, messages: Sequence[Any], origins: Origins) -> None:
+    def __init__(self, messages: Any, origins: Origins) -> None:
         super().__init__(messages)
         self._origins = origins
 
     def __iter__(self) -> Iterator[KafkaRecord]:
-        for message in self._messages:
-            yield CapturedRecord(message, self._broken, self._origins.place_of(message))
+        return map(self._record, self._messages)
+
+    def _record(self, message: Any) -> CapturedRecord:
+        return CapturedRecord(message, self._broken, self._origins.place_of(message))
 
     def columns(self) -> RecordColumns:
         messages = self._messages
@@ -172,15 +175,31 @@ class CapturedBatch(KafkaBatch):
         except (SystemError, UnicodeDecodeError):
             broken = self._messages[len(found)]
             self._broken.append(broken)
-            record = CapturedRecord(broken, self._broken, self._origins.place_of(broken))
-            raise Refused(NO_UTF8, record) from None
+            raise Refused(NO_UTF8, self._record(broken)) from None
         return found
+
+
+class NativeCapturedBatch(CapturedBatch):
+    """The same, of messages in the memory of librdkafka, which become records without a Python object for each."""
+
+    __slots__ = ()
+
+    def add_to(self, body: Any, refuse: Refuse) -> int:
+        """Adds the records to the body of a journal's writer, as Sink.write does. Returns the bytes of their values."""
+        found, index = 0, 0
+        while True:
+            index, value_bytes, reason = self._messages.add_to(body, self._origins.with_topic, index)
+            found += int(value_bytes)
+            if not reason or not refuse(index, self._record(self._messages[index]), reason):
+                return found
+            index += 1
 
 
 class Origins:
     """Makes the headers that name a record's place: partition and offset in decimal, and the topic where there are several."""
 
     def __init__(self, places: Collection[tuple[str, int]], with_topic: bool) -> None:
+        self.with_topic = with_topic
         self._known = {
             (topic, partition): ((TOPIC, topic.encode()),) * with_topic + ((PARTITION, b"%d" % partition),)
             for topic, partition in places

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from jlog.errors import JournalError, JournalNotFound
 from jlog.flow.ends import Lag, SourcePosition, SourcePositionChange
@@ -15,9 +15,10 @@ from jlog.flow.errors import Retry
 from jlog.flow.letters import Place as LetterPlace
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster, Topic
+from jlog.kafka.client.consumers import At, Event, Messages, PlainMessages, TopicConsumer, open_consumer
 from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, BrokerError, as_ours, told
 from jlog.kafka.client.lag import topics_lag
-from jlog.kafka.client.records import CapturedBatch, KafkaBatch, Origins
+from jlog.kafka.client.records import CapturedBatch, KafkaBatch, NativeCapturedBatch, Origins
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.topology import Topology, Watcher
 from jlog.kafka.client.url import TopicUrl, is_topic_name
@@ -25,7 +26,6 @@ from jlog.kafka.mirror.parts import Part, Parts, Place
 from jlog.positions.names import Start
 
 BATCH_BYTES = 4 << 20
-SAMPLE = 100  # messages, to estimate the size of one
 
 
 class TopicSource:
@@ -65,7 +65,7 @@ class TopicSource:
         self._watcher = Watcher(settings, url.topics, exclude)
         self._resumed_at = 0.0
         self._heard_at = 0.0  # monotonic time when the last message came
-        self._consumer: Consumer | None = None
+        self._consumer: TopicConsumer | None = None
         self._parts: dict[Place, Part] = {}
         self._gone: set[str] = set()  # parts of the source position whose topics are gone
         self._ends: dict[Place, int] | None = None
@@ -112,68 +112,56 @@ class TopicSource:
         self._origins = Origins(self._parts, with_topic=self._several)
         if self._consumer is None:
             with told("the settings", self.settings):
-                conf = self.settings.for_consumer()
-                if self._group is not None:
-                    conf |= {"group.id": self._group, "on_commit": self._told_group}
-                self._consumer = Consumer(conf)
+                self._consumer = open_consumer(self.settings, self._group, self._told_group)
         with told("beginning to read", self.settings):
-            self._consumer.assign([_at(place, part) for place, part in self._parts.items()])
+            self._consumer.assign(self._places())
+
+    def _places(self) -> list[At]:
+        return [At(*place, part.offset, part.leader_epoch) for place, part in self._parts.items()]
 
     # --- Reading ----------------------------------------------------------------------------------------------------
 
     def read(self, max_records: int, timeout: float) -> KafkaBatch:
-        assert self._consumer is not None, "resume() comes first"
-        messages: list[Any] = []
         if self._broken is None:
             self._look()
-        if self._broken is None:
-            with told("reading", self.settings):
-                got = self._consumer.consume(1, timeout)
-                wanted = min(max_records, self._at_once) - len(got)
-                if got and wanted > 0:
-                    got += self._consumer.consume(wanted, 0)
-            messages = self._records_of(got)
-        if self._broken is not None and not messages:
+        found = self._fetch(max_records, timeout) if self._broken is None else PlainMessages()
+        if self._broken is not None and not found:
             raise self._broken  # all messages before the error have been handed out
-        if messages:
-            self._note_last(messages)
-        return CapturedBatch(messages, self._origins) if self._captured else KafkaBatch(messages)
+        if found:
+            self._note_last(found)
+        if not self._captured:
+            return KafkaBatch(found)
+        return (CapturedBatch if isinstance(found, PlainMessages) else NativeCapturedBatch)(found, self._origins)
 
-    def _records_of(self, got: list[Any]) -> list[Any]:
-        if got:
+    def _fetch(self, max_records: int, timeout: float) -> Messages:
+        assert self._consumer is not None, "resume() comes first"
+        with told("reading", self.settings):
+            found, events = self._consumer.consume(min(max_records, self._at_once), timeout)
+        if found or events:
             self._heard_at = time.monotonic()
-        if not any(map(Message.error, got)):
-            return got
-        found = []
-        for message in got:
-            if message.error() is None:
-                found.append(message)
-                continue
+        for before, event in events:
             try:
-                self._hear(message)
+                self._hear(event)
             except JournalError as error:
                 self._broken = error
+                found.cut(before)  # those behind it are not handed out
                 break
         return found
 
-    def _note_last(self, messages: list[Any]) -> None:
-        sample = messages[-SAMPLE:]
-        size = sum(map(len, sample)) // len(sample)
-        self._at_once = max(1, min(10_000, BATCH_BYTES // max(1, size)))
-        several = messages if len(self._parts) > 1 else messages[-1:]
-        for place, message in {(message.topic(), message.partition()): message for message in several}.items():
+    def _note_last(self, found: Messages) -> None:
+        self._at_once = max(1, min(10_000, BATCH_BYTES // max(1, found.value_bytes // len(found))))
+        for place, (offset, leader_epoch) in found.ends().items():
             part = self._parts[place]
-            part.offset = max(part.offset, message.offset() + 1)
-            part.leader_epoch = -1 if message.leader_epoch() is None else message.leader_epoch()
+            part.offset, part.leader_epoch = max(part.offset, offset), leader_epoch
 
-    def _hear(self, message: Any) -> None:
-        """Handles a message that is no record: the end of a partition, or an error."""
-        error, place = message.error(), (message.topic(), message.partition())
+    def _hear(self, event: Event) -> None:
+        """Handles the end of a partition, or an error."""
+        error, place = event.error, (event.topic, event.partition)
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
             # Ends of transactions, which are never handed out, may lie behind the last record.
             if place in self._parts:
-                self._parts[place].offset = max(self._parts[place].offset, message.offset())
+                self._parts[place].offset = max(self._parts[place].offset, event.offset)
         elif code in OFFSET_GONE:
             self._overtaken(place)
         elif code not in TIMED_OUT:  # in that case the client connects again by itself
@@ -267,10 +255,9 @@ class TopicSource:
     def committed(self) -> None:
         self._gone.clear()
         if self._group is not None and self._consumer is not None:
-            offsets = [TopicPartition(*place, part.offset) for place, part in self._parts.items()]
-            self._consumer.commit(offsets=offsets, asynchronous=True)
+            self._consumer.commit(self._places())
 
-    def _told_group(self, error: KafkaError | None, _offsets: Any) -> None:
+    def _told_group(self, error: KafkaError | None) -> None:
         """Tells once why the group does not get the offsets."""
         text = "" if error is None else f"group {self._group} does not get the offsets: {error.str()}"
         if text and text != self._group_error:
@@ -305,9 +292,3 @@ class TopicSource:
     def close(self) -> None:
         self._watcher.close()
         self._let_go()
-
-
-def _at(place: Place, part: Part) -> TopicPartition:
-    if part.leader_epoch < 0:
-        return TopicPartition(*place, part.offset)
-    return TopicPartition(*place, part.offset, leader_epoch=part.leader_epoch)

@@ -1,0 +1,16 @@
+from collections.abc import Collection
+
+from typing_extensions import disjoint_base
+
+from jlog._core.kafka.client import Client
+from jlog._core.kafka.library import Library
+from jlog._core.kafka.messages import Messages
+
+@disjoint_base
+class Consumer(Client):
+    def __init__(self, library: Library, settings: dict[str, str]) -> None: ...
+    @property
+    def commit_error(self) -> int: ...
+    def assign(self, places: Collection[tuple[str, int, int, int]]) -> None: ...
+    def commit(self, places: Collection[tuple[str, int, int, int]]) -> None: ...
+    def consume(self, count: int, seconds: float) -> Messages: ...
