@@ -140,9 +140,17 @@ class Source:
     # --- Segments ---------------------------------------------------------------------------------------------------
 
     def segments(self) -> list[int]:
-        """Lists the segments, oldest first."""
+        """Lists the segments, oldest first.
+
+        A file that is made while a directory is listed may be left out, and one that is made later may not. So the directory is
+        listed twice: all segments before the newest of the first list were there when the second began.
+        """
+        newest = max(self._list_segments(), default=-1)
+        return sorted(segment for segment in self._list_segments() if segment <= newest)
+
+    def _list_segments(self) -> list[int]:
         found = (segment_of(name) for name in os.listdir(self.path))
-        return sorted(segment for segment in found if segment is not None)
+        return [segment for segment in found if segment is not None]
 
     def look(self, position: int) -> list[int]:
         """Lists the segments from this one on, and opens the next few of them, so that they can be read even when libjlog

@@ -96,6 +96,27 @@ def test_a_journal_with_many_segments_keeps_its_position_small(
     assert exact < subscribers(journal)["later"] <= exact + 30
 
 
+def test_a_segment_that_a_list_of_the_directory_misses_is_not_passed_over(
+    monkeypatch: pytest.MonkeyPatch, source: Path, journal: Path
+) -> None:
+    """What is made while a directory is listed may be missing, though what was made later is there."""
+    writer = CWriter(source, unit_limit=1000)
+    write(writer, 0, 5)
+    running = Import(source, journal, follow=True)
+    running._catch_up(is_last=False)
+    write(writer, 5, 60)
+    listed, missed = os.listdir, [None, "00000001"]  # the first list is of the subscribers
+
+    def list_without(path: str) -> list[str]:
+        left_out = missed.pop(0) if missed else None
+        return [name for name in listed(path) if name != left_out]
+
+    monkeypatch.setattr(os, "listdir", list_without)
+    running.stop()
+    running.run()
+    assert values(journal) == [numbered(number) for number in range(60)]
+
+
 # --- Another source -------------------------------------------------------------------------------------------------
 
 
