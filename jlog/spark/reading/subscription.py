@@ -11,6 +11,7 @@ import jlog
 from jlog.errors import SubscriberBusy, SubscriberExists
 from jlog.options import retention_of
 from jlog.spark.reading.sources import Source
+from jlog.spark.syncing import sync
 from jlog.storage.meta import read_meta
 
 logger = logging.getLogger("jlog.spark")
@@ -83,14 +84,5 @@ class Subscription:
             if self._checkpoint is None or not os.path.isdir(folder):
                 continue
             newest = max((int(one) for one in os.listdir(folder) if one.isdecimal()), default=0)
-            for path in (os.path.join(folder, str(newest)), os.path.join(folder, f".{newest}.crc"), folder):
-                with suppress(FileNotFoundError):
-                    _sync(path)
-
-
-def _sync(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+            paths = [os.path.join(folder, name) for name in (str(newest), f".{newest}.crc")]
+            sync([*paths, folder], missing_ok=True)

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from jlog.spark.syncing import sync
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -113,15 +115,9 @@ class Files:
 
     def sync(self, paths: Iterable[str]) -> None:
         """Syncs files and directories on this machine's file systems; other file systems do so themselves."""
-        for path in paths:
-            local = self.local_path(path)
-            if local is None or (os.path.isdir(local) and not os.access(local, os.R_OK)):
-                continue  # it was there before: this process may not list it
-            fd = os.open(local, os.O_RDONLY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+        found = (local for path in paths if (local := self.local_path(path)) is not None)
+        # A directory that this process may not list was there before.
+        sync(local for local in found if not os.path.isdir(local) or os.access(local, os.R_OK))
 
 
 def directories_of(files: Iterable[str], root: str) -> set[str]:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from jlog.spark.offset_log import digest_of
+from jlog.spark.syncing import sync
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def content_of(records: int, location: str | None, batch: int) -> Content:
         offsets = digest_of(begin, end)
     except ValueError:  # a format of a later Spark
         return Content(records)
-    _sync(_files_of(root, batch))
+    sync(_files_of(root, batch), missing_ok=True)  # Spark may be told to write no checksums
     return Content(records, offsets, hashlib.sha256(end.encode()).hexdigest()[:16])
 
 
@@ -69,13 +70,3 @@ def _files_of(root: str, batch: int) -> Iterable[str]:
         yield from (os.path.join(root, name) for name in ("metadata", ".metadata.crc"))
         yield root
         yield os.path.dirname(root)
-
-
-def _sync(paths: Iterable[str]) -> None:
-    for path in paths:
-        with suppress(FileNotFoundError):  # Spark may be told to write no checksums
-            fd = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)

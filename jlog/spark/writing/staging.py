@@ -22,6 +22,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from jlog.errors import JournalError, JournalNotFound
 from jlog.ingest import Piece, SegmentBuilder
+from jlog.spark.syncing import sync
 from jlog.spark.writing.ledger import NAMELESS
 from jlog.spark.writing.left_over import BEGUN, DIRECTORY, elsewhere, is_at, remove_if_empty, remove_left_over
 from jlog.system.files import Directory
@@ -175,8 +176,7 @@ class Staging:
             json.dump([asdict(part) for part in staged], file)
         folder = self.batch(staged[0].batch)
         files = [os.path.join(folder, file.name) for part in staged for file in part.files]
-        for made in (*files, *_up(folder, 3), path, *_up(self._home, 2)):
-            _sync(made)
+        sync((*files, *_up(folder, 3), path, *_up(self._home, 2)))
         return name
 
     def kept(self, name: str, appended: int) -> list[Staged]:
@@ -246,14 +246,6 @@ def _cut(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
 def _staged(told: dict[str, Any]) -> Staged:
     files = [StagedFile(file["name"], file["bytes"], [Piece(*piece) for piece in file["pieces"]]) for file in told.pop("files")]
     return Staged(**told, files=files)
-
-
-def _sync(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _up(folder: str, levels: int) -> list[str]:
