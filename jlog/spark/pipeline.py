@@ -12,11 +12,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jlog.errors import JournalError
-from jlog.spark.loading.plan import PARQUET, PipelinePlan, Windows
+from jlog.spark.loading.plan import PARQUET, PipelinePlan, Windows, is_topic
+from jlog.spark.loading.reports import Reports
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
     from jlog.spark.loading.checkpoint import Checkpoint
     from jlog.spark.loading.outputs import Tables
-    from jlog.spark.progress import JournalProgress
     from jlog.spark.tables.table import Table
 
 PIPELINE = "pipeline"  # the settings of all but the windows
@@ -71,8 +72,8 @@ class Pipeline:
         a few moments after it has ended; see docs/pipeline.md."""
         self._plan = plan
         self._on_records = on_records
-        self._on_batch = on_batch
-        self._rows: dict[tuple[str, int], dict[str, int]] = {}  # of batches that are not reported yet, by query and number
+        topics = [source for source in plan.sources if is_topic(source)]
+        self._reports = None if on_batch is None else Reports(topics, on_batch)
         self._stop = threading.Event()
         self._at_work = 0
         self._error: Exception | None = None
@@ -96,26 +97,23 @@ class Pipeline:
         from pyspark.errors import PySparkException
 
         from jlog.spark.loading.checkpoint import Checkpoint
-        from jlog.spark.loading.inputs import explained
         from jlog.spark.loading.outputs import tables_of
-        from jlog.spark.loading.visibility import check_all_see
-        from jlog.spark.session import reason_of
 
         began = time.monotonic()
         self._be_quiet_at_the_end(spark)
+        tables: Tables | None = None
         try:
             checkpoint = Checkpoint(spark, self._plan.checkpoint)
             with checkpoint.held():
                 tables = tables_of(spark, self._plan, checkpoint)
                 self._begin(spark, checkpoint, tables)
-                check_all_see(spark, self._plan.directories)
+                self._check_all_see(spark, tables)
                 self._wait(self._start(spark, checkpoint, tables))
                 if self._plan.query is not None:
                     self.summary.query = self._ask(spark, tables, self._plan.query)
         except (PySparkException, Py4JError, OSError) as error:
             if not self.is_stopped:
-                told = explained(reason_of(error), self._plan.sources)
-                raise (self._error or JournalError(told)) from error
+                raise (self._error or self._explained(spark, tables, error)) from error
         self.summary.seconds = round(time.monotonic() - began, 3)
         return self.summary
 
@@ -205,11 +203,12 @@ class Pipeline:
             wanted = planned(positions, inputs.journals(positions.end[-1] or ()), fail_on_data_loss=plan.fail_on_data_loss)
             good, bad = loading.add(batch, frame, wanted)
             self._note(good, bad)
-            self._keep(RECORDS, number, records_in=good + bad, records_out=good, records_bad=bad)
+            if self._reports is not None:
+                self._reports.keep(RECORDS, number, records_in=good + bad, records_out=good, records_bad=bad)
             self._compact(number, tables.records, tables.quarantine)
 
         if plan.windows is None or tables.windows is None:
-            return [self._query(RECORDS, inputs.stream(spark), checkpoint, load)]
+            return [self._query(RECORDS, inputs.stream(spark), checkpoint, tables, load)]
         windows = checkpoint.query(WINDOWS)
         counted = Inputs(plan, WINDOWS, windows)
         counted.begin()
@@ -219,16 +218,22 @@ class Pipeline:
         def count(frame: DataFrame, number: int) -> None:
             rows = counting.add(windows.batch(number), frame)
             self._note_windows(rows)
-            self._keep(WINDOWS, number, counts=rows)
+            if self._reports is not None:
+                self._reports.keep(WINDOWS, number, counts=rows)
             self._compact(number, counts)
 
         return [
-            self._query(RECORDS, inputs.stream(spark), checkpoint, load),
-            self._query(WINDOWS, counting.counted(counted.stream(spark)), checkpoint, count),
+            self._query(RECORDS, inputs.stream(spark), checkpoint, tables, load),
+            self._query(WINDOWS, counting.counted(counted.stream(spark)), checkpoint, tables, count),
         ]
 
     def _query(
-        self, name: str, frame: DataFrame, checkpoint: Checkpoint, process: Callable[[DataFrame, int], None]
+        self,
+        name: str,
+        frame: DataFrame,
+        checkpoint: Checkpoint,
+        tables: Tables,
+        process: Callable[[DataFrame, int], None],
     ) -> StreamingQuery:
         def call(batch: DataFrame, number: int) -> None:
             if self.is_stopped:
@@ -238,7 +243,7 @@ class Pipeline:
                 checkpoint.check_owner()
                 process(batch, number)
             except (ValueError, OSError, JournalError) as error:
-                self._error = self._explained(batch.sparkSession, error)
+                self._error = self._explained(batch.sparkSession, tables, error)
                 raise self._error from error
             finally:
                 self._at_work -= 1
@@ -251,17 +256,30 @@ class Pipeline:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{max(1, round(self._plan.interval * 1000))} milliseconds").start()
 
-    def _explained(self, spark: SparkSession, error: Exception) -> Exception:
-        """Names the hosts that do not see the others' files, where rows are missing."""
+    def _check_all_see(self, spark: SparkSession, tables: Tables) -> None:
         from jlog.spark.loading.visibility import check_all_see
+
+        check_all_see(spark, dict.fromkeys([*self._plan.directories, *tables.places()]))
+
+    def _explained(self, spark: SparkSession, tables: Tables | None, error: Exception) -> Exception:
+        """Returns the error with what to do; or one that names the hosts that do not see the others' files, where files or rows
+        are missing."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        from jlog.spark.loading.inputs import explained, is_file_missing
+        from jlog.spark.session import reason_of
         from jlog.spark.tables.table import RowsMissing
 
-        if isinstance(error, RowsMissing):
+        reason = reason_of(error)
+        if tables is not None and (isinstance(error, RowsMissing) or is_file_missing(reason)):
             try:
-                check_all_see(spark, self._plan.directories)
+                with suppress(PySparkException, Py4JError):  # what has failed may prevent this, too
+                    self._check_all_see(spark, tables)
             except JournalError as hosts:
                 return hosts
-        return error
+        is_ours = isinstance(error, (ValueError, JournalError)) and not isinstance(error, PySparkException)
+        return error if is_ours else JournalError(explained(reason, self._plan.sources))
 
     def _compact(self, number: int, *tables: Table) -> None:
         """Joins small files after every so many batches, also where a batch comes again after a kill."""
@@ -294,27 +312,10 @@ class Pipeline:
                 for query in list(running):
                     if query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]  # raises the error that ends the query
                         running.remove(query)
-                    self._report(query)
+                    if self._reports is not None:
+                        self._reports.tell(query)
         finally:
             self._end(queries)
-
-    def _keep(self, query: str, number: int, **rows: int) -> None:
-        if self._on_batch is not None:
-            self._rows[query, number] = rows
-
-    def _report(self, query: StreamingQuery) -> None:
-        """Reports the batches of which Spark has told the progress since the last call."""
-        from jlog.spark.progress import progress
-
-        if self._on_batch is None or not any(name == query.name for name, _ in list(self._rows)):
-            return
-        for told in query.recentProgress:
-            rows = self._rows.pop((str(query.name), told["batchId"]), None)
-            if rows is not None:
-                behind = {name: _behind(at) for name, at in progress(told).items()}
-                seconds = told["batchDuration"] / 1000
-                report = {"query": query.name, "batch": told["batchId"], "time": told["timestamp"], "seconds": seconds}
-                self._on_batch({**report, **rows, "behind": behind})
 
     def _end(self, queries: Sequence[StreamingQuery]) -> None:
         """Stops the queries that still run, where the pipeline was stopped or another query has failed."""
@@ -331,14 +332,6 @@ class Pipeline:
                 frame.createOrReplaceTempView(name)
         rows = spark.sql(text).limit(ROWS_SHOWN_MAX).collect()
         return [row.asDict(recursive=True) for row in rows]
-
-
-def _behind(at: JournalProgress) -> dict[str, float]:
-    """Returns the distance of a batch's end from a journal's or an archive's newest record, as a report has it."""
-    found: dict[str, float] = {"records": at.records_behind, "bytes": at.bytes_behind}
-    if at.newest_record_age is not None:
-        found["newest_record_age"] = at.newest_record_age
-    return found
 
 
 if __name__ == "__main__":

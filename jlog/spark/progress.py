@@ -39,14 +39,14 @@ def progress(last_progress: Any) -> dict[str, JournalProgress]:
     report = json.loads(text) if text is not None else last_progress
     found: dict[str, JournalProgress] = {}
     for source in report["sources"]:
-        ends, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))
+        ends, latest = offset_in(source.get("endOffset")), offset_in(source.get("latestOffset"))
         for name, at in latest.items():
             if _is_ours(at) and _is_ours(ends.get(name)):
                 found[name] = _of_journal(ends[name], at)
     return found
 
 
-def _offset(given: Any) -> dict[str, Any]:
+def offset_in(given: Any) -> dict[str, Any]:
     """Returns an offset, which is JSON or its content."""
     try:
         content = json.loads(given) if isinstance(given, str) else given

@@ -99,7 +99,10 @@ def test_types_are_those_of_a_topics_first_and_newest_records(
     witness.make(topic, partitions=2)
     witness.produce(topic, [b'{"n": 1}'] * 12_000, partition=0)
     witness.produce(topic, [b'{"n": 0.5, "late": "x"}'], partition=0)
-    summary = finished(pipeline("--parse", "json", "--batch-records", "10000"))
+    done = pipeline("--parse", "json", "--batch-records", "10000", "--progress")
+    *reports, last = done.stdout.splitlines(keepends=True)
+    assert [json.loads(report)["behind"] for report in reports] == [{url: {"records": 2_001}}, {url: {"records": 0}}]
+    summary = finished(subprocess.CompletedProcess(done.args, done.returncode, last, done.stderr))
     assert (summary["records_out"], summary["records_bad"], summary["batches"]) == (12_001, 0, 2)
-    (last,) = [row for row in rows(tmp_path / "lake") if row["sequence"] == 12_000]
-    assert (last["n"], last["late"]) == (0.5, "x")
+    (newest,) = [row for row in rows(tmp_path / "lake") if row["sequence"] == 12_000]
+    assert (newest["n"], newest["late"]) == (0.5, "x")

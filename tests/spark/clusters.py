@@ -30,7 +30,22 @@ EXECUTOR_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
+    # Both workers have their executor before the first task, however busy the machine is.
+    "spark.cores.max": "2",
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{round(HUNG_SECONDS)}s",
 }
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.multiplier": "1.0",
+    "spark.speculation.interval": "10ms",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.minTaskRuntime": "1ms",
+}
+both_ways = pytest.mark.parametrize("conf", [{}, SPECULATION], ids=["plain", "speculation"])
+
+
+RUN_SECONDS = 2 * HUNG_SECONDS  # guards against hanging: a run starts several Java virtual machines
 
 
 def skip_without_namespaces() -> None:
@@ -123,6 +138,14 @@ class Cluster:
             found += [int(pid) for path in children for pid in path.read_text().split()]
         return found
 
+    def kill_an_executor(self) -> None:
+        """Waits for one, if another was killed just now."""
+        until = time.monotonic() + HUNG_SECONDS
+        while not (found := self.executors()):
+            assert time.monotonic() < until, "there is no executor"
+            time.sleep(0.02)
+        os.kill(found[0], signal.SIGKILL)
+
     def pipeline(self, *arguments: object, conf: dict[str, str] | None = None, env: dict[str, str] | None = None) -> Running:
         """Starts `jlogtool pipeline` on the cluster."""
         settings = {**EXECUTOR_SETTINGS, **(conf or {})}
@@ -153,7 +176,7 @@ class Running:
 
     def until(self, holds: Callable[[], object]) -> None:
         """Waits for what it does."""
-        until = time.monotonic() + HUNG_SECONDS
+        until = time.monotonic() + RUN_SECONDS
         while not holds():
             assert self.process.poll() is None, self.process.communicate()
             assert time.monotonic() < until, "it did not happen"
@@ -161,14 +184,14 @@ class Running:
 
     def summary(self) -> dict[str, Any]:
         """Waits for its end, which has to be a good one."""
-        out, err = self.process.communicate(timeout=HUNG_SECONDS)
+        out, err = self.process.communicate(timeout=RUN_SECONDS)
         assert self.process.returncode == 0, err.decode()
         found: dict[str, Any] = json.loads(out)
         return found
 
     def error(self) -> str:
         """Waits for its end, which has to be an error; returns what it says."""
-        out, err = self.process.communicate(timeout=HUNG_SECONDS)
+        out, err = self.process.communicate(timeout=RUN_SECONDS)
         assert (self.process.returncode, out) == (1, b""), (out, err)
         return err.decode()
 

@@ -158,6 +158,25 @@ def test_options_that_do_not_go_together_are_errors_of_usage(tmp_path: Path, opt
     assert not (tmp_path / "lake").exists()
 
 
+@pytest.mark.parametrize("option", ["--subscriber", "--journal-pattern"])
+def test_options_that_no_topic_has_are_refused(tmp_path: Path, option: str) -> None:
+    result = run_command("pipeline", option, "lake", "kafka://127.0.0.1:9/orders", tmp_path / "lake")
+    assert (result.code, result.out) == (2, b"")
+    assert f"{option} " in result.err
+    assert "leave it out" in result.err
+
+
+def test_a_subscriber_of_an_archive_is_refused_at_once(tmp_path: Path) -> None:
+    url = (tmp_path / "archive").as_uri()
+    with jlog.Writer(tmp_path / "journal", retention=jlog.Retention(archive=url)) as writer:
+        writer.append(b"1")
+        writer.roll()
+    jlog.Journal(tmp_path / "journal").archive()
+    result = run_command("pipeline", "--subscriber", "lake", url, tmp_path / "lake")
+    assert (result.code, result.out) == (2, b"")
+    assert f"{url} can have none: leave it out" in result.err
+
+
 def test_without_java_it_says_the_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jlog.Journal.create(tmp_path / "journal")
     monkeypatch.setenv("PATH", str(tmp_path))

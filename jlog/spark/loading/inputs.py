@@ -15,6 +15,7 @@ import jlog
 from jlog.errors import JournalError
 from jlog.spark.loading.checkpoint import QueryCheckpoint
 from jlog.spark.loading.parsing import union
+from jlog.spark.loading.plan import is_topic
 from jlog.spark.loading.sampling import sample_journals, sample_topic, values_of
 from jlog.spark.reading.options import EARLIEST, LATEST, parse
 from jlog.spark.reading.sources import Source, sources_of
@@ -31,10 +32,6 @@ KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 RECORDS, WINDOWS = "records", "windows"  # the queries
 
 logger = logging.getLogger("jlog.spark")
-
-
-def is_topic(source: str) -> bool:
-    return source.lower().startswith("kafka:")
 
 
 def check_source(source: str, pattern: str | None = None) -> str:
@@ -207,9 +204,14 @@ def check_subscribers(plan: PipelinePlan) -> None:
             )  # fmt: skip
 
 
+def is_file_missing(reason: str) -> bool:
+    """Says whether this is Spark's error where a task does not find a file."""
+    return "FAILED_READ_FILE.FILE_NOT_EXIST" in reason
+
+
 def explained(reason: str, sources: Sequence[str]) -> str:
     """Adds what to do, and the topic's name, which errors of Spark's source for Kafka leave out."""
-    if "FAILED_READ_FILE.FILE_NOT_EXIST" in reason:
+    if is_file_missing(reason):
         return (
             f"an executor does not find a file that is there for others: not every host sees the same files, or another "
             f"program has removed it. Use places that the driver and all executors share. Spark says: {reason}"

@@ -36,6 +36,10 @@ class Tables:
         found = {"records": self.records, "quarantine": self.quarantine}
         return found if self.windows is None else {**found, "windows": self.windows}
 
+    def places(self) -> list[str]:
+        """Returns the directories of the tables that are there."""
+        return [place for table in self.by_name.values() if (place := table.place()) is not None]
+
 
 def tables_of(spark: SparkSession, plan: PipelinePlan, checkpoint: Checkpoint) -> Tables:
     """Returns the tables of a plan. Raises JournalError where Spark lacks the connector of their format, or their catalog."""

@@ -5,12 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from jlog.system.filesystem import is_url
+
 if TYPE_CHECKING:
     from jlog.spark.loading.parsing import Parser
 
 BATCH_RECORDS = 5_000_000
 PARQUET = "parquet"
 OTHER, ADD, FAIL = "other", "add", "fail"  # what becomes of fields without a column
+
+
+def is_topic(source: str) -> bool:
+    return source.lower().startswith("kafka:")
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,14 @@ class PipelinePlan:
         for source in self.sources:
             if self.sources.count(source) > 1:
                 raise ValueError(f"{source} is named twice")
+        without = [source for source in self.sources if is_topic(source) or is_url(source)]
+        if self.subscriber is not None and (len(without) == len(self.sources) or not all(map(is_topic, without))):
+            raise ValueError(
+                f"--subscriber is for journals, and {', '.join(without)} can have none: leave it out. The checkpoint keeps the "
+                f"pipeline's place. An archive keeps its segments, and a topic its messages as its own settings say"
+            )
+        if self.journal_pattern is not None and all(map(is_topic, self.sources)):
+            raise ValueError("--journal-pattern looks for journals below a directory, and a topic has none: leave it out")
         if self.format == PARQUET and self.is_table:
             raise ValueError("--table needs --format delta or --format iceberg: plain Parquet files have no catalog")
         if self.format == PARQUET and self.compact_every is not None:

@@ -109,6 +109,9 @@ class DeltaTable:
             return None
         return self._spark.read.format("delta").load(self.name) if self._is_path else self._spark.table(self.name)
 
+    def place(self) -> str | None:
+        return self._root() if self.exists() else None
+
     def takes_column(self, name: str) -> bool:
         """Says whether a column of this name can be added. A table of another writer may not map names."""
         if not REFUSED.intersection(name) or not self.exists():

@@ -94,6 +94,9 @@ class IcebergTable:
     def _tag(self) -> str:
         return f"{TAG}{self._pipeline}"
 
+    def place(self) -> str | None:
+        return str(self._load().location()) if self.exists() else None
+
     def takes_column(self, name: str) -> bool:  # noqa: ARG002
         return True
 

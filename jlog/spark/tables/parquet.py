@@ -57,6 +57,9 @@ class ParquetTable:
     def frame(self) -> DataFrame | None:
         return None if self.is_empty() else self._spark.read.parquet(self.name)
 
+    def place(self) -> str | None:
+        return self.name
+
     def takes_column(self, name: str) -> bool:  # noqa: ARG002
         return False
 

@@ -56,6 +56,9 @@ class Table(Protocol):
     def frame(self) -> DataFrame | None:
         """Returns all rows; None where there are none yet."""
 
+    def place(self) -> str | None:
+        """Returns the directory of its files; None where there is no table yet."""
+
     def takes_column(self, name: str) -> bool:
         """Says whether a column of this name can be added."""
 

@@ -1,0 +1,61 @@
+"""The reports of a pipeline's batches, which `--progress` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jlog.spark.progress import JournalProgress, offset_in, progress
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Report = dict[str, Any]
+
+
+class Reports:
+    """Reports each batch once Spark has told its progress."""
+
+    def __init__(self, topics: Sequence[str], on_batch: Callable[[Report], object]) -> None:
+        """topics: URLs of topics, in the order that they have among a query's sources; they are the first of these."""
+        self._topics = topics
+        self._on_batch = on_batch
+        self._rows: dict[tuple[str, int], dict[str, int]] = {}  # of batches that are not reported yet, by query and number
+
+    def keep(self, query: str, number: int, **rows: int) -> None:
+        """Keeps the counts of a batch until it is reported."""
+        self._rows[query, number] = rows
+
+    def tell(self, query: StreamingQuery) -> None:
+        """Reports the batches of which Spark has told the progress since the last call."""
+        if not any(name == query.name for name, _ in list(self._rows)):
+            return
+        for told in query.recentProgress:
+            rows = self._rows.pop((str(query.name), told["batchId"]), None)
+            if rows is not None:
+                seconds = told["batchDuration"] / 1000
+                report = {"query": query.name, "batch": told["batchId"], "time": told["timestamp"], "seconds": seconds}
+                self._on_batch({**report, **rows, "behind": self._behind(told)})
+
+    def _behind(self, told: Mapping[str, Any]) -> dict[str, Report]:
+        """Returns the distance of a batch's end from the newest record of each source."""
+        topics = zip(self._topics, told["sources"], strict=False)
+        found = {url: {"records": messages_behind(source)} for url, source in topics}
+        return {**found, **{name: _of_journal(at) for name, at in progress(told).items()}}
+
+
+def messages_behind(source: Mapping[str, Any]) -> int:
+    """Returns the distance in offsets, from the progress of Spark's source for Kafka."""
+    ends, latest = offset_in(source["endOffset"]), offset_in(source["latestOffset"])
+    return sum(
+        max(0, int(offset) - int(ends.get(topic, {}).get(partition, 0)))
+        for topic, partitions in latest.items()
+        for partition, offset in partitions.items()
+    )
+
+
+def _of_journal(at: JournalProgress) -> Report:
+    found: Report = {"records": at.records_behind, "bytes": at.bytes_behind}
+    if at.newest_record_age is not None:
+        found["newest_record_age"] = at.newest_record_age
+    return found
