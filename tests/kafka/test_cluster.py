@@ -28,10 +28,11 @@ def cluster(_jars: None, tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1_800)
-def test_each_record_arrives_once_despite_killed_mirror_and_driver(
+def test_each_record_arrives_once_despite_kills(
     cluster: Cluster, broker: Broker, jars: str, topic: str, url: str, witness: Witness, processes: Callable[..., Process]
 ) -> None:
-    """A killed mirror leaves an aborted transaction in the topic, which must not be in the table."""
+    """Of the mirror, an executor and the driver. A killed mirror leaves an aborted transaction in the topic, which must not be
+    in the table."""
     witness.make(topic, partitions=1)
     journal, dest = cluster.private / "journal", cluster.shared / "lake"
     chance = random.Random(3)
@@ -45,6 +46,7 @@ def test_each_record_arrives_once_despite_killed_mirror_and_driver(
     running = cluster.pipeline("--batch-records", RECORDS // 10, "--trigger", "1s", url, dest, conf=conf)
     try:
         running.until(lambda: list(dest.glob("date=*/*.parquet")))
+        cluster.kill_an_executor()
         run_to_end("to-kafka", journal, url)
     finally:
         running.kill()

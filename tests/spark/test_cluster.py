@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 import jlog
 from cli.command import start
-from spark.clusters import Cluster
+from spark.clusters import Cluster, both_ways
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("_spark_environment")]
 RECORDS = 20_000
@@ -105,39 +104,36 @@ def test_a_journal_that_the_hosts_lack_is_named(hosts: Cluster, name: str) -> No
 
 
 @pytest.mark.exhaustive
-def test_a_shared_journal_arrives_once_despite_kills(hosts: Cluster, journal: Path, name: str) -> None:
-    """An executor is killed in its work, and then the driver."""
+@both_ways
+def test_a_shared_journal_arrives_once_despite_kills(hosts: Cluster, journal: Path, name: str, conf: dict[str, str]) -> None:
+    """An executor is killed while tasks write a batch, and then the driver."""
     dest = hosts.shared / name / "lake"
     fill(journal, MANY)
+
+    def files() -> int:
+        return len(list(dest.glob("date=*/*.parquet")))
+
     arguments = ["--subscriber", "lake", "--batch-records", MANY, "--trigger", "1s", journal, dest]
-    running = hosts.pipeline(*arguments)
+    running = hosts.pipeline(*arguments, conf=conf)
     try:
-        running.until(lambda: len(list(dest.glob("date=*/*.parquet"))) >= 2)
-        os.kill(hosts.executors()[0], signal.SIGKILL)
+        running.until(lambda: files() >= 2)
+        before = files()
         fill(journal, MANY)
-        before = len(list(dest.glob("date=*/*.parquet")))
-        running.until(lambda: len(list(dest.glob("date=*/*.parquet"))) > before)
+        running.until(lambda: files() > before or list(dest.glob("_staging-*/_temporary/**/*.parquet")))
+        hosts.kill_an_executor()
+        running.until(lambda: files() > before)
     finally:
         running.kill()
-    hosts.pipeline(*arguments[:4], journal, dest).summary()
+    hosts.pipeline(*arguments[:4], journal, dest, conf=conf).summary()
     assert sequences(dest) == Counter(range(RECORDS + 2 * MANY))
     assert jlog.Journal(journal).subscribers()["lake"].lag == 0
     assert jlog.Journal(journal).first_sequence > 0
 
 
 @pytest.mark.exhaustive
-def test_speculation_adds_no_row_twice(hosts: Cluster, journal: Path, name: str) -> None:
-    dest = hosts.shared / name / "lake"
-    conf = {"spark.speculation": "true", "spark.speculation.multiplier": "1.0", "spark.speculation.interval": "10ms"}
-    conf |= {"spark.speculation.quantile": "0.1", "spark.speculation.minTaskRuntime": "1ms"}
-    fill(journal, MANY)
-    hosts.pipeline("--batch-records", MANY, journal, dest, conf=conf).summary()
-    assert sequences(dest) == Counter(range(RECORDS + MANY))
-
-
-@pytest.mark.exhaustive
 def test_an_archive_is_followed_where_no_host_has_the_journal(hosts: Cluster, name: str, s3: str) -> None:
-    """The process that archives is killed meanwhile, and the driver. Executors get the credentials from the options."""
+    """The process that archives is killed meanwhile, an executor, and the driver. Executors get the credentials from the
+    options."""
     journal, dest = hosts.private / name / "journal", hosts.shared / name / "lake"
     url = f"{s3}/{name}"
     jlog.Journal.create(journal, retention=jlog.Retention(archive=url))
@@ -149,6 +145,7 @@ def test_an_archive_is_followed_where_no_host_has_the_journal(hosts: Cluster, na
     try:
         running.until(lambda: list(dest.glob("date=*/*.parquet")))
         fill(journal, RECORDS)
+        hosts.kill_an_executor()
         archiving.kill()
         archiving.communicate()
         archiving = start("archive", "--follow", "--every", "1s", journal)

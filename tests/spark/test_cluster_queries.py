@@ -15,20 +15,12 @@ import pytest
 
 import jlog
 from behaviour.journals import values
-from spark.clusters import Cluster
+from spark.clusters import Cluster, both_ways
 from spark.driver import RECORDS
 from spark.running import Driver
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.exhaustive]
-SPECULATION = {
-    "spark.speculation": "true",
-    "spark.speculation.multiplier": "1.0",
-    "spark.speculation.interval": "10ms",
-    "spark.speculation.quantile": "0.1",
-    "spark.speculation.minTaskRuntime": "1ms",
-}
 FILES, LINES = 6, 5_000
-both_ways = pytest.mark.parametrize("conf", [{}, SPECULATION], ids=["plain", "speculation"])
 places = pytest.mark.parametrize("place", ["shared", "private"])
 
 
@@ -89,13 +81,15 @@ def test_a_batch_has_all_records_despite_a_killed_executor(
     assert found == list(range(20_000))
 
 
-def test_a_batch_of_a_journal_that_the_hosts_lack_is_refused(
-    drive: Callable[..., Driver], hosts: Cluster, folder: Path, name: str
+@pytest.mark.parametrize("query", [("count",), ("lake", {})], ids=["batch", "stream"])
+def test_a_journal_that_the_hosts_lack_is_refused(
+    drive: Callable[..., Driver], hosts: Cluster, folder: Path, name: str, query: tuple[object, ...]
 ) -> None:
     journal = hosts.private / name / "journal"
     fill(journal, 1_000)
     driver = drive()
-    driver.call("count", journal, folder)
+    verb, *options = query
+    driver.call(str(verb), journal, folder, *options)
     with released(folder):
         assert driver.said(f"there is no journal at {journal} on (worker-[12]), where this task runs")
 
@@ -112,7 +106,7 @@ def test_a_stream_has_all_records_despite_kills(
     driver.call("lake", *query)
     batches = folder / "checkpoint" / "commits"
     driver.until(lambda: len(list(batches.glob("[0-9]*"))) >= 2)
-    os.kill(hosts.executors()[0], signal.SIGKILL)
+    hosts.kill_an_executor()
     done = len(list(batches.glob("[0-9]*")))
     fill(journal, 20_000)
     driver.until(lambda: len(list(batches.glob("[0-9]*"))) > done)
@@ -177,7 +171,7 @@ def test_a_stream_is_written_once_despite_kills(
     driver = drive(**conf)
     driver.call("follow", *query)
     driver.until(lambda: jlog.Journal(journal).next_sequence >= LINES)
-    os.kill(hosts.executors()[-1], signal.SIGKILL)
+    hosts.kill_an_executor()
     driver.until(lambda: jlog.Journal(journal).next_sequence >= 2 * LINES)
     time.sleep(0.3)  # where in its work it is hit
     driver.kill()

@@ -25,6 +25,7 @@ import jlog
 from behaviour.journals import SMALL, fill, read_away, value_of
 from crash.tampering import flip
 from jlog.spark.loading.checkpoint import Checkpoint
+from patience import HUNG_SECONDS
 from spark.running import Driver
 from spark.sessions import ROOT
 
@@ -81,7 +82,7 @@ def test_kills_of_the_driver_at_any_time_lose_and_repeat_nothing(
     Checkpoint(spark, str(folder)).query("checkpoint").forget_first_batch()
     frame = spark.readStream.format("jlog").option("subscriber", "lake").load(str(path))
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
-    writer.trigger(availableNow=True).start(str(folder / "rows")).awaitTermination(120)
+    assert writer.trigger(availableNow=True).start(str(folder / "rows")).awaitTermination(HUNG_SECONDS)
     rows = spark.read.parquet(str(folder / "rows")).select("sequence", "value").collect()
     end = jlog.Journal(path).next_sequence
     assert sorted(row.sequence for row in rows) == list(range(end))
@@ -111,7 +112,7 @@ def test_a_first_batch_that_was_never_noted_is_forgotten(spark: SparkSession, pa
     def run() -> None:
         stream = spark.readStream.format("jlog").load(str(path)).writeStream.format("parquet")
         stream = stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-        stream.start(str(tmp_path / "rows")).awaitTermination(120)
+        assert stream.start(str(tmp_path / "rows")).awaitTermination(HUNG_SECONDS)
 
     with pytest.raises(PySparkException, match="should be empty on batch 0"):
         run()
@@ -247,7 +248,7 @@ def test_a_stream_reads_past_damage_if_it_may(
     _, _, lost = damaged
     frame = spark.readStream.format("jlog").option("mode", "permissive").load(str(path)).select("sequence")
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    writer.trigger(availableNow=True).start(str(tmp_path / "rows")).awaitTermination(120)
+    assert writer.trigger(availableNow=True).start(str(tmp_path / "rows")).awaitTermination(HUNG_SECONDS)
     rows = spark.read.parquet(str(tmp_path / "rows")).collect()
     assert sorted(row.sequence for row in rows) == [number for number in range(1000) if number not in lost]
 

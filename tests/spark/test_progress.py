@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 import jlog
 import jlog.spark
 from behaviour.journals import SMALL, fill
+from patience import HUNG_SECONDS
 from spark.test_stream import Lake
 
 
@@ -18,7 +19,7 @@ def test_the_progress_of_a_query_has_a_number_for_each_journal(spark: SparkSessi
     with jlog.Writer(tmp_path / "orders", **SMALL) as writer:
         fill(writer, 250)
         query = Lake(spark, tmp_path / "lake").start(tmp_path / "orders", maxRecordsPerTrigger=100)
-        query.awaitTermination(120)
+        assert query.awaitTermination(HUNG_SECONDS)
     found = [jlog.spark.progress(one)[str(tmp_path / "orders")] for one in query.recentProgress]
     assert [(one.sequence, one.latest_sequence, one.records_behind) for one in found][:3] == [
         (100, 250, 150),

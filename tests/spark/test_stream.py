@@ -17,6 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 import jlog
 from behaviour.journals import SMALL, fill, read_away
 from crash.tampering import lose_unsynced
+from patience import HUNG_SECONDS
 
 
 class Lake:
@@ -36,7 +37,7 @@ class Lake:
     def run(self, path: Path, **options: Any) -> list[int]:
         """Up to the end as it is now; the number of rows of each batch."""
         query = self.start(path, **options)
-        query.awaitTermination(120)
+        assert query.awaitTermination(HUNG_SECONDS)
         if (raised := query.exception()) is not None:
             raise raised
         return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
