@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import jlog
-from spark.clusters import SPECULATION, Cluster, skip_without_namespaces
+from spark.clusters import Cluster, skip_without_namespaces
 from spark.tables.running import PYSPARK, TableDriver
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.exhaustive]
@@ -38,11 +38,11 @@ def fill(path: Path, records: int) -> None:
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_each_record_is_there_once_despite_kills(hosts: Cluster, tables: TableDriver, jars: str, name: str, kind: str) -> None:
-    """Of an executor, and then of the driver, while Spark starts each slow task a second time."""
+    """Of an executor, and then of the driver."""
     journal, dest = hosts.shared / name / "journal", hosts.shared / name / "table"
     fill(journal, RECORDS)
     arguments = ["--format", kind, "--parse", "json", "--subscriber", "lake", journal, dest]
-    conf = {"spark.jars": jars, **SPECULATION}
+    conf = {"spark.jars": jars}
     running = hosts.pipeline("--trigger", "1s", *arguments, conf=conf)
     try:
         running.until(lambda: jlog.Journal(journal).subscribers() and list(dest.rglob("*.parquet")))
