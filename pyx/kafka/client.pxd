@@ -1,4 +1,6 @@
-from jlog._core.kafka.library cimport Library, jlog_rdkafka, rd_kafka_conf_t, rd_kafka_error_t, rd_kafka_t
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+
+from jlog._core.kafka.library cimport Library, jlog_rdkafka, rd_kafka_conf_t, rd_kafka_error_t, rd_kafka_message_t, rd_kafka_t
 
 
 cdef extern from "<pthread.h>" nogil:
@@ -15,12 +17,23 @@ cdef extern from "kafka/notes.h" nogil:
         char *facility
         char *text
 
+    struct jlog_failure:
+        int code
+        int32_t partition
+        uint32_t alike
+        uint32_t others
+        uint64_t place
+        char *topic
+
     struct jlog_notes:
         pthread_mutex_t mutex
+        const jlog_rdkafka *calls
+        jlog_failure failure
 
     void jlog_note_line "jlog_note"(jlog_notes *notes, int code, int level, const char *facility, const char *text)
     bint jlog_take_note(jlog_notes *notes, jlog_note *note)
-    void jlog_note_error(rd_kafka_t *, int, const char *, void *)
+    void jlog_note_error(rd_kafka_t *, int, const char *, void *) noexcept
+    void jlog_note_delivery(rd_kafka_t *, const rd_kafka_message_t *, void *) noexcept
 
 
 cdef class Client:
@@ -37,6 +50,7 @@ cdef class Client:
     cdef int enter(self) except -1
     cdef int leave(self) except -1
     cdef int release(self) except -1
+    cdef void let_go(self) noexcept
     cdef object error(self, rd_kafka_error_t *found)
     cdef object error_of(self, int code)
 

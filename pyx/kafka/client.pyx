@@ -61,6 +61,7 @@ cdef class Client:
         self.notes = <jlog_notes *> calloc(1, sizeof(jlog_notes))
         if self.notes == NULL or pthread_mutex_init(&self.notes.mutex, NULL) != 0:
             raise MemoryError
+        self.notes.calls = self.calls
 
     def __dealloc__(self):
         if getpid() != self.pid:
@@ -125,9 +126,13 @@ cdef class Client:
         cdef rd_kafka_t *handle = self.handle
         if self.users == 0 and handle != NULL:
             self.handle = NULL
+            self.let_go()
             with nogil:
                 self.calls.destroy(handle)
         return 0
+
+    cdef void let_go(self) noexcept:
+        """Frees what belongs to the handle, which is destroyed next."""
 
     def close(self):
         """Ends the client, with all that it has not sent. Where another thread is in a call, that call ends it."""

@@ -7,7 +7,6 @@ cdef extern from "kafka/librdkafka.h" nogil:
         JLOG_RDKAFKA_CONSUMER
         JLOG_RDKAFKA_COPY
         JLOG_RDKAFKA_PURGE_ALL
-        JLOG_RDKAFKA_FATAL
         JLOG_RDKAFKA_INVALID_ARG
         JLOG_RDKAFKA_QUEUE_FULL
     ctypedef struct rd_kafka_t
@@ -94,6 +93,8 @@ cdef extern from "kafka/librdkafka.h" nogil:
         int message_headers(const rd_kafka_message_t *, rd_kafka_headers_t **) noexcept nogil
         int header_get_all(const rd_kafka_headers_t *, size_t, const char **, const void **, size_t *) noexcept nogil
         void message_destroy(rd_kafka_message_t *) noexcept nogil
+        rd_kafka_headers_t *headers_new(size_t) noexcept nogil
+        int header_add(rd_kafka_headers_t *, const char *, ssize_t, const void *, ssize_t) noexcept nogil
         int flush(rd_kafka_t *, int) noexcept nogil
         int purge(rd_kafka_t *, int) noexcept nogil
         rd_kafka_error_t *init_transactions(rd_kafka_t *, int) noexcept nogil

@@ -19,7 +19,16 @@ enum { JLOG_RDKAFKA_COPY = 2 };                          /* flag of a message: t
 enum { JLOG_RDKAFKA_PURGE_ALL = 3 };                     /* messages in the queue, and those on their way */
 enum { JLOG_RDKAFKA_NO_CONSUMER_CLOSE = 8 };             /* flag of destroy_flags: the group is not left in good order */
 enum { JLOG_RDKAFKA_NO_TIME = 0 };                        /* kind of the time of a message that has none */
-enum { JLOG_RDKAFKA_FATAL = -150, JLOG_RDKAFKA_INVALID_ARG = -186, JLOG_RDKAFKA_QUEUE_FULL = -184 };
+
+/* Numbers of errors. */
+enum {
+    JLOG_RDKAFKA_FATAL = -150,
+    JLOG_RDKAFKA_INVALID_ARG = -186,
+    JLOG_RDKAFKA_QUEUE_FULL = -184,
+    JLOG_RDKAFKA_PURGED_QUEUE = -152,
+    JLOG_RDKAFKA_PURGED_INFLIGHT = -151,
+    JLOG_RDKAFKA_ANOTHER_RECORD = -138,                  /* another record of the same batch was refused */
+};
 
 /* Kinds of the arguments of produceva. */
 enum {

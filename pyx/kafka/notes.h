@@ -18,10 +18,22 @@ struct jlog_note {
     char text[472];
 };
 
+/* The delivery that says why a transaction fails. Only calls of the client write it, in the thread that calls. */
+struct jlog_failure {
+    int code;                                            /* 0: all deliveries were acknowledged so far */
+    int32_t partition;
+    uint32_t alike;                                      /* deliveries that failed by this code, with this one */
+    uint32_t others;                                     /* deliveries that failed because of another record */
+    uint64_t place;                                      /* sequence of the record + 1; 0: not a record of the journal */
+    char topic[256];
+};
+
 struct jlog_notes {
     pthread_mutex_t mutex;
     uint64_t written, taken;                             /* since the client was made */
     struct jlog_note ring[JLOG_NOTES_MAX];
+    const struct jlog_rdkafka *calls;
+    struct jlog_failure failure;
 };
 
 static inline void jlog_note(struct jlog_notes *notes, int code, int level, const char *facility, const char *text)
@@ -56,6 +68,27 @@ static inline void jlog_note_error(rd_kafka_t *client, int code, const char *tex
 {
     (void)client;
     jlog_note(notes, code, 0, "", text);
+}
+
+/* Keeps the first failure. Most records of a refused batch fail because of another one, whose own error says more. What was
+ * purged has not failed. */
+static inline void jlog_note_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, void *opaque)
+{
+    struct jlog_notes *const notes = opaque;
+    struct jlog_failure *const failure = &notes->failure;
+
+    (void)client;
+    if (message->err == 0 || message->err == JLOG_RDKAFKA_PURGED_QUEUE || message->err == JLOG_RDKAFKA_PURGED_INFLIGHT)
+        return;
+    failure->others += message->err == JLOG_RDKAFKA_ANOTHER_RECORD;
+    failure->alike += message->err == failure->code;
+    if (failure->code != 0 && failure->code != JLOG_RDKAFKA_ANOTHER_RECORD)
+        return;
+    failure->alike = 1;
+    failure->code = message->err;
+    failure->partition = message->partition;
+    failure->place = (uint64_t)(uintptr_t)message->opaque;
+    snprintf(failure->topic, sizeof failure->topic, "%s", notes->calls->topic_name(message->rkt));
 }
 
 #endif

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from jlog.errors import JournalError, JournalNotFound
 from jlog.flow.errors import Refused, Retry
@@ -24,6 +25,7 @@ from jlog.kafka.client.errors import (
     is_fenced,
     told,
 )
+from jlog.kafka.client.producer import AnyProducer, NativeProducer, make_producer
 from jlog.kafka.client.settings import TRANSACTIONAL, Settings
 
 START_SECONDS = 30.0  # in which the broker ends a transaction that an earlier instance has left open
@@ -37,6 +39,13 @@ LATE = (KafkaError._MSG_TIMED_OUT, KafkaError.CONCURRENT_TRANSACTIONS)
 PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # errors of records that an abort drops
 
 
+@dataclass(frozen=True)
+class RecordAt:
+    """A record of a journal, by its sequence alone."""
+
+    sequence: int
+
+
 class Transactions:
     """The transactions of one mirror, which stores its source position in `table`. The table's name is the transactional id:
     start() fences all instances that were started before. Which one is the last the claims in the table say."""
@@ -48,10 +57,11 @@ class Transactions:
         self._topic = topic
         self._table = table
         self._claims = Claims(settings, stop, table, f"kafka://{settings.servers}/{topic}")
-        self._producer: Producer | None = None
+        self._producer: AnyProducer | None = None
         self._begun = False
         self._failure: KafkaError | None = None  # the first failed delivery
         self._failed_topic = topic
+        self._refused: int | None = None  # sequence of the record whose delivery failed, if it is known
 
     def start(self, limit_bytes: int, largest_bytes: int) -> None:
         """Starts a new instance. limit_bytes: of a batch, which a topic takes as a whole or not at all; largest_bytes: of a
@@ -69,12 +79,12 @@ class Transactions:
             transaction_timeout_ms=given.get("transaction.timeout.ms", TRANSACTIONAL["transaction.timeout.ms"]),
         )
         with told("the settings", self._settings):
-            producer = Producer({**conf, "on_delivery": self._delivered})
+            producer = make_producer(self._settings, conf, self._delivered)
         # The claim comes before the fence. So an instance that is fenced finds the newer claim, and never fences back.
         self._claims.make()
         self._until_done(producer.init_transactions, "beginning transactions", time.monotonic() + START_SECONDS)
         self._claims.check()  # an instance that has claimed since may have been fenced by this one: it begins again
-        self._failure = None
+        self._failure = self._refused = None
         self._begun = False
         self._producer = producer
 
@@ -83,8 +93,8 @@ class Transactions:
         assert self._producer is not None, "start() comes first"
         what = f"asking for the partitions of topic {self._topic}"
         with told(what, self._settings):
-            found = self._producer.list_topics(self._topic, timeout=ANSWER_SECONDS).topics.get(self._topic)
-        if found is None or len(found.partitions) != partitions:
+            found = _partitions(self._producer, self._topic)
+        if found != partitions:
             text = f"{self._settings.servers}: {what}: not all brokers know its {partitions} partitions yet"
             raise Retry(text, BrokerError(text))
 
@@ -92,7 +102,7 @@ class Transactions:
     def is_begun(self) -> bool:
         return self._begun
 
-    def begun(self) -> Producer:
+    def begun(self) -> AnyProducer:
         """Returns the producer, in a transaction."""
         producer = self._producer
         assert producer is not None, "open() comes first"
@@ -117,7 +127,7 @@ class Transactions:
                 look_at = time.monotonic() + LOOK_EVERY
         self._raise_if_failed()
 
-    def _flush_some(self, producer: Producer) -> int:
+    def _flush_some(self, producer: AnyProducer) -> int:
         try:
             return int(producer.flush(self._stop.slice()))
         except KafkaException as error:  # any call may raise a fatal error
@@ -141,7 +151,7 @@ class Transactions:
             return self._producer is not None
         # A refused batch leaves a gap in the numbers by which the broker knows this producer's batches.
         is_sound = self._failure is None
-        self._failure = None
+        self._failure = self._refused = None
         self._until_done(self._producer.abort_transaction, "aborting a transaction", time.monotonic() + ABORT_SECONDS)
         self._begun = False
         if not is_sound:
@@ -160,9 +170,11 @@ class Transactions:
     def drop(self) -> None:
         if self._producer is not None:
             self._producer.purge()
+        if isinstance(self._producer, NativeProducer):
+            self._producer.close()
         self._producer = None
         self._begun = False
-        self._failure = None
+        self._failure = self._refused = None
 
     # --- Errors -----------------------------------------------------------------------------------------------------
 
@@ -172,6 +184,7 @@ class Transactions:
         # Most records of a refused batch fail because of another record; the error of the refused record says more.
         if self._failure is None or self._failure.code() == KafkaError._INVALID_DIFFERENT_RECORD:
             self._failure, self._failed_topic = error, message.topic()
+            self._refused = getattr(message, "sequence", None)
 
     def _raise_if_failed(self) -> None:
         if self._failure is not None:
@@ -204,7 +217,8 @@ class Transactions:
         if is_fenced(error):
             return self._fenced()
         if code in REFUSED:
-            return Refused(f"{describe(error.args[0])} (topic {topic})")
+            at = None if self._refused is None or topic != self._topic else RecordAt(self._refused)
+            return Refused(f"{describe(error.args[0])} (topic {topic})", at)
         if code in LATE:
             text = f"{self._settings.servers}: {what}: {self._cluster.why_late(topic)}"
             return Retry(text, BrokerError(text, code))
@@ -229,3 +243,11 @@ class Transactions:
         where = f"kafka://{self._settings.servers}/{self._topic}"
         text = f"{where}: the broker has given up a transaction that took too long, or an earlier mirror was just starting"
         return Retry(text, BrokerError(text))
+
+
+def _partitions(producer: AnyProducer, topic: str) -> int:
+    """Returns the number of the topic's partitions as the producer knows it; 0 where it knows no such topic."""
+    if isinstance(producer, NativeProducer):
+        return producer.count_partitions(topic, ANSWER_SECONDS)
+    found = producer.list_topics(topic, timeout=ANSWER_SECONDS).topics.get(topic)
+    return 0 if found is None else len(found.partitions)

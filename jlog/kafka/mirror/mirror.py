@@ -9,17 +9,17 @@ from typing import Any
 from jlog.flow.engine import Flow, nothing
 from jlog.flow.journals import JournalSink, JournalSource
 from jlog.flow.letters import check_policy
-from jlog.flow.records import Function, Headers, RecordLike
+from jlog.flow.records import Function, RecordLike
 from jlog.flow.refusals import Policy
 from jlog.flow.stop import Stop
 from jlog.kafka.client.errors import at_once
-from jlog.kafka.client.names import SEQUENCE, TIMESTAMP, identity_of_topics
+from jlog.kafka.client.names import identity_of_topics
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.topology import matching_topics
 from jlog.kafka.client.url import parse, parse_topics
 from jlog.kafka.mirror.circles import check_not_captured, check_not_mirrored
 from jlog.kafka.mirror.letters import letters_at, topic_beside
-from jlog.kafka.mirror.sink import Key, TopicSink
+from jlog.kafka.mirror.sink import Key, TopicSink, no_key, origin_for_standby, sequence_of
 from jlog.kafka.mirror.source import TopicSource
 from jlog.positions.names import Start
 
@@ -224,21 +224,13 @@ def default_subscriber(topic: str) -> str:
     return f"kafka:{topic}"
 
 
-def sequence_of(record: Any) -> Headers:
-    return ((SEQUENCE, b"%d" % record.sequence),)
-
-
-def origin_for_standby(record: Any) -> Headers:
-    return ((SEQUENCE, b"%d" % record.sequence), (TIMESTAMP, b"%d" % record.timestamp_us))
-
-
 def key_of(choice: str) -> Key | None:
     """Returns the function for a key: "record" takes the record's own, "none" takes none, "header:NAME" takes the value of this
     header, if it is there."""
     if choice == "record":
         return None
     if choice == "none":
-        return lambda _: None
+        return no_key
     kind, _, name = choice.partition(":")
     if kind != "header" or not name:
         raise ValueError(f"a key is record, none or header:NAME, not {choice!r}")

@@ -1,0 +1,88 @@
+"""The core's own producer: it sends what the Python client sends, and its clients end."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import jlog
+from jlog._core.kafka.client import ClientError
+from jlog._core.kafka.producer import Producer
+from jlog.kafka import Mirror
+from jlog.kafka.client.library import library
+from jlog.kafka.client.producer import SWITCH
+from kafka.witness import wait_until
+
+pytestmark = pytest.mark.kafka
+
+RECORDS = [
+    (b"plain", None, (), 1_700_000_000_000_999),
+    (None, b"tombstone", (), 1_700_000_000_001_000),
+    (b"", b"", (), 1_700_000_000_002_000),
+    (b"with headers", b"key", (("a", b"1"), ("a", None), ("", b""), ("ä", b"\0\xff")), 1_700_000_000_003_000),
+    (b"captured", None, (("jlog.kafka.offset", b"7"), ("own", b"x")), 1_700_000_000_004_000),
+    (b"before 1970", None, (), -1),
+    (b"1970", b"key", (), 0),
+    (b"large", b"k" * 10_000, (("n" * 300, b"v" * 5_000),), 1_700_000_000_005_000),
+]
+
+
+def sent(journal, witness, topic, monkeypatch, switch, **options):
+    """Returns the messages of each partition."""
+    monkeypatch.setenv(SWITCH, switch)
+    witness.make(topic, partitions=3, retention_ms=-1)  # some of the records are old
+    Mirror(journal, witness.url(topic), subscriber=None, until_end=True, **options).run()
+    return [[(m.value(), m.key(), m.headers(), m.timestamp()) for m in messages] for messages in witness.messages(topic)]
+
+
+@pytest.mark.parametrize("options", [{}, {"key": "none"}, {"standby": True}, {"sequence_header": True}])
+def test_both_ways_send_the_same_messages(tmp_path, witness, topic, monkeypatch, options):
+    with jlog.Writer(tmp_path / "journal") as writer:
+        for value, key, headers, timestamp_us in RECORDS * 300:
+            writer.append(value, key=key, headers=headers, timestamp_us=timestamp_us)
+        writer.sync()
+    native = sent(tmp_path / "journal", witness, f"{topic}-native", monkeypatch, "1", **options)
+    python = sent(tmp_path / "journal", witness, f"{topic}-python", monkeypatch, "0", **options)
+    assert sum(map(len, native)) >= len(RECORDS) * 300
+    if options.get("standby"):  # its last message tells nothing of a record
+        native, python = ([[m for m in part if m[2]] for part in found] for found in (native, python))
+    assert native == python
+
+
+def test_a_setting_that_is_none_is_an_error_with_its_name():
+    with pytest.raises(ClientError, match=r"no\.such\.setting"):
+        Producer(library(), {"no.such.setting": "1"})
+
+
+def test_fifty_clients_leave_no_thread_and_no_descriptor():
+    def counted():
+        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+    Producer(library(), {"bootstrap.servers": "127.0.0.1:9"}).close()
+    before = counted()
+    for number in range(50):
+        producer = Producer(library(), {"bootstrap.servers": "127.0.0.1:9"})
+        if number % 2:
+            producer.close()
+    del producer
+    wait_until(lambda: counted() <= before)
+
+
+def test_a_child_of_a_fork_refuses_the_client_and_leaves_it_to_its_parent():
+    producer = Producer(library(), {"bootstrap.servers": "127.0.0.1:9"})
+    child = os.fork()
+    if child == 0:
+        try:
+            producer.poll(0)
+        except ValueError:
+            producer.close()
+            del producer
+            os._exit(0)
+        os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+    producer.poll(0)
+    producer.close()
+    with pytest.raises(ValueError, match="closed"):
+        producer.poll(0)
