@@ -22,6 +22,7 @@ import spark_source
 from contests import CONTESTS
 from latency import Latency, latency
 from memory import Memory, memory
+from mirror_latency import mirror_latency
 from rich.console import Console
 from rich.table import Table
 from sizes import Sizes
@@ -31,8 +32,8 @@ from jlog.bench.load import CHUNK_RECORDS, Load
 from jlog.bench.machine import has_failpoints, machine
 
 REOPENINGS = {"reopen": 64 << 20, "reopen-one-segment": 4 << 30}  # bytes of a segment
-LATENCY, MEMORY, PLANNING = "latency", "memory", "spark-planning"
-NAMES = [contest.name for contest in CONTESTS] + [LATENCY, *REOPENINGS, MEMORY, PLANNING]
+LATENCY, MIRROR_LATENCY, MEMORY, PLANNING = "latency", "mirror-latency", "memory", "spark-planning"
+NAMES = [contest.name for contest in CONTESTS] + [LATENCY, MIRROR_LATENCY, *REOPENINGS, MEMORY, PLANNING]
 
 
 def arguments() -> argparse.Namespace:
@@ -110,6 +111,9 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
         if LATENCY in wanted:
             status.update(LATENCY)
             latencies = latency(settings)
+        if MIRROR_LATENCY in wanted and not mirroring.missing():
+            status.update(MIRROR_LATENCY)
+            latencies |= mirror_latency(settings)
         for name, segment_bytes in REOPENINGS.items():
             if name in wanted:
                 status.update(name)

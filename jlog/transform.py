@@ -11,10 +11,11 @@ from jlog.urls import path_of
 
 if TYPE_CHECKING:
     from jlog.flow.ends import Sink, Source
-    from jlog.flow.engine import Flow, FlowStats
+    from jlog.flow.engine import Flow
     from jlog.flow.letters import DeadLetters
     from jlog.flow.records import Function
     from jlog.flow.refusals import Policy
+    from jlog.flow.stats import FlowStats
     from jlog.positions.names import Start
 
 Url = str | os.PathLike[str]
@@ -51,6 +52,7 @@ def transforming(
     refused: Policy = "stop",
     dead_letter: Url | None = None,
     rate: float | None = None,
+    linger: float | None = None,
     skip_missing: bool = False,
     config: Any = None,
     config_file: str | os.PathLike[str] | None = None,
@@ -70,7 +72,7 @@ def transforming(
 
     The others are those of jlog.kafka.Mirror.
     """
-    from jlog.flow.engine import Flow, nothing
+    from jlog.flow.engine import LINGER_SECONDS, Flow, nothing
     from jlog.flow.letters import check_policy
     from jlog.flow.stop import Stop
 
@@ -98,6 +100,7 @@ def transforming(
             letters=letters,
             until_end=until_end,
             rate=rate,
+            linger=LINGER_SECONDS if linger is None else linger,
             on_event=told,
             on_commit=nothing if on_commit is None else on_commit,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
 
@@ -15,29 +14,17 @@ from jlog.flow.errors import RecordRefused, Refused, Retry
 from jlog.flow.letters import DeadLetters
 from jlog.flow.records import Function, RecordLike, apply
 from jlog.flow.refusals import End, Made, Policy
+from jlog.flow.stats import FlowStats
 from jlog.flow.stop import Stop, Stopped
 
-TRANSACTION_SECONDS = 0.5  # longest transaction, in seconds, while records keep coming
+LINGER_SECONDS = 0.1  # default; up to 5 s, so that a transaction never comes near the brokers' limit
+MAX_LINGER_SECONDS = 5.0
+LINGERS = 5  # longest transaction while records keep coming, as many times `linger`
 TRANSACTION_BYTES = 32 << 20
-GATHER_SECONDS = 0.1  # seconds after the first record of a transaction, while no more come
 CHUNK_RECORDS = 2_000
 IDLE_SECONDS = 1.0  # seconds after which a source position that moved without records is committed
 RETRY_SECONDS = 0.1, 5.0  # first and longest wait, in seconds
 SLICE_OF_RATE = 0.1  # seconds of records that are read in one piece where a rate is set
-
-
-@dataclass
-class FlowStats:
-    """The counts of a flow since it was made."""
-
-    records: int = 0  # records of the source, in committed transactions
-    bytes: int = 0  # bytes of their values
-    transactions: int = 0
-    aborted: int = 0
-    refused: int = 0  # records that were left out, or put with the dead letters
-    missing: int = 0  # records that retention removed before they were read, and that were passed over
-    retries: int = 0
-    last_error: str = ""
 
 
 def nothing(_: object) -> None:
@@ -53,6 +40,8 @@ class Flow:
     letters: a place for refused records that is no part of the sink.
     until_end: ends where the source ended when it was opened.
     rate: records a second, at most.
+    linger: seconds that a transaction waits for more records after its first one. While they keep coming without a pause it
+        takes five times as long. Less is a lower latency, and more transactions for the same records.
     on_event: is called with each line that a person should see.
     on_commit: is called with the number of records of each transaction.
     """
@@ -68,11 +57,14 @@ class Flow:
         letters: DeadLetters | None = None,
         until_end: bool = False,
         rate: float | None = None,
+        linger: float = LINGER_SECONDS,
         on_event: Callable[[str], None] = nothing,
         on_commit: Callable[[int], None] = nothing,
     ) -> None:
         if rate is not None and not rate > 0:
             raise ValueError(f"a rate is records a second, above 0, not {rate!r}")
+        if not 0 <= linger <= MAX_LINGER_SECONDS:
+            raise ValueError(f"linger is seconds, from 0 to {MAX_LINGER_SECONDS:g}, not {linger!r}")
         if refused not in get_args(Policy):
             raise ValueError(f"refused is one of {', '.join(get_args(Policy))}, not {refused!r}")
         self.source = source
@@ -84,6 +76,7 @@ class Flow:
         self._letters = letters
         self._until_end = until_end
         self._rate = rate
+        self._linger = linger
         self._on_event = on_event
         self._on_commit = on_commit
         self._open = False
@@ -96,6 +89,7 @@ class Flow:
         self._known: dict[str, str] = {}  # with the reason
         self._left_out: list[str] = []  # those in the open transaction
         self._end: End | None = None  # where the open transaction ends, at a refused record
+        self._in_function = False
         self._free_at = 0.0  # time when the rate allows the next record
         self._moved_at = time.monotonic()
         self._retry_after = RETRY_SECONDS[0]
@@ -125,6 +119,12 @@ class Flow:
         """Ends run() within 2 s, from another thread or a signal handler. The open transaction is committed if the sink answers
         in time."""
         self._stop.request()
+
+    def interrupt_function(self) -> None:
+        """Raises Stopped where the function is running although the time to stop is over. For a signal handler, in the thread
+        of run()."""
+        if self._in_function:
+            self._stop.slice()
 
     @property
     def is_open(self) -> bool:
@@ -232,7 +232,7 @@ class Flow:
                     break
                 continue
             if moved == 0:
-                until, full_at = now + GATHER_SECONDS, now + TRANSACTION_SECONDS
+                until, full_at = now + self._linger, now + LINGERS * self._linger
             self._pending[0] = moved + len(batch)
             self._pending[0] = moved = moved + self._write(batch)
             size = self._pending[1] + self.sink.overhead_bytes
@@ -271,7 +271,7 @@ class Flow:
             self._stop.slice()  # a function may be slow: raises Stopped when the time to stop is over
             try:
                 self._check_known(record)
-                several = [record] if self._function is None else apply(self._function, record)
+                several = [record] if self._function is None else self._apply(self._function, record)
             except Refused as error:
                 goes_on = self._treat(index, record, record, str(error))
             except Exception as error:  # noqa: BLE001 - whatever the user's function raises is told together with its record
@@ -282,6 +282,14 @@ class Flow:
             if not goes_on:
                 break
         return made
+
+    def _apply(self, function: Function, record: Any) -> list[RecordLike]:
+        """Calls the user's function, which interrupt_function() may end."""
+        self._in_function = True
+        try:
+            return apply(function, record)
+        finally:
+            self._in_function = False
 
     def _check_known(self, record: Any) -> None:
         """Raises Refused where it is known already that the record is refused."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from jlog.flow.ends import Lag
-from jlog.flow.engine import FlowStats
+from jlog.flow.stats import FlowStats
 
 LOOK_EVERY = 5.0  # seconds between two looks at the lags
 

@@ -8,8 +8,9 @@ SLICE_SECONDS = 0.1  # longest wait without a look at whether to stop
 GRACE_SECONDS = 1.2  # leaves room in the 2 s from SIGTERM to the end
 
 
-class Stopped(Exception):
-    """The time to stop is over: leave everything as it is."""
+class Stopped(BaseException):
+    """The time to stop is over: leave everything as it is. It is also raised within a function of the user, which must not take
+    it for an error."""
 
 
 class Stop:

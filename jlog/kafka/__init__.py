@@ -4,8 +4,8 @@ Needs the extra pyjlog[kafka].
 """
 
 from jlog.flow.ends import Lag
-from jlog.flow.engine import FlowStats
 from jlog.flow.errors import RecordRefused
+from jlog.flow.stats import FlowStats
 from jlog.kafka.bridge.translate import Translation, translate
 from jlog.kafka.client.errors import BrokerError, Fenced, TopicChanged
 from jlog.kafka.client.settings import Settings

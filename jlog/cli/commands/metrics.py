@@ -7,6 +7,7 @@ import signal
 import click
 
 from jlog.cli.arguments.parameters import DIRECTORY, checked
+from jlog.cli.service import notify
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
@@ -37,4 +38,5 @@ def metrics(journals: tuple[str, ...], listen: str | None) -> None:
         server = serve(journals, listen)
     with server:
         click.echo(f"Serving {server.url}", err=True)
+        notify("READY=1")
         signal.sigwait(ENDING)

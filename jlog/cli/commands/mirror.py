@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from jlog.cli.arguments.parameters import PATH, POSITION, checked, journal_argument, refuse_beside
+from jlog.cli.arguments.flows import (
+    dead_letter_place,
+    flow_options,
+    journal_sink_options,
+    key_option,
+    linger_option,
+    metrics_option,
+    refused_options,
+)
+from jlog.cli.arguments.parameters import PATH, checked, journal_argument, refuse_beside
 from jlog.cli.arguments.topics import config_options, kafka, making_options, take_making
 from jlog.cli.commands.positions import positions
 from jlog.cli.commands.translate import translate
 from jlog.cli.exits import DAMAGED, FAILED
+from jlog.cli.service import notify
 from jlog.cli.signals import signals_to
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import complain, json_option, print_fields, print_json, print_table
 from jlog.cli.terminal.progress import progress_bar, working
 from jlog.flow.functions import load
-from jlog.options import COMPRESSIONS, SYNCS
-from jlog.urls import path_of
+from jlog.flow.signals import stopping
 
 
 @click.group(short_help="Mirror to and from Kafka; status, verify.")
@@ -37,54 +45,6 @@ def mirror() -> None:
 
 mirror.add_command(positions)
 mirror.add_command(translate)
-
-
-metrics_option = click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus counters there.")
-
-
-def flow_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of both directions."""
-    options = (
-        click.option("--until-end", is_flag=True, help="End where the source ends now; without it: follow."),
-        click.option("--start", type=POSITION, default="begin", show_default=True, help="Where a new mirror begins."),
-        click.option("--skip-missing", is_flag=True, help="Go on behind records that retention has removed."),
-        click.option(
-            "--transform", metavar="MODULE:FUNCTION", help="Function from a record to a record, a list of records, or None."
-        ),
-        click.option("--rate", type=float, metavar="N", help="At most N records a second."),
-        metrics_option,
-        click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done."),
-    )
-    for option in options:
-        function = option(function)
-    return config_options(json_option(function))
-
-
-key_option = click.option("--key", default="record", show_default=True, help="A message's key: record, none or header:NAME.")
-
-
-def refused_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    command = click.option(
-        "--dead-letter",
-        metavar="PLACE",
-        help="Topic or journal for refused records, with --refused dead-letter.  [default: that of the sink, and .refused]",
-    )(command)
-    return click.option(
-        "--refused",
-        type=click.Choice(["stop", "skip", "dead-letter"]),
-        default="stop",
-        show_default=True,
-        help="Treatment of a record that the sink or the transform refuses.",
-    )(command)
-
-
-def dead_letter_place(refused: str, dead_letter: str | None, sink: str) -> str | None:
-    """Returns where dead letters go: by default beside the sink, into a topic or a journal."""
-    if refused != "dead-letter" or dead_letter is not None:
-        return dead_letter
-    with checked():
-        path = path_of(sink)
-        return f"{kafka().parse(sink).topic}.refused" if path is None else f"{os.path.abspath(path)}.refused"
 
 
 @mirror.command("to-kafka", short_help="Mirror a journal to a topic.")
@@ -148,13 +108,6 @@ def to_kafka(
     )
 
 
-def journal_sink_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    command = click.option("--compression", type=click.Choice(COMPRESSIONS), help="Compression of the journal, from now on.")(
-        command
-    )
-    return click.option("--sync", type=click.Choice(SYNCS), help="Durability of the journal, from now on.")(command)
-
-
 @mirror.command("from-kafka", short_help="Capture topics into a journal.")
 @click.argument("topic")
 @journal_argument
@@ -195,22 +148,22 @@ def settings_of(options: dict[str, Any]) -> dict[str, Any]:
 
 def run(name: str, make: Callable[..., Any], options: dict[str, Any]) -> None:
     """Makes the flow, and runs it up to its end or a signal. `name` is its name in metrics."""
-    names = ("until_end", "start", "skip_missing", "rate")
+    names = ("until_end", "start", "skip_missing", "rate", "linger")
     given = {name: options[name] for name in names if name in options} | settings_of(options)
     if options.get("transform"):
         with checked():
             given["function"] = load(options["transform"])
-    flow: Any = None
+    stop: Callable[[], None] | None = None
 
     def end(_number: int, _frame: object) -> None:
-        if flow is None:
+        if stop is None:
             raise click.exceptions.Exit(0)
-        flow.stop()
+        stop()
 
     with signals_to(end), progress_bar("Moving", None, in_bytes=False, shown=options["until_end"]) as advance:
         with checked():
             flow = make(on_event=complain, on_commit=advance, **given)
-        with served(options["metrics"], {name: flow}), checked():
+        with stopping(flow) as stop, served(options["metrics"], {name: flow}), checked():
             stats = flow.run()
     if options["as_json"]:
         print_json(vars(stats))
@@ -293,6 +246,7 @@ def run_file(file: str, until_end: bool, metrics: str | None, dry_run: bool) -> 
                 click.echo(job.name)
             return
         with signals_to(lambda *_: mirrors.stop()), served(metrics, mirrors.flows):
+            notify("READY=1")
             mirrors.run()
     if mirrors.failures:
         raise click.exceptions.Exit(FAILED)
@@ -304,6 +258,7 @@ def run_file(file: str, until_end: bool, metrics: str | None, dry_run: bool) -> 
 @click.option("--of", metavar="UUID", help="The mirrored journal, where several were mirrored to TOPIC in turn.")
 @click.option("--skip-missing", is_flag=True, help="Begin behind records that retention has removed from TOPIC.")
 @click.option("--until-end", is_flag=True, help="End where the topic ends now; without it: follow.")
+@linger_option
 @metrics_option
 @config_options
 @json_option

@@ -6,17 +6,16 @@ from typing import Any
 
 import click
 
-from jlog.cli.arguments.parameters import checked
-from jlog.cli.arguments.topics import making_options, take_making
-from jlog.cli.commands.mirror import (
+from jlog.cli.arguments.flows import (
     dead_letter_place,
     flow_options,
     journal_sink_options,
     key_option,
-    print_plan,
     refused_options,
-    run,
 )
+from jlog.cli.arguments.parameters import checked
+from jlog.cli.arguments.topics import making_options, take_making
+from jlog.cli.commands.mirror import print_plan, run
 from jlog.transform import transforming
 from jlog.urls import path_of
 

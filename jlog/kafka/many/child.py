@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from jlog.flow.engine import Flow
 from jlog.flow.lags import Lags
+from jlog.flow.signals import stopping
 from jlog.flow.stop import GRACE_SECONDS, Stop, Stopped
 from jlog.kafka.many.config import Job
 from jlog.kafka.many.reports import Report, portable, send
@@ -47,7 +48,9 @@ def main() -> None:
     try:
         flow = given.job.open(until_end=given.until_end, on_event=reporter.say, stop=stop)
         reporter.watch(flow)
-        flow.run()
+        with stopping(flow) as end:
+            signal.signal(signal.SIGTERM, lambda *_: end())
+            flow.run()
     except Stopped:
         pass
     except Exception as error:  # noqa: BLE001 - whatever it was, the supervisor tells it

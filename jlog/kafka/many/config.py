@@ -22,7 +22,7 @@ from jlog.kafka.client.url import SCHEME, is_topic_name, parse_any
 from jlog.kafka.mirror.mirror import Capture, Mirror
 
 TO_KAFKA, FROM_KAFKA = "to-kafka", "from-kafka"
-BOTH = {"rate", "refused", "settings", "skip_missing", "start", "transform", "url"}
+BOTH = {"linger", "rate", "refused", "settings", "skip_missing", "start", "transform", "url"}
 NAMES = {
     TO_KAFKA: BOTH
     | {"create", "dead_letter", "journals", "key", "partitions", "read_only", "replication_factor"}

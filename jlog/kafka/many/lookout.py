@@ -6,7 +6,7 @@ import threading
 
 from jlog.errors import JournalError
 from jlog.flow.ends import Lag
-from jlog.flow.engine import FlowStats
+from jlog.flow.stats import FlowStats
 from jlog.flow.stop import SLICE_SECONDS, Stop, Stopped
 from jlog.kafka.many.config import Find, Job
 
@@ -53,7 +53,7 @@ class Lookout:
 
     @property
     def stats(self) -> FlowStats:
-        return FlowStats(last_error="" if self.error is None else str(self.error))
+        return FlowStats(last_error="it looks for what there is" if self.error is None else str(self.error))
 
     def lag(self) -> Lag | None:
         return None

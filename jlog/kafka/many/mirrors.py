@@ -93,7 +93,9 @@ class Mirrors:
     def _take(self, where: str, lookout: Lookout) -> None:
         """Takes over what a table has found, or why it found nothing."""
         error = lookout.error
-        if error is None:
+        if not lookout.looks:
+            self.flows[where] = lookout  # not ready as long as it is not known what there is to do
+        elif error is None:
             self.flows.pop(where, None)
             self.failures.pop(where, None)
         elif not isinstance(error, (JournalError, OSError)):

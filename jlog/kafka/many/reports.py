@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from jlog.errors import JournalError
 from jlog.flow.ends import Lag
-from jlog.flow.engine import FlowStats
+from jlog.flow.stats import FlowStats
 
 LENGTH = struct.Struct("<I")
 READ_BYTES = 1 << 16

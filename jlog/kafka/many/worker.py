@@ -15,7 +15,7 @@ from typing import IO
 
 from jlog.errors import JournalError
 from jlog.flow.ends import Lag
-from jlog.flow.engine import FlowStats
+from jlog.flow.stats import FlowStats
 from jlog.kafka.client.errors import may_pass
 from jlog.kafka.client.settings import ENVIRONMENT
 from jlog.kafka.many.child import Assignment

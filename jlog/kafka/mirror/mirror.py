@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection
 from typing import Any
 
-from jlog.flow.engine import Flow, nothing
+from jlog.flow.engine import LINGER_SECONDS, Flow, nothing
 from jlog.flow.journals import JournalSink, JournalSource
 from jlog.flow.letters import check_policy
 from jlog.flow.records import Function, RecordLike
@@ -44,6 +44,7 @@ class Mirror(Flow):
     dead_letter: with refused="dead-letter", a topic, or the path of a journal. A name is that of a topic beside this one.
     until_end: run() ends where the journal ended when it began.
     rate: records a second, at most.
+    linger: seconds that a transaction waits for more records (see Flow): 0.01 for a low latency.
     skip_missing: goes on behind records that retention has removed.
     config, config_file: settings of librdkafka (see Settings).
     on_event: is called with each line that a person should see.
@@ -69,6 +70,7 @@ class Mirror(Flow):
         dead_letter: str | os.PathLike[str] | None = None,
         until_end: bool = False,
         rate: float | None = None,
+        linger: float = LINGER_SECONDS,
         skip_missing: bool = False,
         partitions: int = 1,
         replication_factor: int | None = None,
@@ -122,6 +124,7 @@ class Mirror(Flow):
                 letters=letters,
                 until_end=until_end,
                 rate=rate,
+                linger=linger,
                 on_event=on_event,
                 on_commit=on_commit,
             )
@@ -162,6 +165,7 @@ class Capture(Flow):
         dead_letter: str | os.PathLike[str] | None = None,
         until_end: bool = False,
         rate: float | None = None,
+        linger: float = LINGER_SECONDS,
         skip_missing: bool = False,
         config: Config = None,
         config_file: str | os.PathLike[str] | None = None,
@@ -212,6 +216,7 @@ class Capture(Flow):
                 letters=letters,
                 until_end=until_end,
                 rate=rate,
+                linger=linger,
                 on_event=on_event,
                 on_commit=on_commit,
             )

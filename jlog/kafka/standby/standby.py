@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from jlog.flow.engine import Flow, FlowStats, nothing
+from jlog.flow.engine import LINGER_SECONDS, Flow, nothing
 from jlog.flow.errors import Retry
 from jlog.flow.journals import PROMOTED, JournalSink, about_part
+from jlog.flow.stats import FlowStats
 from jlog.flow.stop import Stop
 from jlog.journal import Journal
 from jlog.kafka.client.errors import Fenced, at_once
@@ -38,6 +39,7 @@ class Standby(Flow):
     journal: a new directory, or the standby of an earlier run.
     of: uuid of the mirrored journal, where the topic was mirrored to by several ones in turn.
     skip_missing: begins at the first sequence from which the topic has every record, where retention has removed some.
+    linger: as for Mirror.
 
     Raises TopicChanged or PositionLost where it cannot have every record; JournalLocked while another process writes to it;
     JournalError where no mirror sends what a standby needs, or the journal is no standby.
@@ -54,6 +56,7 @@ class Standby(Flow):
         of: str | None = None,
         skip_missing: bool = False,
         until_end: bool = False,
+        linger: float = LINGER_SECONDS,
         config: Config = None,
         config_file: str | os.PathLike[str] | None = None,
         on_event: Callable[[str], None] = nothing,
@@ -79,7 +82,9 @@ class Standby(Flow):
                 pass_over=sink.pass_over,
                 tell_about=self.positions.follow,
             )
-            super().__init__(source, sink, stop=stop, until_end=until_end, on_event=on_event, on_commit=on_commit)
+            super().__init__(
+                source, sink, stop=stop, until_end=until_end, linger=linger, on_event=on_event, on_commit=on_commit
+            )
         except BaseException:
             sink.close()
             raise
