@@ -70,6 +70,8 @@ def transforming(
     trial: writes nothing at either end, and neither makes nor moves a subscriber; flow.sink.made counts the records that would
         have been written.
 
+    config: also settings for one end alone, as source.sasl.username and sink.sasl.username where both are topics.
+
     The others are those of jlog.kafka.Mirror.
     """
     from jlog.flow.engine import LINGER_SECONDS, Flow, nothing
@@ -81,7 +83,8 @@ def transforming(
     _check_apart(source_url, sink_url)
     _check_options(sink_url, sink_options)
     check_policy(refused, dead_letter)
-    common = {"config": config, "config_file": config_file, "on_event": told, "stop": stop}
+    ends = [end for end, url in (("source", source_url), ("sink", sink_url)) if path_of(url) is None]
+    common = {"config": config, "config_file": config_file, "ends": ends, "on_event": told, "stop": stop}
     source, identity = _source(source_url, sink_url, subscriber, name, start, skip_missing, common, trial)
     sink: Sink
     beside, letters = None, None
@@ -162,7 +165,7 @@ def _source(
     from jlog.kafka.mirror.source import TopicSource
 
     at = parse_topics(str(url))
-    settings = Settings(at, common["config"], common["config_file"])
+    settings = Settings(at, common["config"], common["config_file"], common["ends"])
     topics = TopicSource(
         settings,
         at,
@@ -234,7 +237,7 @@ def _sink(
     at = parse(str(url))
     key = options.pop("key", "record")
     return TopicSink(
-        Settings(at, common["config"], common["config_file"]),
+        Settings(at, common["config"], common["config_file"], common["ends"][::-1]),
         at.topic,
         identity,
         stop=common["stop"],
@@ -265,7 +268,7 @@ def _dry_run_sink(url: Url, identity: str, options: dict[str, Any], common: dict
     key_from = key if callable(key) else key_of(key)
     with at_once():
         source_positions, rules = source_positions_and_rules(
-            Settings(at, common["config"], common["config_file"]), at.topic, identity
+            Settings(at, common["config"], common["config_file"], common["ends"][::-1]), at.topic, identity
         )
     return DryRunSink(
         source_positions, lambda record: rules.refusal(record, record.key if key_from is None else key_from(record))

@@ -45,7 +45,6 @@ JVM = [
 SETTINGS = {
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "auto.create.topics.enable": "true",  # like most brokers: a test fails if it makes a topic by itself
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
@@ -139,6 +138,8 @@ class Broker:
     """Runs one node on the loopback interface, with its data below `directory`. Start it from a thread that outlives it.
 
     settings: more lines of server.properties, over the others.
+    listeners: security protocols of more listeners, each with a port of its own (see address_of).
+    jvm: more options of java.
     joins: the node whose cluster it joins, to keep replicas; otherwise it makes a cluster of its own. session_seconds: how
     long it may be silent before its controller takes it for dead; with a long time a busy machine does it no harm.
     """
@@ -151,9 +152,13 @@ class Broker:
         joins: Broker | None = None,
         session_seconds: float = SESSION_SECONDS,
         settings: Mapping[str, str] = {},
+        listeners: Sequence[str] = (),
+        jvm: Sequence[str] = (),
     ) -> None:
         self.directory = Path(directory)
         self._settings = dict(settings)
+        self._ports = {protocol: free_port() for protocol in listeners}
+        self._jvm = [*JVM, *jvm]
         self._session_seconds = session_seconds
         self.port = port or free_port()
         self.node = 1 if joins is None else joins.node + 1
@@ -167,6 +172,10 @@ class Broker:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def address_of(self, protocol: str) -> str:
+        """Returns the address of the listener with this security protocol."""
+        return f"127.0.0.1:{self._ports[protocol]}"
 
     @property
     def pid(self) -> int:
@@ -190,7 +199,7 @@ class Broker:
         with open(self.log, "ab") as log:
             self._started_at = log.tell()
             self._process = subprocess.Popen(
-                ["java", *JVM, "-cp", classpath, "kafka.Kafka", str(properties)],
+                ["java", *self._jvm, "-cp", classpath, "kafka.Kafka", str(properties)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -202,7 +211,9 @@ class Broker:
         return self
 
     def _write_properties(self) -> Path:
-        listeners = f"PLAINTEXT://{self.address}"
+        more = [f"{protocol}://{self.address_of(protocol)}" for protocol in self._ports]
+        listeners = ",".join([f"PLAINTEXT://{self.address}", *more])
+        protocols = ",".join(f"{protocol}:{protocol}" for protocol in ("PLAINTEXT", *self._ports))
         controls = self.node == 1
         settings = {
             **SETTINGS,
@@ -212,6 +223,7 @@ class Broker:
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
             "listeners": listeners + f",CONTROLLER://127.0.0.1:{self._controller_port}" * controls,
             "advertised.listeners": listeners,
+            "listener.security.protocol.map": f"{protocols},CONTROLLER:PLAINTEXT",
             "log.dirs": str(self.directory / "data"),
             **self._settings,
         }

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 from confluent_kafka import KafkaError
 
+from jlog.kafka.client.names import Names
 from jlog.kafka.client.url import TopicUrl
 
 ENVIRONMENT = "JLOG_KAFKA_"
@@ -71,7 +72,6 @@ BOUNDED_BY = {
 }
 SECRET_FILE = ".file"  # sasl.password.file names a file with the sasl.password
 CONSUMER = {
-    "group.id": "jlog",  # the client needs one; it joins no group, and commits nothing by itself
     "isolation.level": "read_committed",
     "auto.offset.reset": "error",  # an error where retention was faster, instead of skipped records
     "enable.auto.commit": False,
@@ -86,7 +86,11 @@ CONSUMER = {
 }
 
 
+PREFIX = "prefix"  # the one setting that is not librdkafka's
+ENDS = "source", "sink"
+
 Config = Mapping[str, Any] | Iterable[str] | None
+End = Literal["source", "sink"]
 
 
 class Settings:
@@ -94,8 +98,11 @@ class Settings:
 
     A property `sasl.password` is JLOG_KAFKA_SASL_PASSWORD in the environment, `sasl.password=…` on a line of a file.
     JLOG_KAFKA_CONFIG names a file for all. `sasl.password.file` names a file that has nothing but the password, and so for
-    every secret. What is given wins over every preset. ValueError for a name that is none, and for one that is jlog's to set;
-    OSError for a file that cannot be read.
+    every secret. What is given wins over every preset. `prefix` begins every name that jlog keeps for itself in the cluster
+    (see Names). ValueError for a name that is none, and for one that is jlog's to set; OSError for a file that cannot be read.
+
+    ends: of the flow's source and sink those that are topics. The first one is the end that these settings are for, or
+        None: its own, such as `sink.sasl.username`, win over those for both ends.
     """
 
     def __init__(
@@ -103,15 +110,18 @@ class Settings:
         url: TopicUrl,
         given: Config = None,
         config_file: str | os.PathLike[str] | None = None,
+        ends: Sequence[End | None] = (),
     ) -> None:
         found: dict[str, Any] = {**from_surroundings(), **(read_file(config_file) if config_file else {})}
         found |= given if isinstance(given, Mapping) else dict(map(parse_pair, given or ()))
+        found = _of_end(found, ends)
         for name in found:
             if not _NAME.match(name):
                 raise ValueError(f"{name!r} is no setting of librdkafka's")
             if name in OURS:
                 raise ValueError(f"{name} is not to be set: {_why(name)}")
         self.given = _with_secrets(found)
+        self.names = Names(str(self.given.get(PREFIX, "")))
         self.servers = url.servers
         self.last_said = ""  # the reason why no broker can be reached, as a client has told it
         self.unreachable = False  # whether a client has told that no broker can be reached
@@ -141,17 +151,19 @@ class Settings:
         return self._merged(PRODUCER, more)
 
     def for_consumer(self, **more: Any) -> dict[str, Any]:
-        return self._merged(CONSUMER, more)
+        # The client needs a group; it joins none, and commits nothing by itself.
+        return self._merged(CONSUMER, {"group_id": self.names.group, **more})
 
     def _merged(self, own: Mapping[str, Any], more: Mapping[str, Any] = {}) -> dict[str, Any]:
         named = {name.replace("_", "."): value for name, value in more.items()}
         presets = {**EVERYWHERE, **own}
+        given = {name: value for name, value in self.given.items() if name != PREFIX}
         for name, bound in BOUNDED_BY.items():
-            if name in presets and bound in self.given:
-                presets[name] = min(presets[name], int(self.given[bound]))
+            if name in presets and bound in given:
+                presets[name] = min(presets[name], int(given[bound]))
         return {
             **presets,
-            **self.given,
+            **given,
             **named,
             "bootstrap.servers": self.servers,
             "error_cb": self._note,
@@ -163,6 +175,21 @@ class Settings:
             self.unreachable = True
         else:
             self.last_said = self.without_secrets(str(error.str()))
+
+
+def _of_end(given: Mapping[str, Any], ends: Sequence[End | None]) -> dict[str, Any]:
+    """Returns the settings for the first of the ends, with its own over those for both, and without those of the other."""
+    common: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    for name, value in given.items():
+        end, _, rest = name.partition(".")
+        if end not in ENDS:
+            common[name] = value
+        elif end not in ends:
+            raise ValueError(f"{name} is not to be set: it is for a flow that has a topic as its {end}")
+        elif end == ends[0]:
+            own[rest] = value
+    return common | own
 
 
 def is_secret(name: str) -> bool:

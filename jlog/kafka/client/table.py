@@ -6,6 +6,7 @@ import time
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from jlog.errors import JournalError
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import ANSWER_SECONDS, COMPACTED, Cluster
 from jlog.kafka.client.errors import BrokerError, told
@@ -14,17 +15,27 @@ from jlog.kafka.client.settings import Settings
 ROWS_AT_ONCE = 1_000
 
 
-def ensure_table(cluster: Cluster, name: str, replication_factor: int | None, create: bool = True) -> bool:
-    """Makes the table where there is none, and returns whether it did. Raises BrokerError where a topic of this name is not
-    compacted: retention would remove its rows."""
-    topic, made = cluster.ensure(name, replication_factor=replication_factor, config=COMPACTED, create=create)
+def ensure_table(cluster: Cluster, name: str, replication_factor: int | None) -> None:
+    """Makes the table where there is none. Raises BrokerError where a topic of this name is not compacted: retention would
+    remove its rows."""
+    topic, _ = cluster.ensure(name, replication_factor=replication_factor, config=COMPACTED)
     policy = cluster.config(name).get("cleanup.policy", "compact")
     if topic.partitions != 1 or policy != "compact":
         raise BrokerError(
             f"{cluster.settings.servers}: topic {name} keeps positions, and has {topic.partitions} partitions and "
             f"cleanup.policy={policy}; it must have 1 and compact: set it so, or delete the topic"
         )
-    return made
+
+
+def check_prefix(cluster: Cluster, name: str) -> None:
+    """Raises JournalError where a table that does not exist is there behind another prefix, as far as this user sees it."""
+    others = cluster.settings.names.with_other_prefix(name, cluster.names())
+    if others:
+        prefix = cluster.settings.names.prefix
+        raise JournalError(
+            f"{cluster.settings.servers}: there is no topic {name}, but there is {', '.join(others)}, with the positions of "
+            f"the same under another prefix than {prefix!r}. Give that one (-X prefix=…), or delete the topic to begin anew"
+        )
 
 
 def read_table(settings: Settings, name: str, stop: Stop, *, committed: bool = True) -> dict[bytes, bytes]:

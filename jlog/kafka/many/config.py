@@ -125,7 +125,7 @@ def _from_kafka(table: Mapping[str, Any], settings: Mapping[str, Any], stop: Sto
     journal = table["journal"]
     if "{topic}" not in journal:
         return [_capture(f"{SCHEME}{at.servers}/{','.join(wanted)}", journal, given)]
-    cluster = Cluster(Settings(at, given["config"]), stop)
+    cluster = Cluster(Settings(at, given["config"], ends=["source"]), stop)
     cluster.check()
     names = [name for name in cluster.names() if not is_ours(name)]
     exclude = given.pop("exclude", ())

@@ -10,7 +10,6 @@ from jlog.flow.journals import read_source_positions as positions_in_journal
 from jlog.flow.stop import Stop
 from jlog.journal import Journal
 from jlog.kafka.client.cluster import Cluster, Topic
-from jlog.kafka.client.names import positions_topic
 from jlog.kafka.mirror.sink import SINK, read_source_positions
 from jlog.kafka.standby.source import MARK
 
@@ -33,7 +32,7 @@ def check_not_mirrored(cluster: Cluster, topics: Sequence[str], path: str | os.P
     if not os.path.exists(os.path.join(path, "journal.meta")):
         return
     journal = Journal(path)
-    tables = {positions_topic(name, journal.uuid): name for name in topics}
+    tables = {cluster.settings.names.table(name, journal.uuid): name for name in topics}
     mirrored = cluster.topics(list(tables))
     found = cluster.topics([tables[table] for table in mirrored])
     for table in mirrored:

@@ -12,7 +12,6 @@ from jlog.flow.stop import Stop
 from jlog.journal import Journal
 from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import at_once
-from jlog.kafka.client.names import positions_topic
 from jlog.kafka.client.rules import Rules
 from jlog.kafka.client.settings import Config, Settings
 from jlog.kafka.client.url import parse, parse_topics
@@ -41,7 +40,7 @@ def plan_mirror(
     """Says what `mirror to-kafka` would do, and changes nothing: where it would begin, how many records there are, and which of
     the first million the topic would refuse."""
     at = parse(url)
-    settings = Settings(at, config, config_file)
+    settings = Settings(at, config, config_file, ["sink"])
     opened = Journal(journal)
     source_positions, rules = source_positions_and_rules(settings, at.topic, opened.uuid)
     topic = Cluster(settings).find(at.topic)
@@ -79,7 +78,7 @@ def source_positions_and_rules(settings: Settings, topic: str, identity: str) ->
     cluster = Cluster(settings)
     cluster.check()
     rules = Rules(cluster.config(topic) if cluster.find(topic) is not None else {})
-    table = positions_topic(topic, identity)
+    table = settings.names.table(topic, identity)
     if cluster.find(table) is None:
         return {}, rules
     source_positions = read_topic_positions(settings, table, Stop())
@@ -115,7 +114,7 @@ def plan_capture(
 ) -> dict[str, Any]:
     """Says what `mirror from-kafka` would do, and changes nothing."""
     at = parse_topics(url)
-    settings = Settings(at, config, config_file)
+    settings = Settings(at, config, config_file, ["source"])
     exists = os.path.exists(journal)
     source = TopicSource(settings, at, stop=Stop(), start=start, exclude=exclude)
     try:

@@ -43,7 +43,8 @@ def letters_at(
     if not _is_topic(dead_letter):
         return letters_in_journal(dead_letter, sink, source, place)
     at = parse(str(dead_letter))
-    box = TopicBox(Settings(at, config, config_file), at.topic, name_of_flow(sink, source), stop=stop)
+    settings = Settings(at, config, config_file, [None, "source", "sink"])
+    box = TopicBox(settings, at.topic, name_of_flow(sink, source), stop=stop)
     return DeadLetters(box, sink, place)
 
 

@@ -86,7 +86,7 @@ class Mirror(Flow):
         at = parse(url)
         if function is not None and (sequence_header or standby):
             raise ValueError("a transform makes records that have no sequence: no header can have it, and no standby its place")
-        settings = Settings(at, config, config_file)
+        settings = Settings(at, config, config_file, ["sink"])
         name = default_subscriber(at.topic) if subscriber == "" else subscriber
         stop = stop or Stop()
         check_policy(refused, dead_letter)
@@ -176,7 +176,7 @@ class Capture(Flow):
     ) -> None:
         at = parse_topics(url)
         check_policy(refused, dead_letter)
-        settings = Settings(at, config, config_file)
+        settings = Settings(at, config, config_file, ["source"])
         stop = stop or Stop()
         source = TopicSource(
             settings,

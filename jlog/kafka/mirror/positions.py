@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -13,8 +14,8 @@ from jlog.flow.stop import Stop
 from jlog.journal import Journal
 from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import at_once
-from jlog.kafka.client.names import identity_of_topics, positions_topic
-from jlog.kafka.client.settings import Config, Settings
+from jlog.kafka.client.names import identity_of_topics
+from jlog.kafka.client.settings import Config, End, Settings
 from jlog.kafka.client.url import SCHEME, parse, parse_topics
 from jlog.kafka.mirror.sink import read_source_positions as positions_in_topic
 
@@ -51,7 +52,8 @@ def positions(
         stored = positions_in_journal(sink)
     else:
         identity = journal.uuid if journal is not None else name or identity_of_topics(topics)
-        stored = _in_topic(str(sink), identity, config, config_file)
+        ends: Sequence[End] = ["sink"] if journal is not None else ["sink", "source"]
+        stored = _in_topic(str(sink), identity, config, config_file, ends)
     found = []
     for part, source_position in stored.items():
         if journal is not None and part == journal.uuid:
@@ -65,12 +67,12 @@ def _is_topic(url: Url) -> bool:
     return str(url)[: len(SCHEME)].lower() == SCHEME
 
 
-def _in_topic(url: str, identity: str, config: Config, config_file: Any) -> SourcePosition:
+def _in_topic(url: str, identity: str, config: Config, config_file: Any, ends: Sequence[End]) -> SourcePosition:
     at = parse(url)
-    settings = Settings(at, config, config_file)
+    settings = Settings(at, config, config_file, ends)
     cluster = Cluster(settings)
     cluster.check()
-    table = positions_topic(at.topic, identity)
+    table = settings.names.table(at.topic, identity)
     return positions_in_topic(settings, table, Stop()) if cluster.find(table) is not None else {}
 
 

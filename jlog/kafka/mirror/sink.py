@@ -18,11 +18,11 @@ from jlog.flow.stop import Stop
 from jlog.kafka.client.claims import OWNER
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.errors import REFUSED, BrokerError, TopicChanged, code_of, describe
-from jlog.kafka.client.names import OURS_PREFIX, SEQUENCE, TIMESTAMP, positions_topic
+from jlog.kafka.client.names import OURS_PREFIX, SEQUENCE, TIMESTAMP
 from jlog.kafka.client.producer import AnyProducer, NativeProducer
 from jlog.kafka.client.rules import Rules, milliseconds, overhead_bytes_of
 from jlog.kafka.client.settings import Settings
-from jlog.kafka.client.table import ensure_table, read_table
+from jlog.kafka.client.table import check_prefix, ensure_table, read_table
 from jlog.kafka.client.topology import Watcher
 from jlog.kafka.client.transactions import Transactions
 from jlog.record import RecordBatch
@@ -76,7 +76,7 @@ class TopicSink:
         self.settings = settings
         self.cluster = Cluster(settings, stop)
         self.name = topic
-        self.positions_topic = positions_topic(topic, identity)
+        self.table = settings.names.table(topic, identity)
         self._stop = stop
         self._key = key
         self._partition = partition
@@ -90,7 +90,7 @@ class TopicSink:
         self._check = check_topic
         self._origin = origin
         self._about = dict(about)
-        self._transactions = Transactions(settings, self.cluster, stop, topic=topic, table=self.positions_topic)
+        self._transactions = Transactions(settings, self.cluster, stop, topic=topic, table=self.table)
         self._source_positions: SourcePosition = {}
         self._prepared: SourcePositionChange = {}
         self._topic: Topic | None = None
@@ -110,7 +110,7 @@ class TopicSink:
         largest = max(limit, self._dead_letter_bytes)
         self._transactions.start(limit, largest)
         self._transactions.check_partitions(topic.partitions)
-        found = read_source_positions(self.settings, self.positions_topic, self._stop)
+        found = read_source_positions(self.settings, self.table, self._stop)
         valid = {} if forget else found
         self._check_same(valid, topic)
         self._topic = topic
@@ -119,13 +119,15 @@ class TopicSink:
         return {name: source_position for name, source_position in found.items() if name != SINK}
 
     def _ensure_topics(self, forget: bool) -> Topic:
-        if not forget and self.cluster.find(self.name) is None and self.cluster.find(self.positions_topic) is not None:
+        if self.cluster.find(self.table) is None:
+            check_prefix(self.cluster, self.table)
+        elif not forget and self.cluster.find(self.name) is None:
             raise self._deleted()
         topic, _ = self.cluster.ensure(self.name, **self._making)
         if self._partition is not None:
             topic.check_has(self._partition)
         replication_factor = self._making["replication_factor"]
-        ensure_table(self.cluster, self.positions_topic, replication_factor)
+        ensure_table(self.cluster, self.table, replication_factor)
         self._rules = Rules(self.cluster.config(self.name), self.settings.given.get("message.max.bytes"))
         if self._dead_letter is not None:
             self.cluster.ensure(self._dead_letter, replication_factor=replication_factor, config=OF_DEAD_LETTERS)
@@ -327,7 +329,7 @@ class TopicSink:
         try:
             for name, source_position in changed.items():
                 row = None if source_position is None else json.dumps(source_position).encode()
-                self._produce(self.positions_topic, row, name.encode())
+                self._produce(self.table, row, name.encode())
         except KafkaException as error:
             raise self._transactions.what_failed(error, "producing positions") from None
 

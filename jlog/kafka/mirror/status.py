@@ -17,9 +17,8 @@ from jlog.kafka.client.claims import OWNER
 from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.lag import topics_lag
-from jlog.kafka.client.names import positions_topic
 from jlog.kafka.client.settings import Config, Settings
-from jlog.kafka.client.table import read_table
+from jlog.kafka.client.table import check_prefix, read_table
 from jlog.kafka.client.url import TopicUrl, parse
 
 TO_KAFKA, FROM_KAFKA = "to-kafka", "from-kafka"
@@ -82,7 +81,7 @@ def find_pair(
     opened = Journal(journal)
     cluster = Cluster(settings)
     cluster.check()
-    table = positions_topic(at.topic, opened.uuid)
+    table = settings.names.table(at.topic, opened.uuid)
     if cluster.find(table) is not None:
         rows = {key: json.loads(value) for key, value in read_table(settings, table, Stop()).items()}
         owner = rows.pop(OWNER, {})
@@ -96,6 +95,7 @@ def find_pair(
         if name.startswith(prefix)
     }
     if not source_positions:
+        check_prefix(cluster, table)
         raise JournalError(
             f"nothing was ever mirrored between {opened.path} and {at}; `jlogtool mirror to-kafka` or `mirror from-kafka` does"
         )

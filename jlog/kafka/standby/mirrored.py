@@ -10,7 +10,6 @@ from jlog.errors import JournalError
 from jlog.flow.journals import PROMOTED, about_part
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster
-from jlog.kafka.client.names import positions_topic
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.table import read_table
 from jlog.kafka.mirror.sink import SINK
@@ -32,8 +31,12 @@ def find_mirrored(settings: Settings, topic: str, of: str | None, stop: Stop) ->
     cluster = Cluster(settings, stop)
     cluster.check()
     cluster.topic(topic)
-    prefix = positions_topic(topic, "")
-    tables = [name for name in cluster.names() if name.startswith(prefix)] if of is None else [positions_topic(topic, of)]
+    if of is None:
+        begin = settings.names.table(topic, "")
+        # A dot behind it is part of the name of another topic, as in orders.v2: a uuid has none.
+        tables = [name for name in cluster.names() if name.startswith(begin) and "." not in name[len(begin) :]]
+    else:
+        tables = [settings.names.table(topic, of)]
     found = []
     for table in tables:
         rows = read_table(settings, table, stop) if cluster.find(table) is not None else {}

@@ -11,7 +11,6 @@ from confluent_kafka import KafkaException, Producer
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster, Topic
 from jlog.kafka.client.errors import BrokerError, told
-from jlog.kafka.client.names import CHECKPOINTS
 from jlog.kafka.client.table import ensure_table, read_table
 
 
@@ -25,14 +24,15 @@ class Checkpoints:
 
     def __init__(self, cluster: Cluster, topic: Topic, partition: int) -> None:
         self._cluster = cluster
+        self._table = cluster.settings.names.checkpoints
         self._topic = topic
         self._partition = partition
 
     def all(self) -> dict[str, Checkpoint]:
-        if self._cluster.find(CHECKPOINTS) is None:
+        if self._cluster.find(self._table) is None:
             return {}
         found = {}
-        for key, value in read_table(self._cluster.settings, CHECKPOINTS, Stop()).items():
+        for key, value in read_table(self._cluster.settings, self._table, Stop()).items():
             topic, partition, name = json.loads(key)
             row = json.loads(value)
             if (topic, partition, row["topic_id"]) == (self._topic.name, self._partition, self._topic.id):
@@ -41,7 +41,7 @@ class Checkpoints:
 
     def put(self, name: str, offset: int) -> None:
         """Makes the checkpoint or moves it. Returns when the brokers have it."""
-        ensure_table(self._cluster, CHECKPOINTS, None)
+        ensure_table(self._cluster, self._table, None)
         row = {"offset": offset, "topic_id": self._topic.id, "moved_us": int(time.time() * 1e6)}
         self._write(name, json.dumps(row).encode())
 
@@ -51,14 +51,14 @@ class Checkpoints:
     def _write(self, name: str, value: bytes | None) -> None:
         failed: list[Any] = []
         settings = self._cluster.settings
-        with told(f"writing to topic {CHECKPOINTS}", settings):
+        with told(f"writing to topic {self._table}", settings):
             conf = settings.for_producer(message_timeout_ms=int(ANSWER_SECONDS * 1000))
             producer = Producer({**conf, "on_delivery": lambda error, _: failed.append(error)})
             # Otherwise the client asks for the topic's leader by itself, half a second later.
-            producer.list_topics(CHECKPOINTS, ANSWER_SECONDS)
-            producer.produce(CHECKPOINTS, value, json.dumps([self._topic.name, self._partition, name]).encode())
+            producer.list_topics(self._table, ANSWER_SECONDS)
+            producer.produce(self._table, value, json.dumps([self._topic.name, self._partition, name]).encode())
             left = producer.flush(2 * ANSWER_SECONDS)
             if failed:
                 raise KafkaException(failed[0])
         if left:
-            raise BrokerError(f"{settings.servers}: writing to topic {CHECKPOINTS}: no broker answers")
+            raise BrokerError(f"{settings.servers}: writing to topic {self._table}: no broker answers")

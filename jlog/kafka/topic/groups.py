@@ -152,9 +152,9 @@ def remove(partition: Partition, name: str) -> None:
 
 
 def _registration(partition: Partition, name: str) -> str:
-    """Names the group whose only member is the reader that holds the subscriber's name. It is not the subscriber's own group:
-    that one has offsets of all partitions, which its coordinator would assign to its members."""
-    return f"jlog.reader.{partition.name}.{partition.number}.{name}"
+    """Names the group that registers a reader. It is not the subscriber's own group: that one has offsets of all partitions,
+    which its coordinator would assign to its members."""
+    return partition.settings.names.registration(partition.name, partition.number, name)
 
 
 def is_busy(partition: Partition, name: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -102,7 +101,7 @@ class TopicWriter:
             more["compression_type"] = compression
         if self._transactional:
             more |= {
-                "transactional_id": f"jlog.writer.{secrets.token_hex(16)}",
+                "transactional_id": settings.names.writer(),
                 "transaction_timeout_ms": TRANSACTIONAL["transaction.timeout.ms"],
             }
         with told("the settings", settings):
