@@ -10,7 +10,6 @@ from kafka.witness import numbered, wait_until
 
 SLOW = {
     "one record": "    time.sleep(1_000_000)\n",
-    "each of many": "    time.sleep(0.5)\n",
     "a function that catches every error": """
     while True:
         try:
