@@ -10,10 +10,12 @@ import pytest
 from kafka_broker import Broker, Missing, fetch
 
 from kafka.processes import Process, discard
+from kafka.secured import Secured, started
 from kafka.witness import Witness
 
 HERE = Path(__file__).parent
 FAULTS = ("test_broker_faults.py", "test_kills.py")
+SECURED = ("test_logins.py", "test_rights.py")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
@@ -22,8 +24,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.kafka)
-            is_fault = item.path.name in FAULTS
-            item.add_marker(pytest.mark.xdist_group("kafka-faults" if is_fault else "kafka"))
+            name = item.path.name
+            group = "kafka-faults" if name in FAULTS else "kafka-secured" if name in SECURED else "kafka"
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +51,18 @@ def broker(_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Br
     """Shared by all tests, which leave it running. However busy the machine is, its controller never takes it for dead."""
     with Broker(tmp_path_factory.mktemp("broker"), session_seconds=3600) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def secured_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("secured-broker")
+
+
+@pytest.fixture(scope="session")
+def secured(_jars: None, secured_folder: Path) -> Iterator[Secured]:
+    """A broker with TLS, logins and ACLs, for all tests about these."""
+    with started(secured_folder) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,8 @@ class Claims:
             producer.purge()
             raise as_ours(KafkaException(KafkaError(KafkaError._TIMED_OUT)), f"claiming table {self._table}", self._settings)
         if failed:
-            raise as_ours(KafkaException(failed[0]), f"claiming table {self._table}", self._settings)
+            needs = f"Write on topic {self._table}"
+            raise as_ours(KafkaException(failed[0]), f"claiming table {self._table}", self._settings, needs)
         self._is_made = True
 
     def check(self) -> None:

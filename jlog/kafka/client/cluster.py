@@ -62,10 +62,10 @@ class Cluster:
                 self._admin = AdminClient(self.settings.for_admin())
         return self._admin
 
-    def answer(self, future: Any, what: str, unreachable_seconds: float = ANSWER_SECONDS) -> Any:
+    def answer(self, future: Any, what: str, unreachable_seconds: float = ANSWER_SECONDS, *, needs: str = "") -> Any:
         """Waits for the answer, and looks at whether to stop meanwhile. unreachable_seconds: how long to wait where no broker
-        takes a connection."""
-        with told(what, self.settings):
+        takes a connection. needs: the right that it takes."""
+        with told(what, self.settings, needs):
             try:
                 return self._wait(future, unreachable_seconds)
             except KafkaException as error:
@@ -107,7 +107,7 @@ class Cluster:
         """Finds the topic. Raises JournalNotFound where there is none."""
         answers = self.admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
         try:
-            found = self.answer(answers[name], f"asking for topic {name}")
+            found = self._described(answers[name], name)
         except JournalNotFound:
             where = f"kafka://{self.settings.servers}/{name}"
             raise JournalNotFound(f"{where}: no topic is there; `jlogtool create {where}` makes one", where) from None
@@ -121,8 +121,11 @@ class Cluster:
         found = {}
         for name, answer in answers.items():
             with suppress(JournalNotFound):
-                found[name] = _topic_of(name, self.answer(answer, f"asking for topic {name}"))
+                found[name] = _topic_of(name, self._described(answer, name))
         return found
+
+    def _described(self, answer: Any, name: str) -> Any:
+        return self.answer(answer, f"asking for topic {name}", needs=f"Describe on topic {name}")
 
     def names(self) -> list[str]:
         """Lists the names of all topics, without those that Kafka keeps for itself."""
@@ -156,7 +159,7 @@ class Cluster:
             raise ValueError(f"a topic has at least 1 partition, not {partitions}")
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor or -1, config=dict(config))
         answers = self.admin.create_topics([new], request_timeout=ANSWER_SECONDS)
-        made = self._unless(answers[name], f"making topic {name}", KafkaError.TOPIC_ALREADY_EXISTS)
+        made = self._unless(answers[name], f"making topic {name}", KafkaError.TOPIC_ALREADY_EXISTS, f"Create on topic {name}")
         until = time.monotonic() + ANSWER_SECONDS
         while self.find(name) is None and time.monotonic() < until:
             self._stop.wait(0.05)  # another broker may answer than the one that was asked
@@ -164,12 +167,12 @@ class Cluster:
 
     def delete(self, name: str) -> None:
         answers = self.admin.delete_topics([name], request_timeout=ANSWER_SECONDS)
-        self.answer(answers[name], f"deleting topic {name}")
+        self.answer(answers[name], f"deleting topic {name}", needs=f"Delete on topic {name}")
 
-    def _unless(self, future: Any, what: str, code: int) -> bool:
+    def _unless(self, future: Any, what: str, code: int, needs: str) -> bool:
         """Returns False where the request failed with this code, which is as good."""
         try:
-            self.answer(future, what)
+            self.answer(future, what, needs=needs)
         except Retry as error:
             if getattr(error.cause, "code", 0) == code:
                 return False
@@ -223,14 +226,14 @@ class Cluster:
     def _offsets(self, topic: Topic, spec: OffsetSpec, partitions: Iterable[int] | None) -> dict[int, int]:
         wanted = range(topic.partitions) if partitions is None else partitions
         asked = {TopicPartition(topic.name, partition): spec for partition in wanted}
-        what = f"asking for the offsets of topic {topic.name}"
+        what, needs = f"asking for the offsets of topic {topic.name}", f"Describe on topic {topic.name}"
         until = time.monotonic() + ANSWER_SECONDS
         while True:
             answers = self.admin.list_offsets(
                 asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ANSWER_SECONDS
             )
             try:
-                return {asked.partition: self.answer(answer, what).offset for asked, answer in answers.items()}
+                return {asked.partition: self.answer(answer, what, needs=needs).offset for asked, answer in answers.items()}
             except Retry as error:
                 if getattr(error.cause, "code", 0) not in LEADER_UNKNOWN or time.monotonic() > until:
                     raise

@@ -104,15 +104,16 @@ def code_of(error: BaseException) -> int:
 
 
 @contextmanager
-def told(what: str, settings: Settings) -> Iterator[None]:
-    """Turns errors of the client's calls into a BrokerError that says what was done, or a Retry where the error may pass."""
+def told(what: str, settings: Settings, needs: str = "") -> Iterator[None]:
+    """Turns errors of the client's calls into a BrokerError that says what was done, or a Retry where the error may pass.
+    needs: the right that it takes."""
     try:
         yield
     except KafkaException as error:
-        raise as_ours(error, what, settings) from None
+        raise as_ours(error, what, settings, needs) from None
 
 
-def as_ours(error: KafkaException, what: str, settings: Settings) -> Exception:
+def as_ours(error: KafkaException, what: str, settings: Settings, needs: str = "") -> Exception:
     found, code = error_of(error), code_of(error)
     said = settings.without_secrets(found.str() if found is not None else str(error))
     if code in TIMED_OUT:
@@ -121,11 +122,11 @@ def as_ours(error: KafkaException, what: str, settings: Settings) -> Exception:
     if code in UNKNOWN_TOPIC:
         return JournalNotFound(f"{text}; `jlogtool create kafka://…` makes a topic")
     if code in FINAL:
-        return BrokerError(f"{text}; {_next(code)}", code)
+        return BrokerError(f"{text}; {_next(code, needs)}", code)
     return Retry(text, BrokerError(text, code))
 
 
-def _next(code: int) -> str:
+def _next(code: int, needs: str) -> str:
     if code in (
         KafkaError._AUTHENTICATION,
         KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -142,7 +143,18 @@ def _next(code: int) -> str:
         KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     ):
         return "the brokers are too old for it"
-    return "the cluster's ACLs do not allow it to this user"
+    return not_allowed(needs)
+
+
+def not_allowed(needs: str) -> str:
+    """needs: the right and the resource, as in `Write on topic orders`."""
+    return "the cluster's ACLs do not allow it to this user" + (f", who needs {needs}" if needs else "")
+
+
+def is_without_group(error: Any) -> bool:
+    """Says whether the client may not look for the coordinator of its group. A client that is in no group needs none: it goes
+    on to read."""
+    return isinstance(error, KafkaError) and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 @contextmanager

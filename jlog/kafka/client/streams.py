@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import ANSWER_SECONDS
-from jlog.kafka.client.errors import TIMED_OUT, told
+from jlog.kafka.client.errors import TIMED_OUT, is_without_group, told
 from jlog.kafka.client.settings import Settings
 
 AT_ONCE = 1_000
@@ -38,7 +38,7 @@ class Stream:
         self._back.append(message)
 
     def _read(self) -> Iterator[Any]:
-        with told(f"reading topic {self._place.topic}", self._settings):
+        with told(f"reading topic {self._place.topic}", self._settings, f"Read on topic {self._place.topic}"):
             conf = self._settings.for_consumer(queued_max_messages_kbytes=QUEUED_KILOBYTES)
             consumer = Consumer(conf)
             try:
@@ -54,6 +54,8 @@ class Stream:
                         elif error.code() == KafkaError._PARTITION_EOF:
                             if message.offset() >= self._end:
                                 return
+                        elif is_without_group(error):
+                            continue
                         elif error.code() not in TIMED_OUT:
                             raise KafkaException(error)
                         until = time.monotonic() + ANSWER_SECONDS

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from jlog.errors import JournalError
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import ANSWER_SECONDS, COMPACTED, Cluster
-from jlog.kafka.client.errors import BrokerError, told
+from jlog.kafka.client.errors import BrokerError, is_without_group, told
 from jlog.kafka.client.settings import Settings
 
 ROWS_AT_ONCE = 1_000
@@ -42,7 +42,7 @@ def read_table(settings: Settings, name: str, stop: Stop, *, committed: bool = T
     """Returns the rows as the last committed transaction has left them, without those whose value is null. committed: False
     also takes the rows of transactions that were aborted or are still open, and those behind the first of these."""
     rows: dict[bytes, bytes] = {}
-    with told(f"reading topic {name}", settings):
+    with told(f"reading topic {name}", settings, f"Read on topic {name}"):
         # Offset 0 is asked for at once; OFFSET_BEGINNING costs the client half a second. Where offset 0 is gone, the rest is
         # the table.
         isolation = "read_committed" if committed else "read_uncommitted"
@@ -57,6 +57,8 @@ def read_table(settings: Settings, name: str, stop: Stop, *, committed: bool = T
                     if error is not None:
                         if error.code() == KafkaError._PARTITION_EOF:
                             return rows
+                        if is_without_group(error):
+                            continue
                         raise KafkaException(error)
                     until = time.monotonic() + ANSWER_SECONDS
                     key, value = message.key() or b"", message.value()

@@ -222,7 +222,11 @@ class Transactions:
         if code in LATE:
             text = f"{self._settings.servers}: {what}: {self._cluster.why_late(topic)}"
             return Retry(text, BrokerError(text, code))
-        found = as_ours(error, what, self._settings)
+        is_of_id = code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        # A commit does not say which topic it was that could not become part of the transaction.
+        both = f"Write on topic {topic}" + (f" and on topic {self._table}" if self._failure is None else "")
+        needs = f"Write on transactional id {self._table}" if is_of_id else both
+        found = as_ours(error, what, self._settings, needs)
         return TopicChanged(str(found)) if isinstance(found, JournalNotFound) else found
 
     def _why_broken(self, error: KafkaException) -> KafkaException:

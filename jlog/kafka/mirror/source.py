@@ -16,7 +16,7 @@ from jlog.flow.letters import Place as LetterPlace
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.consumers import At, Event, Messages, PlainMessages, TopicConsumer, open_consumer
-from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, BrokerError, as_ours, told
+from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, BrokerError, as_ours, is_without_group, told
 from jlog.kafka.client.lag import topics_lag
 from jlog.kafka.client.records import CapturedBatch, KafkaBatch, NativeCapturedBatch, Origins
 from jlog.kafka.client.settings import Settings
@@ -164,8 +164,11 @@ class TopicSource:
                 self._parts[place].offset = max(self._parts[place].offset, event.offset)
         elif code in OFFSET_GONE:
             self._overtaken(place)
+        elif is_without_group(event.error) and self._group is None:
+            return
         elif code not in TIMED_OUT:  # in that case the client connects again by itself
-            found = as_ours(KafkaException(error), f"reading topic {place[0]}", self.settings)
+            needs = f"Read on group {self._group}" if is_without_group(event.error) else f"Read on topic {place[0]}"
+            found = as_ours(KafkaException(error), f"reading topic {place[0]}", self.settings, needs)
             if not isinstance(found, JournalNotFound):
                 raise found
             if self._is_named(place[0]):

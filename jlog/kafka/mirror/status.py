@@ -82,7 +82,8 @@ def find_pair(
     cluster = Cluster(settings)
     cluster.check()
     table = settings.names.table(at.topic, opened.uuid)
-    if cluster.find(table) is not None:
+    # A user who may only capture may not ask for the table by its name.
+    if table in cluster.names():
         rows = {key: json.loads(value) for key, value in read_table(settings, table, Stop()).items()}
         owner = rows.pop(OWNER, {})
         source_positions = {key.decode(): source_position for key, source_position in rows.items()}
@@ -95,6 +96,7 @@ def find_pair(
         if name.startswith(prefix)
     }
     if not source_positions:
+        cluster.find(table)  # raises an error where this user may not see it
         check_prefix(cluster, table)
         raise JournalError(
             f"nothing was ever mirrored between {opened.path} and {at}; `jlogtool mirror to-kafka` or `mirror from-kafka` does"

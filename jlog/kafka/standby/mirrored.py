@@ -10,6 +10,7 @@ from jlog.errors import JournalError
 from jlog.flow.journals import PROMOTED, about_part
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster
+from jlog.kafka.client.errors import not_allowed
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.table import read_table
 from jlog.kafka.mirror.sink import SINK
@@ -50,7 +51,11 @@ def find_mirrored(settings: Settings, topic: str, of: str | None, stop: Stop) ->
                 found.append(Mirrored(uuid, table, about, int(position["sequence"]), offsets))
     where = f"kafka://{settings.servers}/{topic}"
     if not found:
-        raise JournalError(f"{where}: no mirror sends there what a standby needs; run `jlogtool mirror to-kafka --standby`")
+        needs = f"Read on topic {settings.names.table(topic, of or '*')}"
+        raise JournalError(
+            f"{where}: no mirror sends there what a standby needs; run `jlogtool mirror to-kafka --standby`. Where one does, "
+            f"{not_allowed(needs)}"
+        )
     if len(found) > 1:
         raise JournalError(f"{where} was mirrored to by {', '.join(one.uuid for one in found)}: choose one with --of")
     return found[0]

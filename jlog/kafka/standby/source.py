@@ -16,7 +16,7 @@ from jlog.flow.errors import Retry
 from jlog.flow.journals import about_part
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster, Topic
-from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, BrokerError, TopicChanged, as_ours, told
+from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, BrokerError, TopicChanged, as_ours, is_without_group, told
 from jlog.kafka.client.lag import topics_lag
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.streams import Stream
@@ -235,8 +235,9 @@ class StandbySource:
                 f"kafka://{self.settings.servers}/{message.topic()}: the offset to read next of partition {partition} is gone"
             )
             raise Retry(text, BrokerError(text))
-        elif error.code() not in TIMED_OUT:  # in that case the client connects again by itself
-            found = as_ours(KafkaException(error), f"reading topic {message.topic()}", self.settings)
+        elif error.code() not in TIMED_OUT and not is_without_group(error):  # the client connects again by itself
+            name = message.topic()
+            found = as_ours(KafkaException(error), f"reading topic {name}", self.settings, f"Read on topic {name}")
             raise TopicChanged(str(found)) if isinstance(found, JournalNotFound) else found
 
     def give_back(self, batch: Any, index: int) -> None:

@@ -51,8 +51,10 @@ class Checkpoints:
     def _write(self, name: str, value: bytes | None) -> None:
         failed: list[Any] = []
         settings = self._cluster.settings
-        with told(f"writing to topic {self._table}", settings):
-            conf = settings.for_producer(message_timeout_ms=int(ANSWER_SECONDS * 1000))
+        with told(f"writing to topic {self._table}", settings, f"Write on topic {self._table}"):
+            # A checkpoint that is written twice is the same. To be idempotent, a producer needs a right to write to begin with,
+            # and without one it breaks instead of saying which.
+            conf = settings.for_producer(message_timeout_ms=int(ANSWER_SECONDS * 1000), enable_idempotence=False)
             producer = Producer({**conf, "on_delivery": lambda error, _: failed.append(error)})
             # Otherwise the client asks for the topic's leader by itself, half a second later.
             producer.list_topics(self._table, ANSWER_SECONDS)

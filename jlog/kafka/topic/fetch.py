@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from jlog.errors import JournalNotFound
 from jlog.kafka.client.cluster import ANSWER_SECONDS
-from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, as_ours, told
+from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, as_ours, is_without_group, told
 from jlog.kafka.topic.partition import Partition
 
 AT_ONCE = 1_000
@@ -51,7 +51,7 @@ class Fetch:
                 self.eof = None
             elif error.code() == KafkaError._PARTITION_EOF:
                 self.eof = max(self._at, message.offset())
-            elif error.code() not in TIMED_OUT:
+            elif error.code() not in TIMED_OUT and not is_without_group(error):
                 self._broken = self._what(error)
                 break
         if self._broken is not None and not found:
@@ -67,5 +67,5 @@ class Fetch:
             except Exception as other:  # noqa: BLE001 - raised once the messages before it are handed out
                 return other
             return partition.lost(first) if self._at < first else partition.changed()
-        found = as_ours(KafkaException(error), "reading", partition.settings)
+        found = as_ours(KafkaException(error), "reading", partition.settings, f"Read on topic {partition.name}")
         return partition.changed() if isinstance(found, JournalNotFound) else found

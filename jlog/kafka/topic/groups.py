@@ -20,7 +20,7 @@ from confluent_kafka import (
 from jlog.errors import SubscriberBusy
 from jlog.flow.errors import Retry
 from jlog.kafka.client.cluster import ANSWER_SECONDS
-from jlog.kafka.client.errors import BrokerError, told
+from jlog.kafka.client.errors import BrokerError, is_without_group, told
 from jlog.kafka.topic.partition import Partition
 
 SESSION_SECONDS = 10  # seconds until the broker gives away the name of a process that died
@@ -68,13 +68,19 @@ def consumer_of(partition: Partition, name: str | None) -> Consumer:
         return Consumer(partition.settings.for_consumer(**group))
 
 
-def committed(consumer: Consumer, partition: Partition) -> int | None:
+def committed(consumer: Consumer, partition: Partition, name: str) -> int | None:
     """Returns the committed offset; None where the group has none for this partition. Raises TopicChanged where it belongs to
     an earlier topic."""
 
     def ask() -> Any:
-        with told("asking for a group's position", partition.settings):
-            (at,) = consumer.committed([TopicPartition(partition.name, partition.number)], ANSWER_SECONDS)
+        with told("asking for a group's position", partition.settings, f"Read on group {name}"):
+            try:
+                (at,) = consumer.committed([TopicPartition(partition.name, partition.number)], ANSWER_SECONDS)
+            except KafkaException:
+                said = consumer.poll(0)
+                if said is not None and is_without_group(said.error()):  # the call itself only times out
+                    raise KafkaException(said.error()) from None
+                raise
             if at.error is not None:
                 raise KafkaException(at.error)
             return at
@@ -93,7 +99,7 @@ def commit(consumer: Consumer, partition: Partition, name: str, offset: int) -> 
     at = TopicPartition(partition.name, partition.number, offset, partition.topic.id)
 
     def ask() -> None:
-        with told("committing a position", partition.settings):
+        with told("committing a position", partition.settings, f"Read on group {name}"):
             (done,) = consumer.commit(offsets=[at], asynchronous=False)
             if done.error is not None:
                 raise KafkaException(done.error)
@@ -143,7 +149,7 @@ def remove(partition: Partition, name: str) -> None:
 
     def ask() -> None:
         answers = partition.cluster.admin.delete_consumer_groups([name], request_timeout=ANSWER_SECONDS)
-        partition.cluster.answer(answers[name], f"deleting group {name}")
+        partition.cluster.answer(answers[name], f"deleting group {name}", needs=f"Delete on group {name}")
 
     _patiently(ask)
 
@@ -164,7 +170,8 @@ def is_busy(partition: Partition, name: str) -> bool:
 def _members(partition: Partition, group: str) -> list[Any]:
     def ask() -> list[Any]:
         answers = partition.cluster.admin.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)
-        return list(partition.cluster.answer(answers[group], f"asking for group {group}").members)
+        needs = f"Read on group {group}"
+        return list(partition.cluster.answer(answers[group], f"asking for group {group}", needs=needs).members)
 
     try:
         return _patiently(ask)
@@ -205,7 +212,7 @@ class Registration:
         self._thread.start()
 
     def _join(self) -> None:
-        with told("registering a reader", self._partition.settings):
+        with told("registering a reader", self._partition.settings, f"Read on group {self._group}"):
             self._consumer.subscribe([self._partition.name], on_assign=self._assigned, on_lost=self._is_lost)
             until = time.monotonic() + JOIN_SECONDS
             while not self._joined:

@@ -72,7 +72,7 @@ class TopicReader:
                 raise
 
     def _subscribe(self, name: str, start: Start, create: bool) -> int:
-        found = groups.committed(self._consumer, self._partition)
+        found = groups.committed(self._consumer, self._partition, name)
         if found is None and not create:
             there = ", ".join(groups.subscribers_of(self._partition)) or "none"
             raise SubscriberNotFound(f"{self._partition.url} has no subscriber {name!r}; there: {there}")
@@ -243,8 +243,8 @@ class TopicReader:
     @at_once()
     def committed(self) -> int:
         """Offset at which reading resumes after a crash."""
-        self._named()
-        found = groups.committed(self._consumer, self._partition)
+        _, name = self._named()
+        found = groups.committed(self._consumer, self._partition, name)
         if found is None:
             raise SubscriberNotFound(f"{self._partition.url}: subscriber {self._name!r} was removed")
         return found

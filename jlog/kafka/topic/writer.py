@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from jlog.errors import JournalClosed, JournalError, RecordTooLarge
 from jlog.kafka.client.cluster import ANSWER_SECONDS
-from jlog.kafka.client.errors import REFUSED, BrokerError, at_once, code_of, told
+from jlog.kafka.client.errors import REFUSED, BrokerError, at_once, code_of, not_allowed, told
 from jlog.kafka.client.rules import Rules, milliseconds, overhead_bytes_of
 from jlog.kafka.client.settings import TRANSACTIONAL, Config
 from jlog.kafka.topic.partition import Partition
@@ -104,7 +104,7 @@ class TopicWriter:
                 "transactional_id": settings.names.writer(),
                 "transaction_timeout_ms": TRANSACTIONAL["transaction.timeout.ms"],
             }
-        with told("the settings", settings):
+        with told("opening a writer", settings, f"Write on transactional id {more.get('transactional_id')}"):
             producer = Producer({**settings.for_producer(**more), "on_delivery": self._delivered})
             if self._transactional:
                 _until_done(producer.init_transactions, START_SECONDS)
@@ -299,6 +299,8 @@ class TopicWriter:
         if failure is None:
             return
         text = f"{self._partition.url}: a record was not taken: {failure.str()}"
+        if failure.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            text += f"; {not_allowed(f'Write on topic {self._partition.name}')}"
         if failure.code() == KafkaError._MSG_TIMED_OUT:
             text += f": {self._partition.cluster.why_late(self._partition.name)}"
         raise BrokerError(text, failure.code())
