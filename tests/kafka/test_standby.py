@@ -11,7 +11,8 @@ import jlog
 from crash.tampering import another_boot
 from jlog.care.numbering import continue_at
 from jlog.kafka import Mirror, Standby, TopicChanged, promote, verify
-from kafka.processes import Process, captured
+from kafka.processes import Process, captured, position
+from kafka.test_topology import add_partitions
 from kafka.witness import wait_until
 
 NOW_US = int(time.time() * 1e6)  # brokers remove records with old times at once
@@ -296,3 +297,43 @@ def test_a_standby_has_one_writer(primary, standby, url, spawn):
     child = spawn()
     assert "exclusive=True" in child.call("fails_to_open", str(standby), 1)
     running.close()
+
+
+def test_a_takeover_while_the_standby_runs_fences_nothing(primary, standby, url, processes):
+    """It is refused before it does anything, and the mirror goes on."""
+    fill(primary, 10)
+    running = processes("to-kafka", "--standby", primary, url)
+    wait_until(lambda: position(primary) == 10)
+    follower = processes("standby", url, standby)
+    wait_until(lambda: captured(standby) == 10)
+    with pytest.raises(jlog.JournalLocked):
+        promote(url, standby)
+    fill(primary, 10, 10)
+    wait_until(lambda: captured(standby) == 20)
+    assert (running.end()[0], follower.end()[0]) == (0, 0)
+
+
+def test_of_two_standbys_one_takes_over(primary, standby, url, tmp_path):
+    fill(primary, 10)
+    mirror(primary, url)
+    other = tmp_path / "other"
+    for journal in (standby, other):
+        follow(url, journal)
+    promote(url, standby)
+    with pytest.raises(jlog.JournalError, match=r"another standby, .* has taken over"):
+        promote(url, other)
+
+
+def test_records_in_an_added_partition_are_no_gap(primary, standby, url, witness, topic):
+    fill(primary, 100)
+    mirror(primary, url)
+    following = Standby(url, standby)
+    while captured(standby) < 100:
+        following.step(timeout=0.1)
+    add_partitions(witness, topic, 4)
+    fill(primary, 5000, 100)
+    mirror(primary, url)
+    while captured(standby) < 5100:
+        following.step(timeout=0.1)
+    following.close()
+    assert records(standby) == records(primary)

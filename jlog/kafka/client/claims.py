@@ -13,9 +13,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from jlog.errors import JournalError
 from jlog.flow.stop import Stop
-from jlog.kafka.client.cluster import ANSWER_SECONDS
+from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster
 from jlog.kafka.client.errors import Fenced, as_ours, told
-from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.table import read_table
 
 OWNER = b"owner"  # row of the table that says which instance writes
@@ -29,8 +28,9 @@ class Claims:
     records, and so claims are read with those that are not committed.
     """
 
-    def __init__(self, settings: Settings, stop: Stop, table: str, where: str) -> None:
-        self._settings = settings
+    def __init__(self, cluster: Cluster, stop: Stop, table: str, where: str) -> None:
+        self._cluster = cluster
+        self._settings = cluster.settings
         self._stop = stop
         self._table = table
         self._where = where
@@ -74,7 +74,7 @@ class Claims:
 
     def newer(self) -> JournalError | None:
         """Returns the error that says which other instance has made the last claim; None where this one has."""
-        rows = read_table(self._settings, self._table, self._stop, committed=False)
+        rows = read_table(self._cluster, self._table, self._stop, committed=False)
         owner = json.loads(rows.get(OWNER, b"{}"))
         if owner.get("instance", self._instance) == self._instance:
             return None

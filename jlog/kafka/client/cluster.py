@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from jlog.errors import JournalNotFound
@@ -19,6 +19,7 @@ from jlog.kafka.client.errors import LEADER_UNKNOWN, TIMED_OUT, BrokerError, cod
 from jlog.kafka.client.settings import Settings
 
 ANSWER_SECONDS = 10.0
+TOPICS_SAID = 500  # characters of their names in an error
 UNREACHABLE_SECONDS = 3.0  # at the start, where a wrong address is more likely than a broker that is coming back
 COMPACTED = {
     "cleanup.policy": "compact",
@@ -209,6 +210,16 @@ class Cluster:
 
     # --- Offsets ----------------------------------------------------------------------------------------------------
 
+    def first_of(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Returns the first offsets of partitions of several topics."""
+        return self._offsets_of(places, OffsetSpec.earliest())
+
+    def ends_of(self, places: Iterable[tuple[str, int]], *, committed: bool = True) -> dict[tuple[str, int], int]:
+        """Returns the ends of partitions of several topics, behind the last transaction that is complete. committed: False is
+        behind all records. A broker that has just become the leader is asked again until it knows what its predecessor has
+        acknowledged."""
+        return self._offsets_of(places, OffsetSpec.latest(), committed=committed)
+
     def first_offsets(self, topic: Topic, partitions: Iterable[int] | None = None) -> dict[int, int]:
         return self._offsets(topic, OffsetSpec.earliest(), partitions)
 
@@ -225,15 +236,31 @@ class Cluster:
 
     def _offsets(self, topic: Topic, spec: OffsetSpec, partitions: Iterable[int] | None) -> dict[int, int]:
         wanted = range(topic.partitions) if partitions is None else partitions
-        asked = {TopicPartition(topic.name, partition): spec for partition in wanted}
-        what, needs = f"asking for the offsets of topic {topic.name}", f"Describe on topic {topic.name}"
+        found = self._offsets_of([(topic.name, partition) for partition in wanted], spec)
+        return {partition: offset for (_, partition), offset in found.items()}
+
+    def _offsets_of(
+        self, places: Iterable[tuple[str, int]], spec: OffsetSpec, *, committed: bool = True
+    ) -> dict[tuple[str, int], int]:
+        asked = {TopicPartition(*place): spec for place in places}
+        if not asked:
+            return {}
+        topics = ", ".join(sorted({one.topic for one in asked}))[:TOPICS_SAID]
+        what, needs = f"asking for the offsets of topic {topics}", f"Describe on topic {topics}"
+        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         until = time.monotonic() + ANSWER_SECONDS
         while True:
-            answers = self.admin.list_offsets(
-                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ANSWER_SECONDS
-            )
+            answers = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=ANSWER_SECONDS)
             try:
-                return {asked.partition: self.answer(answer, what, needs=needs).offset for asked, answer in answers.items()}
+                found = {
+                    (one.topic, one.partition): int(self.answer(answer, what, needs=needs).offset)
+                    for one, answer in answers.items()
+                }
+                if OFFSET_INVALID not in found.values():
+                    return found
+                # Where a broker goes away, the client leaves out the partitions that it has asked that one for.
+                with told(what, self.settings):
+                    raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
             except Retry as error:
                 if getattr(error.cause, "code", 0) not in LEADER_UNKNOWN or time.monotonic() > until:
                     raise

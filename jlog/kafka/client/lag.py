@@ -21,13 +21,8 @@ SAMPLE_SECONDS = 2.0
 def topics_lag(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: Stop) -> Lag:
     """Returns the lag of `offsets`, those of the next record by topic and partition. It counts offsets, so that the end of a
     transaction counts as a record. It estimates bytes from the next records."""
-    behind: dict[tuple[str, int], int] = {}
-    for name in {name for name, _ in offsets}:
-        topic = cluster.topic(name)
-        partitions = [partition for other, partition in offsets if other == name]
-        first, end = cluster.first_offsets(topic, partitions), cluster.end_offsets(topic, partitions)
-        for partition in partitions:
-            behind[name, partition] = end[partition] - max(offsets[name, partition], first[partition])
+    first, end = cluster.first_of(offsets), cluster.ends_of(offsets)
+    behind = {place: end[place] - max(offset, first[place]) for place, offset in offsets.items()}
     late = {place: count for place, count in behind.items() if count > 0}
     parts = {f"{name}/{partition}": max(0, count) for (name, partition), count in sorted(behind.items())}
     if not late:

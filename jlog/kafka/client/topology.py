@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from jlog.errors import JournalError
+from jlog.flow.errors import Retry
 from jlog.flow.stop import SLICE_SECONDS, Stop, Stopped
 from jlog.kafka.client.cluster import Cluster, Topic
+from jlog.kafka.client.errors import BrokerError
 from jlog.kafka.client.names import is_ours
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.url import is_topic_name
@@ -81,8 +83,13 @@ class Watcher:
         try:
             self._cluster.check()  # tells sooner than the questions below that no broker takes a connection
             topics = self._cluster.topics(matching_topics(self._cluster, self._wanted, self._exclude))
+        except Stopped:
+            raise
         except JournalError as error:
             return Topology(asked_at, error=error)
+        except Exception as error:  # noqa: BLE001 - without this thread nobody would notice a change any more
+            text = f"{self._cluster.settings.servers}: watching the topics: {type(error).__name__}: {error}"
+            return Topology(asked_at, error=Retry(text, BrokerError(text)))
         before, self._before = self._before, topics
         return Topology(asked_at, {**before, **topics})  # a broker that has just started may not know all of them
 

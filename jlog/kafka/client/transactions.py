@@ -56,7 +56,7 @@ class Transactions:
         self._stop = stop
         self._topic = topic
         self._table = table
-        self._claims = Claims(settings, stop, table, f"kafka://{settings.servers}/{topic}")
+        self._claims = Claims(cluster, stop, table, f"kafka://{settings.servers}/{topic}")
         self._producer: AnyProducer | None = None
         self._begun = False
         self._failure: KafkaError | None = None  # the first failed delivery

@@ -37,7 +37,7 @@ def check_not_mirrored(cluster: Cluster, topics: Sequence[str], path: str | os.P
     mirrored = cluster.topics([table for table in tables if table in there])
     found = cluster.topics([tables[table] for table in mirrored])
     for table in mirrored:
-        sink = read_source_positions(cluster.settings, table, Stop()).get(SINK)
+        sink = read_source_positions(cluster, table, Stop()).get(SINK)
         topic = found.get(tables[table])
         if sink is not None and topic is not None and sink["topic_id"] == topic.id:
             raise JournalError(

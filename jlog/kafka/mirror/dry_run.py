@@ -81,7 +81,7 @@ def source_positions_and_rules(settings: Settings, topic: str, identity: str) ->
     table = settings.names.table(topic, identity)
     if cluster.find(table) is None:
         return {}, rules
-    source_positions = read_topic_positions(settings, table, Stop())
+    source_positions = read_topic_positions(cluster, table, Stop())
     return {name: source_position for name, source_position in source_positions.items() if name != SINK}, rules
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -16,6 +17,7 @@ from jlog.kafka.client.url import TopicUrl, is_topic_name
 from jlog.positions.names import Start, timestamp_us_of
 
 Place = tuple[str, int]
+TRIES = 5
 
 
 @dataclass
@@ -76,14 +78,41 @@ class Parts:
         patterns = [pattern for pattern in self._url.topics if not is_topic_name(pattern)]
         return bool(slash) and name not in names and any(fnmatchcase(name, pattern) for pattern in patterns)
 
-    def find(self, topic: Topic, stored: SourcePosition) -> dict[Place, Part]:
-        """Finds where each partition of the topic goes on."""
-        partitions = self._partitions(topic)
-        first, end = self._cluster.first_offsets(topic, partitions), self._cluster.end_offsets(topic, partitions)
-        known = {number: stored[f"{topic.name}/{number}"] for number in partitions if f"{topic.name}/{number}" in stored}
+    def topics(self) -> dict[str, Topic]:
+        """Finds the topics. Raises JournalNotFound for one that is named and not there."""
+        names = self.names()
+        found = self._cluster.topics(names)
+        for name in names:
+            if name not in found and name in self._url.topics:
+                found[name] = self._cluster.topic(name)
+        return found
+
+    def everything(self, stored: SourcePosition) -> tuple[dict[str, Topic], dict[Place, Part], dict[Place, int]]:
+        """Finds the topics, where each partition goes on, and the ends. A topic may be deleted between two questions."""
+        for _ in range(TRIES):
+            topics = self.topics()
+            with suppress(JournalNotFound):
+                return topics, *self.find(topics.values(), stored)
+        raise JournalNotFound(f"topics like {','.join(self._url.topics)} are deleted faster than they can be looked at")
+
+    def find(self, topics: Collection[Topic], stored: SourcePosition) -> tuple[dict[Place, Part], dict[Place, int]]:
+        """Finds where each partition of the topics goes on, and the ends of the partitions."""
+        places = [(topic.name, number) for topic in topics for number in self._partitions(topic)]
+        first, end = self._cluster.first_of(places), self._cluster.ends_of(places)
+        found: dict[Place, Part] = {}
+        for topic in topics:
+            numbers = self._partitions(topic)
+            of = {number: (first[topic.name, number], end[topic.name, number]) for number in numbers}
+            found |= self._find_of(topic, of, stored)
+        return found, end
+
+    def _find_of(self, topic: Topic, of: Mapping[int, tuple[int, int]], stored: SourcePosition) -> dict[Place, Part]:
+        """of: the first offset and the end of each partition."""
+        known = {number: stored[f"{topic.name}/{number}"] for number in of if f"{topic.name}/{number}" in stored}
+        first, end = ({number: offsets[at] for number, offsets in of.items()} for at in (0, 1))
         begin = self._begin(topic, first, end, "begin" if known else self._start)
         found: dict[Place, Part] = {}
-        for number in partitions:
+        for number in of:
             position = known.get(number)
             place = topic.name, number
             if position is not None:
@@ -132,11 +161,15 @@ class Parts:
         if position["topic_id"] != topic.id:
             raise self.changed(topic.name)
         if offset > end:
-            raise TopicChanged(
-                f"{self.where(topic.name)}: partition {place[1]} was read up to offset {offset} and ends at {end}: the brokers "
-                f"have lost its tail. Go on with new records: {self._set_position(f'{topic.name}/{place[1]}')} end`"
-            )
+            raise self.lost_tail(topic, place, offset, end)
         return self._pass_over(place, offset, first) if offset < first else offset
+
+    def lost_tail(self, topic: Topic, place: Place, offset: int, end: int) -> TopicChanged:
+        return TopicChanged(
+            f"{self.where(topic.name)}: partition {place[1]} was read up to offset {offset} and ends at {end}, and the brokers "
+            f"have lost its tail or have other records there. Go on with new records: "
+            f"{self._set_position(f'{topic.name}/{place[1]}')} end`"
+        )
 
     def _pass_over(self, place: Place, offset: int, first: int) -> int:
         what = (

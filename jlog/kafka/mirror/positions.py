@@ -73,7 +73,7 @@ def _in_topic(url: str, identity: str, config: Config, config_file: Any, ends: S
     cluster = Cluster(settings)
     cluster.check()
     table = settings.names.table(at.topic, identity)
-    return positions_in_topic(settings, table, Stop()) if cluster.find(table) is not None else {}
+    return positions_in_topic(cluster, table, Stop()) if cluster.find(table) is not None else {}
 
 
 def _by_partition(found: PartPosition) -> tuple[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -94,7 +95,9 @@ class TopicSink:
         self._source_positions: SourcePosition = {}
         self._prepared: SourcePositionChange = {}
         self._topic: Topic | None = None
-        self._watcher = Watcher(settings, [topic])
+        self._watcher = Watcher(settings, [topic, self.table])
+        self._table: Topic | None = None
+        self._opened_at = 0.0
         self._rules: Rules | None = None
         self._dead_letter_bytes = 0
 
@@ -110,12 +113,14 @@ class TopicSink:
         largest = max(limit, self._dead_letter_bytes)
         self._transactions.start(limit, largest)
         self._transactions.check_partitions(topic.partitions)
-        found = read_source_positions(self.settings, self.table, self._stop)
+        found = read_source_positions(self.cluster, self.table, self._stop)
         valid = {} if forget else found
         self._check_same(valid, topic)
+        self._check_all_known(valid, topic)
         self._topic = topic
         self._source_positions = found
         self._commit_first(valid, topic)
+        self._opened_at = time.monotonic()
         return {name: source_position for name, source_position in found.items() if name != SINK}
 
     def _ensure_topics(self, forget: bool) -> Topic:
@@ -127,7 +132,7 @@ class TopicSink:
         if self._partition is not None:
             topic.check_has(self._partition)
         replication_factor = self._making["replication_factor"]
-        ensure_table(self.cluster, self.table, replication_factor)
+        self._table, _ = ensure_table(self.cluster, self.table, replication_factor)
         self._rules = Rules(self.cluster.config(self.name), self.settings.given.get("message.max.bytes"))
         if self._dead_letter is not None:
             self.cluster.ensure(self._dead_letter, replication_factor=replication_factor, config=OF_DEAD_LETTERS)
@@ -135,12 +140,20 @@ class TopicSink:
         return topic
 
     def _check_same(self, source_positions: SourcePosition, topic: Topic) -> None:
-        known = source_positions.get(SINK, {}).get("topic_id", topic.id)
-        if known != topic.id:
+        sink = source_positions.get(SINK, {})
+        if sink.get("topic_id", topic.id) != topic.id:
             raise TopicChanged(
                 f"kafka://{self.settings.servers}/{self.name} was deleted and made again since the last transaction: what was "
                 f"moved is not in it. {_SET_POSITION}"
             )
+
+    def _check_all_known(self, source_positions: SourcePosition, topic: Topic) -> None:
+        """Raises Retry where a broker is behind, and does not know all partitions: keys would go back to where they were."""
+        placing = source_positions.get(SINK, {}).get("placing", [])
+        known = max((int(one["partitions"]) for one in placing), default=0)
+        if topic.partitions < known:
+            text = f"kafka://{self.settings.servers}/{self.name} has {known} partitions, and not all brokers know them yet"
+            raise Retry(text, BrokerError(text))
 
     def _commit_first(self, source_positions: SourcePosition, topic: Topic) -> None:
         """Commits a first transaction, which shows that transactions work."""
@@ -167,10 +180,11 @@ class TopicSink:
 
     def look(self) -> None:
         found = self._watcher.news()
-        if found is None:
+        if found is None or found.asked_at < self._opened_at:
             return
         if found.error is not None:
             raise found.error
+        self._check_table(found.topics.get(self.table))
         self._check_is(found.topics.get(self.name))
 
     def write(self, batch: Iterable[RecordLike], refuse: Refuse) -> int:
@@ -348,13 +362,21 @@ class TopicSink:
         if found is None:
             raise self._deleted()
         self._check_same({SINK: {"topic_id": self._topic.id}}, found)
-        if found.partitions != self._topic.partitions:
+        if found.partitions > self._topic.partitions:  # a broker may be behind, and know fewer
             # The open transaction is void: its keys may have gone to partitions by either count.
             where = f"kafka://{self.settings.servers}/{self.name}"
             text = (
                 f"{where} has {found.partitions} partitions now, and had {self._topic.partitions}: keys change theirs from here"
             )
             raise Retry(text, BrokerError(text))
+
+    def _check_table(self, found: Topic | None) -> None:
+        assert self._table is not None
+        if found is None or found.id != self._table.id:
+            raise TopicChanged(
+                f"kafka://{self.settings.servers}/{self.table} was deleted, where this mirror stores how far it is. "
+                f"The next start goes on at its subscriber's position; `jlogtool mirror verify` compares what was moved"
+            )
 
     def _deleted(self) -> TopicChanged:
         return TopicChanged(
@@ -398,6 +420,6 @@ def without_ours(headers: Headers) -> Sequence[tuple[str, bytes | None]]:
     return [header for header in headers if not header[0].startswith(OURS_PREFIX)]
 
 
-def read_source_positions(settings: Settings, table: str, stop: Stop) -> SourcePosition:
-    rows = read_table(settings, table, stop)
+def read_source_positions(cluster: Cluster, table: str, stop: Stop) -> SourcePosition:
+    rows = read_table(cluster, table, stop)
     return {key.decode(): json.loads(value) for key, value in rows.items() if key != OWNER}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -84,18 +85,10 @@ class TopicSource:
         self._let_go()
         self._broken = None
         self.cluster.check()
-        self._parts = {}
-        names = self._find.names()
-        topics = [self.cluster.topic(name) for name in names]
-        self._gone = {part for part in source_positions if self._find.is_gone(part, names)}
-        for topic in topics:
-            self._parts |= self._find.find(topic, source_positions)
+        topics, self._parts, ends = self._find.everything(source_positions)
+        self._gone = {part for part in source_positions if self._find.is_gone(part, topics)}
         if self._ends is None:
-            self._ends = {
-                (topic.name, number): end
-                for topic in topics
-                for number, end in self.cluster.end_offsets(topic, self._numbers(topic.name)).items()
-            }
+            self._ends = ends
         self._resumed_at = time.monotonic()
         self._assign()
 
@@ -163,7 +156,7 @@ class TopicSource:
             if place in self._parts:
                 self._parts[place].offset = max(self._parts[place].offset, event.offset)
         elif code in OFFSET_GONE:
-            self._overtaken(place)
+            self._overtaken(place, code)
         elif is_without_group(event.error) and self._group is None:
             return
         elif code not in TIMED_OUT:  # in that case the client connects again by itself
@@ -174,21 +167,28 @@ class TopicSource:
             if self._is_named(place[0]):
                 raise self._find.gone(place[0])
 
-    def _overtaken(self, place: Place) -> None:
-        """Handles an offset that retention has removed."""
+    def _overtaken(self, place: Place, code: int) -> None:
+        """Handles an offset that retention has removed, or at which the brokers have other records now than were read."""
         topic, part = self._same(place[0]), self._parts[place]
         if not self._find.skip_missing:
             first = self.cluster.first_offsets(topic, [place[1]])[place[1]]
             end = self.cluster.end_offsets(topic, [place[1]])[place[1]]
             self._find.checked(topic, place, part.as_position(), first, end)
+            if code == KafkaError._LOG_TRUNCATION:
+                raise self._find.lost_tail(topic, place, part.offset, end)
         text = f"{self._find.where(place[0])}: offset {part.offset} of partition {place[1]} is not there"
         raise Retry(text, BrokerError(text))
 
     def secure(self) -> None:
         """Makes sure that the records were read from the topics that exist now."""
-        for name in {name for name, _ in self._parts}:
-            if self._is_named(name) or self.cluster.find(name) is not None:
-                self._same(name)
+        read = {name: part.topic for (name, _), part in self._parts.items()}
+        found = self.cluster.topics(sorted(read))
+        for name, topic in read.items():
+            if name not in found:
+                if self._is_named(name):
+                    self._same(name)  # asks again: a broker that has just started may not know it
+            elif found[name].id != topic.id:
+                raise self._find.changed(name)
 
     def _is_named(self, topic: str) -> bool:
         """Returns whether the topic has to exist, because the URL names it. Another one matches a pattern."""
@@ -226,7 +226,8 @@ class TopicSource:
         read = {name: part.topic for (name, _), part in self._parts.items()}
         for name, topic in found.topics.items():
             if name not in read:
-                new |= self._find.added(topic, range(topic.partitions))
+                with suppress(JournalNotFound):  # it is gone already, which the next look tells
+                    new |= self._find.added(topic, range(topic.partitions))
             elif topic.id != read[name].id:
                 raise self._find.changed(name)
             elif self.url.partition is None and topic.partitions > len(numbers := self._numbers(name)):

@@ -84,7 +84,7 @@ def find_pair(
     table = settings.names.table(at.topic, opened.uuid)
     # A user who may only capture may not ask for the table by its name.
     if table in cluster.names():
-        rows = {key: json.loads(value) for key, value in read_table(settings, table, Stop()).items()}
+        rows = {key: json.loads(value) for key, value in read_table(cluster, table, Stop()).items()}
         owner = rows.pop(OWNER, {})
         source_positions = {key.decode(): source_position for key, source_position in rows.items()}
         if opened.uuid in source_positions:

@@ -40,7 +40,7 @@ def find_mirrored(settings: Settings, topic: str, of: str | None, stop: Stop) ->
         tables = [settings.names.table(topic, of)]
     found = []
     for table in tables:
-        rows = read_table(settings, table, stop) if cluster.find(table) is not None else {}
+        rows = read_table(cluster, table, stop) if cluster.find(table) is not None else {}
         for key in rows:
             uuid = key.decode().removesuffix(about_part(""))
             if about_part(uuid).encode() == key and (of is not None or PROMOTED.encode() not in rows):

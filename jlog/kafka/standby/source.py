@@ -181,6 +181,7 @@ class StandbySource:
         if lowest is None:
             return False
         if self._gap is None or self._gap[0] != lowest:
+            self._check_is(self.cluster.find(self._name))  # the records may be in a partition that was added
             assert self._topic is not None
             self._gap = lowest, self.cluster.end_offsets(self._topic)
         ends = self._gap[1]
@@ -267,6 +268,9 @@ class StandbySource:
         assert self._topic is not None
         if found is None or found.id != self._topic.id:
             raise TopicChanged(f"{self._where()} was deleted: this standby ends, and keeps what it has")
+        if found.partitions > self._topic.partitions:
+            text = f"{self._topic.name} has {found.partitions} partitions now, and had {self._topic.partitions}"
+            raise Retry(text, BrokerError(text))  # all of them are read from here on
 
     def committed(self) -> None:
         self._handed_out = 0

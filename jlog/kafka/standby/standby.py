@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
@@ -9,14 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from jlog.errors import JournalError
 from jlog.flow.engine import LINGER_SECONDS, Flow, nothing
 from jlog.flow.errors import Retry
 from jlog.flow.journals import PROMOTED, JournalSink, about_part
 from jlog.flow.stats import FlowStats
 from jlog.flow.stop import Stop
 from jlog.journal import Journal
+from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import Fenced, at_once
 from jlog.kafka.client.settings import Config, Settings
+from jlog.kafka.client.table import read_table
 from jlog.kafka.client.url import parse
 from jlog.kafka.mirror.mirror import Mirror
 from jlog.kafka.mirror.sink import TopicSink
@@ -131,10 +135,13 @@ def promote(
     settings = Settings(at, config, config_file)
     options: dict[str, Any] = {"config": config, "config_file": config_file, "on_event": on_event}
 
+    _check_not_replaced(settings, at.topic, mark, path)
+
     def catch_up() -> None:
         Standby(url, path, of=mark["uuid"], until_end=True, **options).run()
 
-    catch_up()  # the first host goes on meanwhile. An error of this standby comes before anything has changed
+    # The first host goes on meanwhile. An error of this standby, or another process that keeps it, fences nothing.
+    catch_up()
     sequence, end = _fence(settings, at.topic, mark["uuid"], path)
     catch_up()
     if Journal(path).next_sequence < sequence:  # the mirror has left out the last records, which the topic refused
@@ -144,6 +151,17 @@ def promote(
     Mirror(path, url, standby=True, **options).set_position("end")
     _forget_mark(path)
     return Promotion(path, sequence, max(0, end - sequence))
+
+
+def _check_not_replaced(settings: Settings, topic: str, mark: dict[str, Any], path: str) -> None:
+    """Raises JournalError where another standby has taken over."""
+    rows = read_table(Cluster(settings), mark["table"], Stop())
+    promoted = json.loads(rows.get(PROMOTED.encode(), b"{}"))
+    if promoted.get("uuid", Journal(path).uuid) != Journal(path).uuid:
+        raise JournalError(
+            f"{path}: another standby, {promoted['journal']} on {promoted['host']}, has taken over at sequence "
+            f"{promoted['sequence']} of kafka://{settings.servers}/{topic}; make this host a standby of that one"
+        )
 
 
 def _fence(settings: Settings, topic: str, uuid: str, path: str) -> tuple[int, int]:
@@ -158,7 +176,8 @@ def _fence(settings: Settings, topic: str, uuid: str, path: str) -> tuple[int, i
         try:
             stored = fence.open()
             sequence = max(Journal(path).next_sequence, int(stored[uuid]["sequence"]))
-            fence.prepare({PROMOTED: {"sequence": sequence, "journal": path, "host": socket.gethostname()}})
+            promoted = {"sequence": sequence, "journal": path, "host": socket.gethostname(), "uuid": Journal(path).uuid}
+            fence.prepare({PROMOTED: promoted})
             fence.commit()
         except (Retry, Fenced):
             if time.monotonic() > until:

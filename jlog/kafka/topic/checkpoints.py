@@ -32,7 +32,7 @@ class Checkpoints:
         if self._cluster.find(self._table) is None:
             return {}
         found = {}
-        for key, value in read_table(self._cluster.settings, self._table, Stop()).items():
+        for key, value in read_table(self._cluster, self._table, Stop()).items():
             topic, partition, name = json.loads(key)
             row = json.loads(value)
             if (topic, partition, row["topic_id"]) == (self._topic.name, self._partition, self._topic.id):

@@ -1,0 +1,213 @@
+"""Brokers that are behind, topics that vanish between two questions, and tables that are deleted: no flow is misled."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+
+import pytest
+from kafka_broker import Broker
+
+import jlog
+from jlog.flow.errors import Retry
+from jlog.flow.stop import Stop
+from jlog.kafka import Capture, Fenced, Mirror, TopicChanged, verify
+from jlog.kafka.client import topology
+from jlog.kafka.client.cluster import Cluster, Topic
+from jlog.kafka.client.settings import Settings
+from jlog.kafka.client.table import read_table
+from jlog.kafka.client.url import parse
+from jlog.kafka.mirror.parts import Parts
+from kafka.processes import fill, stored
+from kafka.test_command import run
+from kafka.test_topology import capture, values
+from kafka.witness import Witness, numbered, wait_until
+
+
+@pytest.fixture
+def journal(tmp_path):
+    return tmp_path / "journal"
+
+
+def moved(flow, count):
+    while flow.stats.records < count:
+        flow.step(timeout=0.1)
+
+
+# --- Brokers that are behind ----------------------------------------------------------------------------------------
+
+
+def test_a_table_is_read_to_the_end_that_was_acknowledged(witness, topic, url, monkeypatch):
+    """A broker that has just become the leader first hands out less. Here the last row comes late."""
+    witness.make(topic, cleanup_policy="compact")
+    witness.produce(topic, [{"value": b"old", "key": b"row"}])
+    monkeypatch.setattr(Cluster, "ends_of", lambda *_, **__: {(topic, 0): 2})
+    late = threading.Timer(1.0, witness.produce, (topic, [{"value": b"new", "key": b"row"}]))
+    late.start()
+    assert read_table(Cluster(Settings(parse(url))), topic, Stop()) == {b"row": b"new"}
+    late.join()
+
+
+def test_a_broker_that_knows_fewer_partitions_is_behind(witness, topic, url, journal, monkeypatch):
+    """A topic never loses partitions: keys stay where they are."""
+    witness.make(topic, partitions=3)
+    fill(journal, 10)
+    mirror = Mirror(journal, url)
+    moved(mirror, 10)
+    found = mirror.sink.cluster.topic(topic)
+    fill(journal, 10, 10)
+    monkeypatch.setattr(mirror.sink.cluster, "find", lambda _: Topic(topic, found.id, 2, found.replicas))
+    moved(mirror, 20)
+    mirror.close()
+    assert mirror.stats.retries == 0
+    assert verify(journal, url).compared == 20
+
+
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("_jars")
+@pytest.mark.parametrize(("more", "said"), [(0, "have lost its tail"), (20, "have other records there")])
+def test_a_tail_that_an_unclean_election_has_lost_ends_a_capture(tmp_path, journal, more, said):
+    """Where the partition has got as many other records, its offsets alone do not show it."""
+    with Broker(tmp_path / "1") as first, Broker(tmp_path / "2", joins=first) as second:
+        third = Broker(tmp_path / "3", joins=second).start()
+        try:
+            witness = Witness(first.address)
+            topic = witness.unique("unclean")
+            config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+            url = witness.make(topic, replicas=[2, 3], **config)
+            witness.produce(topic, numbered(10))
+            running = Capture(url, journal)
+            moved(running, 10)
+            third.kill()
+            witness.produce(topic, numbered(5, 10))
+            moved(running, 15)
+            second.kill()
+            third.start()
+            witness.produce(topic, numbered(more, 1000))
+            with pytest.raises(TopicChanged, match=said):
+                running.run()
+        finally:
+            third.kill()
+        assert values(journal) == sorted(numbered(15))
+
+
+# --- The watcher ----------------------------------------------------------------------------------------------------
+
+
+def test_a_watcher_outlives_any_error(witness, topic, url, monkeypatch):
+    witness.make(topic)
+    monkeypatch.setattr(topology, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(Cluster, "topics", lambda *_: 1 / 0)
+    watcher = topology.Watcher(Settings(parse(url)), [topic])
+    watcher.start()
+    wait_until(lambda: watcher.latest)
+    assert isinstance(watcher.latest.error, Retry)
+    monkeypatch.undo()
+    wait_until(lambda: topic in watcher.latest.topics)
+    watcher.close()
+
+
+# --- Topics that vanish ---------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_vanishes_between_two_questions_is_left_out(witness, topic, broker, journal, monkeypatch):
+    names = [f"{topic}.{letter}" for letter in "ab"]
+    for name in names:
+        witness.make(name)
+        witness.produce(name, numbered(10))
+    find = Parts.topics
+
+    def then_delete(self):
+        found = find(self)
+        if witness.exists(names[1]):
+            witness.delete(names[1])
+        return found
+
+    monkeypatch.setattr(Parts, "topics", then_delete)
+    assert capture(f"kafka://{broker.address}/{topic}.*", journal).records == 10
+
+
+def test_a_pattern_of_many_topics_takes_few_requests(witness, topic, broker, journal, monkeypatch):
+    """A request for each of a thousand topics would take longer than a transaction."""
+    names = [f"{topic}.{number}" for number in range(30)]
+    for name in names:
+        witness.make(name)
+        witness.produce(name, numbered(1))
+    asked = []
+    for question in ("topic", "topics", "_offsets_of"):
+        kept = getattr(Cluster, question)
+        monkeypatch.setattr(Cluster, question, lambda self, *a, kept=kept, **b: asked.append(1) or kept(self, *a, **b))
+    found = Capture(f"kafka://{broker.address}/{topic}.*", journal, until_end=True)
+    begun = len(asked)
+    assert found.run().records == 30
+    assert len(asked) - begun < 30
+    begun = len(asked)
+    assert len(found.lag().parts) == 30
+    assert len(asked) - begun < 30
+
+
+def test_a_mirror_whose_table_is_deleted_ends(witness, topic, url, journal):
+    """It would not know any more where it is."""
+    fill(journal, 10)
+    mirror = Mirror(journal, url)
+    moved(mirror, 10)
+    witness.delete(mirror.sink.positions_topic)
+    with pytest.raises(TopicChanged, match="where this mirror stores how far it is"):
+        mirror.run()
+    fill(journal, 10, 10)
+    Mirror(journal, url, until_end=True).run()
+    witness.check_numbered(topic, 20)
+
+
+# --- Positions ------------------------------------------------------------------------------------------------------
+
+
+def test_a_position_that_is_set_fences_a_mirror_elsewhere(witness, topic, url, journal):
+    fill(journal, 10)
+    elsewhere = Mirror(journal, url)
+    moved(elsewhere, 10)
+    Mirror(journal, url, subscriber="another").set_position(5)
+    fill(journal, 10, 10)
+    with pytest.raises(Fenced, match="has taken over"):
+        moved(elsewhere, 20)
+    elsewhere.close()
+    assert witness.values(topic) == numbered(10)
+    Mirror(journal, url, until_end=True).run()
+    assert witness.values(topic) == [*numbered(10), *numbered(15, 5)]
+
+
+def test_a_restored_backup_of_a_capture_goes_on_where_it_was(witness, topic, url, journal, tmp_path):
+    """The positions are in the journal, and so as old as its records."""
+    witness.make(topic, partitions=2)
+    for partition in (0, 1):
+        witness.produce(topic, numbered(10, 100 * partition), partition=partition)
+    capture(url, journal)
+    jlog.Journal(journal).backup(tmp_path / "backup")
+    for partition in (0, 1):
+        witness.produce(topic, numbered(10, 100 * partition + 10), partition=partition)
+    capture(url, journal)
+    restored = tmp_path / "restored"
+    shutil.copytree(tmp_path / "backup", restored)
+    assert stored(url, restored) == {f"{topic}/0": 10, f"{topic}/1": 10}
+    assert capture(url, restored).records == 20
+    assert values(restored) == values(journal) == sorted([*numbered(20), *numbered(20, 100)])
+
+
+def test_positions_without_room_end_a_capture_before_it_appends(witness, topic, broker, journal):
+    """The names of topics are long, so that a few partitions suffice."""
+    names = [f"{topic}.{number}.{'long' * 40}" for number in range(30)]
+    for name in names:
+        witness.make(name, partitions=40)
+    witness.produce(names[0], numbered(10))
+    with jlog.Writer(journal) as writer:
+        writer.extend([b"there"], state={b"%d" % number: bytes(1000) for number in range(60)})
+    with pytest.raises(jlog.JournalError, match="have no room"):
+        capture(f"kafka://{broker.address}/{topic}.*", journal)
+    assert values(journal) == [b"there"]
+
+
+def test_a_dry_run_warns_of_a_topic_with_times_of_its_own(witness, topic, url, journal):
+    witness.make(topic, message_timestamp_type="LogAppendTime")
+    fill(journal, 10)
+    _, out, said = run("mirror", "to-kafka", "--dry-run", journal, url)
+    assert "LogAppendTime" in out.decode() + said
