@@ -329,7 +329,7 @@ class Flow:
         self.sink.commit()
         self._committed = changed_by(self._committed, source_positions)
         if self._letters is not None:
-            self._letters.settle(self._committed)
+            self._letters.confirm(self._committed)
         self.source.committed()
         stats = self.stats
         stats.refused += left_out

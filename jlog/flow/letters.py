@@ -51,12 +51,12 @@ class LetterBox(Protocol):
 
     def open(self) -> Iterable[RecordLike]:
         """Makes sure that no other process writes there for this flow any more. Returns all of its letters that were stored
-        since settle() counted the last time, and maybe others."""
+        since confirm() counted the last time, and maybe others."""
 
     def store(self, letters: Sequence[NewRecord]) -> None:
         """Stores the letters, so that they survive a power loss. Raises Retry where it is not known whether that was done."""
 
-    def settle(self) -> None:
+    def confirm(self) -> None:
         """Is called when the flow will not come to the records of the stored letters again. It counts from the next store()
         on."""
 
@@ -88,7 +88,7 @@ class DeadLetters:
             if about.get(SINK) == self._sink:
                 part, of, position = json.loads(about[PLACE] or b"")
                 self._stored[part, of, position] += 1
-        self._settle(committed)
+        self._confirm(committed)
 
     def add(self, record: RecordLike, where: str, reason: str, origin: Any) -> None:
         """Adds a letter to the open transaction, unless an earlier attempt has stored it. origin: the record of the source."""
@@ -105,16 +105,16 @@ class DeadLetters:
             self._letters = []
         self._stored |= self._added
 
-    def settle(self, committed: SourcePosition) -> None:
+    def confirm(self, committed: SourcePosition) -> None:
         """Is called when the sink has committed the transaction, up to this source position."""
         self.drop()
         if self._stored:
-            self._settle(committed)
+            self._confirm(committed)
 
-    def _settle(self, committed: SourcePosition) -> None:
+    def _confirm(self, committed: SourcePosition) -> None:
         self._stored = Counter({place: count for place, count in self._stored.items() if not _is_behind(place, committed)})
         if not self._stored:
-            self._box.settle()
+            self._box.confirm()
 
     def drop(self) -> None:
         """Forgets the letters of the open transaction that are not stored."""
@@ -152,20 +152,20 @@ class JournalBox:
         self._writer = Writer(path, **options)
         self._journal = Journal(self._writer.path)
         self._checkpoint = f"letters:{flow}"
-        self._settled = False
+        self._confirmed = False
 
     def open(self) -> Iterable[RecordLike]:
         known = self._journal.checkpoints().get(self._checkpoint)
-        self._settled = known is None
+        self._confirmed = known is None
         if known is None:
             return
         with suppress(PositionLost), Reader(self._journal.path, start=known.sequence) as reader:
             yield from reader
 
     def store(self, letters: Sequence[NewRecord]) -> None:
-        if self._settled:
+        if self._confirmed:
             self._journal.set_checkpoint(self._checkpoint, self._journal.next_sequence)
-            self._settled = False
+            self._confirmed = False
         try:
             self._writer.extend(
                 [letter.value for letter in letters],
@@ -177,8 +177,8 @@ class JournalBox:
             raise Retry(f"{error}; nothing is lost, and it waits for room", error) from None
         self._writer.sync()
 
-    def settle(self) -> None:
-        self._settled = True
+    def confirm(self) -> None:
+        self._confirmed = True
 
     def close(self) -> None:
         self._writer.close()

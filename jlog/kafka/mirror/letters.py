@@ -60,7 +60,7 @@ class TopicBox:
         self._settings = settings
         self._topic = topic
         self._sink = TopicSink(settings, topic, flow, stop=stop, dead_letter=topic, topic_config=OF_DEAD_LETTERS)
-        self._since: dict[str, int] | None = None  # None: settled
+        self._since: dict[str, int] | None = None  # None: confirmed
 
     def open(self) -> Iterable[RecordLike]:
         since = self._sink.open().get(SINCE)
@@ -82,7 +82,7 @@ class TopicBox:
         self._sink.prepare({SINCE: self._since})
         self._sink.commit()
 
-    def settle(self) -> None:
+    def confirm(self) -> None:
         self._since = None
 
     def close(self) -> None:
