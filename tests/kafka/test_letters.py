@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import jlog
-from jlog.kafka import Capture, Mirror, RecordRefused, TopicChanged
+from jlog.kafka import Capture, Mirror, Mirrors, RecordRefused, TopicChanged
 from jlog.transform import transforming
 from jlog.urls import open_reader
 from kafka.processes import fill
@@ -220,3 +220,23 @@ def test_killed_between_the_letters_and_the_sink_it_has_one_letter_for_each_reco
     assert stats.records > 0
     assert sorted(map(int, values(urls["letters"]))) == list(range(0, 6000, 3))
     assert sorted(map(int, values(urls["sink"]))) == [number for number in range(6000) if number % 3]
+
+
+def test_each_capture_of_a_file_of_mirrors_has_its_own_dead_letters(witness, topic, broker, tmp_path):
+    for name in "ab":
+        witness.make(f"{topic}.{name}")
+        witness.produce(f"{topic}.{name}", [name.encode()])
+        witness.produce_with_header(f"{topic}.{name}", b"refused " + name.encode(), b"n\xff")
+    (tmp_path / "mirrors.toml").write_text(f"""
+        [[from-kafka]]
+        url = "kafka://{broker.address}"
+        topics = "{topic}.*"
+        journal = "{tmp_path}/{{topic}}"
+        refused = "dead-letter"
+    """)
+    mirrors = Mirrors(tmp_path / "mirrors.toml", until_end=True)
+    mirrors.run()
+    assert mirrors.failures == {}
+    for name in "ab":
+        assert values(tmp_path / f"{topic}.{name}") == [name.encode()]
+        assert values(tmp_path / f"{topic}.{name}.refused") == [b"refused " + name.encode()]

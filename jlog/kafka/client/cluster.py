@@ -91,6 +91,11 @@ class Cluster:
         and it keeps the leader's epoch that it has heard of, though brokers refuse it."""
         self._admin = None
 
+    def close(self) -> None:
+        """Drops the client. A client that waits for the garbage collector may be freed in a thread of librdkafka's, which ends
+        the process."""
+        self._admin = None
+
     def check(self) -> None:
         """Raises Retry where no broker answers."""
         future = self.admin.describe_cluster(request_timeout=ANSWER_SECONDS)

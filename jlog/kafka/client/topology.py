@@ -71,12 +71,14 @@ class Watcher:
             self._thread.join(2 * SLICE_SECONDS)
 
     def _run(self) -> None:
-        while not self._stop.requested:
-            try:
+        try:
+            while not self._stop.requested:
                 self.latest = self._look()
-            except Stopped:
-                return
-            self._stop.wait(LOOK_EVERY)
+                self._stop.wait(LOOK_EVERY)
+        except Stopped:
+            pass
+        finally:
+            self._cluster.close()
 
     def _look(self) -> Topology:
         asked_at = time.monotonic()

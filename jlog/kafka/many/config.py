@@ -22,11 +22,9 @@ from jlog.kafka.client.url import SCHEME, is_topic_name, parse_any
 from jlog.kafka.mirror.mirror import Capture, Mirror
 
 TO_KAFKA, FROM_KAFKA = "to-kafka", "from-kafka"
-BOTH = {"linger", "rate", "refused", "settings", "skip_missing", "start", "transform", "url"}
+BOTH = {"dead_letter", "linger", "rate", "refused", "settings", "skip_missing", "start", "transform", "url"}
 NAMES = {
-    TO_KAFKA: BOTH
-    | {"create", "dead_letter", "journals", "key", "partitions", "read_only", "replication_factor"}
-    | {"subscriber", "topic"},
+    TO_KAFKA: BOTH | {"create", "journals", "key", "partitions", "read_only", "replication_factor"} | {"subscriber", "topic"},
     FROM_KAFKA: BOTH | {"exclude", "group", "journal", "topics", "writer"},
 }
 NEEDED = {TO_KAFKA: ("journals", "url"), FROM_KAFKA: ("topics", "url", "journal")}
@@ -138,6 +136,8 @@ def _from_kafka(table: Mapping[str, Any], settings: Mapping[str, Any], stop: Sto
 
 
 def _capture(url: str, journal: str, options: dict[str, Any]) -> Job:
+    if options.get("refused") == "dead-letter":
+        options = {**options, "dead_letter": options.get("dead_letter", f"{journal}.refused")}
     return Job(f"{url} to {journal}", FROM_KAFKA, url, journal, options)
 
 

@@ -392,6 +392,7 @@ class TopicSink:
     def close(self) -> None:
         self._watcher.close()
         self._transactions.close()
+        self.cluster.close()
 
 
 def no_key(_: RecordLike) -> None:

@@ -296,3 +296,4 @@ class TopicSource:
     def close(self) -> None:
         self._watcher.close()
         self._let_go()
+        self.cluster.close()

@@ -293,6 +293,7 @@ class StandbySource:
     def close(self) -> None:
         self._watcher.close()
         self._let_go()
+        self.cluster.close()
 
     def _let_go(self) -> None:
         consumer, self._consumer = self._consumer, None
