@@ -59,8 +59,16 @@ class Witness:
         else:
             new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=given)
         wait_until(lambda: self._create(new))
-        wait_until(lambda: self.exists(topic))
+        wait_until(lambda: self._has_leaders(topic, new.num_partitions))
         return self.url(topic)
+
+    def _has_leaders(self, topic: str, partitions: int) -> bool:
+        """A busy broker takes a while to lead hundreds of partitions."""
+        asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
+        try:
+            return all(answer.result(HUNG_SECONDS) for answer in self.admin.list_offsets(asked).values())
+        except KafkaException:
+            return False
 
     def _create(self, new: NewTopic) -> bool:
         """Asked again where a busy broker does not answer in time: it may have done it."""
