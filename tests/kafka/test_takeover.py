@@ -58,6 +58,17 @@ def committed_at_once(witness, topic):
         time.sleep(0.05)
 
 
+def test_an_idle_mirror_ends_when_another_takes_over(journal, url, processes):
+    """No record comes, by which the broker would tell it."""
+    fill(journal, 10)
+    first = processes("to-kafka", journal, url)
+    wait_until(lambda: position(journal) == 10)
+    second = processes("to-kafka", journal, url, "--subscriber", "another")
+    code, said = first.wait()
+    assert (code, "has taken over" in said) == (1, True), said
+    assert second.end() == (0, "")
+
+
 def test_an_error_aborts_the_open_transaction(journal, url, topic, witness):
     fill(journal, 10)
 

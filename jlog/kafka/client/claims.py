@@ -36,6 +36,7 @@ class Claims:
         self._where = where
         self._instance = secrets.token_hex(8)
         self._is_made = False
+        self._heard = 0  # end of the part of the table in which follow() has looked
 
     def make(self) -> None:
         """Makes a claim, at the first call. Raises Fenced at a later one where another instance has made one since."""
@@ -72,9 +73,19 @@ class Claims:
         if found is not None:
             raise found
 
-    def newer(self) -> JournalError | None:
-        """Returns the error that says which other instance has made the last claim; None where this one has."""
-        rows = read_table(self._cluster, self._table, self._stop, committed=False)
+    def follow(self, end: int) -> None:
+        """Raises Fenced where another instance has made a claim. end: of the table now. Reads only what is new since the last
+        call."""
+        if end > self._heard:
+            found = self.newer(self._heard)
+            self._heard = end
+            if found is not None:
+                raise found
+
+    def newer(self, begin: int = 0) -> JournalError | None:
+        """Returns the error that says which other instance has made the last claim, from this offset of the table on; None
+        where there is none, or it is this one's."""
+        rows = read_table(self._cluster, self._table, self._stop, committed=False, begin=begin)
         owner = json.loads(rows.get(OWNER, b"{}"))
         if owner.get("instance", self._instance) == self._instance:
             return None

@@ -38,9 +38,10 @@ def check_prefix(cluster: Cluster, name: str) -> None:
         )
 
 
-def read_table(cluster: Cluster, name: str, stop: Stop, *, committed: bool = True) -> dict[bytes, bytes]:
+def read_table(cluster: Cluster, name: str, stop: Stop, *, committed: bool = True, begin: int = 0) -> dict[bytes, bytes]:
     """Returns the rows as the last committed transaction has left them, without those whose value is null. committed: False
-    also takes the rows of transactions that were aborted or are still open, and those behind the first of these."""
+    also takes the rows of transactions that were aborted or are still open, and those behind the first of these. begin: leaves
+    out the rows before this offset."""
     settings, rows = cluster.settings, dict[bytes, bytes]()
     # For a moment a broker that has just become the leader hands out fewer rows than its predecessor has acknowledged.
     end = cluster.ends_of([(name, 0)], committed=committed)[name, 0]
@@ -51,7 +52,7 @@ def read_table(cluster: Cluster, name: str, stop: Stop, *, committed: bool = Tru
         conf = settings.for_consumer(auto_offset_reset="earliest", fetch_wait_max_ms=10, isolation_level=isolation)
         consumer = Consumer(conf)
         try:
-            consumer.assign([TopicPartition(name, 0, 0)])
+            consumer.assign([TopicPartition(name, 0, begin)])
             until = time.monotonic() + ANSWER_SECONDS
             while True:
                 for message in consumer.consume(1, stop.slice()) + consumer.consume(ROWS_AT_ONCE, 0):

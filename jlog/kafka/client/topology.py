@@ -28,24 +28,29 @@ LOOK_EVERY = 3.0  # seconds between two looks
 @dataclass(frozen=True)
 class Topology:
     """An answer of the brokers. `asked_at` is the monotonic time of the question. `error` says why there was no answer: a
-    Retry, or an error that stays. Where there was one, a topic that is not in `topics` did not exist at either of two looks."""
+    Retry, or an error that stays. Where there was one, a topic that is not in `topics` did not exist at either of two looks.
+    `table_end` is the end of the watched table, behind all of its rows."""
 
     asked_at: float
     topics: dict[str, Topic] = field(default_factory=dict)
     error: JournalError | None = None
+    table_end: int | None = None
 
 
 class Watcher:
-    """Asks for the topics of these names and patterns every few seconds, in a thread of its own, from start() to close(). The
-    newest answer is `latest`."""
+    """Asks for the topics of these names and patterns, and for `table`, every few seconds, in a thread of its own, from start()
+    to close(). The newest answer is `latest`."""
 
-    def __init__(self, settings: Settings, topics: Sequence[str], exclude: Collection[str] = ()) -> None:
+    def __init__(
+        self, settings: Settings, topics: Sequence[str], exclude: Collection[str] = (), table: str | None = None
+    ) -> None:
         self.latest: Topology | None = None
         self._told: Topology | None = None
         self._before: dict[str, Topic] = {}  # the topics of the look before
         self._cluster = Cluster(copy.copy(settings), stop := Stop(grace_seconds=0))
         self._stop = stop
-        self._wanted = topics
+        self._wanted = topics if table is None else [*topics, table]
+        self._table = table
         self._exclude = exclude
         self._thread: threading.Thread | None = None
 
@@ -85,6 +90,8 @@ class Watcher:
         try:
             self._cluster.check()  # tells sooner than the questions below that no broker takes a connection
             topics = self._cluster.topics(matching_topics(self._cluster, self._wanted, self._exclude))
+            tables = [(name, 0) for name in topics if name == self._table]
+            ends = self._cluster.ends_of(tables, committed=False)
         except Stopped:
             raise
         except JournalError as error:
@@ -93,7 +100,9 @@ class Watcher:
             text = f"{self._cluster.settings.servers}: watching the topics: {type(error).__name__}: {error}"
             return Topology(asked_at, error=Retry(text, BrokerError(text)))
         before, self._before = self._before, topics
-        return Topology(asked_at, {**before, **topics})  # a broker that has just started may not know all of them
+        table_end = next(iter(ends.values()), None)
+        # A broker that has just started may not know all of them.
+        return Topology(asked_at, {**before, **topics}, table_end=table_end)
 
 
 def matching_topics(cluster: Cluster, wanted: Sequence[str], exclude: Collection[str] = ()) -> list[str]:

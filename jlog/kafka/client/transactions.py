@@ -98,6 +98,10 @@ class Transactions:
             text = f"{self._settings.servers}: {what}: not all brokers know its {partitions} partitions yet"
             raise Retry(text, BrokerError(text))
 
+    def follow_claims(self, table_end: int) -> None:
+        """Raises Fenced where another instance has taken over. Without records nothing else tells."""
+        self._claims.follow(table_end)
+
     @property
     def is_begun(self) -> bool:
         return self._begun

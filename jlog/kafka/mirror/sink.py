@@ -95,7 +95,7 @@ class TopicSink:
         self._source_positions: SourcePosition = {}
         self._prepared: SourcePositionChange = {}
         self._topic: Topic | None = None
-        self._watcher = Watcher(settings, [topic, self.table])
+        self._watcher = Watcher(settings, [topic], table=self.table)
         self._table: Topic | None = None
         self._opened_at = 0.0
         self._rules: Rules | None = None
@@ -185,6 +185,8 @@ class TopicSink:
         if found.error is not None:
             raise found.error
         self._check_table(found.topics.get(self.table))
+        if found.table_end is not None:
+            self._transactions.follow_claims(found.table_end)
         self._check_is(found.topics.get(self.name))
 
     def write(self, batch: Iterable[RecordLike], refuse: Refuse) -> int:
