@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 import jlog
-from jlog.kafka import Capture, Mirror, translate
+from jlog.kafka import Capture, Mirror, Standby, promote, translate
 from kafka.processes import TOOL
 from kafka.witness import numbered
 from patience import HUNG_SECONDS
@@ -231,6 +231,28 @@ def test_a_captured_journal_without_its_first_records(witness, topic, journal, u
     assert first > 10
     with pytest.raises(jlog.PositionLost, match=f"up to {first - 10} records"):
         translate(journal, url, [topic], to="subscribers")
+
+
+def test_after_a_takeover_the_records_of_the_first_mirror_count_too(witness, topic, journal, url, tmp_path):
+    fill(journal, 200)
+    jlog.Journal(journal).add_subscriber(topic, 40)
+    mirror(journal, url, partitions=2, standby=True)
+    second = tmp_path / "second"
+    Standby(url, second, until_end=True).run()
+    promote(url, second)
+    fill(second, 100, 200)
+    mirror(second, url, standby=True)
+    (found,) = translate(second, url, [topic], to="groups")
+    assert (found.exact, found.missing) == (True, 0)
+    assert sorted(goes_on(witness, topic, topic, take=10) + goes_on(witness, topic, topic)) == list(range(40, 300))
+
+
+def test_a_mirror_that_began_later_has_not_sent_what_is_before(witness, topic, journal, url):
+    fill(journal, 100)
+    mirror(journal, url, start=50, sequence_header=True)
+    jlog.Journal(journal).add_subscriber(topic, 40)
+    with pytest.raises(jlog.PositionLost, match="up to 10 records"):
+        translate(journal, url, [topic], to="groups")
 
 
 def test_the_command(witness, topic, journal, url):

@@ -32,6 +32,17 @@ class MirroredBridge:
         self._begin = self._expected.begin
         self._begun: Mapping[str, int] = pair.source_positions[SINK]["begin"]
         self._probe = Probe(pair.settings, self._topic.name)
+        if self._begin > 0:
+            self._look_before()
+
+    def _look_before(self) -> None:
+        """Where this mirror goes on in the topic of another one, as after a takeover, its journal has those records too."""
+        messages = [self._probe.at(partition, first, self._end[partition]) for partition, first in self._first.items()]
+        sequences = [_sequence_in(message) for message in messages if message is not None]
+        known = [sequence for sequence in sequences if sequence is not None]
+        if known and len(known) == len(sequences):
+            self._begin = min(known)
+            self._begun = {}
 
     def close(self) -> None:
         self._probe.close()
