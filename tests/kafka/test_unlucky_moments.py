@@ -151,7 +151,7 @@ def test_a_mirror_whose_table_is_deleted_ends(witness, topic, url, journal):
     fill(journal, 10)
     mirror = Mirror(journal, url)
     moved(mirror, 10)
-    witness.delete(mirror.sink.positions_topic)
+    witness.delete(mirror.sink.table)
     with pytest.raises(TopicChanged, match="where this mirror stores how far it is"):
         mirror.run()
     fill(journal, 10, 10)
