@@ -59,14 +59,18 @@ class Witness:
         else:
             new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=given)
         wait_until(lambda: self._create(new))
-        wait_until(lambda: self._has_leaders(topic, new.num_partitions))
+        wait_until(lambda: self.exists(topic))
+        if partitions > 1:
+            wait_until(lambda: self._has_leaders(topic, partitions))
         return self.url(topic)
 
     def _has_leaders(self, topic: str, partitions: int) -> bool:
-        """A busy broker takes a while to lead hundreds of partitions."""
+        """A busy broker takes a while to lead hundreds of partitions. Another client asks, since one that knew an earlier topic
+        of this name asks for the leaders of that one for ever."""
         asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
+        admin = AdminClient({"bootstrap.servers": self.address})
         try:
-            return all(answer.result(HUNG_SECONDS) for answer in self.admin.list_offsets(asked).values())
+            return all(answer.result(HUNG_SECONDS) for answer in admin.list_offsets(asked).values())
         except KafkaException:
             return False
 
