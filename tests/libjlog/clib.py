@@ -48,7 +48,8 @@ class CWriter:
         buffer = path / "pre_commit"
         if not buffer.exists():
             buffer.write_bytes(bytes(4 + (precommit or 0)))
-        self._map = mmap.mmap(os.open(buffer, os.O_RDWR), 0)
+        with open(buffer, "r+b") as file:
+            self._map = mmap.mmap(file.fileno(), 0)
 
     @property
     def used(self) -> int:
