@@ -6,7 +6,6 @@ As a program it is a writer process: it appends, and prints the number of each m
 from __future__ import annotations
 
 import mmap
-import os
 import struct
 import sys
 import time
