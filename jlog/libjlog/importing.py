@@ -94,14 +94,14 @@ class Import:
         except BaseException:
             self._source.close()
             raise
+        self._lock: int | None = None
         try:
             self._lock = hold_as_sink(self._writer.path)
             self._journal = Journal(path)
             self._position = self._resumed(path, moved)  # another import may have ended since
             self._places = SubscriberPlaces(self._journal, self._warn)
         except BaseException:
-            self._writer.close()
-            self._source.close()
+            self.close()
             raise
 
     def stop(self) -> None:
