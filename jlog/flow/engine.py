@@ -142,6 +142,7 @@ class Flow:
 
     def close(self) -> None:
         self._open = False
+        self._alone = None
         with ExitStack() as closing:
             closing.callback(self.source.close)
             if self._letters is not None:
@@ -183,7 +184,7 @@ class Flow:
         moved. It returns 0 also where an end could not be reached (stats.retries); the next step tries again."""
         self._pending = [0, 0]
         self._left_out = []
-        self._end = None
+        self._end = self._alone = None  # a message that is kept keeps its client too
         try:
             self._ensure_open()
             moved = self._fill(timeout)

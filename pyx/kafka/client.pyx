@@ -2,6 +2,7 @@
 
 from collections import namedtuple
 
+from cython cimport no_gc_clear
 from libc.stdlib cimport calloc, free
 from posix.unistd cimport getpid
 
@@ -45,9 +46,11 @@ class ClientError(Exception):
 
 
 cdef void note_line(const rd_kafka_t *client, int level, const char *facility, const char *text) noexcept nogil:
-    jlog_note_line(<jlog_notes *> opaque_of(client), 0, level, facility, text)
+    if client != NULL:  # a line about a configuration belongs to no client
+        jlog_note_line(<jlog_notes *> opaque_of(client), 0, level, facility, text)
 
 
+@no_gc_clear  # the library is needed until the client is destroyed
 cdef class Client:
     """One rd_kafka_t. Any thread may call it, but a child of a fork may not. It is destroyed by close(), or with the object.
 
@@ -141,8 +144,8 @@ cdef class Client:
             self.release()
 
     def poll(self, double seconds):
-        """Waits until there is something to handle, and handles it. Returns how many events that were. Raises ClientError once
-        if an error has made the client useless."""
+        """Waits until there is something to handle, and handles it. Returns how many events that were. fatal_error() says
+        whether the client can still be used."""
         cdef int wait = milliseconds(seconds)
         cdef int found
         self.enter()
@@ -165,7 +168,7 @@ cdef class Client:
         return ClientError(code, text.decode("utf-8", "replace"), fatal=True) if code else None
 
     def take_notes(self):
-        """Returns the errors and log lines since the last call, the newest 64 of them."""
+        """Returns the errors and log lines since the last call, at most 64 of them."""
         cdef jlog_note note
         found = []
         if getpid() != self.pid:

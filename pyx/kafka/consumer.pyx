@@ -1,6 +1,7 @@
 """Reads partitions of topics, from offsets that it is told, as no member of a group."""
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cython cimport no_gc_clear
 from posix.unistd cimport getpid
 
 from jlog._core.kafka.client cimport Client, milliseconds
@@ -23,6 +24,7 @@ cdef void note_commit(rd_kafka_t *handle, int error, rd_kafka_topic_partition_li
     (<int *> to)[0] = error
 
 
+@no_gc_clear  # the library is needed until the client is destroyed
 cdef class Consumer(Client):
     """A consumer of librdkafka. One thread uses it. What it has fetched stays valid after close().
 

@@ -8,7 +8,6 @@ cdef extern from "kafka/librdkafka.h" nogil:
         JLOG_RDKAFKA_COPY
         JLOG_RDKAFKA_PURGE_ALL
         JLOG_RDKAFKA_INVALID_ARG
-        JLOG_RDKAFKA_QUEUE_FULL
     ctypedef struct rd_kafka_t
     ctypedef struct rd_kafka_conf_t
     ctypedef struct rd_kafka_topic_t
@@ -48,7 +47,6 @@ cdef extern from "kafka/librdkafka.h" nogil:
         int version() noexcept nogil
         const char *version_str() noexcept nogil
         const char *err2str(int) noexcept nogil
-        const char *err2name(int) noexcept nogil
         int last_error() noexcept nogil
         int fatal_error(rd_kafka_t *, char *, size_t) noexcept nogil
         int error_code(const rd_kafka_error_t *) noexcept nogil
@@ -67,7 +65,6 @@ cdef extern from "kafka/librdkafka.h" nogil:
         rd_kafka_t *new_ "new"(int, rd_kafka_conf_t *, char *, size_t) noexcept nogil
         void *opaque(const rd_kafka_t *) noexcept nogil
         void destroy(rd_kafka_t *) noexcept nogil
-        void destroy_flags(rd_kafka_t *, int) noexcept nogil
         int poll(rd_kafka_t *, int) noexcept nogil
         int outq_len(rd_kafka_t *) noexcept nogil
         int metadata(rd_kafka_t *, int, rd_kafka_topic_t *, const jlog_rdkafka_metadata **, int) noexcept nogil

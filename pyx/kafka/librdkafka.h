@@ -17,14 +17,12 @@
 enum { JLOG_RDKAFKA_PRODUCER = 0, JLOG_RDKAFKA_CONSUMER = 1 };
 enum { JLOG_RDKAFKA_COPY = 2 };                          /* flag of a message: the call copies its value */
 enum { JLOG_RDKAFKA_PURGE_ALL = 3 };                     /* messages in the queue, and those on their way */
-enum { JLOG_RDKAFKA_NO_CONSUMER_CLOSE = 8 };             /* flag of destroy_flags: the group is not left in good order */
 enum { JLOG_RDKAFKA_NO_TIME = 0 };                        /* kind of the time of a message that has none */
 
 /* Numbers of errors. */
 enum {
-    JLOG_RDKAFKA_FATAL = -150,
     JLOG_RDKAFKA_INVALID_ARG = -186,
-    JLOG_RDKAFKA_QUEUE_FULL = -184,
+    JLOG_RDKAFKA_BAD_MSG = -199,
     JLOG_RDKAFKA_PURGED_QUEUE = -152,
     JLOG_RDKAFKA_PURGED_INFLIGHT = -151,
     JLOG_RDKAFKA_ANOTHER_RECORD = -138,                  /* another record of the same batch was refused */
@@ -129,7 +127,6 @@ typedef void (*jlog_on_commit)(rd_kafka_t *, int, rd_kafka_topic_partition_list_
     CALL(int, version, (void))                                                                                              \
     CALL(const char *, version_str, (void))                                                                                 \
     CALL(const char *, err2str, (int))                                                                                      \
-    CALL(const char *, err2name, (int))                                                                                     \
     CALL(int, last_error, (void))                                                                                           \
     CALL(int, fatal_error, (rd_kafka_t *, char *, size_t))                                                                  \
     CALL(int, error_code, (const rd_kafka_error_t *))                                                                       \
@@ -148,7 +145,6 @@ typedef void (*jlog_on_commit)(rd_kafka_t *, int, rd_kafka_topic_partition_list_
     CALL(rd_kafka_t *, new, (int, rd_kafka_conf_t *, char *, size_t))                                                       \
     CALL(void *, opaque, (const rd_kafka_t *))                                                                              \
     CALL(void, destroy, (rd_kafka_t *))                                                                                     \
-    CALL(void, destroy_flags, (rd_kafka_t *, int))                                                                          \
     CALL(int, poll, (rd_kafka_t *, int))                                                                                    \
     CALL(int, outq_len, (rd_kafka_t *))                                                                                     \
     CALL(int, metadata, (rd_kafka_t *, int, rd_kafka_topic_t *, const struct jlog_rdkafka_metadata **, int))                \

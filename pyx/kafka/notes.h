@@ -9,7 +9,7 @@
 
 #include "kafka/librdkafka.h"
 
-#define JLOG_NOTES_MAX 64u                               /* the oldest ones give way: a log of debug lines must not grow */
+#define JLOG_NOTES_MAX 64u                               /* a full ring takes no line; an error replaces the oldest note */
 
 struct jlog_note {
     int code;                                            /* of an error; 0: a line of the log */
@@ -41,6 +41,10 @@ static inline void jlog_note(struct jlog_notes *notes, int code, int level, cons
     struct jlog_note *note;
 
     pthread_mutex_lock(&notes->mutex);
+    if (code == 0 && notes->written - notes->taken >= JLOG_NOTES_MAX) { /* a line never takes the place of an error */
+        pthread_mutex_unlock(&notes->mutex);
+        return;
+    }
     note = &notes->ring[notes->written++ % JLOG_NOTES_MAX];
     note->code = code;
     note->level = level;

@@ -3,6 +3,7 @@
 from collections import namedtuple
 
 from cpython.bytes cimport PyBytes_AS_STRING
+from cython cimport no_gc_clear
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 from posix.unistd cimport getpid
@@ -66,6 +67,7 @@ Failure = namedtuple("Failure", "code topic partition sequence")
 Failure.__doc__ = """A message that the brokers did not take. sequence: of its record, if that alone is why; None: not known."""
 
 
+@no_gc_clear  # the topics are given back before the client is destroyed
 cdef class Producer(Client):
     """A producer with a transactional id. Its calls raise ClientError."""
 

@@ -171,7 +171,7 @@ static inline int jlog_send_records(const struct jlog_rdkafka *calls, struct jlo
         const size_t size = jlog_decode_record(data + *at, bytes - *at, base_time_us, &record);
 
         if (size == 0)
-            break; /* cannot be: the cursor has checked the body */
+            return JLOG_RDKAFKA_BAD_MSG; /* cannot be: the cursor has checked the body */
         if (!(record.tag & JLOG_TAG_LONG && record.tag & JLOG_TAG_STATE)) {
             const int code = jlog_send_record(calls, sending, &record, *sequence);
 

@@ -52,14 +52,15 @@ static inline int64_t jlog_message_time_us(const struct jlog_message *message)
     return (int64_t)message->seconds * JLOG_LIBJLOG_US + message->microseconds;
 }
 
-/* Follows messages from `at` by their lengths. Returns where the chain ends: at the first place that is no header, or whose
- * message goes beyond the `size` bytes, or where less than a header is left. */
+/* Messages that follow each other by their lengths. */
 struct jlog_chain {
     uint64_t end, count;
     int64_t first_us, last_us;
     int ordered;                                         /* 1: no time is earlier than the one before */
 };
 
+/* Follows messages from `at` by their lengths. The chain ends at the first place that is no header, or whose message goes
+ * beyond the `size` bytes, or where less than a header is left. */
 static inline void jlog_follow_chain(const struct jlog_layout *layout, const uint8_t *data, uint64_t size, uint64_t at,
                                      uint64_t most, struct jlog_chain *chain)
 {

@@ -122,7 +122,7 @@ cdef class Messages:
                 if next_at > size:
                     status = 2 if is_end else 0
                     break
-                if at >= trusted and next_at != size or not is_end and next_at == size and at >= trusted:
+                if at >= trusted and not (is_end and next_at == size):
                     if size - next_at < self.layout.header_bytes:
                         status = 2 if is_end else 0
                         break

@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from jlog._core.kafka.client import ClientError
 from jlog._core.kafka.consumer import Consumer as CoreConsumer
+from jlog.kafka.client.core import errors_told, is_text, raised_as_kafka, texts_of
 from jlog.kafka.client.library import library
 from jlog.kafka.client.settings import Settings
 
 OnCommit = Callable[["KafkaError | None"], None]
-_LEVELS = [logging.CRITICAL] * 3 + [logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG]  # of syslog's
 
 
 class At(NamedTuple):
@@ -75,16 +75,11 @@ def open_consumer(settings: Settings, group: str | None, on_commit: OnCommit) ->
     """Returns a consumer. group: the one that commit() tells offsets. on_commit: is called by consume() with what became of a
     commit."""
     conf = settings.for_consumer() | ({} if group is None else {"group.id": group})
-    told = {name: conf.pop(name) for name in ("error_cb", "logger")}
     calls = library()
-    if calls is None or not all(isinstance(value, (str, int, float)) for value in conf.values()):
-        return PlainConsumer(conf | told, on_commit)
-    with _as_the_client():
-        return NativeConsumer(CoreConsumer(calls, _texts_of(conf)), told["error_cb"], told["logger"], on_commit)
-
-
-def _texts_of(conf: dict[str, Any]) -> dict[str, str]:
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in conf.items()}
+    if calls is None or not is_text(conf):
+        return PlainConsumer(conf, on_commit)
+    with raised_as_kafka():
+        return NativeConsumer(CoreConsumer(calls, texts_of(conf)), conf["error_cb"], conf["logger"], on_commit)
 
 
 class NativeConsumer:
@@ -104,11 +99,11 @@ class NativeConsumer:
         self._commit_error = 0
 
     def assign(self, places: Collection[At]) -> None:
-        with _as_the_client():
+        with raised_as_kafka():
             self._consumer.assign(places)
 
     def consume(self, count: int, seconds: float) -> tuple[Messages, list[tuple[int, Event]]]:
-        with _as_the_client():
+        with raised_as_kafka():
             found = self._consumer.consume(count, seconds)
         self._hear()
         return found, [
@@ -118,31 +113,21 @@ class NativeConsumer:
 
     def _hear(self) -> None:
         """Hands on what the client has told meanwhile."""
-        for note in self._consumer.take_notes():
-            if note.code:
-                self._on_error(KafkaError(note.code, note.text))
-            else:
-                self._logger.log(_LEVELS[note.level], "%s: %s", note.facility, note.text)
+        for error in errors_told(self._consumer, self._logger):
+            self._on_error(error)
         code = self._consumer.commit_error
         if code != self._commit_error:
             self._commit_error = code
             self._on_commit(KafkaError(code) if code else None)
 
     def commit(self, places: Collection[At]) -> None:
-        with _as_the_client():
+        with raised_as_kafka():
             self._consumer.commit(places)
 
     def close(self) -> None:
+        with suppress(ClientError, ValueError):
+            self._consumer.assign(())  # a message that is kept keeps the client too, which must not fetch on
         self._consumer.close()
-
-
-@contextmanager
-def _as_the_client() -> Iterator[None]:
-    """Raises what confluent_kafka would raise."""
-    try:
-        yield
-    except ClientError as error:
-        raise KafkaException(KafkaError(error.code, error.text)) from None
 
 
 class PlainConsumer:

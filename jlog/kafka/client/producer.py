@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,23 +9,21 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from jlog._core.kafka.client import ClientError
 from jlog._core.kafka.producer import Producer as CoreProducer
 from jlog._core.kafka.producer import Sending
 from jlog.flow.records import Headers
+from jlog.kafka.client.core import as_kafka, errors_told, is_text, raised_as_kafka, texts_of
+from jlog.kafka.client.errors import UNKNOWN_TOPIC, code_of
 from jlog.kafka.client.library import library
 from jlog.kafka.client.settings import Settings
 
 SWITCH = "JLOG_NATIVE_KAFKA"  # 1: batches of a journal go to librdkafka without a Python object for each record
-_OF_PYTHON = frozenset(("error_cb", "logger", "on_delivery"))  # settings of the Python client, not of librdkafka
-_LEVELS = (logging.CRITICAL,) * 3 + (logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)  # of syslog
 
 
 def is_native(settings: Settings) -> bool:
     """Says whether the core's producer can be used: it needs librdkafka's calls, and settings that are text."""
-    plain = all(isinstance(value, (str, int, float)) for value in settings.given.values())
     mechanism = settings.given.get("sasl.mechanisms", settings.given.get("sasl.mechanism", ""))
-    return os.environ.get(SWITCH) == "1" and plain and mechanism != "OAUTHBEARER" and library() is not None
+    return os.environ.get(SWITCH) == "1" and is_text(settings.given) and mechanism != "OAUTHBEARER" and library() is not None
 
 
 def make_producer(settings: Settings, conf: Mapping[str, Any], on_delivery: Callable[..., None]) -> Producer | NativeProducer:
@@ -54,10 +51,10 @@ class NativeProducer:
         found = library()
         assert found is not None, "is_native() comes first"
         self._note: Callable[[KafkaError], None] = conf["error_cb"]
-        self._logger: logging.Logger = conf["logger"]
+        self._logger = conf["logger"]
         self._on_delivery = on_delivery
-        with _as_kafka():
-            self._core = CoreProducer(found, {name: str(value) for name, value in conf.items() if name not in _OF_PYTHON})
+        with raised_as_kafka():
+            self._core = CoreProducer(found, texts_of(conf))
 
     def sending(self, topic: str, **rules: Any) -> Sending:
         """Returns a way for batches to this topic."""
@@ -77,7 +74,7 @@ class NativeProducer:
         timestamp: int = 0,
         headers: Headers = (),
     ) -> None:
-        with _as_kafka():
+        with raised_as_kafka():
             self._core.produce(topic, value, key, partition, timestamp, headers)
 
     def init_transactions(self, timeout: float) -> None:
@@ -111,14 +108,21 @@ class NativeProducer:
         self._core.close()
 
     def count_partitions(self, topic: str, timeout: float) -> int:
-        with self._heard():
-            return self._core.partitions(topic, timeout)
+        """Returns the number of the topic's partitions as the client knows it from then on; 0 where the brokers know no such
+        topic."""
+        try:
+            with self._heard():
+                return self._core.partitions(topic, timeout)
+        except KafkaException as error:
+            if code_of(error) in UNKNOWN_TOPIC:
+                return 0
+            raise
 
     @contextmanager
     def _heard(self) -> Iterator[None]:
         """Tells afterwards what the client has said meanwhile. Raises its fatal error, as the Python client does."""
         try:
-            with _as_kafka():
+            with raised_as_kafka():
                 yield
         finally:
             self._tell()
@@ -129,28 +133,13 @@ class NativeProducer:
             self._core.forget_failure()
             self._on_delivery(KafkaError(failure.code), Undelivered(failure.topic, failure.sequence))
         fatal = None
-        for note in self._core.take_notes():
-            if not note.code:
-                self._logger.log(_LEVELS[min(max(note.level, 0), 7)], "%s %s", note.facility, note.text)
-            elif note.code == KafkaError._FATAL:
+        for error in errors_told(self._core, self._logger):
+            if error.code() == KafkaError._FATAL:
                 fatal = self._core.fatal_error()
             else:
-                self._note(KafkaError(note.code, note.text))
+                self._note(error)
         if fatal is not None:
-            raise _kafka(fatal)
-
-
-def _kafka(error: ClientError) -> KafkaException:
-    return KafkaException(KafkaError(error.code, error.text, error.fatal, error.retriable, error.abortable))
-
-
-@contextmanager
-def _as_kafka() -> Iterator[None]:
-    """Turns errors of the core into those of the Python client, which all handling of errors knows."""
-    try:
-        yield
-    except ClientError as error:
-        raise _kafka(error) from None
+            raise as_kafka(fatal)
 
 
 AnyProducer = Producer | NativeProducer

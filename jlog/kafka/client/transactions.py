@@ -79,14 +79,13 @@ class Transactions:
             transaction_timeout_ms=given.get("transaction.timeout.ms", TRANSACTIONAL["transaction.timeout.ms"]),
         )
         with told("the settings", self._settings):
-            producer = make_producer(self._settings, conf, self._delivered)
-        # The claim comes before the fence. So an instance that is fenced finds the newer claim, and never fences back.
-        self._claims.make()
-        self._until_done(producer.init_transactions, "beginning transactions", time.monotonic() + START_SECONDS)
-        self._claims.check()  # an instance that has claimed since may have been fenced by this one: it begins again
+            self._producer = make_producer(self._settings, conf, self._delivered)  # drop() finds it if a step below fails
         self._failure = self._refused = None
         self._begun = False
-        self._producer = producer
+        # The claim comes before the fence. So an instance that is fenced finds the newer claim, and never fences back.
+        self._claims.make()
+        self._until_done(self._producer.init_transactions, "beginning transactions", time.monotonic() + START_SECONDS)
+        self._claims.check()  # an instance that has claimed since may have been fenced by this one: it begins again
 
     def check_partitions(self, partitions: int) -> None:
         """Raises Retry where the producer has heard of another number of partitions: it chooses those of the keys by it."""

@@ -161,7 +161,8 @@ class TopicSource:
             return
         elif code not in TIMED_OUT:  # in that case the client connects again by itself
             needs = f"Read on group {self._group}" if is_without_group(event.error) else f"Read on topic {place[0]}"
-            found = as_ours(KafkaException(error), f"reading topic {place[0]}", self.settings, needs)
+            what = f"reading topic {place[0]}" if place[0] else f"reading {self.url}"
+            found = as_ours(KafkaException(error), what, self.settings, needs)
             if not isinstance(found, JournalNotFound):
                 raise found
             if self._is_named(place[0]):
