@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from jlog.errors import JournalError
 from jlog.journal import Journal
@@ -31,6 +32,14 @@ _REFUSED = (JournalError, OSError, LookupError, ValueError)
 
 class JLogError(Exception):
     """What the binding raises for everything that goes wrong. The error of this library is its __cause__."""
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    try:
+        yield
+    except _REFUSED as error:
+        raise JLogError(f"{what}: {error}") from error
 
 
 def jlog_add_subscriber(path: str | os.PathLike[str], subscriber: str, position: int = JLOG_BEGIN) -> bool:
@@ -67,35 +76,33 @@ class JLogReader(_Subscribers):
 
     def __init__(self, path: str | os.PathLike[str], subscriber: str) -> None:
         self.path, self.subscriber = path, subscriber
-        try:
+        with _told(f"jlog reader failed to open subscriber {subscriber}@{os.fspath(path)}"):
             self._reader = Reader(path, subscriber, create=False)
-        except _REFUSED as error:
-            raise JLogError(f"jlog reader failed to open subscriber {subscriber}@{os.fspath(path)}: {error}") from error
 
     def __iter__(self) -> Iterator[bytes]:
         return self
 
     def __next__(self) -> bytes:
-        try:
+        with _told("jlog read error"):
             for record in self._reader.read(1):
                 self._reader.commit()
                 return record.value or b""
-        except _REFUSED as error:
-            raise JLogError(f"jlog read error: {error}") from error
         raise StopIteration
 
     def __len__(self) -> int:
-        return self._reader.lag
+        with _told("jlog error"):
+            return self._reader.lag
 
     def truncate(self, size: int | None = None) -> bool:
         """Moves the subscriber so that `size` records are left, fewer where there is a gap, or none. Returns False if no more
         are left anyway."""
-        left = self._reader.lag
-        if size is not None and left <= size:
-            return False
-        self._reader.seek(max(self._reader.position, Journal(self.path).next_sequence - (size or 0)))
-        self._reader.commit()
-        return True
+        with _told("jlog error"):
+            left = self._reader.lag
+            if size is not None and left <= size:
+                return False
+            self._reader.seek(max(self._reader.position, Journal(self.path).next_sequence - (size or 0)))
+            self._reader.commit()
+            return True
 
     def close(self) -> None:
         """Frees the subscriber's name, which this reader has alone. The binding frees it with the object."""
@@ -107,16 +114,12 @@ class JLogWriter(_Subscribers):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
-        try:
+        with _told(f"jlog writer failed to open {os.fspath(path)}"):
             self._writer = Writer(path)
-        except _REFUSED as error:
-            raise JLogError(f"jlog writer failed to open {os.fspath(path)}: {error}") from error
 
     def write(self, msg_py: bytes) -> None:
-        try:
+        with _told("jlog write error"):
             self._writer.append(msg_py)
-        except _REFUSED as error:
-            raise JLogError(f"jlog write error: {error}") from error
 
     def close(self) -> None:
         self._writer.close()

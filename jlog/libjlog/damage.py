@@ -93,7 +93,7 @@ class DamageFinder:
     # --- The header's own length ----------------------------------------------------------------------------------------
 
     def _follow_lengths(self, at: int) -> int | None:
-        """Follows the lengths in damaged headers to a message that is none, or to the end."""
+        """Follows the lengths in damaged headers up to an intact header, or to the end of the segment."""
         for _ in range(STEPS):
             header = self._header(at)
             if header is None or header.microseconds >= 1_000_000:

@@ -29,6 +29,7 @@ from jlog.libjlog.format import (
 from jlog.reading.reader import Reader
 from jlog.record import Record
 from jlog.storage.damage import Damage
+from jlog.system.files import naming, write_whole
 from jlog.system.filesystem import journal_path
 
 BATCH_RECORDS = 10_000
@@ -40,7 +41,7 @@ FILE_NAME_MAX = 255
 
 @dataclass
 class ExportResult:
-    """What an export has done. The others say what the format has no place for."""
+    """What an export has done. The fields from `keys` on count what the format has no place for."""
 
     records: int = 0
     segments: int = 0
@@ -90,8 +91,7 @@ def export_journal(
     except FileExistsError:
         if not os.path.isdir(path) or os.listdir(path):
             raise JournalExists(f"{path} is not an empty directory; export into a new one", path) from None
-    export = _Export(opened, path, compression, unit_limit, big_endian)
-    export.on_damage, export.on_progress = on_damage, on_progress
+    export = _Export(opened, path, compression, unit_limit, big_endian, on_damage, on_progress)
     export.write_records()
     export.write_subscribers()
     export.write_metastore()
@@ -101,12 +101,19 @@ def export_journal(
 
 
 class _Export:
-    on_damage: Callable[[Damage], None] = nothing
-    on_progress: Callable[[int], None] = nothing
-
-    def __init__(self, journal: Journal, path: str, compression: str, unit_limit: int, big_endian: bool) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        path: str,
+        compression: str,
+        unit_limit: int,
+        big_endian: bool,
+        on_damage: Callable[[Damage], None],
+        on_progress: Callable[[int], None],
+    ) -> None:
         self.result = ExportResult()
         self._journal, self._path, self._unit_limit = journal, path, unit_limit
+        self._on_damage, self._on_progress = on_damage, on_progress
         self._order = order(big_endian)
         if compression not in ("none", "lz4"):
             raise ValueError(f"compression is none or lz4, not {compression!r}")
@@ -117,28 +124,28 @@ class _Export:
         self._marks: dict[int, int] = {}  # of a subscriber's position: the records before it in its segment
         self._waiting = sorted(set(self._subscribers.values()))
         self._in_segment = 0  # records
-        self._bytes = 0
+        self._bytes = self._written = 0  # of the segment: with and without what waits in a batch
         self._fd = self._create(segment_name(0))
 
     # --- Records --------------------------------------------------------------------------------------------------------
 
     def write_records(self) -> None:
-        end = self._journal.next_sequence
-        self._find_gaps(end)
         try:
+            end = self._journal.next_sequence
+            self._find_gaps(end)
             with Reader(self._journal.path) as reader:
                 while reader.position < end:
                     try:
                         batch = reader.read(min(BATCH_RECORDS, end - reader.position), BATCH_BYTES)
                     except CorruptJournal:
                         self.result.damage += 1
-                        self.on_damage(reader.skip_damage())
+                        self._on_damage(reader.skip_damage())
                         continue
                     if not len(batch):
                         break
                     self._write_batch(batch)
-                    self.on_progress(len(batch))
-            os.fsync(self._fd)
+                    self._on_progress(len(batch))
+            self._sync()
         finally:
             os.close(self._fd)
         self._pass_marks(end + 1)
@@ -181,19 +188,27 @@ class _Export:
         self._write(pieces)
 
     def _write(self, pieces: list[bytes]) -> None:
-        with open(self._fd, "ab", buffering=0, closefd=False) as file:
-            left = memoryview(b"".join(pieces))
-            while left:
-                left = left[file.write(left) :]
+        content = b"".join(pieces)
+        with naming(self._segment_path()):
+            write_whole(self._fd, content, self._written)
+        self._written += len(content)
+
+    def _sync(self) -> None:
+        with naming(self._segment_path()):
+            os.fsync(self._fd)
+
+    def _segment_path(self) -> str:
+        return os.path.join(self._path, segment_name(len(self._starts) - 1))
 
     def _roll(self, sequence: int) -> None:
         if len(self._starts) == SEGMENTS_MAX:
             raise OSError(errno.EFBIG, "libjlog has no more numbers of segments; give larger ones", self._path)
-        os.fsync(self._fd)
+        self._sync()
+        fd = self._create(segment_name(len(self._starts)))  # where it fails, write_records() closes the one before
         os.close(self._fd)
-        self._fd = self._create(segment_name(len(self._starts)))
+        self._fd = fd
         self._starts.append(sequence)
-        self._in_segment = self._bytes = 0
+        self._in_segment = self._bytes = self._written = 0
 
     def _find_gaps(self, end: int) -> None:
         first = self._journal.first_sequence
@@ -233,8 +248,9 @@ class _Export:
     def _write_file(self, name: str, content: bytes) -> None:
         fd = self._create(name)
         try:
-            os.write(fd, content)
-            os.fsync(fd)
+            with naming(os.path.join(self._path, name)):
+                write_whole(fd, content, 0)
+                os.fsync(fd)
         finally:
             os.close(fd)
 

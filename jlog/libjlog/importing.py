@@ -51,8 +51,8 @@ class Import:
 
     follow: goes on until stop(), which a signal handler may call.
     moved: accepts that the source lies at another place than before.
-    on_damage, on_warning, on_note: called with a line for each damaged place, for what comes otherwise than one would expect,
-        and for a last message that is not complete.
+    on_damage, on_warning, on_note: called with a line for each damaged place, for each thing that is imported differently from
+        the source, and for a last message that is not complete.
     on_progress: called with each number of bytes that were imported.
     options: those of a Writer.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 STATE_KEY = b"jlog.libjlog"
@@ -40,7 +40,7 @@ class ImportPosition:
     subscribers: dict[str, Place] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        return json.dumps(vars(self), separators=(",", ":")).encode()
 
     def moved(self, **changes: Any) -> ImportPosition:
         return replace(self, **changes)

@@ -104,11 +104,10 @@ class Source:
         begins = next((begin for begin in first if len(begin) == 16), b"")
         if len(content) == METASTORE_BYTES[0] or content[12:] == bytes(4):
             return self._old_layout(content, begins)
-        for big_endian in (False, True):
-            layout = layout_of(bytes(12) + begins[:4], self.path) if begins else None
-            if layout is not None and layout.big_endian == big_endian:
-                self.metastore_damage = f"it has {len(content)} bytes and an unknown magic; the messages' own magic is used"
-                return layout
+        layout = layout_of(bytes(12) + begins[:4], self.path) if begins else None
+        if layout is not None:
+            self.metastore_damage = f"it has {len(content)} bytes and an unknown magic; the messages' own magic is used"
+            return layout
         raise UnsupportedFormat(f"{path}: it is no metastore of libjlog: {len(content)} bytes, with an unknown magic")
 
     def _first_bytes(self, segment: int | None) -> bytes:
@@ -231,19 +230,19 @@ class Source:
         """Returns the messages in the pre-commit buffer as they were at one moment. None if there is no segment, or if a writer
         flushed the buffer again and again meanwhile: then there is more to read in the segments."""
         path = os.path.join(self.path, PRE_COMMIT)
-        segments = self.segments()
-        if not segments:
-            return None
         for _ in range(LOOKS):
-            newest = self.segments()[-1]
-            file = SegmentFile(self.path, newest)
+            newest = max(self.segments(), default=None)
+            if newest is None:
+                return None
+            try:
+                file = SegmentFile(self.path, newest)
+            except FileNotFoundError:
+                continue  # libjlog has removed it meanwhile
             try:
                 end = file.size()
                 content, overrun = self._stable_content(path)
-                if content is not None and file.size() == end and self.segments()[-1] == newest:
+                if content is not None and file.size() == end and max(self.segments(), default=None) == newest:
                     return Buffer(content, newest, end, overrun)
-            except FileNotFoundError:
-                continue
             finally:
                 file.close()
         return None

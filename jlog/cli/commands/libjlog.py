@@ -24,7 +24,7 @@ from jlog.libjlog.exporting import counted
 @click.argument("libjlog", metavar="LIBJLOG_DIR", type=DIRECTORY)
 @journal_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on importing what its writer appends, until SIGINT or SIGTERM.")
-@click.option("--moved", is_flag=True, help="LIBJLOG_DIR lies at another place than at the import before.")
+@click.option("--moved", is_flag=True, help="LIBJLOG_DIR was moved or copied since the last import.")
 @journal_options
 @json_option
 def import_libjlog(libjlog: str, journal: str, follow: bool, moved: bool, options: dict[str, Any], as_json: bool) -> None:
@@ -35,7 +35,7 @@ def import_libjlog(libjlog: str, journal: str, follow: bool, moved: bool, option
     first one stopped, however it stopped.
 
     A damaged place has a line on stderr with its file and offset; everything intact is imported, and the exit code is
-    3. A last message that is cut off was never acknowledged: it is only mentioned.
+    3. A last message that is cut off was never acknowledged: it is only a note.
 
     The options that are given hold for JOURNAL from now on; the others stay as they are.
 
