@@ -276,6 +276,7 @@ def test_sequences_without_reading_leave_out_gaps(root: Path, tmp_path: Path) ->
     for start in (0, 5, 10, 11, first, first + 7):
         reader = BatchReader(SCHEMA, parse({"path": str(left), "startingsequence": str(start), "maxrecordsperpartition": "7"}))
         partitions = reader.partitions()
+        assert len(partitions) <= 10  # the gap of millions of sequences makes none
         assert all(one.gaps is not None for part in partitions for one in part.ranges)
         found = [at for part in partitions for batch in reader.read(part) for at in batch.column("sequence").to_pylist()]
         assert found == [sequence for sequence in expected if sequence >= start]

@@ -36,15 +36,17 @@ class JournalPartition(InputPartition):
 
 @dataclass(frozen=True)
 class RangePiece:
-    """A range with its share of the segment's bytes. `is_remote`: the segment is read over the network."""
+    """A range with its share of the segment's bytes. `is_remote`: the segment is read over the network. `before`: the number of
+    sequences before the segment's, which no segment holds. A gap after a power loss has millions of them, and no record."""
 
     range: Range
     size_bytes: float
     is_remote: bool = False
+    before: int = 0
 
     @property
     def records(self) -> int:
-        return self.range.end - self.range.start
+        return self.range.end - self.range.start - self.before
 
 
 def pieces_of(wanted: Range, segments: Iterable[Segment | ArchivedSegment]) -> Iterator[RangePiece]:
@@ -56,7 +58,9 @@ def pieces_of(wanted: Range, segments: Iterable[Segment | ArchivedSegment]) -> I
         records = end - max(at, segment.first_sequence)
         if records > 0:
             size_bytes = segment.size_bytes * records / segment.records
-            yield RangePiece(replace(wanted, start=at, end=end), size_bytes, segment.archived and not is_local(segment.path))
+            is_remote = segment.archived and not is_local(segment.path)
+            before = max(0, segment.first_sequence - at)
+            yield RangePiece(replace(wanted, start=at, end=end), size_bytes, is_remote, before)
             at = end
     if at < wanted.end:
         yield RangePiece(replace(wanted, start=at), 0)
@@ -121,12 +125,13 @@ class _Packing:
 
     def fill(self, piece: RangePiece, size: float) -> None:
         """Adds the piece, cut wherever a partition is full."""
-        at, end, each = piece.range.start, piece.range.end, size / piece.records
+        begin, at, end = piece.range.start, piece.range.start + piece.before, piece.range.end
+        each = size / piece.records
         while at < end:
             wanted = end - at if each == 0 else max(1, round((self._quota - self._size) / each))
             taken = min(end - at, self.most - self._records, wanted)
-            self._add(replace(piece.range, start=at, end=at + taken), taken * each)
-            at += taken
+            self._add(replace(piece.range, start=begin, end=at + taken), taken * each, taken)
+            begin = at = at + taken
             if self._quota - self._size < each / 2 or self._records == self.most:
                 self.close()
 
@@ -134,22 +139,22 @@ class _Packing:
         """Adds the piece to the partition, or to the next one where it would make this one too large."""
         if self._size + size > quota or self._records + piece.records > self.most:
             self.close()
-        self._add(piece.range, size)
+        self._add(piece.range, size, piece.records)
 
     def cut(self, piece: RangePiece, size: float, parts: int) -> None:
         """Makes partitions of the piece alone, of about equal size."""
         parts = max(parts, math.ceil(piece.records / self.most))
-        start, end = piece.range.start, piece.range.end
-        borders = [start + piece.records * part // parts for part in range(parts)] + [end]
+        start, end = piece.range.start + piece.before, piece.range.end
+        borders = [piece.range.start, *(start + piece.records * part // parts for part in range(1, parts)), end]
         for at, following in pairwise(borders):
             if at < following:
-                self._add(replace(piece.range, start=at, end=following), size / parts)
+                self._add(replace(piece.range, start=at, end=following), size / parts, following - max(at, start))
                 self.close()
 
-    def _add(self, following: Range, size: float) -> None:
+    def _add(self, following: Range, size: float, records: int) -> None:
         """Appends a range, or joins it with the last one where they are of the same journal."""
         self._size += size
-        self._records += following.end - following.start
+        self._records += records
         if self._ranges and self._ranges[-1].source == following.source:
             following = replace(following, start=self._ranges.pop().start)
         self._ranges.append(following)
