@@ -18,7 +18,7 @@ from jlog.flow.stop import Stop, Stopped
 from jlog.journal import Journal
 from jlog.libjlog.flushed import flush_begin
 from jlog.libjlog.format import METASTORE, PRE_COMMIT
-from jlog.libjlog.position import CHECK_BYTES, STANDING_MAX, STATE_KEY, ImportPosition, decode, kept_places
+from jlog.libjlog.position import CHECK_BYTES, HELD, STANDING_MAX, STATE_KEY, ImportPosition, decode, kept_places
 from jlog.libjlog.source import SegmentFile, Source
 from jlog.libjlog.stream import Piece, Stream, buffer_stream, segment_stream
 from jlog.libjlog.subscribers import SubscriberPlaces
@@ -134,6 +134,7 @@ class Import:
             is_due = is_last or time.monotonic() > placed_at + PLACE_SECONDS
             # They are read before the messages are, so that they cannot be behind these.
             checkpoints = self._checkpoints() if is_due else {}
+            self._hold_for(checkpoints)
             is_new = self._catch_up(is_last=is_last)
             if is_last or not self._stop.requested:
                 if is_due:
@@ -366,6 +367,18 @@ class Import:
         self._standing = set(sorted({segment for segment, _ in found.values()})[:STANDING_MAX])
         self.result.subscribers = len(found)
         return found
+
+    def _hold_for(self, checkpoints: dict[bytes, tuple[int, int]]) -> None:
+        """Makes new subscribers before the records that they have not read are imported. What is stored says that they are the
+        import's own, also if it is killed before they are at their places."""
+        names = self._places.missing(self._position, checkpoints)
+        if names:
+            end = int(self._writer.next_sequence)
+            held = {name.hex(): (HELD, HELD, end) for name in names}
+            self._store(
+                self._writer.body(), self._position.moved(subscribers=kept_places({**self._position.subscribers, **held}))
+            )
+            self._places.hold(names, end)
 
     def _place_subscribers(self, checkpoints: dict[bytes, tuple[int, int]]) -> None:
         places = kept_places(self._places.place(self._position, checkpoints))

@@ -14,6 +14,8 @@ CHECK_BYTES = 4096  # bytes before the position that have to be the same when an
 
 
 Place = tuple[int, int, int]  # of a subscriber: its segment, its marker, and its sequence here
+HELD = -1  # segment and marker of a subscriber that holds what is imported, and is not at its place yet
+OTHERS = -1  # sequence of a subscriber that somebody else has moved or removed: the import leaves it alone
 
 
 @dataclass(frozen=True)

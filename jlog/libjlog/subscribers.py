@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
-from jlog.errors import SubscriberBusy, SubscriberExists, SubscriberNotFound
+from jlog.errors import PositionLost, SubscriberBusy, SubscriberExists, SubscriberNotFound
 from jlog.journal import Journal
 from jlog.libjlog.format import allowed_name
-from jlog.libjlog.position import ImportPosition, Place
+from jlog.libjlog.position import HELD, OTHERS, ImportPosition, Place
 
 
 def sequence_of(position: ImportPosition, segment: int, marker: int, end: int) -> int:
@@ -38,6 +39,18 @@ class SubscriberPlaces:
         self._warn = warn
         self._told: set[str] = set()
 
+    def missing(self, position: ImportPosition, checkpoints: Iterable[bytes]) -> list[bytes]:
+        """Returns the names of the subscribers that are not in the journal, and were not before."""
+        here = self._journal.subscribers()
+        return [name for name in checkpoints if name.hex() not in position.subscribers and allowed_name(name) not in here]
+
+    def hold(self, names: Iterable[bytes], sequence: int) -> None:
+        """Makes these subscribers at the journal's end, before their records are imported: retention keeps what they have not
+        read, and they get to their places later."""
+        for name in names:
+            with suppress(SubscriberExists):
+                self._journal.add_subscriber(allowed_name(name), sequence)
+
     def place(self, position: ImportPosition, checkpoints: dict[bytes, tuple[int, int]]) -> dict[str, Place]:
         """Puts the subscribers whose checkpoints have changed to their places, and returns the places of all."""
         end = self._journal.next_sequence
@@ -45,39 +58,48 @@ class SubscriberPlaces:
         for name, (segment, marker) in checkpoints.items():
             code = name.hex()
             before = position.subscribers.get(code)
-            if before is not None and before[:2] == (segment, marker):
-                found[code] = before
-                continue
-            sequence = sequence_of(position, segment, marker, end)
-            found[code] = (segment, marker, sequence)
-            self._put(name, before, sequence)
+            if before is None or before[:2] != (segment, marker):
+                sequence = sequence_of(position, segment, marker, end)
+                before = (segment, marker, self._put(name, before, sequence))
+            found[code] = before
         return found
 
-    def _put(self, name: bytes, before: Place | None, sequence: int) -> None:
+    def _put(self, name: bytes, before: Place | None, sequence: int) -> int:
+        """Returns the sequence at which the subscriber is, or OTHERS."""
         here = allowed_name(name)
         if here.encode() != name:
             self._tell(f"subscriber {name!r} is {here!r} here: the name is not allowed")
         try:
-            if before is None:
-                self._journal.add_subscriber(here, sequence)
-            else:
-                self._move(here, before, sequence)
-        except SubscriberExists:
-            self._move(here, None, sequence)
+            return self._move(here, before, sequence)
+        except PositionLost as error:
+            self._tell(
+                f"subscriber {here!r} begins at {error.first_sequence}: it has not read the records from {sequence} on in the "
+                f"source, and retention has removed them here"
+            )
+            return self._move(here, before, error.first_sequence)
 
-    def _move(self, name: str, before: Place | None, sequence: int) -> None:
+    def _move(self, name: str, before: Place | None, sequence: int) -> int:
+        if before is not None and before[2] == OTHERS:
+            return OTHERS
         found = self._journal.subscribers().get(name)
-        if found is None:
-            return  # it was removed here
-        there = found.sequence
-        if before is None:
-            if there != sequence:
-                self._tell(f"subscriber {name!r} is here already, and stays at {there}: in the source it is at {sequence}")
-        elif there == before[2] and sequence != there:
-            try:
+        try:
+            if found is None:
+                if before is not None and before[0] != HELD:
+                    return OTHERS  # it was removed here
+                self._journal.add_subscriber(name, sequence)
+            elif before is None or (before[0] == HELD and found.sequence != before[2]):
+                if found.sequence != sequence:
+                    self._tell(
+                        f"subscriber {name!r} is here already, and stays at {found.sequence}: in the source it is at {sequence}"
+                    )
+                return OTHERS
+            elif found.sequence != before[2]:
+                return OTHERS
+            elif found.sequence != sequence:
                 self._journal.set_subscriber(name, sequence)
-            except (SubscriberBusy, SubscriberNotFound):
-                return  # it is read here by now
+        except (SubscriberBusy, SubscriberExists, SubscriberNotFound):
+            return OTHERS  # it is read here by now
+        return sequence
 
     def _tell(self, text: str) -> None:
         if text not in self._told:

@@ -11,6 +11,7 @@ import pytest
 
 import jlog
 from cli.command import do, run, run_on_terminal
+from jlog.libjlog import Import
 from libjlog.clib import BEGIN_SECONDS, LZ4, OLD, PLAIN, UNCOMPRESSED, CWriter, numbered
 from libjlog.conftest import contents, import_all, import_quietly, subscribers, values
 
@@ -270,3 +271,39 @@ def test_a_message_that_looks_like_the_last_flushed_one_is_another_one(
         writer.write(b"other", BEGIN_SECONDS)
     import_quietly(source, journal)
     assert values(journal) == [b"same"] * (messages + 1) + [b"other"] * other
+
+
+def test_retention_keeps_what_a_subscriber_has_not_read_while_it_is_imported(source: Path, journal: Path) -> None:
+    fill(source, 500, unit_limit=2000).subscribe(b"one", 0, 3)
+    keeping = jlog.Retention(max_bytes=8192)
+    Import(source, journal, segment_bytes=4096, retention=keeping).run()
+    with jlog.Reader(journal, "one", create=False) as reader:
+        assert list(reader.values()) == [numbered(number) for number in range(3, 500)]
+
+
+def test_a_subscriber_that_was_committed_here_is_never_moved_again(source: Path, journal: Path) -> None:
+    """Also if it stands where the source's stood."""
+    writer = fill(source, 20)
+    writer.subscribe(b"one", 0, 5)
+    import_quietly(source, journal)
+    with jlog.Reader(journal, "one", create=False) as reader:
+        reader.read(5)
+        reader.commit()
+    for marker in (10, 15):
+        writer.subscribe(b"one", 0, marker)
+        import_quietly(source, journal)
+    assert subscribers(journal) == {"one": 10}
+
+
+def test_a_new_subscriber_begins_at_the_first_record_that_retention_has_left(source: Path, journal: Path) -> None:
+    writer = fill(source, 300, unit_limit=2000)
+    writer.subscribe(b"one", writer.segment, 1)
+    Import(source, journal, segment_bytes=4096, retention=jlog.Retention(max_bytes=4096)).run()
+    jlog.Journal(journal).clean()
+    first = jlog.Journal(journal).first_sequence
+    assert first > 0
+    writer.subscribe(b"two", 0, 0)
+    told: list[str] = []
+    Import(source, journal, on_warning=told.append).run()
+    assert subscribers(journal)["two"] == first
+    assert "retention has removed them here" in told[0]
