@@ -28,20 +28,56 @@ class LiveWriter:
 
     def __init__(self, source: Path, first: int) -> None:
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-        self._process = subprocess.Popen(
-            [sys.executable, clib.__file__, str(source), str(first)], stdout=subprocess.PIPE, text=True, env=environment
-        )
+        command = [sys.executable, clib.__file__, str(source), str(first)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
+        assert self._process.stdout is not None
+        self._out = self._process.stdout
         self.acknowledged: list[int] = []
 
     def wait_for(self, messages: int) -> None:
-        assert self._process.stdout is not None
         for _ in range(messages):
-            self.acknowledged.append(int(self._process.stdout.readline()))
+            self.acknowledged.append(int(self._out.readline()))
 
     def kill(self) -> None:
         self._process.kill()
-        out, _ = self._process.communicate(timeout=HUNG_SECONDS)
-        self.acknowledged += [int(line) for line in out.splitlines(keepends=True) if line.endswith("\n")]
+        with self._out:
+            self.acknowledged += [int(line) for line in self._out if line.endswith(b"\n")]
+        self._process.wait(HUNG_SECONDS)
+
+    def __enter__(self) -> LiveWriter:  # noqa: PYI034
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+class Following:
+    """A process that runs `jlogtool import --follow`."""
+
+    def __init__(self, source: Path, journal: Path) -> None:
+        self._command = "import", "--follow", source, journal
+        self._process = start(*self._command)
+
+    def start_again(self) -> None:
+        self.kill()
+        self._process = start(*self._command)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate(timeout=HUNG_SECONDS)
+
+    def finish(self) -> None:
+        wait_until_it_catches(self._process)
+        self._process.send_signal(signal.SIGTERM)
+        _, err = self._process.communicate(timeout=HUNG_SECONDS)
+        assert self._process.returncode == 0, err
+
+    def __enter__(self) -> Following:  # noqa: PYI034
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.returncode is None:
+            self.kill()
 
 
 def wait_until_here(journal: Path, number: int) -> None:
@@ -67,14 +103,6 @@ def wait_until_it_catches(process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.02)
 
 
-def finish(process: subprocess.Popen[bytes]) -> str:
-    wait_until_it_catches(process)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=HUNG_SECONDS)
-    assert process.returncode == 0, err
-    return err.decode()
-
-
 @pytest.mark.parametrize("magic", [PLAIN, LZ4])
 @pytest.mark.parametrize("precommit", [0, 3000])
 def test_a_live_writer_is_followed_without_a_loss_over_kills_of_both(
@@ -83,21 +111,19 @@ def test_a_live_writer_is_followed_without_a_loss_over_kills_of_both(
     CWriter(source, magic=magic, precommit=precommit, unit_limit=20_000)
     import_quietly(source, journal)
     dice = random.Random(precommit)
-    process, acknowledged, written = start("import", "--follow", source, journal), set(), 0
-    for life in range(exhaustive.count(3, 20)):
-        writer = LiveWriter(source, written)
-        writer.wait_for(dice.randrange(50, 400))
-        if life % 2:
-            process.kill()
-            process.communicate(timeout=HUNG_SECONDS)
-            process = start("import", "--follow", source, journal)
-            writer.wait_for(50)
-        writer.kill()
-        acknowledged.update(writer.acknowledged)
-        written = writer.acknowledged[-1] + 2  # one more may be there, and not acknowledged
-        wait_until_here(journal, writer.acknowledged[-1])
-        repair(source, magic)
-    finish(process)
+    acknowledged, written = set(), 0
+    with Following(source, journal) as following:
+        for life in range(exhaustive.count(3, 20)):
+            with LiveWriter(source, written) as writer:
+                writer.wait_for(dice.randrange(50, 400))
+                if life % 2:
+                    following.start_again()
+                    writer.wait_for(50)
+            acknowledged.update(writer.acknowledged)
+            written = writer.acknowledged[-1] + 2  # one more may be there, and not acknowledged
+            wait_until_here(journal, writer.acknowledged[-1])
+            repair(source, magic)
+        following.finish()
     CWriter(source).close()  # flushes the buffer
     import_quietly(source, journal)
     imported = values(journal)
