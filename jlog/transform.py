@@ -86,7 +86,7 @@ def transforming(
     ends = [end for end, url in (("source", source_url), ("sink", sink_url)) if path_of(url) is None]
     common = {"config": config, "config_file": config_file, "ends": ends, "on_event": told, "stop": stop}
     source, identity = _source(source_url, sink_url, subscriber, name, start, skip_missing, common, trial)
-    sink: Sink
+    sink: Sink | None = None
     beside, letters = None, None
     try:
         if trial:
@@ -108,9 +108,9 @@ def transforming(
             on_commit=nothing if on_commit is None else on_commit,
         )
     except BaseException:
-        if letters is not None:
-            letters.close()
-        source.close()
+        for end in (sink, letters, source):
+            if end is not None:
+                end.close()
         raise
 
 

@@ -40,7 +40,7 @@ class Lags:
         self._closed.set()
 
     def _run(self) -> None:
-        while not self._closed.wait(LOOK_EVERY if self.known else 0.2):
+        while not self._closed.wait(LOOK_EVERY if self.known or self._said else 0.2):
             for name, flow in [*self._flows.items()]:
                 if not flow.was_open:
                     continue  # where it begins is not known yet

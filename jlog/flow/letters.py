@@ -190,6 +190,11 @@ def letters_in_journal(
     """Returns the dead letters of the flow between the two, in the journal at `path`."""
     if os.path.realpath(path) == os.path.realpath(sink):
         raise ValueError(f"{os.fspath(path)} is the sink: dead letters need a journal of their own")
+    if os.path.exists(os.path.join(path, "journal.meta")) and Journal(path).uuid == source:
+        raise ValueError(
+            f"{os.fspath(path)} is the source: each dead letter would be moved, and refused again; dead letters need a journal "
+            f"of their own"
+        )
     return DeadLetters(JournalBox(path, name_of_flow(os.fspath(sink), source)), os.fspath(sink), place)
 
 

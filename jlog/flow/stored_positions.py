@@ -37,16 +37,18 @@ def encode(source_positions: SourcePosition, changed: Iterable[str], state: Mapp
     groups = set()
     for part in changed:
         topic, slash, number = part.rpartition("/")
-        if slash and number.isdecimal() and _is_plain(source_positions.get(part)):
+        found = source_positions.get(part)
+        is_partition = bool(slash) and number.isdecimal()
+        if is_partition:
             groups.add((topic, int(number) // GROUP))
-            if PREFIX + part.encode() in state:
-                rows[PREFIX + part.encode()] = None  # of an earlier version
-        else:
-            found = source_positions.get(part)
+        if not is_partition or not _is_plain(found):
             rows[PREFIX + part.encode()] = None if found is None else json.dumps(found).encode()
+        elif PREFIX + part.encode() in state:
+            rows[PREFIX + part.encode()] = None  # of an earlier version
     for topic, group in groups:
         numbers = range(group * GROUP, (group + 1) * GROUP)
-        there = {number: source_positions[f"{topic}/{number}"] for number in numbers if f"{topic}/{number}" in source_positions}
+        known = {number: source_positions.get(f"{topic}/{number}") for number in numbers}
+        there = {number: one for number, one in known.items() if one is not None and _is_plain(one)}
         rows[b"%b%b/%d" % (GROUP_PREFIX, topic.encode(), group)] = _encode_group(there, group * GROUP) if there else None
     return rows
 

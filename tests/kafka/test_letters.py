@@ -180,6 +180,20 @@ def test_dead_letters_in_their_own_sink_are_refused(tmp_path):
         )
 
 
+def test_dead_letters_in_their_own_source_are_refused(journal, url):
+    fill(journal, 1)
+    with pytest.raises(ValueError, match="is the source"):
+        Mirror(journal, url, refused="dead-letter", dead_letter=journal)
+
+
+def test_an_option_that_is_refused_leaves_the_sink_free(tmp_path):
+    fill(tmp_path / "source", 3)
+    with pytest.raises(ValueError, match="rate"):
+        jlog.transform(tmp_path / "source", tmp_path / "sink", lambda record: record, rate=0)
+    jlog.transform(tmp_path / "source", tmp_path / "sink", lambda record: record)
+    assert len(jlog.Journal(tmp_path / "sink")) == 3
+
+
 def test_dead_letters_of_a_topic_that_was_made_anew_are_written(witness, topic, journal, tmp_path):
     """Its offsets are the same as those of the old topic."""
     url = witness.make(topic)

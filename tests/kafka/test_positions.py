@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import jlog
-from jlog.kafka import Capture, Mirror, TopicChanged
+from jlog.kafka import Capture, Mirror, TopicChanged, verify
+from jlog.kafka.mirror.status import find_pair
 from jlog.transform import transforming
 from kafka.processes import stored
 from kafka.test_command import do, do_json, run
@@ -142,3 +143,14 @@ def test_a_transform_goes_on_where_it_is_set(kinds, tmp_path, witness, topic):
     assert [records(), records()] == [10, 0]
     if kinds[0] == "journal":
         assert list(jlog.Journal(source).subscribers()) == subscribers
+
+
+def test_a_position_that_does_not_exist_changes_nothing(journal, url):
+    with jlog.Writer(journal) as writer:
+        writer.extend(numbered(10))
+    Mirror(journal, url, until_end=True).run()
+    before = find_pair(journal, url).source_positions
+    with pytest.raises(ValueError, match="999999"):
+        Mirror(journal, url).set_position(999999)
+    assert find_pair(journal, url).source_positions == before
+    assert verify(journal, url).compared == 10

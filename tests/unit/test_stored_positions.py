@@ -63,3 +63,12 @@ def test_thousands_of_partitions_have_room():
     rows = encode(found, found, {})
     assert sum(len(key) + len(row) for key, row in rows.items() if row is not None) < 64 << 10
     assert sum(len(json.dumps(one)) for one in found.values()) > 200_000
+
+
+def test_a_part_that_has_no_place_in_a_group_any_more_leaves_it():
+    plain = {"offset": 5, "topic_id": "a", "begin": 0}
+    state = {key: row for key, row in encode({"t/0": plain, "t/1": plain}, ["t/0", "t/1"], {}).items() if row is not None}
+    more = {**plain, "else": 1}
+    for key, row in encode({"t/0": more, "t/1": plain}, ["t/0"], state).items():
+        state.pop(key, None) if row is None else state.update({key: row})
+    assert decode(state) == {"t/0": more, "t/1": plain}

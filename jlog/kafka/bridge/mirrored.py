@@ -10,6 +10,7 @@ from jlog.errors import JournalError
 from jlog.kafka.bridge.found import Found, Offsets, Sum
 from jlog.kafka.bridge.probe import Probe
 from jlog.kafka.client.names import SEQUENCE
+from jlog.kafka.client.records import sequence_in
 from jlog.kafka.client.rules import milliseconds
 from jlog.kafka.client.streams import Stream
 from jlog.kafka.mirror.sink import SINK
@@ -38,7 +39,7 @@ class MirroredBridge:
     def _look_before(self) -> None:
         """Where this mirror goes on in the topic of another one, as after a takeover, its journal has those records too."""
         messages = [self._probe.at(partition, first, self._end[partition]) for partition, first in self._first.items()]
-        sequences = [_sequence_in(message) for message in messages if message is not None]
+        sequences = [sequence_in(message) for message in messages if message is not None]
         known = [sequence for sequence in sequences if sequence is not None]
         if known and len(known) == len(sequences):
             self._begin = min(known)
@@ -49,7 +50,7 @@ class MirroredBridge:
 
     def _has_sequences(self, partition: int) -> bool:
         first = self._probe.at(partition, self._own_first(partition), self._end[partition])
-        return first is None or _sequence_in(first) is not None
+        return first is None or sequence_in(first) is not None
 
     def _own_first(self, partition: int) -> int:
         """Returns the first offset that may be one of this mirror."""
@@ -89,7 +90,7 @@ class MirroredBridge:
             found.missing = max(found.missing, there - sequence)
 
     def _sequence_of(self, message: Any) -> int:
-        sequence = _sequence_in(message)
+        sequence = sequence_in(message)
         if sequence is None:
             raise JournalError(
                 f"{self._pair.url}: the message at offset {message.offset()} of partition {message.partition()} has no header "
@@ -181,8 +182,3 @@ class MirroredBridge:
 
     def _digest_of(self, message: Any) -> int:
         return self._digest(message.value(), message.key(), message.timestamp()[1] * 1000)
-
-
-def _sequence_in(message: Any) -> int | None:
-    text = next((value for name, value in message.headers() or () if name == SEQUENCE), None)
-    return int(text) if text is not None and text.isdigit() else None

@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from jlog.kafka.client.cluster import ANSWER_SECONDS
-from jlog.kafka.client.errors import TIMED_OUT, told
+from jlog.kafka.client.errors import TIMED_OUT, is_without_group, told
 from jlog.kafka.client.settings import Settings
 
 FETCH_BYTES = 65_536
@@ -33,7 +33,7 @@ class Probe:
         """Returns the first message from this offset on, and None where there is none before `end`."""
         if offset >= end:
             return None
-        with told(f"reading topic {self._topic}", self._settings):
+        with told(f"reading topic {self._topic}", self._settings, f"Read on topic {self._topic}"):
             self._consumer.assign([TopicPartition(self._topic, partition, offset)])
             until = time.monotonic() + ANSWER_SECONDS
             while time.monotonic() < until:
@@ -43,7 +43,7 @@ class Probe:
                         return message if message.offset() < end else None
                     if error.code() == KafkaError._PARTITION_EOF:
                         return None
-                    if error.code() not in TIMED_OUT:
+                    if error.code() not in TIMED_OUT and not is_without_group(error):
                         raise KafkaException(error)
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 

@@ -166,6 +166,13 @@ def at_once() -> Iterator[None]:
         raise error.cause from None
 
 
+def is_lost_tail(error: KafkaError) -> bool:
+    """Says whether the brokers have other records now at the offset to read next than were there (KIP-320). The client tells
+    that as a reset of the offset, and its reason only in the text."""
+    reason = KafkaError(KafkaError._LOG_TRUNCATION)
+    return error.code() == reason.code() or (error.code() == KafkaError._AUTO_OFFSET_RESET and reason.str() in error.str())
+
+
 def is_fenced(error: BaseException) -> bool:
     return code_of(error) in FENCED
 

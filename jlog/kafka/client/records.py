@@ -13,7 +13,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from jlog.flow.ends import Refuse
 from jlog.flow.errors import Refused
 from jlog.flow.records import Headers, RecordColumns
-from jlog.kafka.client.names import OFFSET, PARTITION, TOPIC
+from jlog.kafka.client.names import OFFSET, PARTITION, SEQUENCE, TOPIC
 
 # Where the client fails to decode a name, it returns a value and sets an error. Only calls out of C see that this is wrong: the
 # interpreter's own, once it has specialized them, go on with the value.
@@ -66,6 +66,23 @@ class KafkaRecord:
 
     def __repr__(self) -> str:
         return f"<jlog.kafka record {self.topic}/{self.partition} {self.sequence}: {self.value!r}>"
+
+
+def headers_of(message: Any) -> Headers:
+    """Returns the headers of a message. Raises Refused where the name of one is no UTF-8: they must not be asked for again."""
+    try:
+        return _headers_of(message) or ()
+    except (SystemError, UnicodeDecodeError):
+        raise Refused(NO_UTF8) from None
+
+
+def sequence_in(message: Any) -> int | None:
+    """Returns the sequence that the record had in its journal, if the mirror has sent it."""
+    try:
+        text = next((value for name, value in headers_of(message) if name == SEQUENCE), None)
+    except Refused:
+        return None
+    return int(text) if text is not None and text.isdigit() else None
 
 
 def time_us_of(message: Any) -> int | None:

@@ -41,7 +41,7 @@ class Lookout:
                 return
             except Exception as raised:  # noqa: BLE001 - whatever it was, somebody has to know
                 found, error = [], raised
-            self.found, self.error = found, error  # in this order: who sees that there is no error sees the jobs
+            self.found, self.error = found, error  # in this order: a thread that sees no error sees the new jobs
             self.looks += 1
             if self._once or not (error is None or isinstance(error, (JournalError, OSError))):
                 return

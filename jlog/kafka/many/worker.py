@@ -75,17 +75,11 @@ class Worker:
     def _start(self) -> None:
         self._report = Report()
         self._heard_at = time.monotonic()
-        self._pipe, theirs = os.pipe()
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", BOOT, self.job.name],  # the name is for those who list processes
-                stdin=subprocess.PIPE,
-                pass_fds=[theirs],
-                env={name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT)},
-                start_new_session=True,  # Ctrl-C comes to the supervisor alone
-            )
-        finally:
-            os.close(theirs)
+            self._process, self._pipe, theirs = _started(self.job.name)
+        except OSError as error:  # of too many processes or descriptors: the others go on
+            self._start_again(f"its process cannot be started: {error}")
+            return
         self._reports = Reports(self._pipe)
         given = Assignment(self.job, self._until_end, self._lags, theirs, os.getpid())
         with suppress(BrokenPipeError):  # it has died, which poll() finds
@@ -112,7 +106,8 @@ class Worker:
         if not last.ended:
             self._died(code)
         elif last.failure is None:
-            self.is_over = True
+            self.is_over = self._until_end
+            self._start_at = time.monotonic() + DEATH_SECONDS[0]  # a signal has ended it, and not the supervisor
         else:
             self._say(str(last.failure) or repr(last.failure))
             if self._until_end or not may_pass(last.failure):
@@ -121,9 +116,11 @@ class Worker:
                 self._start_at = time.monotonic() + AGAIN_SECONDS
 
     def _died(self, code: int) -> None:
-        self._deaths += 1
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        text = f"its process {how}"
+        self._start_again(f"its process {how}")
+
+    def _start_again(self, text: str) -> None:
+        self._deaths += 1
         if self._until_end and self._deaths >= DEATHS_IN_A_ROW:
             self._fail(JournalError(f"{text}, {self._deaths} times in a row"))
             self._say(str(self.failure))
@@ -199,6 +196,25 @@ class Worker:
             return "" if self.is_over else self._said or "its process is not started yet"
         silent = time.monotonic() - self._heard_at
         return f"its process has not answered for {silent:.0f} s" if silent > SILENT_SECONDS else ""
+
+
+def _started(name: str) -> tuple[subprocess.Popen[bytes], int, int]:
+    """Starts a process. Returns it, the pipe of its reports, and the number that this pipe's other end has there."""
+    ours, theirs = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", BOOT, name],  # the name is for those who list processes
+            stdin=subprocess.PIPE,
+            pass_fds=[theirs],
+            env={name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT)},
+            start_new_session=True,  # Ctrl-C comes to the supervisor alone
+        )
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(theirs)
+    return process, ours, theirs
 
 
 def _send(pipe: IO[bytes] | None, given: Assignment) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from jlog.flow.errors import Refused
 from jlog.flow.letters import DeadLetters, Place, letters_in_journal, name_of_flow
 from jlog.flow.records import NewRecord, RecordLike
 from jlog.flow.stop import Stop
@@ -77,10 +78,15 @@ class TopicBox:
         if self._since is None:
             ends = self._sink.cluster.end_offsets(self._sink.cluster.topic(self._topic))
             self._since = {str(partition): end for partition, end in ends.items()}
-        for letter in letters:
-            self._sink.send_letter(letter)
-        self._sink.prepare({SINCE: self._since})
-        self._sink.commit()
+        try:
+            for letter in letters:
+                self._sink.send_letter(letter)
+            self._sink.prepare({SINCE: self._since})
+            self._sink.commit()
+        except Refused:  # of a letter: the next ones go into another transaction
+            if not self._sink.abort():
+                self._sink.open()
+            raise
 
     def confirm(self) -> None:
         self._since = None

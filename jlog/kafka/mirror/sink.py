@@ -94,6 +94,7 @@ class TopicSink:
         self._transactions = Transactions(settings, self.cluster, stop, topic=topic, table=self.table)
         self._source_positions: SourcePosition = {}
         self._prepared: SourcePositionChange = {}
+        self._anew: SourcePosition = {}  # the sink's own row, where it goes with a position that is set
         self._topic: Topic | None = None
         self._watcher = Watcher(settings, [topic], table=self.table)
         self._table: Topic | None = None
@@ -119,7 +120,11 @@ class TopicSink:
         self._check_all_known(valid, topic)
         self._topic = topic
         self._source_positions = found
-        self._commit_first(valid, topic)
+        row = {SINK: self._own_row(valid, topic)}
+        self._anew = row if forget else {}
+        if not forget:  # a first transaction, which shows that transactions work
+            self.prepare(row)
+            self.commit()
         self._opened_at = time.monotonic()
         return {name: source_position for name, source_position in found.items() if name != SINK}
 
@@ -155,8 +160,8 @@ class TopicSink:
             text = f"kafka://{self.settings.servers}/{self.name} has {known} partitions, and not all brokers know them yet"
             raise Retry(text, BrokerError(text))
 
-    def _commit_first(self, source_positions: SourcePosition, topic: Topic) -> None:
-        """Commits a first transaction, which shows that transactions work."""
+    def _own_row(self, source_positions: SourcePosition, topic: Topic) -> dict[str, Any]:
+        """Returns what the sink itself stores with the source position."""
         sink = source_positions.get(SINK) or {
             "topic_id": topic.id,
             "begin": self.cluster.end_offsets(topic),
@@ -167,9 +172,7 @@ class TopicSink:
         if not sink["placing"] or {**sink["placing"][-1], **placing} != sink["placing"][-1]:
             since = {name: source_position for name, source_position in source_positions.items() if name != SINK}
             sink = {**sink, "placing": [*sink["placing"], {**placing, "since": since}]}
-        sink = {"left_out": 0, **sink, **self._about}
-        self.prepare({SINK: sink})
-        self.commit()
+        return {"left_out": 0, **sink, **self._about}
 
     # --- A transaction ----------------------------------------------------------------------------------------------
 
@@ -336,7 +339,7 @@ class TopicSink:
         if self.left_out:
             sink = self._source_positions[SINK]
             source_positions = {**source_positions, SINK: {**sink, "left_out": sink["left_out"] + self.left_out}}
-        self._prepared = source_positions
+        self._prepared = source_positions = {**self._anew, **source_positions}
         changed = {
             name: source_position
             for name, source_position in source_positions.items()
@@ -354,6 +357,7 @@ class TopicSink:
         self._check_topic()  # all records are delivered; this makes sure that it is still the same topic
         self._transactions.commit()
         self._source_positions = changed_by(self._source_positions, self._prepared)
+        self._anew = {}
 
     def _check_topic(self) -> None:
         self._check_is(self.cluster.find(self.name))

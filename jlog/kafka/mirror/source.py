@@ -17,7 +17,7 @@ from jlog.flow.letters import Place as LetterPlace
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.consumers import At, Event, Messages, PlainMessages, TopicConsumer, open_consumer
-from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, BrokerError, as_ours, is_without_group, told
+from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, BrokerError, as_ours, is_lost_tail, is_without_group, told
 from jlog.kafka.client.lag import topics_lag
 from jlog.kafka.client.records import CapturedBatch, KafkaBatch, NativeCapturedBatch, Origins
 from jlog.kafka.client.settings import Settings
@@ -156,7 +156,7 @@ class TopicSource:
             if place in self._parts:
                 self._parts[place].offset = max(self._parts[place].offset, event.offset)
         elif code in OFFSET_GONE:
-            self._overtaken(place, code)
+            self._overtaken(place, lost_tail=is_lost_tail(error))
         elif is_without_group(event.error) and self._group is None:
             return
         elif code not in TIMED_OUT:  # in that case the client connects again by itself
@@ -168,14 +168,14 @@ class TopicSource:
             if self._is_named(place[0]):
                 raise self._find.gone(place[0])
 
-    def _overtaken(self, place: Place, code: int) -> None:
+    def _overtaken(self, place: Place, *, lost_tail: bool) -> None:
         """Handles an offset that retention has removed, or at which the brokers have other records now than were read."""
         topic, part = self._same(place[0]), self._parts[place]
         if not self._find.skip_missing:
             first = self.cluster.first_offsets(topic, [place[1]])[place[1]]
             end = self.cluster.end_offsets(topic, [place[1]])[place[1]]
             self._find.checked(topic, place, part.as_position(), first, end)
-            if code == KafkaError._LOG_TRUNCATION:
+            if lost_tail:
                 raise self._find.lost_tail(topic, place, part.offset, end)
         text = f"{self._find.where(place[0])}: offset {part.offset} of partition {place[1]} is not there"
         raise Retry(text, BrokerError(text))

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jlog.errors import JournalError
+from jlog.flow.errors import Refused
 from jlog.flow.records import Headers, RecordLike
 from jlog.kafka.client.errors import at_once
 from jlog.kafka.client.names import OFFSET, PARTITION, TOPIC
 from jlog.kafka.client.partitioner import partition_of_key
+from jlog.kafka.client.records import headers_of
 from jlog.kafka.client.rules import milliseconds
 from jlog.kafka.client.settings import Config
 from jlog.kafka.client.streams import Stream
@@ -81,7 +83,10 @@ def difference(record: RecordLike, message: Any, key: bytes | None, with_time: b
     assert time_us is not None
     if with_time and milliseconds(time_us) != milliseconds(message.timestamp()[1] * 1000):
         return "timestamp"
-    return "" if _plain(record.headers) == _plain(message.headers() or ()) else "headers"
+    try:
+        return "" if _plain(record.headers) == _plain(headers_of(message)) else "headers"
+    except Refused:
+        return "headers"
 
 
 def _plain(headers: Headers) -> list[tuple[str, bytes | None]]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jlog.errors import JournalError
 from jlog.flow.records import Headers, NewRecord, RecordColumns
 from jlog.kafka.client.names import OURS_PREFIX, SEQUENCE, TIMESTAMP
-from jlog.kafka.client.records import time_us_of
+from jlog.kafka.client.records import sequence_in, time_us_of
 
 
 class Mirrored(NamedTuple):
@@ -21,13 +21,13 @@ class Mirrored(NamedTuple):
 
 def mirrored(message: Any) -> Mirrored:
     """Raises JournalError for a message that no mirror for a standby has sent."""
-    text = next((value for name, value in message.headers() or () if name == SEQUENCE), None)
-    if text is None or not text.isdigit():
+    sequence = sequence_in(message)
+    if sequence is None:
         raise JournalError(
             f"topic {message.topic()}, partition {message.partition()}, offset {message.offset()}: the message has no header "
             f"{SEQUENCE}, so that no `jlogtool mirror to-kafka --standby` sent it: a standby needs a topic of its own"
         )
-    return Mirrored(int(text), message)
+    return Mirrored(sequence, message)
 
 
 class MirroredBatch:

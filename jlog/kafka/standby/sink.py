@@ -84,6 +84,7 @@ class Positions:
         self._journal = Journal(path)
         self._on_event = on_event
         self._set: dict[str, dict[str, int]] = {"subscribers": {}, "checkpoints": {}}
+        self._busy: set[str] = set()  # names that readers of this journal hold
         self._followed_at = 0.0
 
     def follow(self, about: dict[str, Any], *, at_once: bool = False) -> None:
@@ -123,6 +124,9 @@ class Positions:
             else:
                 self._journal.add_subscriber(name, sequence)
         except SubscriberBusy as error:
-            self._on_event(f"{error}; it keeps its own position while it reads from the standby")
+            if name not in self._busy:
+                self._on_event(f"{error}; it keeps its own position while it reads from the standby")
+            self._busy.add(name)
             return False
+        self._busy.discard(name)
         return True

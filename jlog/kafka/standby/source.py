@@ -283,8 +283,12 @@ class StandbySource:
             and self._merge.lowest() is None
         )
 
-    def lag(self, source_positions: SourcePosition) -> Lag:  # noqa: ARG002
+    def lag(self, source_positions: SourcePosition) -> Lag:
         offsets = {(self._name, partition): offset for partition, offset in self._read.items()}
+        for name, partition in offsets:
+            source_position = source_positions.get(f"{name}/{partition}")
+            if source_position is not None:
+                offsets[name, partition] = int(source_position["offset"])
         return topics_lag(self.cluster, offsets, self._stop)
 
     def describe(self, record: Any) -> str:  # noqa: ARG002
