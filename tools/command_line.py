@@ -30,12 +30,13 @@ def described(name: str) -> str:
     context = click.Context(tool, info_name="jlogtool")
     command = tool.get_command(context, name)
     assert command is not None
-    return one(name, command, "###") + "".join(f"\n{text}" for text in subcommands(name, command))
+    return one(name, command, "###") + "".join("\n" + one(*found, "####") for found in subcommands(name, command))
 
 
-def subcommands(name: str, command: click.Command) -> Iterator[str]:
+def subcommands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    """Yields the commands of a group with their names, "mirror run" for example. A command that is no group has none."""
     for sub, found in command.commands.items() if isinstance(command, click.Group) else ():
-        yield one(f"{name} {sub}", found, "####")
+        yield f"{name} {sub}", found
         yield from subcommands(f"{name} {sub}", found)
 
 
@@ -88,14 +89,19 @@ def argument_of(argument: click.Argument) -> str:
 
 def options(command: click.Command) -> list[str]:
     found = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
-    return [f"| {names(option)} | {meaning(option)} |" for option in found]
+    return [f"| {names(option)} | {cell(meaning(option))} |" for option in found]
+
+
+def cell(text: str) -> str:
+    """Returns the text as the cell of a table."""
+    return text.replace("|", "\\|")
 
 
 def names(option: click.Option) -> str:
     value = "" if option.is_flag else f" {metavar(option)}"
     shown = [f"`{name}{value}`" for name in option.opts]
     shown += [f"`{name}`" for name in option.secondary_opts]
-    return ", ".join(shown).replace("|", "\\|")
+    return cell(", ".join(shown))
 
 
 def metavar(option: click.Option) -> str:
@@ -109,7 +115,7 @@ def meaning(option: click.Option) -> str:
     text, default = re.fullmatch(r"(.*?)(?:  \[(.*)\])?", option.help or "").groups()
     if option.show_default:
         default = f"default: {option.default}"
-    return f"{text} ({default})".replace("|", "\\|") if default else text.replace("|", "\\|")
+    return f"{text} ({default})" if default else text
 
 
 if __name__ == "__main__":

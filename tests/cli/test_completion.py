@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,9 +18,11 @@ from jlog.cli.commands.completion import SHELLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+    from contextlib import AbstractContextManager
 
     from cli.terminal import Terminal
+
+SCRIPTS = Path(__file__).parents[2] / "docs" / "completion"
 
 
 @pytest.fixture
@@ -33,10 +36,10 @@ def names(numbers: Path) -> Path:
 
 
 @contextmanager
-def bash(directory: Path) -> Iterator[Terminal]:
-    """An interactive one that has read the script, in this directory."""
-    if shutil.which("bash") is None:
-        pytest.skip("no bash: apt-get install bash")
+def shell_in(directory: Path, command: list[str], script: str) -> Iterator[Terminal]:
+    """An interactive shell in this directory, which has run the script."""
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"no {command[0]}: apt-get install {command[0]}")
     programs = directory / ".programs"
     programs.mkdir()
     (programs / "jlogtool").write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
@@ -47,14 +50,18 @@ def bash(directory: Path) -> Iterator[Terminal]:
         "PS1": "$ ",
         "TERM": "linux",
         "LC_ALL": "C.UTF-8",
+        "HOME": str(programs),
     }
-    shell = ["bash", "--norc", "--noprofile", "-i"]
-    with terminal_of(shell, columns=120, env=environment, cwd=directory) as found:
+    with terminal_of(command, columns=120, env=environment, cwd=directory) as found:
         found.read_until(lambda text: text == "$")
-        found.type(b'eval "$(jlogtool completion bash)"; clear\n')
-        found.read_until(lambda text: "eval" in text)
+        found.type(f"{script}; clear\n".encode())
+        found.read_until(lambda text: "clear" in text)
         found.read_until(lambda text: text == "$")
         yield found
+
+
+def bash(directory: Path, script: str = 'eval "$(jlogtool completion bash)"') -> AbstractContextManager[Terminal]:
+    return shell_in(directory, ["bash", "--norc", "--noprofile", "-i"], script)
 
 
 TYPED = {
@@ -84,6 +91,26 @@ def test_bash_completes_what_is_typed(names: Path, typed: str) -> None:
         shell.type(b"# end")
         text = shell.read_until(lambda text: text.endswith("# end"))
     assert text.splitlines()[-1] == f"$ jlogtool {TYPED[typed]}# end"
+
+
+# What a shell does when it meets an installed script of docs/completion.
+INSTALLED = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], f"source {SCRIPTS}/jlogtool"),
+    "zsh": (["zsh", "-f", "-i"], f"fpath=({SCRIPTS} $fpath); autoload -Uz compinit; compinit -D -u"),
+    "fish": (
+        ["fish", "--no-config", "--private", "-i", "-C", "function fish_prompt; echo '$ '; end; function fish_greeting; end"],
+        f"set -p fish_complete_path {SCRIPTS}",
+    ),
+}
+
+
+@pytest.mark.parametrize("shell", INSTALLED)
+def test_an_installed_script_completes_from_the_first_tab_on(names: Path, shell: str) -> None:
+    with shell_in(names.parent, *INSTALLED[shell]) as found:
+        found.type(b"jlogtool subscriber rm journal bil\t")
+        found.read_until(lambda text: text.splitlines()[-1].endswith("billing"))
+        found.type(b"\x15jlogtool rewi\t")
+        found.read_until(lambda text: text.splitlines()[-1].endswith("rewind"))
 
 
 def test_bash_lists_what_it_could_be(names: Path) -> None:
