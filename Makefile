@@ -34,7 +34,7 @@ as_root := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 # A line for each part of an installation, with the seconds it took.
 step := @tools/step
 
-.PHONY: help demo pyspark kafka test test-all ready test-sanitized fuzz bench lint docs build clean machine java
+.PHONY: help demo pyspark kafka test test-all ready test-sanitized fuzz bench lint docs recording build clean machine java
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
@@ -97,6 +97,9 @@ lint: .venv-test/.installed ## checks style, types, stubs and layers
 docs: .venv/.installed-docs ## builds the documentation into build/docs
 	$(release) -m sphinx -q -W --keep-going -d build/doctrees docs build/docs
 	@echo build/docs/index.html
+
+recording: .venv/.installed .venv-test/.installed ## records the demo anew, into docs/demo.svg
+	$(test) tools/recording.py docs/demo.svg .venv/bin/jlogtool demo
 
 build: .venv-test/.installed ## compiles what has changed, for the tests
 
