@@ -56,6 +56,7 @@ class JournalSource:
         self._about_at = 0.0
         self._journal = Journal(path)
         self._durable_only = durable_only and subscriber is None
+        self._tells_begin = subscriber is not None and subscriber in self._journal.subscribers()
         self._reader = Reader(path, subscriber, start=start, durable_only=self._durable_only)
         self._subscriber = subscriber
         self._begin = self._reader.position  # where this flow began, maybe in an earlier process
@@ -82,9 +83,20 @@ class JournalSource:
         else:
             if self._subscriber is not None:
                 self._begin = self._reader.committed
+            self._tell_begin()
             self._seek(self._begin)
         if self._end is None:
             self._end = self._end_now()
+
+    def _tell_begin(self) -> None:
+        """Says so where records are passed over, which a sink that has lost its position may not have."""
+        if self._tells_begin and self._begin > self._journal.first_sequence:
+            path = self._journal.path
+            self._on_event(
+                f"{path}: the sink stores no position of this journal; going on with record {self._begin}, where subscriber "
+                f"{self._subscriber} stands (`jlogtool mirror positions set {path} SINK begin` goes back to the first one left)"
+            )
+        self._tells_begin = False
 
     def _replaced(self, promoted: dict[str, Any]) -> JournalError:
         """Returns the error for a journal whose standby has taken over."""

@@ -159,6 +159,21 @@ def test_a_mirror_whose_table_is_deleted_ends(witness, topic, url, journal):
     witness.check_numbered(topic, 20)
 
 
+def test_a_topic_that_is_gone_with_its_table_is_told_at_the_next_start(witness, topic, url, journal):
+    """Nothing is left there that says which records were in it."""
+    fill(journal, 10)
+    mirror = Mirror(journal, url, until_end=True)
+    mirror.run()
+    for name in (topic, mirror.sink.table):
+        witness.delete(name)
+    fill(journal, 10, 10)
+    events: list[str] = []
+    Mirror(journal, url, until_end=True, on_event=events.append).run()
+    assert witness.values(topic) == numbered(10, 10)
+    assert len(events) == 1
+    assert "going on with record 10, where subscriber kafka:" in events[0]
+
+
 # --- Positions ------------------------------------------------------------------------------------------------------
 
 
