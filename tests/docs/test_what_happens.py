@@ -39,6 +39,7 @@ SHOWN_BY = {
                              "topology::topics_of_a_pattern_come_and_go",
                              "takeover::a_topic_deleted_under_load_ends_it"],
     "the table of a mirror": ["unlucky_moments::a_mirror_whose_table_is_deleted_ends"],
+    "a topic and its mirror's table": ["unlucky_moments::a_topic_that_is_gone_with_its_table_is_told_at_the_next_start"],
     "retention of the journal": ["losses::retention_that_overtakes_a_mirror_is_reported"],
     "retention of the topic": ["capture::retention_that_overtakes_a_running_capture_is_told"],
     "the journal lost its newest": ["losses::a_journal_that_was_set_back_stops_the_mirror",
