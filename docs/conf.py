@@ -10,7 +10,7 @@ author = "The jlog authors"
 copyright = "The jlog authors"
 release = version = installed_version("pyjlog")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx_design", "sphinx.ext.autodoc"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"

@@ -1,0 +1,78 @@
+"""The site that `make docs` builds: it builds without a warning, and each of its links leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urlsplit
+
+import pytest
+
+from docs.console import DOCS
+
+MARKDOWN_LINK = re.compile(r"\]\(([^()\s]+)\)")
+OUTSIDE = re.compile(r"https://[\w.-]+\.[a-z]+(/[\w./#?=&%~+-]*)?")
+PAGES = sorted([*DOCS.parent.glob("*.md"), *DOCS.rglob("*.md"), DOCS.parent / "tools" / "model" / "README.md"])
+
+
+class Page(HTMLParser):
+    """The places that a page links to and loads from, and its anchors."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if value and name in ("href", "src"):
+                self.links.append(value)
+            elif value and name in ("id", "name"):
+                self.anchors.add(value)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", str(folder / "doctrees"), str(DOCS)]
+    done = subprocess.run([*command, str(folder / "html")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder / "html"
+
+
+@pytest.mark.xdist_group("site")
+def test_each_link_of_the_site_leads_to_a_page_and_a_place_in_it(site: Path) -> None:
+    pages = {path: Page(path) for path in site.resolve().rglob("*.html")}
+    assert len(pages) > 30
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            address = urlsplit(link)
+            if address.scheme:
+                continue
+            target = (path.parent / unquote(address.path)).resolve() if address.path else path
+            anchor = unquote(address.fragment)
+            if not target.exists() or (anchor and target in pages and anchor not in pages[target].anchors):
+                broken.append(f"{path.name}: {link}")
+    assert broken == []
+
+
+@pytest.mark.xdist_group("site")
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    loaded = re.compile(r'<(?:script|img|link)[^>]*(?:src|href)="(https?:[^"]*)"')
+    found = {url for path in site.rglob("*.html") for url in loaded.findall(path.read_text(encoding="utf-8"))}
+    assert found == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS.parent)))
+def test_the_links_of_a_page_lead_to_files(page: Path) -> None:
+    """As they are read in the sources, where nothing builds a site: each file is there, and each address is one."""
+    for link in MARKDOWN_LINK.findall(page.read_text(encoding="utf-8")):
+        if urlsplit(link).scheme:
+            assert OUTSIDE.fullmatch(link), link
+        elif where := urldefrag(link)[0]:
+            assert (page.parent / where).exists(), link
