@@ -10,8 +10,11 @@ import jlog
 from jlog._core.kafka.client import ClientError
 from jlog._core.kafka.producer import Producer
 from jlog.kafka import Mirror
+from jlog.kafka.client import producer
 from jlog.kafka.client.library import library
-from jlog.kafka.client.producer import SWITCH
+from jlog.kafka.client.producer import NativeProducer, make_producer
+from jlog.kafka.client.settings import Settings
+from jlog.kafka.client.url import parse
 from kafka.witness import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -28,9 +31,8 @@ RECORDS = [
 ]
 
 
-def sent(journal, witness, topic, monkeypatch, switch, **options):
+def sent(journal, witness, topic, **options):
     """Returns the messages of each partition."""
-    monkeypatch.setenv(SWITCH, switch)
     witness.make(topic, partitions=3, retention_ms=-1)  # some of the records are old
     Mirror(journal, witness.url(topic), subscriber=None, until_end=True, **options).run()
     return [[(m.value(), m.key(), m.headers(), m.timestamp()) for m in messages] for messages in witness.messages(topic)]
@@ -42,12 +44,23 @@ def test_both_ways_send_the_same_messages(tmp_path, witness, topic, monkeypatch,
         for value, key, headers, timestamp_us in RECORDS * 300:
             writer.append(value, key=key, headers=headers, timestamp_us=timestamp_us)
         writer.sync()
-    native = sent(tmp_path / "journal", witness, f"{topic}-native", monkeypatch, "1", **options)
-    python = sent(tmp_path / "journal", witness, f"{topic}-python", monkeypatch, "0", **options)
+    native = sent(tmp_path / "journal", witness, f"{topic}-native", **options)
+    monkeypatch.setattr(producer, "library", lambda: None)
+    python = sent(tmp_path / "journal", witness, f"{topic}-python", **options)
     assert sum(map(len, native)) >= len(RECORDS) * 300
     if options.get("standby"):  # its last message tells nothing of a record
         native, python = ([[m for m in part if m[2]] for part in found] for found in (native, python))
     assert native == python
+
+
+@pytest.mark.parametrize(
+    ("given", "is_native"),
+    [({}, True), ({"linger.ms": 5}, True), ({"stats_cb": print}, False), ({"sasl.mechanism": "OAUTHBEARER"}, False)],
+)
+def test_the_python_client_is_used_only_where_a_setting_needs_it(given, is_native):
+    settings = Settings(parse("kafka://127.0.0.1:9/t"), given)
+    made = make_producer(settings, settings.for_producer(transactional_id="t"), print)
+    assert isinstance(made, NativeProducer) == is_native
 
 
 def test_a_setting_that_is_none_is_an_error_with_its_name():

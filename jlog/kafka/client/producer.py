@@ -1,14 +1,15 @@
-"""A transactional producer: the core's own, which takes whole batches of a journal, or the Python client's."""
+"""A transactional producer: the core's own, which takes whole batches of a journal, or the Python client's where that cannot be
+had."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from jlog._core.kafka.client import ClientError
 from jlog._core.kafka.producer import Producer as CoreProducer
 from jlog._core.kafka.producer import Sending
 from jlog.flow.records import Headers
@@ -17,13 +18,11 @@ from jlog.kafka.client.errors import UNKNOWN_TOPIC, code_of
 from jlog.kafka.client.library import library
 from jlog.kafka.client.settings import Settings
 
-SWITCH = "JLOG_NATIVE_KAFKA"  # 1: batches of a journal go to librdkafka without a Python object for each record
-
 
 def is_native(settings: Settings) -> bool:
     """Says whether the core's producer can be used: it needs librdkafka's calls, and settings that are text."""
     mechanism = settings.given.get("sasl.mechanisms", settings.given.get("sasl.mechanism", ""))
-    return os.environ.get(SWITCH) == "1" and is_text(settings.given) and mechanism != "OAUTHBEARER" and library() is not None
+    return is_text(settings.given) and mechanism != "OAUTHBEARER" and library() is not None
 
 
 def make_producer(settings: Settings, conf: Mapping[str, Any], on_delivery: Callable[..., None]) -> Producer | NativeProducer:
@@ -74,8 +73,10 @@ class NativeProducer:
         timestamp: int = 0,
         headers: Headers = (),
     ) -> None:
-        with raised_as_kafka():
+        try:  # a context manager would take longer than the call
             self._core.produce(topic, value, key, partition, timestamp, headers)
+        except ClientError as error:
+            raise as_kafka(error) from None
 
     def init_transactions(self, timeout: float) -> None:
         with self._heard():
