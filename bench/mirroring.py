@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 HUNG_SECONDS = 60
 AT_ONCE = 1_000
+TRANSACTION_CHUNKS = 100  # of a thousand records
 # Both sides have these settings, so that the comparison shows what jlog adds.
 PRODUCER = {
     "enable.idempotence": True,
@@ -34,6 +35,16 @@ PRODUCER = {
     "compression.type": "lz4",
     "queue.buffering.max.messages": 500_000,
     "queue.buffering.max.kbytes": 65_536,
+}
+# How a mirror sends batches, without any rule of a topic that a record could break.
+SENDING: dict[str, Any] = {
+    "partition": None,
+    "spread_bits": 10,
+    "without_key": False,
+    "needs_key": False,
+    "limit_bytes": 1 << 30,
+    "times_ms": (0, 1 << 60),
+    "ours": "jlog.kafka.",
 }
 CONSUMER = {
     "group.id": "bench",
@@ -76,19 +87,32 @@ def make_topic(address: str, partitions: int = 1) -> str:
 # --- Journal to topic -----------------------------------------------------------------------------------------------
 
 
-def mirror(address: str, load: Load) -> Run:
+def fields(load: Load, *, plain: bool) -> list[dict[str, Any]]:
+    """Returns what the messages of a chunk have beside their values: a key and a header each, or nothing."""
+    numbers = range(load.chunk_records)
+    return [{} if plain else {"key": b"key-%d" % number, "headers": [("header", b"value")]} for number in numbers]
+
+
+def append(writer: jlog.Writer, load: Load, *, plain: bool) -> None:
+    chunk = load.chunk()
+    more = fields(load, plain=plain)
+    columns: dict[str, Any] = (
+        {} if plain else {"keys": [one["key"] for one in more], "headers": [one["headers"] for one in more]}
+    )
+    for _ in range(load.chunks):
+        writer.extend(chunk, **columns)
+
+
+def mirror(address: str, load: Load, *, partitions: int, plain: bool) -> Run:
     """Measures from the first record on: the first transaction takes a second to begin, once."""
     from jlog.kafka import Mirror
-
-    chunk = load.chunk()
 
     def run(directory: Path) -> tuple[int, float]:
         path = directory / "journal"
         with jlog.Writer(path) as writer:
-            flow = Mirror(path, f"kafka://{address}/{make_topic(address)}")
+            flow = Mirror(path, f"kafka://{address}/{make_topic(address, partitions)}")
             flow.step()
-            for _ in range(load.chunks):
-                writer.extend(chunk)
+            append(writer, load, plain=plain)
         records = load.chunks * load.chunk_records
         begin = perf_counter()
         while flow.stats.records < records:
@@ -112,34 +136,83 @@ def hand_over(producer: Any, *message: Any, **fields: Any) -> None:
             producer.poll(0.1)
 
 
-def produce(address: str, load: Load) -> Run:
-    """Hands the same values to the client, and does nothing else."""
-    chunk = load.chunk()
+def produce(address: str, load: Load, *, partitions: int, plain: bool, transactional: bool = False) -> Run:
+    """Hands the same messages to the client, and does nothing else."""
+    messages = list(zip(load.chunk(), fields(load, plain=plain), strict=True))
 
     def run(_directory: Path) -> tuple[int, float]:
         from confluent_kafka import Producer
 
-        topic = make_topic(address)
-        producer = Producer({**PRODUCER, "bootstrap.servers": address})
+        topic = make_topic(address, partitions)
+        more = {"transactional.id": topic} if transactional else {}
+        producer = Producer({**PRODUCER, **more, "bootstrap.servers": address})
         producer.list_topics(topic, HUNG_SECONDS)
+        if transactional:
+            producer.init_transactions(HUNG_SECONDS)
         begin = perf_counter()
-        for _ in range(load.chunks):
-            for value in chunk:
-                hand_over(producer, topic, value)
+        for turn in range(load.chunks):
+            if transactional and turn % TRANSACTION_CHUNKS == 0:
+                producer.begin_transaction()
+            for value, about in messages:
+                hand_over(producer, topic, value, **about)
             producer.poll(0)
+            if transactional and ((turn + 1) % TRANSACTION_CHUNKS == 0 or turn + 1 == load.chunks):
+                producer.commit_transaction(HUNG_SECONDS)
         assert producer.flush(HUNG_SECONDS) == 0
         return load.chunks * load.chunk_records, perf_counter() - begin
 
     return run
 
 
-@contextmanager
-def mirrored(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
-    with broker(settings) as address:
-        yield (
-            Way("mirror to-kafka, in transactions, lz4", mirror(address, settings.load)),
-            Way("bare confluent-kafka producer, lz4", produce(address, settings.load)),
-        )
+def send(address: str, load: Load, *, partitions: int, plain: bool) -> Run:
+    """Hands the batches of a journal to librdkafka's C calls, without transactions."""
+
+    def run(directory: Path) -> tuple[int, float]:
+        from confluent_kafka import KafkaError
+
+        from jlog._core.kafka.producer import SENT, Producer, Sending
+        from jlog.kafka.client.library import library
+
+        calls = library()
+        assert calls is not None
+        with jlog.Writer(directory / "journal") as writer:
+            append(writer, load, plain=plain)
+        topic = make_topic(address, partitions)
+        settings = {name: str(value).lower() for name, value in PRODUCER.items()}
+        producer = Producer(calls, {**settings, "bootstrap.servers": address, "delivery.report.only.error": "true"})
+        producer.partitions(topic, HUNG_SECONDS)
+        sending = Sending(producer, topic, partitions=partitions, **SENDING)
+        begin = perf_counter()
+        with jlog.Reader(directory / "journal", start="begin") as reader:
+            while batch := reader.read(2 * AT_ONCE):
+                sending.begin(batch)
+                while (code := sending.send()) != SENT:
+                    assert code == KafkaError._QUEUE_FULL
+                    producer.poll(0.1)
+        assert producer.flush(HUNG_SECONDS) == 0
+        seconds = perf_counter() - begin
+        producer.close()
+        return load.chunks * load.chunk_records, seconds
+
+    return run
+
+
+def mirrored(rival: str = "bare", *, partitions: int = 1, plain: bool = True) -> Prepare:
+    """rival: "bare" is the Python client, "transactions" the same in transactions, "calls" are librdkafka's C calls alone."""
+
+    @contextmanager
+    def prepare(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
+        load = settings.load
+        shape: dict[str, Any] = {"partitions": partitions, "plain": plain}
+        with broker(settings) as address:
+            rivals = {
+                "bare": Way("bare confluent-kafka producer, lz4", produce(address, load, **shape)),
+                "transactions": Way("the same, in transactions", produce(address, load, transactional=True, **shape)),
+                "calls": Way("librdkafka's C calls alone, lz4", send(address, load, **shape)),
+            }
+            yield Way("mirror to-kafka, in transactions, lz4", mirror(address, load, **shape)), rivals[rival]
+
+    return prepare
 
 
 # --- Topic to journal -----------------------------------------------------------------------------------------------
@@ -151,11 +224,10 @@ def fill(address: str, load: Load, *, partitions: int, compression: str, plain: 
 
     topic = make_topic(address, partitions)
     producer = Producer({**PRODUCER, "compression.type": compression, "bootstrap.servers": address})
-    chunk = load.chunk()
+    messages = list(zip(load.chunk(), fields(load, plain=plain), strict=True))
     for turn in range(load.chunks):
-        for number, value in enumerate(chunk):
-            more = {} if plain else {"key": b"key-%d" % number, "headers": [("header", b"value")]}
-            hand_over(producer, topic, value, partition=turn % partitions, **more)
+        for value, about in messages:
+            hand_over(producer, topic, value, partition=turn % partitions, **about)
         producer.poll(0)
     assert producer.flush(HUNG_SECONDS) == 0
     return topic
@@ -244,7 +316,11 @@ def captured(rival: str = "bare", *, partitions: int = 1, compression: str = "lz
 
 
 CONTESTS = [
-    Contest("mirror", mirrored, "≥ 0.6×"),
+    Contest("mirror", mirrored(), "≥ 2×"),
+    Contest("mirror-transactions", mirrored("transactions"), "≥ 2×"),
+    Contest("mirror-calls", mirrored("calls")),
+    Contest("mirror-headers", mirrored(partitions=3, plain=False), "≥ 2×"),
+    Contest("mirror-headers-calls", mirrored("calls", partitions=3, plain=False)),
     Contest("capture", captured(), "≥ 1.5×"),
     Contest("capture-uncompressed", captured(compression="none"), "≥ 1.5×"),
     Contest("capture-plain", captured(compression="none", plain=True), "≥ 1.5×"),
