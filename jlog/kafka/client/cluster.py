@@ -157,7 +157,7 @@ class Cluster:
             message = f"{where}: no topic is there, and none was to be made; `jlogtool create {where}` makes one"
             raise JournalNotFound(message, where)
         self.create(name, partitions, replication_factor, config)
-        return self.topic(name), True
+        return self._when_known(name), True
 
     def create(self, name: str, partitions: int, replication_factor: int | None, config: Mapping[str, str]) -> bool:
         """Makes the topic, and returns when the brokers know it. Returns False where another process was first."""
@@ -166,10 +166,20 @@ class Cluster:
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor or -1, config=dict(config))
         answers = self.admin.create_topics([new], request_timeout=ANSWER_SECONDS)
         made = self._unless(answers[name], f"making topic {name}", KafkaError.TOPIC_ALREADY_EXISTS, f"Create on topic {name}")
-        until = time.monotonic() + ANSWER_SECONDS
-        while self.find(name) is None and time.monotonic() < until:
-            self._stop.wait(0.05)  # another broker may answer than the one that was asked
+        self._when_known(name)
         return made
+
+    def _when_known(self, name: str) -> Topic:
+        """Waits until the broker that answers knows a topic which was made. The brokers learn of it one after the other."""
+        until = time.monotonic() + ANSWER_SECONDS
+        while True:
+            found = self.find(name)
+            if found is not None:
+                return found
+            if time.monotonic() > until:
+                text = f"{self.settings.servers}: making topic {name}: no broker knows it yet"
+                raise Retry(text, BrokerError(text))
+            self._stop.wait(0.05)
 
     def delete(self, name: str) -> None:
         answers = self.admin.delete_topics([name], request_timeout=ANSWER_SECONDS)
@@ -187,14 +197,27 @@ class Cluster:
 
     def config(self, name: str) -> dict[str, str]:
         """Returns the settings of a topic, with the brokers' defaults; nothing where this user may not ask."""
+        until = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                return self._config(name)
+            except BrokerError as error:
+                if error.code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    return {}
+                raise
+            except JournalNotFound:
+                if time.monotonic() > until or not self._others_know([name]):
+                    raise
+            self._stop.wait(0.1)
+
+    def _others_know(self, names: Sequence[str]) -> bool:
+        """Returns whether the topics exist, of which a broker has said that it does not know them: that one is behind."""
+        return len(self.topics(names)) == len(names)
+
+    def _config(self, name: str) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, name)
         answers = self.admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)
-        try:
-            found = self.answer(answers[resource], f"asking for the settings of topic {name}")
-        except BrokerError as error:
-            if error.code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                return {}
-            raise
+        found = self.answer(answers[resource], f"asking for the settings of topic {name}")
         return {key: entry.value for key, entry in found.items()}
 
     def why_late(self, name: str) -> str:
@@ -250,7 +273,8 @@ class Cluster:
         asked = {TopicPartition(*place): spec for place in places}
         if not asked:
             return {}
-        topics = ", ".join(sorted({one.topic for one in asked}))[:TOPICS_SAID]
+        names = sorted({one.topic for one in asked})
+        topics = ", ".join(names)[:TOPICS_SAID]
         what, needs = f"asking for the offsets of topic {topics}", f"Describe on topic {topics}"
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         until = time.monotonic() + ANSWER_SECONDS
@@ -268,5 +292,8 @@ class Cluster:
                     raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
             except Retry as error:
                 if getattr(error.cause, "code", 0) not in LEADER_UNKNOWN or time.monotonic() > until:
+                    raise
+            except JournalNotFound:
+                if time.monotonic() > until or not self._others_know(names):
                     raise
             self._stop.wait(0.1)
