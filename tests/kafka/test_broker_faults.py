@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from confluent_kafka import Producer
 from kafka_broker import SESSION_SECONDS, Broker
 
 import exhaustive
@@ -16,7 +17,7 @@ from jlog.kafka import BrokerError, Capture, Mirror
 from jlog.kafka.topic import writer as topic_writer
 from jlog.urls import open_reader, open_writer
 from kafka.processes import captured, fill, position, run_to_end
-from kafka.witness import numbered, wait_until
+from kafka.witness import Witness, numbered, wait_until
 from patience import HUNG_SECONDS
 
 # Shorter than the broker is away. Those of jlog and the client, which they stand for, are of up to a minute.
@@ -120,6 +121,23 @@ def test_a_capture_outlives_its_broker(broker, journal, url, witness, topic):
         thread.join()
     with jlog.Reader(journal) as reader:
         assert list(reader.values()) == numbered(2000)
+
+
+@pytest.mark.timeout(300)
+def test_a_transaction_that_ends_under_another_leader_is_no_lost_tail(broker, journal, url, witness, topic):
+    """Its end then has a newer leader epoch than its last record, behind which it is."""
+    witness.make(topic)
+    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": topic, "transaction.timeout.ms": 600_000})
+    producer.init_transactions(HUNG_SECONDS)
+    producer.begin_transaction()
+    producer.produce(topic, b"0")
+    assert producer.flush(HUNG_SECONDS) == 0
+    broker.stop()
+    broker.start()
+    producer.commit_transaction(HUNG_SECONDS)
+    assert Capture(url, journal, until_end=True).run().records == 1
+    Witness(broker.address).produce(topic, [b"1"])
+    assert Capture(url, journal, until_end=True).run().records == 1
 
 
 @pytest.mark.timeout(300)

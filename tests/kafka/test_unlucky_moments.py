@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import threading
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from kafka_broker import Broker
@@ -11,7 +13,7 @@ from kafka_broker import Broker
 import jlog
 from jlog.flow.errors import Retry
 from jlog.flow.stop import Stop
-from jlog.kafka import Capture, Fenced, Mirror, TopicChanged, verify
+from jlog.kafka import BrokerError, Capture, Fenced, Mirror, Standby, TopicChanged, verify
 from jlog.kafka.client import topology
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.settings import Settings
@@ -32,6 +34,13 @@ def journal(tmp_path):
 def moved(flow, count):
     while flow.stats.records < count:
         flow.step(timeout=0.1)
+
+
+def run_once_answered(make):
+    """Makes a flow and runs it, again and again where a broker that was asked first is away."""
+    while True:
+        with suppress(BrokerError):
+            return make().run()
 
 
 # --- Brokers that are behind ----------------------------------------------------------------------------------------
@@ -63,32 +72,125 @@ def test_a_broker_that_knows_fewer_partitions_is_behind(witness, topic, url, jou
     assert verify(journal, url).compared == 20
 
 
+@pytest.mark.parametrize("what", ["asking for the settings", "asking for the offsets"])
+def test_a_broker_that_does_not_know_a_new_topic_yet_is_asked_again(witness, topic, url, monkeypatch, what):
+    answer, unknown = Cluster.answer, ["once", "twice"]
+
+    def behind(self, future, asked, *more, **needs):
+        if asked.startswith(what) and unknown:
+            raise jlog.JournalNotFound(unknown.pop())
+        return answer(self, future, asked, *more, **needs)
+
+    monkeypatch.setattr(Cluster, "answer", behind)
+    cluster = Cluster(Settings(parse(url)))
+    with pytest.raises(jlog.JournalNotFound):
+        cluster.config(topic)
+    witness.make(topic, cleanup_policy="compact")
+    unknown[:] = ["once", "twice"]
+    assert cluster.config(topic)["cleanup.policy"] == "compact"
+    assert cluster.ends_of([(topic, 0)]) == {(topic, 0): 0}
+    assert not unknown
+
+
+def test_a_topic_that_is_made_is_found_although_one_broker_does_not_know_it_yet(url, topic, monkeypatch):
+    find, answers = Cluster.topic, [False, False, True, False]
+
+    def in_turns(self, name):
+        if answers and not answers.pop(0):
+            raise jlog.JournalNotFound(name)
+        return find(self, name)
+
+    monkeypatch.setattr(Cluster, "topic", in_turns)
+    found, made = Cluster(Settings(parse(url))).ensure(topic)
+    assert (found.name, made) == (topic, True)
+
+
+# --- A tail that the brokers have lost ------------------------------------------------------------------------------
+
+
+class Unclean:
+    """Three brokers, and a topic whose records an unclean election takes: one of its two replicas was away when they came."""
+
+    def __init__(self, directory: Path) -> None:
+        self.first = Broker(directory / "1").start()
+        self.witness = Witness(self.first.address)
+        self.topic = self.witness.unique("unclean")
+        self.witness.produce(f"{self.topic}.other", [b""], transactions=1)  # the first broker coordinates all transactions
+        self.second = Broker(directory / "2", joins=self.first).start()
+        self.third = Broker(directory / "3", joins=self.second).start()
+        config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+        self.url = self.witness.make(self.topic, replicas=[2, 3], **config)
+
+    def keep_from_one(self) -> None:
+        """The records to come are in one replica alone."""
+        self.third.kill()
+
+    def elect(self) -> None:
+        """Makes the replica without them the leader."""
+        self.second.kill()
+        self.third.start()
+
+    def close(self) -> None:
+        for broker in (self.third, self.second, self.first):
+            broker.kill()
+
+
+@pytest.fixture
+def unclean(_jars, tmp_path):
+    found = Unclean(tmp_path / "brokers")
+    yield found
+    found.close()
+
+
+MORE = pytest.mark.parametrize(("more", "said"), [(0, "have lost its tail"), (20, "have other records there")])
+
+
+@MORE
 @pytest.mark.exhaustive
-@pytest.mark.usefixtures("_jars")
-@pytest.mark.parametrize(("more", "said"), [(0, "have lost its tail"), (20, "have other records there")])
-def test_a_tail_that_an_unclean_election_has_lost_ends_a_capture(tmp_path, journal, more, said):
+@pytest.mark.parametrize("skip_missing", [False, True])
+def test_a_tail_that_an_unclean_election_has_lost_ends_a_capture(unclean, journal, more, said, skip_missing):
     """Where the partition has got as many other records, its offsets alone do not show it."""
-    with Broker(tmp_path / "1") as first, Broker(tmp_path / "2", joins=first) as second:
-        third = Broker(tmp_path / "3", joins=second).start()
-        try:
-            witness = Witness(first.address)
-            topic = witness.unique("unclean")
-            config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-            url = witness.make(topic, replicas=[2, 3], **config)
-            witness.produce(topic, numbered(10))
-            running = Capture(url, journal)
-            moved(running, 10)
-            third.kill()
-            witness.produce(topic, numbered(5, 10))
-            moved(running, 15)
-            second.kill()
-            third.start()
-            witness.produce(topic, numbered(more, 1000))
-            with pytest.raises(TopicChanged, match=said):
-                running.run()
-        finally:
-            third.kill()
-        assert values(journal) == sorted(numbered(15))
+    unclean.witness.produce(unclean.topic, numbered(10))
+    running = Capture(unclean.url, journal, skip_missing=skip_missing)
+    moved(running, 10)
+    unclean.keep_from_one()
+    unclean.witness.produce(unclean.topic, numbered(5, 10))
+    moved(running, 15)
+    unclean.elect()
+    unclean.witness.produce(unclean.topic, numbered(more, 1000))
+    with pytest.raises(TopicChanged, match=said):
+        running.run()
+    assert values(journal) == sorted(numbered(15))
+
+
+@MORE
+@pytest.mark.exhaustive
+def test_a_tail_that_an_unclean_election_has_lost_ends_a_standby(unclean, journal, tmp_path, more, said):
+    """It ends while it runs, and at each start."""
+    jlog.Journal.create(journal)
+    table = Settings(parse(unclean.url)).names.table(unclean.topic, jlog.Journal(journal).uuid)
+    unclean.witness.make(table, replicas=[1], cleanup_policy="compact")
+
+    mirror = Mirror(journal, unclean.url, standby=True)
+
+    def send(count):
+        fill(journal, count, sent := mirror.stats.records)
+        moved(mirror, sent + count)
+
+    send(10)
+    running = Standby(unclean.url, tmp_path / "standby")
+    moved(running, 10)
+    unclean.keep_from_one()
+    send(5)
+    moved(running, 15)
+    unclean.elect()
+    send(more)
+    with pytest.raises(TopicChanged, match=said):
+        running.run()
+    with pytest.raises(TopicChanged, match=said):
+        run_once_answered(lambda: Standby(unclean.url, tmp_path / "standby", until_end=True))
+    mirror.close()
+    assert values(tmp_path / "standby") == sorted(numbered(15))
 
 
 # --- The watcher ----------------------------------------------------------------------------------------------------

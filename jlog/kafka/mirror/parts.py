@@ -27,11 +27,17 @@ class Part:
     topic: Topic
     begin: int
     offset: int  # of the next record
-    leader_epoch: int = -1
+    leader_epoch: int = -1  # of the message at the offset before; -1: not known
 
     def as_position(self) -> dict[str, Any]:
         found = {"offset": self.offset, "topic_id": self.topic.id, "begin": self.begin}
         return found if self.leader_epoch < 0 else {**found, "leader_epoch": self.leader_epoch}
+
+    def pass_over_to(self, offset: int) -> None:
+        """Passes over ends of transactions, which are never handed out. They may have a newer leader epoch than the last
+        message: with that one's epoch, the brokers would call this offset a lost tail."""
+        if offset > self.offset:
+            self.offset, self.leader_epoch = offset, -1
 
 
 class Parts:

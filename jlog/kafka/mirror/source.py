@@ -152,9 +152,8 @@ class TopicSource:
         error, place = event.error, (event.topic, event.partition)
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
-            # Ends of transactions, which are never handed out, may lie behind the last record.
             if place in self._parts:
-                self._parts[place].offset = max(self._parts[place].offset, event.offset)
+                self._parts[place].pass_over_to(event.offset)
         elif code in OFFSET_GONE:
             self._overtaken(place, lost_tail=is_lost_tail(error))
         elif is_without_group(event.error) and self._group is None:
@@ -171,12 +170,12 @@ class TopicSource:
     def _overtaken(self, place: Place, *, lost_tail: bool) -> None:
         """Handles an offset that retention has removed, or at which the brokers have other records now than were read."""
         topic, part = self._same(place[0]), self._parts[place]
+        first = self.cluster.first_offsets(topic, [place[1]])[place[1]]
+        end = self.cluster.end_offsets(topic, [place[1]])[place[1]]
+        if lost_tail:
+            raise self._find.lost_tail(topic, place, part.offset, end)
         if not self._find.skip_missing:
-            first = self.cluster.first_offsets(topic, [place[1]])[place[1]]
-            end = self.cluster.end_offsets(topic, [place[1]])[place[1]]
             self._find.checked(topic, place, part.as_position(), first, end)
-            if lost_tail:
-                raise self._find.lost_tail(topic, place, part.offset, end)
         text = f"{self._find.where(place[0])}: offset {part.offset} of partition {place[1]} is not there"
         raise Retry(text, BrokerError(text))
 

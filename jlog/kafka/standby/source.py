@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -16,7 +16,16 @@ from jlog.flow.errors import Retry
 from jlog.flow.journals import about_part
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster, Topic
-from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, BrokerError, TopicChanged, as_ours, is_without_group, told
+from jlog.kafka.client.errors import (
+    OFFSET_GONE,
+    TIMED_OUT,
+    BrokerError,
+    TopicChanged,
+    as_ours,
+    is_lost_tail,
+    is_without_group,
+    told,
+)
 from jlog.kafka.client.lag import topics_lag
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.streams import Stream
@@ -71,6 +80,7 @@ class StandbySource:
         self._topic: Topic | None = None
         self._merge = Merge((), 0)
         self._read: dict[int, int] = {}  # offset of the next message of each partition
+        self._last: dict[int, tuple[int, int]] = {}  # offset behind the last message of each partition, and its leader epoch
         self._begun: dict[int, int] = {}
         self._ends: dict[int, int] | None = None
         self._paused: set[int] = set()
@@ -85,14 +95,12 @@ class StandbySource:
         self.cluster.check()
         self._topic = topic = self.cluster.topic(self._name)
         first, end = self.cluster.first_offsets(topic), self.cluster.end_offsets(topic)
-        self._read, self._begun = {}, {}
+        self._begun = {partition: self._mirror.begins.get(partition, 0) for partition in first}
+        self._read, self._last = dict(self._begun), {}
         for partition in first:
             stored = source_positions.get(f"{self._name}/{partition}")
-            begin = self._mirror.begins.get(partition, 0)
-            self._begun[partition] = begin if stored is None else int(stored["begin"])
-            self._read[partition] = begin if stored is None else int(stored["offset"])
-            if stored is not None and stored["topic_id"] != topic.id:
-                raise TopicChanged(f"{self._where()} was deleted and made again: this standby cannot go on. Make a new one")
+            if stored is not None:
+                self._go_on(partition, stored, end[partition])
         self._skip_lost(first, end)
         self._merge = Merge(list(first), self._next_sequence())
         self._ends = self._ends or end
@@ -100,12 +108,35 @@ class StandbySource:
         self._paused, self._handed_out, self._gap = set(), 0, None
         with told("beginning to read", self.settings):
             self._consumer = Consumer(self.settings.for_consumer())
-            places = [TopicPartition(self._name, partition, offset) for partition, offset in self._read.items()]
-            self._consumer.assign([*places, TopicPartition(self._table, 0, 0)])
+            self._consumer.assign([*map(self._place, self._read), TopicPartition(self._table, 0, 0)])
         self._heard_at = time.monotonic()
+
+    def _go_on(self, partition: int, stored: Mapping[str, Any], end: int) -> None:
+        """Goes on where the standby has come to in this partition. Raises TopicChanged where that place is gone."""
+        assert self._topic is not None
+        if stored["topic_id"] != self._topic.id:
+            raise TopicChanged(f"{self._where()} was deleted and made again: this standby cannot go on. Make a new one")
+        self._begun[partition], self._read[partition] = int(stored["begin"]), int(stored["offset"])
+        if "leader_epoch" in stored:
+            self._last[partition] = self._read[partition], int(stored["leader_epoch"])
+        if self._read[partition] > end:
+            raise self._lost_tail(partition, end)
+
+    def _place(self, partition: int) -> TopicPartition:
+        offset, last = self._read[partition], self._last.get(partition)
+        if last is None or last[0] != offset:
+            return TopicPartition(self._name, partition, offset)
+        return TopicPartition(self._name, partition, offset, leader_epoch=last[1])
 
     def _where(self) -> str:
         return f"kafka://{self.settings.servers}/{self._name}"
+
+    def _lost_tail(self, partition: int, end: int) -> TopicChanged:
+        return TopicChanged(
+            f"{self._where()}: partition {partition} was read up to offset {self._read[partition]} and ends at {end}, and the "
+            f"brokers have lost its tail or have other records there: this standby ends, and keeps what it has. Mirror the "
+            f"journal to a new topic, and make a new standby of that one"
+        )
 
     def _skip_lost(self, first: dict[int, int], end: dict[int, int]) -> None:
         """Goes on at the first sequence from which the topic has every record. Raises PositionLost where that passes over
@@ -125,7 +156,9 @@ class StandbySource:
                 first[partition],
             )
         whole = max(self._first_sequence(partition, first[partition], end[partition]) for partition in lost)
-        self._read |= {partition: first[partition] for partition in lost}
+        for partition in lost:
+            self._read[partition] = first[partition]
+            self._last.pop(partition, None)
         sequence = self._next_sequence()
         if whole > sequence:
             self._on_event(f"{what}: this standby has no records {sequence} to {whole - 1}")
@@ -201,10 +234,15 @@ class StandbySource:
                 elif message.topic() == self._table:
                     self._learn(message)
                 else:
-                    self._read[message.partition()] = message.offset() + 1
+                    self._note_read(message)
                     self._merge.add(mirrored(message))
             self._hold_back(consumer)
         return len(got)
+
+    def _note_read(self, message: Any) -> None:
+        self._read[message.partition()] = message.offset() + 1
+        if message.leader_epoch() is not None:
+            self._last[message.partition()] = message.offset() + 1, message.leader_epoch()
 
     def _learn(self, message: Any) -> None:
         """Handles a row of the mirror's table."""
@@ -232,14 +270,22 @@ class StandbySource:
             else:
                 self._read[partition] = max(self._read[partition], message.offset())
         elif error.code() in OFFSET_GONE:
-            text = (
-                f"kafka://{self.settings.servers}/{message.topic()}: the offset to read next of partition {partition} is gone"
-            )
-            raise Retry(text, BrokerError(text))
+            self._overtaken(message.topic(), partition, lost_tail=is_lost_tail(error))
         elif error.code() not in TIMED_OUT and not is_without_group(error):  # the client connects again by itself
             name = message.topic()
             found = as_ours(KafkaException(error), f"reading topic {name}", self.settings, f"Read on topic {name}")
             raise TopicChanged(str(found)) if isinstance(found, JournalNotFound) else found
+
+    def _overtaken(self, name: str, partition: int, *, lost_tail: bool) -> None:
+        """Handles an offset that retention has removed, or at which the brokers have other records now than were read."""
+        if name == self._name:
+            self._check_is(self.cluster.find(name))
+            assert self._topic is not None
+            end = self.cluster.end_offsets(self._topic, [partition])[partition]
+            if lost_tail or self._read[partition] > end:
+                raise self._lost_tail(partition, end)
+        text = f"kafka://{self.settings.servers}/{name}: the offset to read next of partition {partition} is gone"
+        raise Retry(text, BrokerError(text))
 
     def give_back(self, batch: Any, index: int) -> None:
         self._merge.give_back(batch.found[index:])
@@ -251,14 +297,21 @@ class StandbySource:
         assert self._topic is not None
         mark = {"uuid": self._uuid, "topic": self._name, "table": self._table, "next": self._merge.expected}
         found: SourcePosition = {MARK: mark}
-        for partition, waiting in self._merge.waiting.items():
-            offset = waiting[0].message.offset() if waiting else self._read[partition]
-            found[f"{self._name}/{partition}"] = {
-                "offset": offset,
-                "topic_id": self._topic.id,
-                "begin": self._begun[partition],
-            }
+        for partition in self._merge.waiting:
+            offset, epoch = self._next(partition)
+            known = {} if epoch is None else {"leader_epoch": epoch}
+            begin = self._begun[partition]
+            found[f"{self._name}/{partition}"] = {"offset": offset, "topic_id": self._topic.id, "begin": begin, **known}
         return found
+
+    def _next(self, partition: int) -> tuple[int, int | None]:
+        """Returns where to go on, and a leader epoch by which the brokers can tell whether they have lost what was before.
+
+        Ends of transactions behind the last message are read once more: their epoch is not known, and may be a newer one."""
+        waiting = self._merge.waiting[partition]
+        if waiting:
+            return waiting[0].message.offset(), waiting[0].message.leader_epoch()
+        return self._last.get(partition, (self._read[partition], None))
 
     def secure(self) -> None:
         """Makes sure that the records were read from the topic that exists now."""
