@@ -30,6 +30,7 @@ NODES = 3
 ANSWER_SECONDS = 10.0
 HUNG_SECONDS = 250.0
 SETTINGS = {
+    "broker.session.timeout.ms": "10000",  # on a busy machine a broker that lives may be silent for seconds
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "offsets.topic.replication.factor": "3",

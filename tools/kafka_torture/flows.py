@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafka_torture.records import Wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from kafka_torture.cluster import Cluster
 
 TOOL = [sys.executable, "-m", "jlog.cli"]
 HUNG_SECONDS = 250.0
-START_SECONDS = 60.0  # after which a flow has begun, or has ended
-CALM_SECONDS = 60.0  # after which brokers that were away are no reason any more
-FENCED = r"has taken over"
+START_SECONDS = 180.0  # after which a flow has begun, or has ended
+CALM_SECONDS = 120.0  # after which brokers that were away are no reason any more
+FENCED = r"has taken over \(process (\d+)"
 REMADE = r"kafka://\S+?/([\w.]+) was deleted and made again"
 DELETED = r"kafka://\S+?/([\w.]+) was deleted"
 RIGHTS = r"ACLs do not allow it"
@@ -39,10 +40,17 @@ class Range(NamedTuple):
 
 
 class Flow:
-    """command: without options. options: returns those of the next process."""
+    """command: without options. options: returns those of the next process. rivals: the processes that write to the same topic,
+    with the times when they were started; this flow adds its own."""
 
     def __init__(
-        self, name: str, directory: Path, cluster: Cluster, command: list[str], options: Callable[[], list[str]]
+        self,
+        name: str,
+        directory: Path,
+        cluster: Cluster,
+        command: list[str],
+        options: Callable[[], list[str]] = list,
+        rivals: dict[int, float] | None = None,
     ) -> None:
         self.name = name
         self.command = command
@@ -52,6 +60,7 @@ class Flow:
         self.ends: list[str] = []
         self._log = directory / f"{name}.log"
         self._cluster = cluster
+        self._rivals = {} if rivals is None else rivals
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
         self._log_from = 0
@@ -76,6 +85,7 @@ class Flow:
                 [*TOOL, *self.command, *self.options(), *more], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 cwd=self._log.parent,
             )  # fmt: skip
+        self._rivals[self._process.pid] = self._started_at
 
     def kill(self) -> None:
         """Kills it. It is not asked why it ended."""
@@ -102,9 +112,19 @@ class Flow:
         self.last_code = 0
         if self._process is None:
             return
+        if self.is_running and not self._catches(signal.SIGTERM):
+            self.kill()  # Python has only just started, and the signal would kill it as well
+            return
         if self.is_running:
             self._process.send_signal(signal.SIGTERM)
         self.wait()
+
+    def _catches(self, number: signal.Signals) -> bool:
+        """Returns whether the process has a handler of this signal."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii", errors="replace")
+        caught = int(re.findall(r"^SigCgt:\s*(\w+)", status, re.MULTILINE)[0], 16)
+        return bool(caught >> (number - 1) & 1)
 
     def wait(self) -> int:
         """Waits for the end. Raises Wrong where it does not end, or without a reason."""
@@ -137,14 +157,19 @@ class Flow:
             return
         last = text.strip().rpartition("\n")[2]
         self.ends.append(last)
-        if code == 1:
-            if any(re.search(pattern, last) for pattern in self.may_end):
-                return
-            now = time.monotonic()
-            begun, calm = now - self._started_at > START_SECONDS, now - self._cluster.troubled_at > CALM_SECONDS
-            if re.search(AWAY, last) and not begun and not calm:
-                return
-        raise Wrong(f"{self.name} ended with {code}, for which there is no reason: {last}; see {self._log}")
+        if code != 1 or not self._has_reason(last):
+            raise Wrong(f"{self.name} ended with {code}, for which there is no reason: {last}; see {self._log}")
+
+    def _has_reason(self, last: str) -> bool:
+        if any(re.search(pattern, last) for pattern in self.may_end):
+            return True
+        fenced = re.search(FENCED, last)
+        if fenced:
+            # Of two that begin at the same time, the one whose claim the brokers take last wins.
+            return self._rivals.get(int(fenced[1]), -math.inf) > self._started_at - START_SECONDS
+        now = time.monotonic()
+        begun, calm = now - self._started_at > START_SECONDS, now - self._cluster.troubled_at > CALM_SECONDS
+        return bool(re.search(AWAY, last)) and not begun and not calm
 
     @property
     def last_end(self) -> str:

@@ -7,12 +7,15 @@ import itertools
 import re
 import subprocess
 import time
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import AclOperation
 
-from kafka_torture.flows import DELETED, FENCED, HUNG_SECONDS, LOST, REMADE, RIGHTS, TOOL, Flow
+import jlog
+from jlog.kafka import positions
+from kafka_torture.flows import DELETED, HUNG_SECONDS, LOST, REMADE, RIGHTS, TOOL, Flow
 from kafka_torture.judge import check_capture, check_mirror
 from kafka_torture.records import Wrong
 from kafka_torture.traffic import Appender, Committer, Program, Sender
@@ -82,12 +85,14 @@ class Life:
         }
         self.owner = 0
         self.skips = False
-        flow = lambda *given: Flow(given[0], self.directory, self.cluster, *given[1:])  # noqa: E731
+        self.mirrors: dict[int, float] = {}  # processes, and when they were started
         self.mirror = self._mirror()
         to_m1 = ["transform", path("j1"), url(self.topic("m1")), "--transform", "torture_functions:marked"]
-        self.transform = flow("transform", to_m1, list)
+        self.transform = Flow("transform", self.directory, self.cluster, to_m1)
         self.captures = {
-            name: flow(f"capture-{name}", ["mirror", "from-kafka", captured[name], path(f"copy-{name}")], list)
+            name: Flow(
+                f"capture-{name}", self.directory, self.cluster, ["mirror", "from-kafka", captured[name], path(f"copy-{name}")]
+            )
             for name in captured
         }
         self.captures["r"].options = lambda: ["--skip-missing"] * self.skips
@@ -101,7 +106,7 @@ class Life:
     def _mirror(self) -> Flow:
         command = ["mirror", "to-kafka", str(self.journal("j0")), self.cluster.url(self.topic("m0"))]
         command += ["--subscriber", f"owner-{self.owner}"]
-        made = Flow(f"mirror-{self.owner}", self.directory, self.cluster, command, list)
+        made = Flow(f"mirror-{self.owner}", self.directory, self.cluster, command, rivals=self.mirrors)
         self.owner += 1
         return made
 
@@ -294,10 +299,9 @@ class Life:
         if self.leaving is not None or not self.mirror.is_running:
             return False
         leaving = self.leaving = self.mirror
-        leaving.may_end.add(FENCED)
         to_set = self._to_set.pop(leaving, set())
         self.mirror = self._mirror()
-        self.mirror.may_end = leaving.may_end - {FENCED}
+        self.mirror.may_end = set(leaving.may_end)
         self._to_set[self.mirror] = to_set
         if self.chance.random() < 0.5:
             leaving.pause()  # it wakes too late
@@ -350,13 +354,22 @@ class Life:
         return True
 
     def _run_ahead(self) -> bool:
-        """Removes records, maybe such that were not captured yet."""
+        """Removes records, maybe such that were not captured yet. A capture that has not begun would begin behind them, and
+        tell of no loss."""
         flow, topic = self.captures["r"], self.topic("r0")
+        if not self._has_begun(topic):
+            return False
         flow.may_end.add(LOST)
         flow.pause()
         self.later(1.0, lambda: self._remove(topic))
         self.later(2.0, flow.resume)
         return True
+
+    def _has_begun(self, topic: str) -> bool:
+        """Returns whether the capture of the topic has stored where it goes on."""
+        with suppress(jlog.JournalError):  # its journal is being made
+            return any(one.part.startswith(f"{topic}/") for one in positions(*self._ends[self.captures["r"]]))
+        return False
 
     def _remove(self, topic: str) -> None:
         if not self.cluster.away():
