@@ -18,6 +18,8 @@ autodoc_typehints = "signature"
 
 html_theme = "furo"
 html_title = f"jlog {release}"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 
 
 def setup(app):
