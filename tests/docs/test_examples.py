@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kafka_broker import Missing, fetch
 
 from docs.console import DOCS
 from patience import HUNG_SECONDS
@@ -41,6 +42,8 @@ def spoiled(example: str, folder: Path, file: str, right: str, wrong: str) -> Pa
 
 PROOFS = {
     "outbox": "each order is in the journal exactly once, in the order of the database",
+    "work-queue": "each job is done, or a dead letter",
+    "web-ingest": "2000 events are in the journal, each exactly once, where its answer said and in its client's order",
 }
 
 
@@ -50,9 +53,27 @@ def test_an_example_proves_what_its_page_shows(example: str, tmp_path: Path) -> 
     check_shown(example, PROOFS[example])
 
 
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+def test_each_line_that_was_logged_is_in_kafka_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a broker that the example starts itself."""
+    try:
+        fetch()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    monkeypatch.delenv("KAFKA", raising=False)
+    proof = "each line is in the topic exactly once, in the order of its process"
+    check_proved(run(EXAMPLES / "logging-to-kafka", tmp_path / "run"), proof)
+    check_shown("logging-to-kafka", proof)
+
+
 WRONG = {
     # A relay that does not look which rows are in the journal already.
     "outbox": ("relay.py", 'json.loads(jlog.Journal(journal_path).state().get(STATE_KEY, b"[]"))', "[]"),
+    # A worker that does not look whether the one before it has passed the job on.
+    "work-queue": ("worker.py", "begun not in (state(self._retries).get(source), state(self._dead).get(source))", "True"),
+    # A server that does not know the events of the one before it.
+    "web-ingest": ("server.py", "dict(_newest(path))", "dict[bytes, int]()"),
 }
 
 

@@ -1,0 +1,132 @@
+"""Sends events to the server, kills it between append and answer, and proves that each event is in the journal exactly once.
+
+`python run.py` works in a temporary directory, `python run.py DIRECTORY` in a new directory that it leaves there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections import Counter
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+
+import jlog
+import server
+
+CLIENTS, EVENTS = 8, 250
+# The first server is killed at its first sync, the second one at its twentieth, … A sync serves at most one event of each
+# client, so there are at least EVENTS of them.
+FATAL_SYNCS = (1, 20, 50, 100)
+SPAWN = get_context("spawn")  # a forked server would keep the connections of the clients open
+
+
+class DoomedIngest(server.Ingest):
+    """Is killed at the sync of this number: the events are in the journal, and their clients do not know it."""
+
+    def __init__(self, journal: str, fatal: int | None) -> None:
+        super().__init__(journal)
+        self._syncs, self._fatal = 0, fatal
+
+    async def sync(self) -> None:
+        self._syncs += 1
+        if self._syncs == self._fatal:
+            os.kill(os.getpid(), signal.SIGKILL)
+        await super().sync()
+
+
+def run_server(journal: str, listener: socket.socket, fatal: int | None) -> None:
+    asyncio.run(server.main(DoomedIngest(journal, fatal), listener))
+
+
+class Client:
+    """Sends its events one after the other, each until it is answered."""
+
+    def __init__(self, name: str, address: tuple[str, int]) -> None:
+        self._name, self._address = name, address
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self.sequences: dict[str, int] = {}  # of the acknowledged events
+        self.statuses: Counter[str] = Counter()
+
+    async def run(self) -> None:
+        for number in range(EVENTS):
+            event_id = f"{self._name}-{number}"
+            while event_id not in self.sequences:
+                try:
+                    self.sequences[event_id] = await self._post(event_id, f"event {number} of {self._name}")
+                except (ConnectionError, asyncio.IncompleteReadError):
+                    self._streams = None
+                    self.statuses["no answer"] += 1
+
+    async def _post(self, event_id: str, event: str) -> int:
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(*self._address)
+        reader, writer = self._streams
+        writer.write(f"POST /events/{event_id} HTTP/1.1\r\nContent-Length: {len(event)}\r\n\r\n{event}".encode())
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        answer = await reader.readexactly(int(head.rpartition(": ")[2]))
+        status = head.split("\r\n")[0].partition(" ")[2]
+        check(status in ("201 Created", "200 OK"), f"{status}: {answer.decode()}")
+        self.statuses[status] += 1
+        return int(answer)
+
+
+async def keep_running(journal: str, listener: socket.socket) -> None:
+    """Starts a server, and the next one when it is killed, as systemd does. The listener stays open, so clients wait for the
+    next one meanwhile."""
+    for number, fatal in enumerate((*FATAL_SYNCS, None)):
+        process: BaseProcess = SPAWN.Process(target=run_server, args=(journal, listener, fatal), daemon=True)
+        process.start()
+        await asyncio.to_thread(process.join)
+        check(process.exitcode == -signal.SIGKILL, f"server {number} ended with {process.exitcode}")
+        print(f"server {number} was killed: {len(jlog.Journal(journal))} events in the journal")
+
+
+async def run_all(journal: str) -> list[Client]:
+    with socket.create_server(("127.0.0.1", 0), backlog=CLIENTS) as listener:
+        clients = [Client(f"client{number}", listener.getsockname()) for number in range(CLIENTS)]
+        servers = asyncio.create_task(keep_running(journal, listener))
+        sending = asyncio.gather(*(client.run() for client in clients))
+        await asyncio.wait((servers, sending), return_when=asyncio.FIRST_COMPLETED)
+        for process in SPAWN.active_children():
+            process.kill()
+        await servers
+        await sending
+    return clients
+
+
+def prove(journal: str, clients: list[Client]) -> None:
+    with jlog.Reader(journal) as reader:
+        found = [((record.key or b"").decode(), record.sequence) for record in reader]
+    statuses = sum((client.statuses for client in clients), Counter[str]())
+    print(", ".join(f"{status}: {count}" for status, count in sorted(statuses.items())))
+    check(statuses["200 OK"] > 0, "no event was sent again that was in the journal")
+    check(
+        len(found) == len(dict(found)) == CLIENTS * EVENTS, f"{len(found)} events in the journal, {len(dict(found))} different"
+    )
+    for client in clients:
+        check([event for event in found if event[0] in client.sequences] == list(client.sequences.items()), "another order")
+    print(f"{len(found)} events are in the journal, each exactly once, where its answer said and in its client's order")
+
+
+def check(holds: bool, otherwise: str) -> None:
+    if not holds:
+        sys.exit(f"FAILED: {otherwise}")
+
+
+def main(folder: str) -> None:
+    journal = os.path.join(folder, "events")
+    prove(journal, asyncio.run(run_all(journal)))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        os.mkdir(sys.argv[1])
+        main(sys.argv[1])
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            main(temporary)

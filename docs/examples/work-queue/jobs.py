@@ -1,0 +1,28 @@
+"""The jobs: each writes the invoice of an order into a file."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import jlog
+from worker import attempts
+
+FLAKY = {10, 30, 90}  # fail once
+FREE = {40, 50}  # fail in release 1
+FATAL = {60}  # kill their worker
+
+
+def write_invoice(folder: Path, release: int, record: jlog.Record) -> None:
+    """Writes the file as a whole, over an older one: a job may be done twice."""
+    number = int(record.value or b"")
+    if number in FLAKY and attempts(record) == 0:
+        raise ConnectionError("the printer does not answer")
+    if number in FREE and release == 1:
+        raise ValueError("nothing to pay")
+    if number in FATAL:
+        os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does when the memory is full
+    draft = folder / f".{number}"
+    draft.write_text(f"order {number}, by release {release}\n")
+    draft.replace(folder / str(number))
