@@ -14,12 +14,13 @@ from docs.console import DOCS
 from patience import HUNG_SECONDS
 
 EXAMPLES = DOCS / "examples"
+SPARK_SECONDS = 1_500.0  # guards against hanging only; Java starts twice, and Spark may have to try again on a busy machine
 
 
-def run(example: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+def run(example: Path, folder: Path, seconds: float = HUNG_SECONDS) -> subprocess.CompletedProcess[str]:
     """Runs it as its README says. What it leaves is in `folder`."""
     command = [sys.executable, example / "run.py", folder]
-    return subprocess.run(command, capture_output=True, text=True, timeout=HUNG_SECONDS)
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds)
 
 
 def check_proved(done: subprocess.CompletedProcess[str], proof: str) -> None:
@@ -65,6 +66,16 @@ def test_each_line_that_was_logged_is_in_kafka_once(tmp_path: Path, monkeypatch:
     proof = "each line is in the topic exactly once, in the order of its process"
     check_proved(run(EXAMPLES / "logging-to-kafka", tmp_path / "run"), proof)
     check_shown("logging-to-kafka", proof)
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark-processes")
+@pytest.mark.timeout(SPARK_SECONDS + 50)
+def test_each_record_is_a_row_in_spark_once(tmp_path: Path) -> None:
+    if shutil.which("java") is None:
+        pytest.skip("no Java; apt-get install --no-install-recommends default-jre-headless")
+    check_proved(run(EXAMPLES / "tail-into-spark", tmp_path / "run", SPARK_SECONDS), "each record is a row exactly once")
+    check_shown("tail-into-spark", "each record is a row exactly once")
 
 
 WRONG = {
