@@ -41,10 +41,12 @@ cdef class Client:
     cdef jlog_rdkafka *calls  # those of the library
     cdef rd_kafka_t *handle  # NULL: closed
     cdef jlog_notes *notes
-    cdef int pid
+    cdef const uint64_t *process
+    cdef uint64_t token  # of the process that has made it
     cdef int users  # calls under way, without the GIL
     cdef bint closing
 
+    cdef bint is_foreign(self) noexcept
     cdef rd_kafka_conf_t *configured(self, dict settings) except NULL
     cdef int start(self, int kind, rd_kafka_conf_t *conf) except -1
     cdef int enter(self) except -1

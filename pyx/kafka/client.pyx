@@ -4,7 +4,6 @@ from collections import namedtuple
 
 from cython cimport no_gc_clear
 from libc.stdlib cimport calloc, free
-from posix.unistd cimport getpid
 
 from jlog._core.kafka.library cimport (
     JLOG_RDKAFKA_INVALID_ARG,
@@ -14,6 +13,7 @@ from jlog._core.kafka.library cimport (
     rd_kafka_t,
     rd_kafka_topic_t,
 )
+from jlog._core.system.lock cimport process_token
 
 cdef extern from "<limits.h>":
     enum:
@@ -60,14 +60,15 @@ cdef class Client:
     def __cinit__(self, Library library not None, *args, **kwargs):
         self.library = library
         self.calls = &library.calls
-        self.pid = getpid()
+        self.process = process_token()
+        self.token = self.process[0]
         self.notes = <jlog_notes *> calloc(1, sizeof(jlog_notes))
         if self.notes == NULL or pthread_mutex_init(&self.notes.mutex, NULL) != 0:
             raise MemoryError
         self.notes.calls = self.calls
 
     def __dealloc__(self):
-        if getpid() != self.pid:
+        if self.is_foreign():
             return  # the threads that own the rest are in the parent alone
         if self.handle != NULL:
             with nogil:
@@ -112,9 +113,13 @@ cdef class Client:
 
     # --- Calls ------------------------------------------------------------------------------------------------------
 
+    cdef bint is_foreign(self) noexcept:
+        """Says whether another process has made the client, before a fork. getpid() would take longer than a message."""
+        return self.process == NULL or self.process[0] != self.token
+
     cdef int enter(self) except -1:
         """Begins a call that uses the handle. leave() ends it."""
-        if getpid() != self.pid:
+        if self.is_foreign():
             raise ValueError("this client belongs to the process that this one was forked from")
         if self.handle == NULL or self.closing:
             raise ValueError("this client is closed")
@@ -139,7 +144,7 @@ cdef class Client:
 
     def close(self):
         """Ends the client, with all that it has not sent. Where another thread is in a call, that call ends it."""
-        if getpid() == self.pid:
+        if not self.is_foreign():
             self.closing = True
             self.release()
 
@@ -171,7 +176,7 @@ cdef class Client:
         """Returns the errors and log lines since the last call, at most 64 of them."""
         cdef jlog_note note
         found = []
-        if getpid() != self.pid:
+        if self.is_foreign():
             return found
         while jlog_take_note(self.notes, &note):
             found.append(Note(note.code, note.level, note.facility.decode("utf-8", "replace"),

@@ -2,7 +2,6 @@
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cython cimport no_gc_clear
-from posix.unistd cimport getpid
 
 from jlog._core.kafka.client cimport Client, milliseconds
 from jlog._core.kafka.library cimport (
@@ -44,7 +43,7 @@ cdef class Consumer(Client):
 
     cdef int give_queue_back(self) except -1:
         queue, self.queue = self.queue, NULL
-        if queue != NULL and getpid() == self.pid:
+        if queue != NULL and not self.is_foreign():
             self.calls.queue_destroy(queue)
         return 0
 

@@ -3,7 +3,6 @@
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cython cimport no_gc_clear
-from posix.unistd cimport getpid
 from libc.stdint cimport int64_t
 
 from jlog._core.kafka.client cimport Client
@@ -105,7 +104,7 @@ cdef class Messages:
         global _held
         cdef jlog_rdkafka *calls
         cdef size_t at
-        if self.client is not None and getpid() == self.client.pid:  # a child leaves them alone
+        if self.client is not None and not self.client.is_foreign():  # a child leaves them alone
             calls = self.client.calls
             with nogil:
                 for at in range(self.owned):

@@ -6,7 +6,6 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from cython cimport no_gc_clear
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
-from posix.unistd cimport getpid
 
 from jlog._core.kafka.client cimport Client, jlog_failure, jlog_note_delivery, milliseconds
 from jlog._core.kafka.library cimport (
@@ -77,7 +76,7 @@ cdef class Producer(Client):
         self.topics = {}
 
     def __dealloc__(self):
-        if self.handle != NULL and getpid() == self.pid:
+        if self.handle != NULL and not self.is_foreign():
             self.let_go()
 
     def __init__(self, Library library not None, dict settings not None):

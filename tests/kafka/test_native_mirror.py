@@ -68,6 +68,11 @@ def test_a_setting_that_is_none_is_an_error_with_its_name():
         Producer(library(), {"no.such.setting": "1"})
 
 
+def test_a_client_that_was_never_made_is_let_go():
+    with pytest.raises(TypeError, match="library"):
+        Producer(None, {})
+
+
 def test_fifty_clients_leave_no_thread_and_no_descriptor():
     def counted():
         return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
