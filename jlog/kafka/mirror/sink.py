@@ -52,7 +52,7 @@ class TopicSink:
     about: is stored with the source position.
     """
 
-    transaction_records = 100_000
+    transaction_records = 300_000  # a commit takes milliseconds, in which nothing is sent
 
     def __init__(
         self,
