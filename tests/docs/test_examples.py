@@ -54,18 +54,35 @@ def test_an_example_proves_what_its_page_shows(example: str, tmp_path: Path) -> 
     check_shown(example, PROOFS[example])
 
 
-@pytest.mark.kafka
-@pytest.mark.xdist_group("kafka")
-def test_each_line_that_was_logged_is_in_kafka_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a broker that the example starts itself."""
+@pytest.fixture
+def _own_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the example start a broker."""
     try:
         fetch()
     except Missing as missing:
         pytest.skip(str(missing))
     monkeypatch.delenv("KAFKA", raising=False)
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+@pytest.mark.usefixtures("_own_broker")
+def test_each_line_that_was_logged_is_in_kafka_once(tmp_path: Path) -> None:
     proof = "each line is in the topic exactly once, in the order of its process"
     check_proved(run(EXAMPLES / "logging-to-kafka", tmp_path / "run"), proof)
     check_shown("logging-to-kafka", proof)
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+@pytest.mark.usefixtures("_own_broker")
+def test_messages_of_killed_mirrors_are_in_kafka_for_those_who_read_uncommitted(tmp_path: Path) -> None:
+    """So the mirrors were killed at the moment that the example is about."""
+    level = ('"isolation.level": "read_committed"', '"isolation.level": "read_uncommitted"')
+    copy = spoiled("logging-to-kafka", tmp_path / "docs" / "examples", "run.py", *level)
+    (tmp_path / "tools").symlink_to(DOCS.parent / "tools")
+    done = run(copy, tmp_path / "run")
+    assert (done.returncode, done.stderr) == (1, "FAILED: the topic does not have each line once and in order\n"), done.stdout
 
 
 @pytest.mark.spark

@@ -12,8 +12,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import count
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -23,40 +25,58 @@ import app
 import jlog
 
 BROKER = Path(__file__).resolve().parents[3] / "tools" / "kafka-broker"
+PARTITIONS = 3
 SPAWN = get_context("spawn")  # a Kafka client has threads, which a fork would not copy
-LINES = 2_000
-LOGGED = {"app-0": LINES, "app-1": 700, "app-2": LINES}  # app-1 is killed when it has logged so many
-# The first two mirrors are killed at this record, within a transaction. A mirror sends 2,000 at a time, so some have been sent.
-FATAL_RECORDS = (2_100, 2_100)
+APPS = ("app-0", "app-1", "app-2")
+FATAL_LINES = {"app-1": 700}  # app-1 is killed when it has logged so many lines; the others log until the end
+MOMENTS = ("within", "within", "behind")  # a transaction: when each of the mirrors is killed
 
 
-def die(*_: object) -> None:
+def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run_app(journal: str, lines: int) -> None:
+def run_app(journal: str, lines: int | None) -> None:
     app.configure(journal)
-    for order in range(lines):
+    for order in count():
+        if order == lines:
+            die()
         app.accept(order)
-    if lines < LINES:
-        die()
+        time.sleep(0.001)
 
 
-def run_doomed_mirror(journal: str, url: str, fatal_record: int | None) -> None:
-    """Runs a mirror that is killed at a record, within a transaction. None: when a transaction is committed in Kafka, and the
-    journal does not know it."""
+def run_doomed_mirror(journal: str, servers: str, topic: str, moment: str) -> None:
+    """Runs a mirror that is killed within a transaction, when messages of it are in the topic, or behind one, when Kafka has
+    committed it and the journal does not know it yet."""
+    from confluent_kafka.admin import AdminClient
+
     from jlog.kafka import Mirror
 
-    records = 0
+    admin = AdminClient({"bootstrap.servers": servers})
 
-    def count(record: Any) -> Any:
-        nonlocal records
-        records += 1
-        if records == fatal_record:
+    def look(record: Any) -> Any:
+        if moment == "within" and record.sequence % 50 == 0 and has_open_transaction(admin, topic):
             die()
         return record
 
-    Mirror(journal, url, partitions=3, function=count, on_commit=die if fatal_record is None else print).run()
+    def behind(_: int) -> None:
+        if moment == "behind":
+            die()
+
+    Mirror(journal, f"kafka://{servers}/{topic}", partitions=PARTITIONS, function=look, on_commit=behind).run()
+
+
+def has_open_transaction(admin: Any, topic: str) -> bool:
+    """Returns whether the topic has messages that are not committed yet."""
+    from confluent_kafka import IsolationLevel, TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
+    ends = []
+    for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+        answers = admin.list_offsets(asked, isolation_level=level)
+        ends.append([answer.result().offset for answer in answers.values()])
+    return ends[0] != ends[1]
 
 
 def start(name: str, target: Callable[..., None], *arguments: object) -> BaseProcess:
@@ -65,18 +85,20 @@ def start(name: str, target: Callable[..., None], *arguments: object) -> BasePro
     return process
 
 
-def run_all(journal: str, url: str) -> None:
-    apps = [start(name, run_app, journal, lines) for name, lines in LOGGED.items()]
-    print(f"{len(apps)} processes log; app-1 is killed when it has logged line {LOGGED['app-1'] - 1}")
-    for number, fatal_record in enumerate((*FATAL_RECORDS, None)):
-        doomed = start(f"mirror-{number}", run_doomed_mirror, journal, url, fatal_record)
+def run_all(journal: str, servers: str, topic: str) -> None:
+    apps = {name: start(name, run_app, journal, FATAL_LINES.get(name)) for name in APPS}
+    print(f"{len(apps)} processes log, and one of them is killed")
+    for number, moment in enumerate(MOMENTS):
+        doomed = start(f"mirror-{number}", run_doomed_mirror, journal, servers, topic, moment)
         doomed.join()
         check(doomed.exitcode == -signal.SIGKILL, f"mirror {number} ended with {doomed.exitcode}")
-        print(f"mirror {number} was killed {'within' if fatal_record else 'behind'} a transaction")
-    for process in apps:
+        print(f"mirror {number} was killed {moment} a transaction")
+    for name, process in apps.items():
+        if name not in FATAL_LINES:
+            process.kill()
         process.join()
-    check([process.exitcode for process in apps] == [0, -signal.SIGKILL, 0], "a process did not end as planned")
-    mirror = [sys.executable, "-m", "jlog.cli", "mirror", "to-kafka", "--until-end", journal, url]
+        check(process.exitcode == -signal.SIGKILL, f"{name} ended with {process.exitcode}")
+    mirror = [sys.executable, "-m", "jlog.cli", "mirror", "to-kafka", "--until-end", journal, f"kafka://{servers}/{topic}"]
     check(subprocess.run(mirror, check=False).returncode == 0, "the last mirror has failed")
 
 
@@ -100,15 +122,18 @@ def messages(servers: str, topic: str) -> Iterator[tuple[str, str]]:
 
 
 def prove(journal: str, servers: str, topic: str) -> None:
-    found = defaultdict(list)
+    logged, found = defaultdict(list), defaultdict(list)
+    with jlog.Reader(journal) as reader:
+        for record in reader:
+            logged[(record.key or b"").decode()].append((record.value or b"").decode())
     for name, line in messages(servers, topic):
         found[name].append(line)
-    total = sum(map(len, found.values()))
-    print(f"{len(jlog.Journal(journal))} lines in the journal, {total} messages in the topic")
-    for name, lines in LOGGED.items():
-        expected = [f"order {order} accepted" for order in range(lines)]
-        check(found[name] == expected, f"the topic does not have each line of {name} once and in order")
-    check(total == sum(LOGGED.values()), "the topic has messages of others")
+    print(f"{sum(map(len, logged.values()))} lines in the journal, {sum(map(len, found.values()))} messages in the topic")
+    check(sorted(logged) == sorted(APPS), "other processes have logged")
+    for name, lines in logged.items():
+        check(lines == [f"order {order} accepted" for order in range(len(lines))], f"the journal has lost lines of {name}")
+        check(len(lines) == FATAL_LINES.get(name, len(lines)), f"the journal has lost the last lines of {name}")
+    check(found == logged, "the topic does not have each line once and in order")
     print("each line is in the topic exactly once, in the order of its process")
 
 
@@ -120,12 +145,13 @@ def check(holds: bool, otherwise: str) -> None:
 def main(folder: str) -> None:
     servers, topic = os.environ["KAFKA"], f"logs-{secrets.token_hex(4)}"
     journal = os.path.join(folder, "log")
-    run_all(journal, f"kafka://{servers}/{topic}")
+    run_all(journal, servers, topic)
     prove(journal, servers, topic)
 
 
 if __name__ == "__main__":
     if "KAFKA" not in os.environ:
+        check(BROKER.exists(), "set KAFKA=HOST:PORT, or run this in the sources of jlog, which have tools/kafka-broker")
         os.execv(sys.executable, [sys.executable, str(BROKER), sys.executable, *sys.argv])  # comes back with $KAFKA
     if len(sys.argv) > 1:
         os.mkdir(sys.argv[1])
