@@ -20,53 +20,54 @@ from jlog.errors import CorruptJournal, JournalError
 NAME = "jlogtool"
 COMPLETE = "_JLOGTOOL_COMPLETE"  # set by the scripts that `completion` prints
 
-# The file of each command below jlog.cli.commands, and its name there. The order is that of --help.
-SECTIONS: dict[str, dict[str, str]] = {
+# The file of each command below jlog.cli.commands, its name there, and its line in --help. The order is that of --help. The
+# lines stand here so that --help imports no command.
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Journals": {
-        "create": "journals:create",
-        "info": "journals:info",
-        "ls": "journals:list_journals",
-        "options": "options:change_options",
-        "backup": "backup:backup",
-        "rm": "journals:remove",
+        "create": ("journals:create", "Make a journal."),
+        "info": ("journals:info", "Show a journal."),
+        "ls": ("journals:list_journals", "List the journals below a directory."),
+        "options": ("options:change_options", "Show or change the options of a journal."),
+        "backup": ("backup:backup", "Copy a journal that is in use."),
+        "rm": ("journals:remove", "Delete a journal."),
     },
     "Records": {
-        "append": "append:append",
-        "dump": "dump:dump",
-        "tail": "tail:tail",
-        "read": "read:read",
+        "append": ("append:append", "Append lines or binary records."),
+        "dump": ("dump:dump", "Print records, or the raw structure."),
+        "tail": ("tail:tail", "Print the last records, and follow."),
+        "read": ("read:read", "Print what a subscriber has not read yet, and commit it."),
     },
     "Positions": {
-        "subscriber": "subscribers:subscriber",
-        "checkpoint": "checkpoints:checkpoint",
-        "rewind": "subscribers:rewind",
+        "subscriber": ("subscribers:subscriber", "Subscribers: list, add, remove, move, copy."),
+        "checkpoint": ("checkpoints:checkpoint", "Checkpoints: list, set, remove."),
+        "rewind": ("subscribers:rewind", "Set a subscriber back to a checkpoint."),
     },
     "Care": {
-        "verify": "care:verify",
-        "repair": "repair:repair",
-        "clean": "care:clean",
-        "archive": "archive:archive",
-        "restore": "care:restore",
-        "roll": "journals:roll",
-        "stats": "stats:stats",
-        "top": "top:top",
-        "metrics": "metrics:metrics",
+        "verify": ("care:verify", "Check every byte of a journal."),
+        "repair": ("repair:repair", "Make a damaged journal sound."),
+        "clean": ("care:clean", "Archive and remove segments that nobody needs."),
+        "archive": ("archive:archive", "Copy sealed segments to the archive."),
+        "restore": ("care:restore", "Make a journal of an archive."),
+        "roll": ("journals:roll", "Seal the open segment and open the next."),
+        "stats": ("stats:stats", "Show counters and subscribers."),
+        "top": ("top:top", "Watch journals and their subscribers."),
+        "metrics": ("metrics:metrics", "Give metrics to Prometheus."),
     },
     "Kafka": {
-        "mirror": "mirror:mirror",
-        "transform": "transform:transform",
+        "mirror": ("mirror:mirror", "Mirror to and from Kafka; status, verify."),
+        "transform": ("transform:transform", "Change records on their way somewhere else."),
     },
     "Spark": {
-        "pipeline": "pipeline:pipeline",
+        "pipeline": ("pipeline:pipeline", "From journals to Parquet, Delta or Iceberg, through Spark."),
     },
     "libjlog": {
-        "import": "libjlog:import_libjlog",
-        "export": "libjlog:export_libjlog",
+        "import": ("libjlog:import_libjlog", "Import a journal of libjlog."),
+        "export": ("libjlog:export_libjlog", "Export a journal to libjlog."),
     },
     "More": {
-        "bench": "bench:bench",
-        "completion": "completion:completion",
-        "demo": "demo:demo",
+        "bench": ("bench:bench", "Measure speed on this machine."),
+        "completion": ("completion:completion", "Print a script for completion in a shell."),
+        "demo": ("demo:demo", "Show in a minute how jlog works."),
     },
 }
 
@@ -80,19 +81,18 @@ class Tool(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         for section in SECTIONS.values():
             if cmd_name in section:
-                module, attribute = section[cmd_name].split(":")
+                target, line = section[cmd_name]
+                module, attribute = target.split(":")
                 command: click.Command = getattr(importlib.import_module(f"jlog.cli.commands.{module}"), attribute)
+                command.short_help = line
                 return command
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(len(name) for name in self.list_commands(ctx))
         for title, section in SECTIONS.items():
-            commands = [(name, self.get_command(ctx, name)) for name in section]
             with formatter.section(title):
-                formatter.write_dl(
-                    [(name.ljust(width), command.get_short_help_str(80)) for name, command in commands if command]
-                )
+                formatter.write_dl([(name.ljust(width), line) for name, (_, line) in section.items()])
 
 
 @click.command(

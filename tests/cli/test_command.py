@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,6 @@ def commands(group: click.Group, above: tuple[str, ...] = ()) -> Iterator[tuple[
                 yield from commands(command, (*above, name))
 
 
-PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 COMMANDS = dict(commands(tool))
 EACH = pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 READ_A_JOURNAL = [
@@ -48,8 +48,7 @@ READ_A_JOURNAL = [
 
 
 def test_version_is_that_of_the_package() -> None:
-    (version,) = re.findall(r'^version = "(.+)"$', PYPROJECT.read_text(), re.MULTILINE)
-    assert do("--version").out == f"jlogtool {version}\n".encode()
+    assert do("--version").out == f"jlogtool {version('pyjlog')}\n".encode()
 
 
 LEAVES = {path: command for path, command in COMMANDS.items() if not isinstance(command, click.Group)}

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 STDIN = "-"
 
 
-@click.command(short_help="Append lines or binary records.")
+@click.command()
 @journal_or_topic_argument
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=PATH)
 @click.option(

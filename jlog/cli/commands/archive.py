@@ -18,7 +18,7 @@ from jlog.storage.segments import Segment
 FIELDS = ("path", "first_sequence", "records", "size_bytes")
 
 
-@click.command(short_help="Copy sealed segments to the archive.")
+@click.command()
 @journal_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C or SIGTERM, and remove what retention lets go.")
 @click.option(

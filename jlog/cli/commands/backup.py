@@ -12,7 +12,7 @@ from jlog.cli.terminal.output import json_option, print_json
 from jlog.cli.terminal.progress import progress_bar
 
 
-@click.command(short_help="Copy a journal that is in use.")
+@click.command()
 @journal_argument
 @click.argument("target", type=DIRECTORY)
 @json_option

@@ -28,7 +28,7 @@ PREALLOCATED_BYTES = 256 << 20
 CONTESTS = {contest.name: contest for contest in contests()}
 
 
-@click.command(short_help="Measure speed on this machine.")
+@click.command()
 @click.option(
     "--records",
     type=click.IntRange(min=1),

@@ -22,7 +22,7 @@ from jlog.spark import clean as remove_staged_rows
 SEGMENT_FIELDS = ("path", "first_sequence", "records", "size_bytes", "sealed", "reason")
 
 
-@click.command(short_help="Check every byte of a journal.")
+@click.command()
 @journal_or_archive_argument
 @json_option
 def verify(journal: str, as_json: bool) -> None:
@@ -98,7 +98,7 @@ def print_report(report: jlog.Report, uncounted: tuple[str, ...] = ()) -> None:
         )
 
 
-@click.command(short_help="Archive and remove segments that nobody needs.")
+@click.command()
 @journal_argument
 @click.option("-n", "--dry-run", is_flag=True, help="Only list what would be removed, and why.")
 @json_option
@@ -146,7 +146,7 @@ def clean(journal: str, dry_run: bool, as_json: bool) -> None:
     )
 
 
-@click.command(short_help="Make a journal of an archive.")
+@click.command()
 @click.argument("url")
 @journal_argument
 def restore(url: str, journal: str) -> None:

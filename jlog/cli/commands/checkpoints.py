@@ -11,7 +11,7 @@ from jlog.cli.terminal.output import json_option
 from jlog.urls import open_journal
 
 
-@click.group(cls=Group, short_help="Checkpoints: list, set, remove.")
+@click.group(cls=Group)
 def checkpoint() -> None:
     """Checkpoints: named positions to rewind to, which hold records back as a subscriber does.
 

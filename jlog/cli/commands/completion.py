@@ -65,7 +65,7 @@ def answer(tool: click.Command, name: str, instruction: str) -> int:
     return 0
 
 
-@click.command(short_help="Print a script for completion in a shell.")
+@click.command()
 @click.argument("shell", type=click.Choice(list(SHELLS)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:

@@ -9,7 +9,7 @@ import click
 from jlog.cli.arguments.parameters import PATH
 
 
-@click.command(short_help="Show in a minute how jlog works.")
+@click.command()
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1, type=PATH)
 @click.option("--kafka", metavar="HOST:PORT", help="Let the same lines go through this broker, and back.")
 @click.option("--spark", is_flag=True, help="Let them go to Parquet too, through Spark, and ask SQL of them.")

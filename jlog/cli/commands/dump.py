@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from jlog.reading.pace import Pace
 
 
-@click.command(short_help="Print records, or the raw structure.")
+@click.command()
 @readable_argument
 @click.option("--from", "start", type=POSITION, default="begin", show_default=True, help="The first record.")
 @click.option("--to", "stop", type=POSITION, default="end", show_default=True, help="The first record that is left out.")

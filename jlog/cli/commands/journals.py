@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-@click.command(short_help="Make a journal.")
+@click.command()
 @journal_or_topic_argument
 @click.option("--precommit", type=SIZE, help="Size of the shared pre-commit buffer, 4K to 1G.  [default: 128K]")
 @journal_options
@@ -70,7 +70,7 @@ def create(journal: str, options: dict[str, Any], precommit: int | None, **makin
         create_journal(journal, **options)
 
 
-@click.command(short_help="Show a journal.")
+@click.command()
 @readable_argument
 @json_option
 def info(journal: str, as_json: bool) -> None:
@@ -95,7 +95,7 @@ def info(journal: str, as_json: bool) -> None:
     print_fields((name, in_words(name, value)) for name, value in found.items())
 
 
-@click.command("ls", short_help="List the journals below a directory.")
+@click.command("ls")
 @click.argument("directory", metavar="[DIR]", type=DIRECTORY_OR_SERVER, default=".")
 @topic_settings
 @json_option
@@ -175,7 +175,7 @@ def _summary_row(summary: dict[str, Any]) -> list[str]:
     ]
 
 
-@click.command(short_help="Seal the open segment and open the next.")
+@click.command()
 @journal_argument
 def roll(journal: str) -> None:
     """Seal the newest segment of JOURNAL, if it has a record, and open the next one.
@@ -190,7 +190,7 @@ def roll(journal: str) -> None:
         writer.roll()
 
 
-@click.command("rm", short_help="Delete a journal.")
+@click.command("rm")
 @journal_or_topic_argument
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def remove(journal: str, yes: bool) -> None:

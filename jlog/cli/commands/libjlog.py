@@ -20,7 +20,7 @@ from jlog.libjlog import Import, export_journal
 from jlog.libjlog.exporting import counted
 
 
-@click.command("import", short_help="Import a journal of libjlog.")
+@click.command("import")
 @click.argument("libjlog", metavar="LIBJLOG_DIR", type=DIRECTORY)
 @journal_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on importing what its writer appends, until SIGINT or SIGTERM.")
@@ -76,7 +76,7 @@ def import_libjlog(libjlog: str, journal: str, follow: bool, moved: bool, option
         raise click.exceptions.Exit(DAMAGED)
 
 
-@click.command("export", short_help="Export a journal to libjlog.")
+@click.command("export")
 @journal_argument
 @click.argument("libjlog", metavar="LIBJLOG_DIR", type=DIRECTORY)
 @click.option(

@@ -12,7 +12,7 @@ from jlog.cli.service import notify
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
-@click.command(short_help="Give metrics to Prometheus.")
+@click.command()
 @click.argument("journals", metavar="JOURNAL...", nargs=-1, required=True, type=DIRECTORY)
 @click.option("--listen", metavar="ADDRESS:PORT", help="Serve them over HTTP until SIGTERM or Ctrl-C.")
 def metrics(journals: tuple[str, ...], listen: str | None) -> None:

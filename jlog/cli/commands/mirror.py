@@ -31,7 +31,7 @@ from jlog.flow.functions import load
 from jlog.flow.signals import stopping
 
 
-@click.group(short_help="Mirror to and from Kafka; status, verify.")
+@click.group()
 def mirror() -> None:
     """Mirror a journal to a Kafka topic, or capture topics into a journal: each record exactly once.
 

@@ -58,7 +58,7 @@ def journal_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
-@click.command("options", short_help="Show or change the options of a journal.")
+@click.command("options")
 @journal_argument
 @journal_options
 @click.option(

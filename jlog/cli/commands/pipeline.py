@@ -34,7 +34,7 @@ DURATION = Parsed("DURATION", parse_duration)
 SETTING = Parsed("NAME=VALUE", parse_setting)
 
 
-@click.command(short_help="From journals to Parquet, Delta or Iceberg, through Spark.")
+@click.command()
 @click.argument("places", metavar="JOURNAL... [DEST]", nargs=-1, required=True)
 @click.option(
     "--format",

@@ -13,7 +13,7 @@ from jlog.cli.records.past_damage import BATCH_RECORDS, LOOK_EVERY, Reading
 from jlog.cli.terminal.output import binary_stdout, stdout_is_gone
 
 
-@click.command(short_help="Print what a subscriber has not read yet, and commit it.")
+@click.command()
 @journal_or_topic_argument
 @click.argument("subscriber", type=SUBSCRIBER)
 @click.option("-f", "--follow", is_flag=True, help="Go on with new records as they are appended.")

@@ -15,7 +15,7 @@ from jlog.cli.terminal.output import json_option, print_json, print_table
 from jlog.cli.terminal.progress import progress_bar
 
 
-@click.command(short_help="Make a damaged journal sound.")
+@click.command()
 @journal_argument
 @click.option("-n", "--dry-run", is_flag=True, help="Change nothing, and say what would be done.")
 @json_option

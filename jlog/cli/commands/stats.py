@@ -31,7 +31,7 @@ HEADER_EVERY = 20  # lines
 LINE = "{:<8} {:>8} {:>10} {:>8} {:>7} {:>7} {:>8} {:>4} {:>9} {:>10}"
 
 
-@click.command(short_help="Show counters and subscribers.")
+@click.command()
 @journal_argument
 @json_option
 @click.option(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@click.group(cls=Group, short_help="Subscribers: list, add, remove, move, copy.")
+@click.group(cls=Group)
 def subscriber() -> None:
     """Subscribers: named, durable positions.
 
@@ -137,7 +137,7 @@ def copy_subscriber(journal: str, source: str, target: str) -> None:
         open_journal(journal).add_subscriber(target, copy_of=source)
 
 
-@click.command(short_help="Set a subscriber back to a checkpoint.")
+@click.command()
 @journal_or_topic_argument
 @click.argument("name", type=SUBSCRIBER, metavar="SUBSCRIBER")
 @click.argument("checkpoint", type=CHECKPOINT)

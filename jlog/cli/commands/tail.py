@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jlog.reading.pace import Pace
 
 
-@click.command(short_help="Print the last records, and follow.")
+@click.command()
 @readable_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on with new records as they are appended.")
 @click.option(

@@ -13,7 +13,7 @@ from jlog.cli.arguments.parameters import DIRECTORY
 from jlog.cli.terminal.sampling import Sampler
 
 
-@click.command(short_help="Watch journals and their subscribers.")
+@click.command()
 @click.argument("paths", metavar="[JOURNAL | DIR]...", nargs=-1, type=DIRECTORY)
 @click.option(
     "-i",

@@ -14,13 +14,13 @@ from jlog.cli.arguments.flows import (
     refused_options,
 )
 from jlog.cli.arguments.parameters import checked
-from jlog.cli.arguments.topics import making_options, take_making
+from jlog.cli.arguments.topics import kafka, making_options, take_making
 from jlog.cli.commands.mirror import print_plan, run
 from jlog.transform import transforming
 from jlog.urls import path_of
 
 
-@click.command(short_help="Change records on their way somewhere else.")
+@click.command()
 @click.argument("source")
 @click.argument("sink")
 @click.option("--subscriber", metavar="NAME", default="", help="Subscriber of SOURCE, where that is a journal.")
@@ -64,6 +64,8 @@ def transform(
         raise click.UsageError("--transform MODULE:FUNCTION says what becomes of each record")
     with checked():
         to_topic = path_of(sink) is None
+        if to_topic or path_of(source) is None:
+            kafka()
     own = take_making(options, to_topic)
     own |= {name: value for name, value in (("sync", sync), ("compression", compression)) if value is not None}
     if key != "record":
