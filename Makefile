@@ -10,13 +10,17 @@ MAKEFLAGS += --no-print-directory
 BUILD_REQUIREMENTS := 'scikit-build-core>=0.11' 'cython>=3.1' cmake ninja setuptools wheel
 # PySpark is 450 MB of jars. Its wheel, which pip makes only to unpack it, need not be compressed.
 export DIST_EXTRA_CONFIG := $(CURDIR)/tools/uncompressed-wheels.cfg
-COMPILED := Makefile pyproject.toml pyx $(wildcard pyx/* pyx/*/*)
+# jlog/__init__.py has the version, which installing writes down.
+COMPILED := Makefile pyproject.toml jlog/__init__.py pyx $(wildcard pyx/* pyx/*/*)
 
 USABLE := import ensurepip, os, sys, sysconfig, venv; \
 	sys.exit(sys.version_info < (3, 10) or not os.path.exists(sysconfig.get_path("include") + "/Python.h"))
 # Where none is usable it is plain python3, and `machine` says what it lacks.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3; do \
 	$$python -c '$(USABLE)' 2>/dev/null && break; done; echo $$python)
+
+PYTHONS ?= $(shell for python in python3.10 python3.11 python3.12 python3.13 python3.14; do \
+	$$python -c '$(USABLE)' 2>/dev/null && echo $$python; done)
 
 release = .venv/bin/python
 test = .venv-test/bin/python
@@ -34,7 +38,7 @@ as_root := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 # A line for each part of an installation, with the seconds it took.
 step := @tools/step
 
-.PHONY: help demo pyspark kafka test test-all ready test-sanitized fuzz bench lint docs recording build clean machine java
+.PHONY: help demo pyspark kafka test test-all ready test-sanitized fuzz bench lint docs recording build wheel clean machine java
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
@@ -58,7 +62,7 @@ test-all: ready ## runs those tests too that take long: every kill, every state 
 
 # One part waits for the network while another compiles.
 ready: .venv-test/.tools
-	@$(MAKE) -j4 .venv-test/.core .venv-test/.packages java
+	@$(MAKE) -j4 .venv-test/.core .venv-test/.packages build/.wheelhouse java
 	@touch .venv-test/.installed
 
 # Python itself is not built with the sanitizers. So their libraries are loaded before it, and leaks are not looked for,
@@ -103,6 +107,10 @@ recording: .venv/.installed .venv-test/.installed ## records the demo anew, into
 
 build: .venv-test/.installed ## compiles what has changed, for the tests
 
+wheel: .venv-test/.packages ## builds the source distribution and a wheel for each Python here into dist; PYTHONS='python3.12' chooses
+	$(test) tools/wheels.py dist $(PYTHONS)
+	@ls -l dist
+
 clean: ## removes all that these commands have made
 	rm -rf build dist .venv .venv-test .venv-sanitized .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find jlog tests bench tools -name __pycache__ -prune -exec rm -rf {} +
@@ -126,6 +134,14 @@ clean: ## removes all that these commands have made
 .venv-test/.packages: .venv-test/.tools pyproject.toml tools/requirements.py
 	@$(test) tools/requirements.py test lint >.venv-test/requirements.txt
 	$(step) "the packages that the tests need" $(install_test) -r .venv-test/requirements.txt
+	@touch $@
+
+# All that building a wheel and installing it takes, so that a test does both without a network.
+build/.wheelhouse: .venv-test/.tools pyproject.toml tools/requirements.py
+	@$(test) tools/requirements.py >.venv-test/base.txt
+	@rm -rf build/wheelhouse
+	$(step) "the packages that a wheel is built with" $(test) -m pip download --quiet --dest build/wheelhouse \
+		$(BUILD_REQUIREMENTS) -r .venv-test/base.txt
 	@touch $@
 
 .venv-sanitized/.installed: .venv-sanitized/.tools $(COMPILED)

@@ -1,0 +1,39 @@
+"""Builds the source distribution, and from it a wheel for each Python that is named: `wheels.py dist python3.11 python3.12`.
+
+auditwheel gives each wheel the tag of the oldest glibc that it runs on, which depends on the C library of this machine. Wheels
+for older systems, for musl and for other processors come from cibuildwheel (`.github/workflows/wheels.yml`)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def build_sdist(folder: Path) -> Path:
+    subprocess.run([sys.executable, "-m", "build", "--sdist", "--outdir", folder, ROOT], check=True)
+    return max(folder.glob("pyjlog-*.tar.gz"), key=lambda path: path.stat().st_mtime)
+
+
+def build_wheel(python: str, sdist: Path, folder: Path) -> None:
+    """Builds in an environment that holds only what the source distribution declares."""
+    with tempfile.TemporaryDirectory() as built:
+        pip = [sys.executable, "-m", "pip", "--python", python]
+        subprocess.run([*pip, "wheel", "--no-deps", "--no-cache-dir", "--wheel-dir", built, sdist], check=True)
+        (wheel,) = Path(built).glob("*.whl")
+        subprocess.run([sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder, wheel], check=True)
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    sdist = build_sdist(folder)
+    for python in sys.argv[2:]:
+        build_wheel(python, sdist, folder)
+
+
+if __name__ == "__main__":
+    main()
