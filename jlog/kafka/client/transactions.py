@@ -10,15 +10,15 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from jlog.errors import JournalError, JournalNotFound
+from jlog.errors import JournalError
 from jlog.flow.errors import Refused, Retry
 from jlog.flow.stop import Stop
 from jlog.kafka.client.claims import Claims
 from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster
 from jlog.kafka.client.errors import (
     REFUSED,
+    UNKNOWN_TOPIC,
     BrokerError,
-    TopicChanged,
     as_ours,
     code_of,
     describe,
@@ -48,14 +48,28 @@ class RecordAt:
 
 class Transactions:
     """The transactions of one mirror, which stores its source position in `table`. The table's name is the transactional id:
-    start() fences all instances that were started before. Which one is the last the claims in the table say."""
+    start() fences all instances that were started before. Which one is the last the claims in the table say.
 
-    def __init__(self, settings: Settings, cluster: Cluster, stop: Stop, *, topic: str, table: str) -> None:
+    check_topic: is called with a topic of which the client has said that it does not exist, or has no such partition. It raises
+    what has become of it, and returns where nothing has: a broker is behind.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: Cluster,
+        stop: Stop,
+        *,
+        topic: str,
+        table: str,
+        check_topic: Callable[[str], None],
+    ) -> None:
         self._settings = settings
         self._cluster = cluster
         self._stop = stop
         self._topic = topic
         self._table = table
+        self._check_topic = check_topic
         self._claims = Claims(cluster, stop, table, f"kafka://{settings.servers}/{topic}")
         self._producer: AnyProducer | None = None
         self._begun = False
@@ -225,12 +239,22 @@ class Transactions:
         if code in LATE:
             text = f"{self._settings.servers}: {what}: {self._cluster.why_late(topic)}"
             return Retry(text, BrokerError(text, code))
+        if code in UNKNOWN_TOPIC:
+            return self._what_changed(topic, error, what)
         is_of_id = code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         # A commit does not say which topic it was that could not become part of the transaction.
         both = f"Write on topic {topic}" + (f" and on topic {self._table}" if self._failure is None else "")
         needs = f"Write on transactional id {self._table}" if is_of_id else both
-        found = as_ours(error, what, self._settings, needs)
-        return TopicChanged(str(found)) if isinstance(found, JournalNotFound) else found
+        return as_ours(error, what, self._settings, needs)
+
+    def _what_changed(self, topic: str, error: KafkaException, what: str) -> Exception:
+        """Finds out what has become of a topic that the client does not know, or not with this partition."""
+        try:
+            self._check_topic(topic)
+        except JournalError as changed:
+            return changed
+        text = f"{self._settings.servers}: {what}: {describe(error.args[0])}, and not all brokers know topic {topic} yet"
+        return Retry(text, BrokerError(text, code_of(error)))
 
     def _why_broken(self, error: KafkaException) -> KafkaException:
         """Returns the error that has ended the transaction. All calls but a commit say only that it has ended."""

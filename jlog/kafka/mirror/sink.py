@@ -91,7 +91,9 @@ class TopicSink:
         self._check = check_topic
         self._origin = origin
         self._about = dict(about)
-        self._transactions = Transactions(settings, self.cluster, stop, topic=topic, table=self.table)
+        self._transactions = Transactions(
+            settings, self.cluster, stop, topic=topic, table=self.table, check_topic=self._check_there
+        )
         self._source_positions: SourcePosition = {}
         self._prepared: SourcePositionChange = {}
         self._anew: SourcePosition = {}  # the sink's own row, where it goes with a position that is set
@@ -358,6 +360,18 @@ class TopicSink:
         self._transactions.commit()
         self._source_positions = changed_by(self._source_positions, self._prepared)
         self._anew = {}
+
+    def _check_there(self, topic: str) -> None:
+        """Raises TopicChanged where a topic that this mirror writes to is gone, or another one."""
+        if self._topic is None:
+            return  # it has not begun: nothing was there before
+        found = self.cluster.find(topic)
+        if topic == self.table:
+            self._check_table(found)
+        elif topic == self.name:
+            self._check_is(found)
+        elif found is None:
+            raise TopicChanged(f"kafka://{self.settings.servers}/{topic} was deleted, which has the dead letters")
 
     def _check_topic(self) -> None:
         self._check_is(self.cluster.find(self.name))
