@@ -11,9 +11,9 @@ from jlog.flow.ends import SourcePosition
 PREFIX = b"jlog.source:"  # of a part with a row of its own, in JSON
 GROUP_PREFIX = b"jlog.sources:"  # of a row with the partitions TOPIC/N of one topic, GROUP of them
 GROUP = 32
-_VERSION = 1
-_TRANSFORM = 1
-_PLAIN = {"offset", "topic_id", "begin", "leader_epoch", "transform"}
+_VERSIONS = (1, 2)  # 2: of a row in which a partition has passed over offsets
+_TRANSFORM, _PASSED = 1, 2
+_PLAIN = {"offset", "topic_id", "begin", "leader_epoch", "passed", "transform"}
 
 
 def decode(state: Mapping[bytes, bytes]) -> SourcePosition:
@@ -60,21 +60,24 @@ def _is_plain(found: Mapping[str, Any] | None) -> bool:
 
 def _encode_group(found: Mapping[int, Mapping[str, Any]], first: int) -> bytes:
     """Encodes a group: version; number of topic ids, each with its length; then for each partition its number in the group, the
-    number of its topic id, flags, and as varints the offset, its distance from the beginning, and the leader epoch plus 1."""
+    number of its topic id, flags, and as varints the offset, its distance from the beginning, the leader epoch plus 1, and the
+    offsets that were passed over, where there are any."""
     ids = list(dict.fromkeys(str(one["topic_id"]) for one in found.values()))
-    row = bytearray([_VERSION, len(ids)])
+    row = bytearray([_VERSIONS[any(one.get("passed") for one in found.values())], len(ids)])
     for topic_id in ids:
         row += bytes([len(topic_id)]) + topic_id.encode()
     for number, one in found.items():
-        row += bytes([number - first, ids.index(str(one["topic_id"])), _TRANSFORM if one.get("transform") else 0])
+        passed = int(one.get("passed", 0))
+        flags = (_TRANSFORM if one.get("transform") else 0) | (_PASSED if passed else 0)
+        row += bytes([number - first, ids.index(str(one["topic_id"])), flags])
         offset, begin = int(one["offset"]), int(one["begin"])
-        for value in (offset, offset - begin, int(one.get("leader_epoch", -1)) + 1):
+        for value in (offset, offset - begin, int(one.get("leader_epoch", -1)) + 1, *([passed] if passed else [])):
             row += _varint(value)
     return bytes(row)
 
 
 def _decode_group(topic: str, first: int, row: bytes) -> SourcePosition:
-    if row[0] != _VERSION:
+    if row[0] not in _VERSIONS:
         raise ValueError(f"the positions of topic {topic} have version {row[0]}: upgrade pyjlog")
     at, ids = 2, []
     for _ in range(row[1]):
@@ -91,6 +94,8 @@ def _decode_group(topic: str, first: int, row: bytes) -> SourcePosition:
             one["transform"] = True
         if epoch:
             one["leader_epoch"] = epoch - 1
+        if flags & _PASSED:
+            one["passed"], at = _read_varint(row, at)
         found[f"{topic}/{first + number}"] = one
     return found
 

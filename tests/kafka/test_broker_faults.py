@@ -13,7 +13,7 @@ from kafka_broker import SESSION_SECONDS, Broker
 
 import exhaustive
 import jlog
-from jlog.kafka import BrokerError, Capture, Mirror
+from jlog.kafka import BrokerError, Capture, Mirror, positions
 from jlog.kafka.topic import writer as topic_writer
 from jlog.urls import open_reader, open_writer
 from kafka.processes import captured, fill, position, run_to_end
@@ -136,6 +136,7 @@ def test_a_transaction_that_ends_under_another_leader_is_no_lost_tail(broker, jo
     broker.start()
     producer.commit_transaction(HUNG_SECONDS)
     assert Capture(url, journal, until_end=True).run().records == 1
+    assert positions(url, journal)[0].position == 2
     Witness(broker.address).produce(topic, [b"1"])
     assert Capture(url, journal, until_end=True).run().records == 1
 

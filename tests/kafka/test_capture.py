@@ -272,6 +272,16 @@ def test_retention_that_overtakes_it_is_told_with_the_range(witness, topic, url,
     assert values(journal) == numbered(10) + numbered(5, 15)
 
 
+def test_retention_of_what_was_captured_is_no_loss(witness, topic, url, journal):
+    """Also of the end of the last transaction, which is behind the last record."""
+    witness.make(topic)
+    for first in (0, 10, 20):
+        witness.produce(topic, numbered(10, first), transactions=10)
+        assert capture(url, journal).records == 10
+        witness.remove_before(topic, -1)
+    assert values(journal) == numbered(30)
+
+
 def test_retention_that_overtakes_a_running_capture_is_told(witness, topic, url, journal):
     """It has fetched a few of many small batches when those behind them are removed."""
     witness.make(topic)

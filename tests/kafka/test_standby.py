@@ -124,6 +124,16 @@ def test_a_standby_that_retention_overtakes_goes_on_behind_what_is_gone(primary,
     assert found == records(primary)[:1000] + records(primary)[begin:]
 
 
+def test_retention_of_what_a_standby_has_read_is_no_loss(primary, standby, url, witness, topic):
+    """Also of the end of the last transaction, which is behind the last record."""
+    for first in (0, 10, 20):
+        fill(primary, 10, first)
+        mirror(primary, url)
+        assert follow(url, standby).records == 10
+        witness.remove_before(topic, -1)
+    assert records(standby) == records(primary)
+
+
 def test_records_that_were_in_the_topic_before_the_mirror_are_not_its_own(primary, standby, url, witness, topic):
     witness.make(topic)
     witness.produce(topic, [b"foreign"])

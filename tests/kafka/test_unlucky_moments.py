@@ -8,12 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from kafka_broker import Broker
 
 import jlog
 from jlog.flow.errors import Retry
 from jlog.flow.stop import Stop
-from jlog.kafka import BrokerError, Capture, Fenced, Mirror, Standby, TopicChanged, verify
+from jlog.kafka import BrokerError, Capture, Fenced, Mirror, Standby, TopicChanged, positions, verify
 from jlog.kafka.client import topology
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.settings import Settings
@@ -142,29 +143,30 @@ def unclean(_jars, tmp_path):
     found.close()
 
 
-MORE = pytest.mark.parametrize(("more", "said"), [(0, "have lost its tail"), (20, "have other records there")])
-
-
-@MORE
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("skip_missing", [False, True])
+@pytest.mark.parametrize(
+    ("more", "said", "skip_missing"), [(0, "have lost its tail", False), (20, "have other records there", True)]
+)
 def test_a_tail_that_an_unclean_election_has_lost_ends_a_capture(unclean, journal, more, said, skip_missing):
-    """Where the partition has got as many other records, its offsets alone do not show it."""
+    """While it runs and at each start. Where the partition has got as many other records, its offsets alone do not show it."""
     unclean.witness.produce(unclean.topic, numbered(10))
     running = Capture(unclean.url, journal, skip_missing=skip_missing)
     moved(running, 10)
     unclean.keep_from_one()
-    unclean.witness.produce(unclean.topic, numbered(5, 10))
-    moved(running, 15)
+    unclean.witness.produce(unclean.topic, numbered(5, 10), transactions=5)
+    while positions(unclean.url, journal)[0].position < 16:  # behind the end of the transaction
+        running.step(timeout=0.1)
     unclean.elect()
     unclean.witness.produce(unclean.topic, numbered(more, 1000))
     with pytest.raises(TopicChanged, match=said):
         running.run()
+    with pytest.raises(TopicChanged, match=said):
+        run_once_answered(lambda: Capture(unclean.url, journal, until_end=True, skip_missing=skip_missing))
     assert values(journal) == sorted(numbered(15))
 
 
-@MORE
 @pytest.mark.exhaustive
+@pytest.mark.parametrize(("more", "said"), [(0, "have lost its tail"), (20, "have other records there")])
 def test_a_tail_that_an_unclean_election_has_lost_ends_a_standby(unclean, journal, tmp_path, more, said):
     """It ends while it runs, and at each start."""
     jlog.Journal.create(journal)
@@ -227,6 +229,28 @@ def test_a_topic_that_vanishes_between_two_questions_is_left_out(witness, topic,
 
     monkeypatch.setattr(Parts, "topics", then_delete)
     assert capture(f"kafka://{broker.address}/{topic}.*", journal).records == 10
+
+
+def test_what_an_unknown_partition_means_depends_on_the_topic(witness, topic, url, journal):
+    """The client says the same of a broker that is behind, and of a topic that was made again with fewer partitions."""
+    witness.make(topic)
+    fill(journal, 10)
+    mirror = Mirror(journal, url)
+    moved(mirror, 10)
+
+    def meaning():
+        unknown = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        return mirror.sink._transactions.what_failed(unknown, "producing")
+
+    assert isinstance(meaning(), Retry)
+    witness.delete(topic)
+    assert isinstance(gone := meaning(), TopicChanged)
+    assert "was deleted, with all that was moved to it" in str(gone)
+    witness.make(topic)
+    assert isinstance(changed := meaning(), TopicChanged)
+    assert "was deleted and made again" in str(changed)
+    assert "positions set" in str(changed)
+    mirror.close()
 
 
 def test_a_pattern_of_many_topics_takes_few_requests(witness, topic, broker, journal, monkeypatch):

@@ -18,6 +18,8 @@ def one(draw):
     found = {"offset": begin + moved, "topic_id": draw(st.sampled_from(["a" * 22, "b" * 22])), "begin": begin}
     if draw(st.booleans()):
         found["leader_epoch"] = draw(st.integers(0, 2**31))
+        if draw(st.booleans()):
+            found["passed"] = draw(st.integers(1, 2**40))
     if draw(st.booleans()):
         found["transform"] = True
     return found

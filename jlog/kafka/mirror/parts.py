@@ -11,6 +11,7 @@ from typing import Any
 from jlog.errors import JournalNotFound, PositionLost
 from jlog.flow.ends import SourcePosition, SourcePositionChange
 from jlog.kafka.client.cluster import Cluster, Topic
+from jlog.kafka.client.consumers import At
 from jlog.kafka.client.errors import TopicChanged
 from jlog.kafka.client.topology import matching_topics
 from jlog.kafka.client.url import TopicUrl, is_topic_name
@@ -27,17 +28,28 @@ class Part:
     topic: Topic
     begin: int
     offset: int  # of the next record
-    leader_epoch: int = -1  # of the message at the offset before; -1: not known
+    leader_epoch: int = -1  # of the last message; -1: not known
+    passed: int = 0  # offsets between that message and `offset`: ends of transactions, which are never handed out
 
     def as_position(self) -> dict[str, Any]:
         found = {"offset": self.offset, "topic_id": self.topic.id, "begin": self.begin}
-        return found if self.leader_epoch < 0 else {**found, "leader_epoch": self.leader_epoch}
+        if self.leader_epoch >= 0:
+            found["leader_epoch"] = self.leader_epoch
+        if self.passed:
+            found["passed"] = self.passed
+        return found
 
     def pass_over_to(self, offset: int) -> None:
-        """Passes over ends of transactions, which are never handed out. They may have a newer leader epoch than the last
-        message: with that one's epoch, the brokers would call this offset a lost tail."""
-        if offset > self.offset:
-            self.offset, self.leader_epoch = offset, -1
+        """Passes over ends of transactions, whose leader epochs are not known."""
+        if offset > self.offset and self.leader_epoch >= 0:
+            self.passed += offset - self.offset
+        self.offset = max(self.offset, offset)
+
+    def to_read(self, place: Place) -> At:
+        """Returns where to read on: behind the last message, of which the leader epoch is known. By that the brokers can tell
+        whether they have lost what was read. With that epoch they would call the end of a transaction under a newer leader a
+        lost tail."""
+        return At(*place, self.offset - self.passed, self.leader_epoch)
 
 
 class Parts:
@@ -123,11 +135,18 @@ class Parts:
             place = topic.name, number
             if position is not None:
                 offset = self.checked(topic, place, position, first[number], end[number])
-                found[place] = Part(topic, int(position["begin"]), offset, position.get("leader_epoch", -1))
+                found[place] = self._part(topic, position, offset, first[number])
             elif known and number > max(known):  # it was added since, and nothing of it was read
                 found[place] = Part(topic, 0, self._from_the_first(place, first[number]))
             else:
                 found[place] = Part(topic, begin[number], begin[number])
+        return found
+
+    def _part(self, topic: Topic, position: Mapping[str, Any], offset: int, first: int) -> Part:
+        """offset: of the next record, which differs from the stored one where records are missing. first: the first offset."""
+        found, passed = Part(topic, int(position["begin"]), offset), int(position.get("passed", 0))
+        if offset == int(position["offset"]) and offset - passed >= first:
+            found.leader_epoch, found.passed = position.get("leader_epoch", -1), passed
         return found
 
     def added(self, topic: Topic, partitions: Collection[int]) -> dict[Place, Part]:

@@ -107,10 +107,7 @@ class TopicSource:
             with told("the settings", self.settings):
                 self._consumer = open_consumer(self.settings, self._group, self._told_group)
         with told("beginning to read", self.settings):
-            self._consumer.assign(self._places())
-
-    def _places(self) -> list[At]:
-        return [At(*place, part.offset, part.leader_epoch) for place, part in self._parts.items()]
+            self._consumer.assign([part.to_read(place) for place, part in self._parts.items()])
 
     # --- Reading ----------------------------------------------------------------------------------------------------
 
@@ -145,7 +142,7 @@ class TopicSource:
         self._at_once = max(1, min(10_000, BATCH_BYTES // max(1, found.value_bytes // len(found))))
         for place, (offset, leader_epoch) in found.ends().items():
             part = self._parts[place]
-            part.offset, part.leader_epoch = max(part.offset, offset), leader_epoch
+            part.offset, part.leader_epoch, part.passed = max(part.offset, offset), leader_epoch, 0
 
     def _hear(self, event: Event) -> None:
         """Handles the end of a partition, or an error."""
@@ -246,7 +243,7 @@ class TopicSource:
     def give_back(self, batch: Any, index: int) -> None:
         for record in [*batch][index:]:
             part = self._parts[record.topic, record.partition]
-            part.offset = min(part.offset, record.sequence)
+            part.offset, part.passed = min(part.offset, record.sequence), 0
 
     # --- Position ---------------------------------------------------------------------------------------------------
 
@@ -259,7 +256,7 @@ class TopicSource:
     def committed(self) -> None:
         self._gone.clear()
         if self._group is not None and self._consumer is not None:
-            self._consumer.commit(self._places())
+            self._consumer.commit([At(*place, part.offset) for place, part in self._parts.items()])
 
     def _told_group(self, error: KafkaError | None) -> None:
         """Tells once why the group does not get the offsets."""

@@ -100,7 +100,7 @@ class StandbySource:
         for partition in first:
             stored = source_positions.get(f"{self._name}/{partition}")
             if stored is not None:
-                self._go_on(partition, stored, end[partition])
+                self._go_on(partition, stored, first[partition], end[partition])
         self._skip_lost(first, end)
         self._merge = Merge(list(first), self._next_sequence())
         self._ends = self._ends or end
@@ -111,22 +111,25 @@ class StandbySource:
             self._consumer.assign([*map(self._place, self._read), TopicPartition(self._table, 0, 0)])
         self._heard_at = time.monotonic()
 
-    def _go_on(self, partition: int, stored: Mapping[str, Any], end: int) -> None:
+    def _go_on(self, partition: int, stored: Mapping[str, Any], first: int, end: int) -> None:
         """Goes on where the standby has come to in this partition. Raises TopicChanged where that place is gone."""
         assert self._topic is not None
         if stored["topic_id"] != self._topic.id:
             raise TopicChanged(f"{self._where()} was deleted and made again: this standby cannot go on. Make a new one")
         self._begun[partition], self._read[partition] = int(stored["begin"]), int(stored["offset"])
-        if "leader_epoch" in stored:
-            self._last[partition] = self._read[partition], int(stored["leader_epoch"])
+        last = self._read[partition] - int(stored.get("passed", 0))
+        if "leader_epoch" in stored and last >= first:
+            self._last[partition] = last, int(stored["leader_epoch"])
         if self._read[partition] > end:
             raise self._lost_tail(partition, end)
 
     def _place(self, partition: int) -> TopicPartition:
-        offset, last = self._read[partition], self._last.get(partition)
-        if last is None or last[0] != offset:
-            return TopicPartition(self._name, partition, offset)
-        return TopicPartition(self._name, partition, offset, leader_epoch=last[1])
+        """Returns where to read on: behind the last message. By its leader epoch the brokers can tell whether they have lost
+        what was read. Ends of transactions behind it may have a newer one, and are read once more."""
+        if partition not in self._last:
+            return TopicPartition(self._name, partition, self._read[partition])
+        offset, leader_epoch = self._last[partition]
+        return TopicPartition(self._name, partition, offset, leader_epoch=leader_epoch)
 
     def _where(self) -> str:
         return f"kafka://{self.settings.servers}/{self._name}"
@@ -298,20 +301,27 @@ class StandbySource:
         mark = {"uuid": self._uuid, "topic": self._name, "table": self._table, "next": self._merge.expected}
         found: SourcePosition = {MARK: mark}
         for partition in self._merge.waiting:
-            offset, epoch = self._next(partition)
-            known = {} if epoch is None else {"leader_epoch": epoch}
-            begin = self._begun[partition]
-            found[f"{self._name}/{partition}"] = {"offset": offset, "topic_id": self._topic.id, "begin": begin, **known}
+            found[f"{self._name}/{partition}"] = {
+                "topic_id": self._topic.id,
+                "begin": self._begun[partition],
+                **self._next(partition),
+            }
         return found
 
-    def _next(self, partition: int) -> tuple[int, int | None]:
-        """Returns where to go on, and a leader epoch by which the brokers can tell whether they have lost what was before.
-
-        Ends of transactions behind the last message are read once more: their epoch is not known, and may be a newer one."""
+    def _next(self, partition: int) -> dict[str, int]:
+        """Returns the part of a source position that says where the partition goes on."""
         waiting = self._merge.waiting[partition]
+        read = self._read[partition]
+        offset, epoch = self._last.get(partition, (read, None))
         if waiting:
-            return waiting[0].message.offset(), waiting[0].message.leader_epoch()
-        return self._last.get(partition, (self._read[partition], None))
+            read = offset = waiting[0].message.offset()
+            epoch = waiting[0].message.leader_epoch()
+        found = {"offset": read}
+        if epoch is not None:
+            found["leader_epoch"] = epoch
+        if read > offset:
+            found["passed"] = read - offset
+        return found
 
     def secure(self) -> None:
         """Makes sure that the records were read from the topic that exists now."""
