@@ -70,11 +70,11 @@ async def respond(ingest: Ingest, head: str, reader: asyncio.StreamReader) -> tu
     """Returns status, answer, and whether the connection can go on."""
     request, *lines = head.split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    length = headers.get("content-length", "")
+    method, _, target = request.partition(" ")
+    length = headers.get("content-length", "" if method == "POST" else "0")
     if not length.isdecimal() or int(length) > BODY_MAX:
         return "411 Length Required", b"Content-Length is missing, or above 1 MiB\n", False
     body = await reader.readexactly(int(length))
-    method, _, target = request.partition(" ")
     path = target.split(" ")[0]
     if method != "POST" or not path.startswith("/events/"):
         return "404 Not Found", b"POST /events/ID takes an event\n", True
