@@ -8,7 +8,6 @@
 #endif
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/stat.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +16,9 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#ifndef STATX_BTIME /* musl has statx since 1.2.5, and from then on the kernel's header would declare it a second time */
+#include <linux/stat.h>
+#endif
 
 #include "system/failpoint.h"
 
