@@ -135,6 +135,25 @@ def test_the_container_is_asked_at_the_port_that_it_serves():
     compile(json.loads(texts["HEALTHCHECK"].partition(" CMD ")[2])[2], "HEALTHCHECK", "exec")
 
 
+def built_and_run():
+    """The commands at the top of the Containerfile."""
+    lines = re.findall(r"(?m)^#   (podman .*)$", (FILES / "Containerfile").read_text())
+    return [shlex.split(line) for line in lines]
+
+
 def test_the_container_installs_extras_that_exist():
-    (extras,) = re.findall(r"'/source\[([\w,]+)\]'", " ".join(text for name, text in container() if name == "RUN"))
-    assert set(extras.split(",")) <= set(metadata("pyjlog").get_all("Provides-Extra"))
+    defaults = [text.partition("=")[2] for name, text in container() if name == "ARG" and text.startswith("EXTRAS=")]
+    given = [word.partition("=")[2] for line in built_and_run() for word in line if word.startswith("EXTRAS=")]
+    assert (len(defaults), len(given)) == (1, 1)
+    assert set(",".join(defaults + given).split(",")) <= set(metadata("pyjlog").get_all("Provides-Extra"))
+
+
+def test_what_a_container_is_told_to_run_is_a_command():
+    told = [
+        re.split(r" jlog(?:-spark)?(?= |$)", " ".join(line), maxsplit=1)[1].split()
+        for line in built_and_run()
+        if line[1] == "run"
+    ]
+    assert [arguments[:1] for arguments in told] == [[], ["metrics"], ["pipeline"]]
+    for arguments in filter(None, told):
+        check_command([INSTALLED, *arguments])
