@@ -3,6 +3,13 @@
 Needs the extra pyjlog[kafka].
 """
 
+try:
+    import confluent_kafka  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"jlog.kafka needs {error.name}, which is not installed: pip install 'pyjlog[kafka]'", name=error.name
+    ) from error
+
 from jlog.flow.ends import Lag
 from jlog.flow.errors import RecordRefused
 from jlog.flow.stats import FlowStats

@@ -25,3 +25,12 @@ def imported():
 @pytest.mark.parametrize("name", KEPT_OUT.split())
 def test_import_jlog_leaves_out(imported, name):
     assert name not in imported
+
+
+def test_jlog_kafka_without_its_client_says_what_to_install():
+    program = "import sys; sys.modules['confluent_kafka'] = None; import jlog.kafka"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.splitlines()[-1].partition(": ")[2]) == (
+        1,
+        "jlog.kafka needs confluent_kafka, which is not installed: pip install 'pyjlog[kafka]'",
+    )
