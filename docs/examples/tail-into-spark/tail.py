@@ -19,6 +19,7 @@ def session() -> SparkSession:
         "spark.ui.showConsoleProgress": False,
         "spark.sql.session.timeZone": "UTC",
         "spark.python.unix.domain.socket.enabled": True,
+        "spark.sql.parquet.compression.codec": "zstd",  # smaller than the default, snappy
     }
     spark = SparkSession.builder.config(map=settings).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
