@@ -14,6 +14,7 @@ from kafka_broker import SESSION_SECONDS, Broker
 import exhaustive
 import jlog
 from jlog.kafka import BrokerError, Capture, Mirror, positions
+from jlog.kafka.mirror.source import TopicSource
 from jlog.kafka.topic import writer as topic_writer
 from jlog.urls import open_reader, open_writer
 from kafka.processes import captured, fill, position, run_to_end
@@ -124,8 +125,14 @@ def test_a_capture_outlives_its_broker(broker, journal, url, witness, topic):
 
 
 @pytest.mark.timeout(300)
-def test_a_transaction_that_ends_under_another_leader_is_no_lost_tail(broker, journal, url, witness, topic):
-    """Its end then has a newer leader epoch than its last record, behind which it is."""
+@pytest.mark.parametrize("together", [False, True])
+def test_a_transaction_that_ends_under_another_leader_is_no_lost_tail(
+    broker, journal, url, witness, topic, together, monkeypatch
+):
+    """Its end then has a newer leader epoch than its last record, behind which it is. The client may tell of both together."""
+    if together:
+        fetch = TopicSource._fetch
+        monkeypatch.setattr(TopicSource, "_fetch", lambda self, *given: time.sleep(1) or fetch(self, *given))
     witness.make(topic)
     producer = Producer({"bootstrap.servers": broker.address, "transactional.id": topic, "transaction.timeout.ms": 600_000})
     producer.init_transactions(HUNG_SECONDS)

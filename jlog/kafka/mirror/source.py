@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -117,8 +117,6 @@ class TopicSource:
         found = self._fetch(max_records, timeout) if self._broken is None else PlainMessages()
         if self._broken is not None and not found:
             raise self._broken  # all messages before the error have been handed out
-        if found:
-            self._note_last(found)
         if not self._captured:
             return KafkaBatch(found)
         return (CapturedBatch if isinstance(found, PlainMessages) else NativeCapturedBatch)(found, self._origins)
@@ -129,14 +127,28 @@ class TopicSource:
             found, events = self._consumer.consume(min(max_records, self._at_once), timeout)
         if found or events:
             self._heard_at = time.monotonic()
+        ends = []
         for before, event in events:
+            if event.error.code() == KafkaError._PARTITION_EOF:
+                ends.append(event)
+                continue
             try:
                 self._hear(event)
             except JournalError as error:
                 self._broken = error
                 found.cut(before)  # those behind it are not handed out
                 break
+        if found:
+            self._note_last(found)
+        self._note_ends(ends)
         return found
+
+    def _note_ends(self, ends: Iterable[Event]) -> None:
+        """Handles ends of partitions, behind the messages that came with them."""
+        for event in ends:
+            part = self._parts.get((event.topic, event.partition))
+            if part is not None:
+                part.pass_over_to(event.offset)
 
     def _note_last(self, found: Messages) -> None:
         self._at_once = max(1, min(10_000, BATCH_BYTES // max(1, found.value_bytes // len(found))))
@@ -145,13 +157,10 @@ class TopicSource:
             part.offset, part.leader_epoch, part.passed = max(part.offset, offset), leader_epoch, 0
 
     def _hear(self, event: Event) -> None:
-        """Handles the end of a partition, or an error."""
+        """Handles an error."""
         error, place = event.error, (event.topic, event.partition)
         code = error.code()
-        if code == KafkaError._PARTITION_EOF:
-            if place in self._parts:
-                self._parts[place].pass_over_to(event.offset)
-        elif code in OFFSET_GONE:
+        if code in OFFSET_GONE:
             self._overtaken(place, lost_tail=is_lost_tail(error))
         elif is_without_group(event.error) and self._group is None:
             return
