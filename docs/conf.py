@@ -1,7 +1,11 @@
 """Sphinx's settings: `make docs`."""
 
 import re
+import sys
 from importlib.metadata import version as installed_version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # signatures
 
 ARGUMENT = re.compile(r"([a-z_]+(?:, [a-z_]+)*): ")
 
@@ -10,11 +14,12 @@ author = "The jlog authors"
 copyright = "The jlog authors"
 release = version = installed_version("pyjlog")
 
-extensions = ["myst_parser", "sphinx_design", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx_design", "sphinx.ext.autodoc", "signatures"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_preserve_defaults = True  # the name of a function, and not where it lies in memory
 
 html_theme = "furo"
 html_title = f"jlog {release}"

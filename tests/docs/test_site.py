@@ -15,6 +15,7 @@ from docs.console import DOCS
 
 MARKDOWN_LINK = re.compile(r"\]\(([^()\s]+)\)")
 OUTSIDE = re.compile(r"https://[\w.-]+\.[a-z]+(/[\w./#?=&%~+-]*)?")
+METHOD = re.compile(r'<dl class="py method">\s*<dt class="[^"]*" id="([\w.]+)">(.*?)</dt>', re.DOTALL)
 PAGES = sorted([*DOCS.parent.glob("*.md"), *DOCS.rglob("*.md"), DOCS.parent / "tools" / "model" / "README.md"])
 
 
@@ -42,6 +43,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run([*command, str(folder / "html")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder / "html"
+
+
+@pytest.mark.xdist_group("site")
+def test_each_method_of_the_api_has_its_types(site: Path) -> None:
+    """Those of the core come from its stubs."""
+    methods = METHOD.findall((site / "python.html").read_text(encoding="utf-8"))
+    assert {"jlog.Writer.append", "jlog.RecordBatch.values", "jlog.Journal.create"} <= {name for name, _ in methods}
+    assert [name for name, signature in methods if "sig-return" not in signature] == []
 
 
 @pytest.mark.xdist_group("site")
