@@ -1,0 +1,134 @@
+"""Code blocks of all pages: programs compile and use names that exist, commands and their options are those of jlogtool.
+
+Blocks of the tutorial and of some other pages also run, in the tests of those pages.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+
+import jlog
+from docs.console import DOCS
+from jlog.cli.tool import tool
+
+PAGES = sorted([DOCS.parent / "README.md", *DOCS.rglob("*.md")])
+FENCE = re.compile(r"^( *)(```+)([^\n]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
+ENDS = {"|", "||", "&&", ";", "&", ">", ">>", "2>", "<", "#"}  # of a command in a line
+SHELL = ("sh", "console")
+
+
+class Block(NamedTuple):
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(DOCS.parent)}:{self.line}"
+
+
+def blocks() -> Iterator[Block]:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for found in FENCE.finditer(text):
+            indent, _, language, content = found.groups()
+            lines = [line.removeprefix(indent) for line in content.splitlines(keepends=True)]
+            yield Block(page, text.count("\n", 0, found.start()) + 1, language.strip(), "".join(lines))
+
+
+BLOCKS = list(blocks())
+PROGRAMS = [block for block in BLOCKS if block.language == "python"]
+COMMANDS = [block for block in BLOCKS if block.language in SHELL]
+
+
+def commands_in(block: Block) -> Iterator[list[str]]:
+    """Yields the words of each command `jlogtool`."""
+    text = block.text.replace("\\\n", " ")
+    lines = text.splitlines()
+    if block.language == "console":  # the other lines are what a command has printed
+        lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    for line in whole(lines):
+        words: list[str] = []
+        for word in [*line, ";"]:
+            if word in ENDS:
+                names = [at for at, one in enumerate(words) if one.rpartition("/")[2] == "jlogtool"]
+                if names:
+                    yield words[names[0] + 1 :]
+                words = []
+            else:
+                words.append(word)
+
+
+def whole(lines: list[str]) -> Iterator[list[str]]:
+    """Yields the words of each line. A line in which a quotation begins goes on in the next one."""
+    begun = ""
+    for line in lines:
+        lexer = shlex.shlex(begun + line, posix=True, punctuation_chars="|&;<>")
+        lexer.whitespace_split = True
+        try:
+            words = [*lexer]
+        except ValueError:
+            begun += line + "\n"
+            continue
+        yield words
+        begun = ""
+    assert not begun, f"a quotation without an end: {begun}"
+
+
+def check(words: list[str]) -> None:
+    """Fails where jlogtool has no such command, or the command no such option."""
+    command: click.Command = tool
+    context = click.Context(tool, info_name="jlogtool")
+    known = {"--help", *(name for parameter in tool.params for name in parameter.opts)}
+    for word in words:
+        if word == "--":
+            return
+        if word.startswith("-") and not re.fullmatch(r"-\d*", word):
+            name = word.partition("=")[0]
+            assert name in known or name[:2] in known, f"{command.name} has no option {name}"
+        elif isinstance(command, click.Group) and word != "…":
+            found = command.get_command(context, word)
+            assert found is not None, f"{command.name} has no command {word}"
+            command = found
+            known |= {name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts)}
+
+
+def test_each_block_names_its_language() -> None:
+    assert [block.place for block in BLOCKS if not block.language] == []
+
+
+@pytest.mark.parametrize("block", PROGRAMS, ids=lambda block: block.place)
+def test_a_program_compiles_and_its_names_exist(block: Block) -> None:
+    for node in ast.walk(ast.parse(block.text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "jlog":
+            module = importlib.import_module(node.module or "")
+            assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.partition(".")[0] == "jlog":
+                    importlib.import_module(alias.name)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "jlog" and not hasattr(jlog, node.attr):
+            importlib.import_module(f"jlog.{node.attr}")
+
+
+@pytest.mark.parametrize("block", COMMANDS, ids=lambda block: block.place)
+def test_a_command_is_one_of_jlogtool(block: Block) -> None:
+    for words in commands_in(block):
+        check(words)
+
+
+def test_a_command_that_does_not_exist_is_found() -> None:
+    for line in ("jlogtool dumb /tmp/orders", "cat x | jlogtool dump --nonsense /tmp/orders", "jlogtool mirror too-kafka a b"):
+        block = Block(DOCS / "index.md", 1, "sh", line)
+        with pytest.raises(AssertionError, match="has no"):
+            check(next(commands_in(block)))
