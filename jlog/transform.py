@@ -177,7 +177,7 @@ def _source(
         on_event=common["on_event"],
     )
     with at_once():
-        topics.cluster.check()  # no journal is made for a topic that cannot be read
+        topics.cluster.check(topics.url.topics[0])  # no journal is made for a topic that cannot be read
     return topics, name or identity_of_topics(at.topics)
 
 

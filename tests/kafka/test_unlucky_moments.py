@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -193,6 +195,53 @@ def test_a_tail_that_an_unclean_election_has_lost_ends_a_standby(unclean, journa
         run_once_answered(lambda: Standby(unclean.url, tmp_path / "standby", until_end=True))
     mirror.close()
     assert values(tmp_path / "standby") == sorted(numbered(15))
+
+
+CHECKS_A_CLUSTER = """
+import sys
+from contextlib import suppress
+from jlog.flow.errors import Retry
+from jlog.kafka.client.cluster import Cluster
+from jlog.kafka.client.settings import Settings
+from jlog.kafka.client.url import parse
+
+at_once = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 20}
+cluster = Cluster(Settings(parse(sys.argv[1]), at_once))
+
+
+def is_there():
+    with suppress(Retry):
+        cluster.check("topic")
+        return True
+
+
+while not is_there():
+    pass
+print("checked", flush=True)
+while True:
+    is_there()
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("_jars")
+def test_a_broker_that_lists_no_brokers_ends_no_process(tmp_path):
+    """Not even itself: it is silent for longer than its controller waits. librdkafka aborts a process that then asks for the
+    cluster."""
+    with Broker(tmp_path, session_seconds=1, settings={"broker.heartbeat.interval.ms": "3000"}) as broker:
+        command = [sys.executable, "-c", CHECKS_A_CLUSTER, f"kafka://{broker.address}/topic"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            try:
+                assert process.stdout.readline() == b"checked\n"
+                begun = fencings(broker)
+                wait_until(lambda: fencings(broker) >= begun + 3 or process.poll() is not None)
+                assert process.poll() is None
+            finally:
+                process.kill()
+
+
+def fencings(broker):
+    return broker.log.read_text().count("Fencing broker 1 ")
 
 
 # --- The watcher ----------------------------------------------------------------------------------------------------

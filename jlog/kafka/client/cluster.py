@@ -19,6 +19,7 @@ from jlog.kafka.client.errors import LEADER_UNKNOWN, TIMED_OUT, BrokerError, cod
 from jlog.kafka.client.settings import Settings
 
 ANSWER_SECONDS = 10.0
+KNOWN_TOPIC = "__consumer_offsets"  # every cluster has it that has ever had a group
 TOPICS_SAID = 500  # characters of their names in an error
 UNREACHABLE_SECONDS = 3.0  # at the start, where a wrong address is more likely than a broker that is coming back
 COMPACTED = {
@@ -96,10 +97,20 @@ class Cluster:
         the process."""
         self._admin = None
 
-    def check(self) -> None:
-        """Raises Retry where no broker answers."""
-        future = self.admin.describe_cluster(request_timeout=ANSWER_SECONDS)
-        self.answer(future, "asking for the cluster", UNREACHABLE_SECONDS)
+    def check(self, topic: str = KNOWN_TOPIC) -> None:
+        """Raises Retry where no broker answers a question for this topic. Whatever a broker says of it is an answer.
+
+        A question for the cluster would need no topic. But librdkafka (at least up to 2.16) aborts the process where a broker
+        that has just started knows no brokers yet: `Assertion 'rko_result' failed`."""
+        answers = self.admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_SECONDS)
+        try:
+            self.answer(answers[topic], "asking for the cluster", UNREACHABLE_SECONDS)
+        except JournalNotFound:
+            pass
+        except (BrokerError, Retry) as error:
+            found = error.cause if isinstance(error, Retry) else error
+            if getattr(found, "code", 0) <= 0:  # of the client itself
+                raise
 
     # --- Topics -----------------------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ class Watcher:
     def _look(self) -> Topology:
         asked_at = time.monotonic()
         try:
-            self._cluster.check()  # tells sooner than the questions below that no broker takes a connection
+            self._cluster.check(self._wanted[0])  # tells sooner than the questions below that no broker takes a connection
             topics = self._cluster.topics(matching_topics(self._cluster, self._wanted, self._exclude))
             tables = [(name, 0) for name in topics if name == self._table]
             ends = self._cluster.ends_of(tables, committed=False)

@@ -76,7 +76,7 @@ def source_positions_and_rules(settings: Settings, topic: str, identity: str) ->
     """Returns the source position that a sink of this identity has stored in the topic, and the rules of the topic, which need
     not exist yet."""
     cluster = Cluster(settings)
-    cluster.check()
+    cluster.check(topic)
     rules = Rules(cluster.config(topic) if cluster.find(topic) is not None else {})
     table = settings.names.table(topic, identity)
     if cluster.find(table) is None:

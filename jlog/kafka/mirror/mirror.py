@@ -190,7 +190,7 @@ class Capture(Flow):
             on_event=on_event,
         )
         with at_once():
-            source.cluster.check()  # no journal is made for a topic that cannot be read
+            source.cluster.check(at.topics[0])  # no journal is made for a topic that cannot be read
             check_not_mirrored(source.cluster, matching_topics(source.cluster, at.topics, exclude), journal)
         sink = JournalSink(journal, **writer_options)
         try:

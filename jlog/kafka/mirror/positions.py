@@ -71,7 +71,7 @@ def _in_topic(url: str, identity: str, config: Config, config_file: Any, ends: S
     at = parse(url)
     settings = Settings(at, config, config_file, ends)
     cluster = Cluster(settings)
-    cluster.check()
+    cluster.check(at.topic)
     table = settings.names.table(at.topic, identity)
     return positions_in_topic(cluster, table, Stop()) if cluster.find(table) is not None else {}
 

@@ -108,7 +108,7 @@ class TopicSink:
 
     def open(self, *, forget: bool = False) -> SourcePosition:
         self.drop()
-        self.cluster.check()
+        self.cluster.check(self.name)
         topic = self._ensure_topics(forget)
         self._check(topic)
         assert self._rules is not None

@@ -84,7 +84,7 @@ class TopicSource:
     def resume(self, source_positions: SourcePosition) -> None:
         self._let_go()
         self._broken = None
-        self.cluster.check()
+        self.cluster.check(self.url.topics[0])
         topics, self._parts, ends = self._find.everything(source_positions)
         self._gone = {part for part in source_positions if self._find.is_gone(part, topics)}
         if self._ends is None:
@@ -93,7 +93,7 @@ class TopicSource:
         self._assign()
 
     def positions_at(self, position: Any, part: str | None, stored: SourcePosition) -> SourcePositionChange:
-        self.cluster.check()
+        self.cluster.check(self.url.topics[0])
         found = self._find.positions_at(position, part, stored)
         return {name: None if one is None else {**one, **self._about} for name, one in found.items()}
 

@@ -80,7 +80,7 @@ def find_pair(
     settings = Settings(at, config, config_file)
     opened = Journal(journal)
     cluster = Cluster(settings)
-    cluster.check()
+    cluster.check(at.topic)
     table = settings.names.table(at.topic, opened.uuid)
     # A user who may only capture may not ask for the table by its name.
     if table in cluster.names():

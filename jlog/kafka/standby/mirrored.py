@@ -30,7 +30,7 @@ class Mirrored:
 def find_mirrored(settings: Settings, topic: str, of: str | None, stop: Stop) -> Mirrored:
     """Finds the journal that is mirrored to the topic. Raises JournalError where there is none, or several."""
     cluster = Cluster(settings, stop)
-    cluster.check()
+    cluster.check(topic)
     cluster.topic(topic)
     if of is None:
         begin = settings.names.table(topic, "")

@@ -92,7 +92,7 @@ class StandbySource:
 
     def resume(self, source_positions: SourcePosition) -> None:
         self._let_go()
-        self.cluster.check()
+        self.cluster.check(self._name)
         self._topic = topic = self.cluster.topic(self._name)
         first, end = self.cluster.first_offsets(topic), self.cluster.end_offsets(topic)
         self._begun = {partition: self._mirror.begins.get(partition, 0) for partition in first}

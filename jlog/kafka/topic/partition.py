@@ -31,8 +31,8 @@ class Partition:
         self._at = parse(url)
         self.settings = Settings(self._at, config, config_file)
         self.cluster = Cluster(self.settings)
-        self.cluster.check()
         name = self._at.topic
+        self.cluster.check(name)
         self.topic = self.cluster.topic(name) if making is None else self.cluster.ensure(name, **making)[0]
         self.number = _number_of(self._at, self.topic)
 

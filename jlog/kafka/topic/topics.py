@@ -258,7 +258,7 @@ def create_journal(
         raise TypeError(f"a topic has no option {', '.join(unknown)}")
     at = parse(url)
     cluster = Cluster(Settings(at, config, config_file))
-    cluster.check()
+    cluster.check(at.topic)
     made = cluster.create(at.topic, partitions, replication_factor, topic_config(compression, segment_bytes, roll, retention))
     if not made and not exist_ok:
         raise JournalExists(f"{at} is a topic already; open it, or choose another name", str(at))
@@ -269,7 +269,7 @@ def delete_journal(url: str, *, config: Config = None, config_file: str | os.Pat
     """Deletes the topic, with all its partitions. Raises SubscriberBusy while a TopicReader has the name of a subscriber."""
     at = parse(url)
     cluster = Cluster(Settings(at, config, config_file))
-    cluster.check()
+    cluster.check(at.topic)
     topic = cluster.topic(at.topic)
     for number in range(topic.partitions):
         partition = Partition(f"{SCHEME}{at.servers}/{at.topic}?partition={number}", config, config_file)
