@@ -79,7 +79,8 @@ def test_the_source_distribution_becomes_a_wheel_without_a_network(tmp_path: Pat
     assert wheel.name.startswith(f"pyjlog-{jlog.__version__}-cp3")
     assert "manylinux" in wheel.name
     assert wheel.stat().st_size < 3 * MEGABYTE
-    checked(install(wheel, tmp_path / "venv"), "-c", "import jlog; jlog.Writer('journal').close()", cwd=tmp_path)
+    python = install(wheel, tmp_path / "venv")
+    checked(python, "-c", "import jlog; jlog.Writer('journal').close()", cwd=tmp_path, env=bare(python))
 
 
 def test_the_wheel_has_the_package_the_manual_and_completion_and_nothing_else(wheel: Path) -> None:
