@@ -89,7 +89,7 @@ class JournalSource:
             self._end = self._end_now()
 
     def _tell_begin(self) -> None:
-        """Says so where records are passed over, which a sink that has lost its position may not have."""
+        """Tells where the flow begins, if the sink may lack records before that place: it may have lost its position."""
         if self._tells_begin and self._begin > self._journal.first_sequence:
             path = self._journal.path
             self._on_event(

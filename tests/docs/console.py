@@ -13,7 +13,7 @@ from pathlib import Path
 from cli.command import COMMAND
 
 DOCS = Path(__file__).parents[2] / "docs"
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^( *)(```+)([^\n]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w.]+):")
 KILLED = re.compile(r"^bash: line \d+: +\d+ Killed .*$", re.MULTILINE)
 DONE = "--- done, with code "
@@ -28,8 +28,13 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    text = page.read_text()
-    return [Block(found[1], found[2], text.count("\n", 0, found.start()) + 1) for found in BLOCK.finditer(text)]
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for block in BLOCK.finditer(text):
+        indent, _, language, content = block.groups()
+        lines = [line.removeprefix(indent) for line in content.splitlines(keepends=True)]
+        found.append(Block(language.strip(), "".join(lines), text.count("\n", 0, block.start()) + 1))
+    return found
 
 
 def commands(text: str) -> list[tuple[str, str]]:
@@ -84,13 +89,16 @@ class Shell:
         self._process.wait()
 
 
-def run_page(page: Path, directory: Path) -> None:
-    """Each block in order. Python that begins with `# name.py:` is saved under that name."""
+def run_page(page: Path, directory: Path, not_run: str = "") -> None:
+    """Each block in order. Python that begins with `# name.py:` is saved under that name. not_run: the language of blocks that
+    are only shown."""
     shell = Shell(directory)
     checker = doctest.OutputChecker()
     try:
         for block in blocks(page):
             where = f"{page.name}, line {block.line}"
+            if block.language == not_run:
+                continue
             if block.language == "python":
                 folder = Path(shell.run("pwd")[0].strip())
                 name = FILE.match(block.text)

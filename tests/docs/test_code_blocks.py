@@ -10,45 +10,22 @@ import importlib
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
 
 import click
 import pytest
 
 import jlog
-from docs.console import DOCS
+from docs.console import DOCS, Block, blocks
 from jlog.cli.tool import tool
 
 PAGES = sorted([DOCS.parent / "README.md", *DOCS.rglob("*.md")])
-FENCE = re.compile(r"^( *)(```+)([^\n]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
 ENDS = {"|", "||", "&&", ";", "&", ">", ">>", "2>", "<", "#"}  # of a command in a line
 SHELL = ("sh", "console")
 
 
-class Block(NamedTuple):
-    page: Path
-    line: int
-    language: str
-    text: str
-
-    @property
-    def place(self) -> str:
-        return f"{self.page.relative_to(DOCS.parent)}:{self.line}"
-
-
-def blocks() -> Iterator[Block]:
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        for found in FENCE.finditer(text):
-            indent, _, language, content = found.groups()
-            lines = [line.removeprefix(indent) for line in content.splitlines(keepends=True)]
-            yield Block(page, text.count("\n", 0, found.start()) + 1, language.strip(), "".join(lines))
-
-
-BLOCKS = list(blocks())
-PROGRAMS = [block for block in BLOCKS if block.language == "python"]
-COMMANDS = [block for block in BLOCKS if block.language in SHELL]
+PLACED = {f"{page.relative_to(DOCS.parent)}:{block.line}": block for page in PAGES for block in blocks(page)}
+PROGRAMS = {place: block for place, block in PLACED.items() if block.language == "python"}
+COMMANDS = {place: block for place, block in PLACED.items() if block.language in SHELL}
 
 
 def commands_in(block: Block) -> Iterator[list[str]]:
@@ -104,10 +81,10 @@ def check(words: list[str]) -> None:
 
 
 def test_each_block_names_its_language() -> None:
-    assert [block.place for block in BLOCKS if not block.language] == []
+    assert [place for place, block in PLACED.items() if not block.language] == []
 
 
-@pytest.mark.parametrize("block", PROGRAMS, ids=lambda block: block.place)
+@pytest.mark.parametrize("block", PROGRAMS.values(), ids=PROGRAMS)
 def test_a_program_compiles_and_its_names_exist(block: Block) -> None:
     for node in ast.walk(ast.parse(block.text)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "jlog":
@@ -121,7 +98,7 @@ def test_a_program_compiles_and_its_names_exist(block: Block) -> None:
             importlib.import_module(f"jlog.{node.attr}")
 
 
-@pytest.mark.parametrize("block", COMMANDS, ids=lambda block: block.place)
+@pytest.mark.parametrize("block", COMMANDS.values(), ids=COMMANDS)
 def test_a_command_is_one_of_jlogtool(block: Block) -> None:
     for words in commands_in(block):
         check(words)
@@ -129,6 +106,6 @@ def test_a_command_is_one_of_jlogtool(block: Block) -> None:
 
 def test_a_command_that_does_not_exist_is_found() -> None:
     for line in ("jlogtool dumb /tmp/orders", "cat x | jlogtool dump --nonsense /tmp/orders", "jlogtool mirror too-kafka a b"):
-        block = Block(DOCS / "index.md", 1, "sh", line)
+        block = Block("sh", line, 1)
         with pytest.raises(AssertionError, match="has no"):
             check(next(commands_in(block)))

@@ -226,8 +226,8 @@ while True:
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("_jars")
 def test_a_broker_that_lists_no_brokers_ends_no_process(tmp_path):
-    """Not even itself: it is silent for longer than its controller waits. librdkafka aborts a process that then asks for the
-    cluster."""
+    """This broker does not list itself either, since it is silent for longer than its controller waits. librdkafka aborts a
+    process that asks for the cluster then."""
     with Broker(tmp_path, session_seconds=1, settings={"broker.heartbeat.interval.ms": "3000"}) as broker:
         command = [sys.executable, "-c", CHECKS_A_CLUSTER, f"kafka://{broker.address}/topic"]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:

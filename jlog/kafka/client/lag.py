@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from jlog.flow.ends import Lag
+from jlog.flow.ends import Lag, SourcePosition
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import told
@@ -16,6 +16,17 @@ from jlog.kafka.client.records import time_us_of
 
 SAMPLE = 100  # messages of each partition, to estimate the size of a record
 SAMPLE_SECONDS = 2.0
+
+
+def committed_lag(cluster: Cluster, read: Mapping[tuple[str, int], int], stored: SourcePosition, stop: Stop) -> Lag:
+    """Returns the lag of a stored source position. read: the offsets that were read up to, which count for partitions that the
+    source position does not have yet."""
+    offsets = dict(read)
+    for name, partition in read:
+        source_position = stored.get(f"{name}/{partition}")
+        if source_position is not None:
+            offsets[name, partition] = int(source_position["offset"])
+    return topics_lag(cluster, offsets, stop)
 
 
 def topics_lag(cluster: Cluster, offsets: Mapping[tuple[str, int], int], stop: Stop) -> Lag:

@@ -18,7 +18,7 @@ from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.consumers import At, Event, Messages, PlainMessages, TopicConsumer, open_consumer
 from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, BrokerError, as_ours, is_lost_tail, is_without_group, told
-from jlog.kafka.client.lag import topics_lag
+from jlog.kafka.client.lag import committed_lag
 from jlog.kafka.client.records import CapturedBatch, KafkaBatch, NativeCapturedBatch, Origins
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.topology import Topology, Watcher
@@ -280,12 +280,8 @@ class TopicSource:
         )
 
     def lag(self, source_positions: SourcePosition) -> Lag:
-        offsets = {place: part.offset for place, part in self._parts.items()}
-        for name, number in offsets:
-            source_position = source_positions.get(f"{name}/{number}")
-            if source_position is not None:
-                offsets[name, number] = int(source_position["offset"])
-        return topics_lag(self.cluster, offsets, self._stop)
+        read = {place: part.offset for place, part in self._parts.items()}
+        return committed_lag(self.cluster, read, source_positions, self._stop)
 
     def describe(self, record: Any) -> str:
         return f"{self._find.where(record.topic)}: partition {record.partition}, offset {record.sequence}"

@@ -26,7 +26,7 @@ from jlog.kafka.client.errors import (
     is_without_group,
     told,
 )
-from jlog.kafka.client.lag import topics_lag
+from jlog.kafka.client.lag import committed_lag
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.streams import Stream
 from jlog.kafka.client.topology import Watcher
@@ -347,12 +347,8 @@ class StandbySource:
         )
 
     def lag(self, source_positions: SourcePosition) -> Lag:
-        offsets = {(self._name, partition): offset for partition, offset in self._read.items()}
-        for name, partition in offsets:
-            source_position = source_positions.get(f"{name}/{partition}")
-            if source_position is not None:
-                offsets[name, partition] = int(source_position["offset"])
-        return topics_lag(self.cluster, offsets, self._stop)
+        read = {(self._name, partition): offset for partition, offset in self._read.items()}
+        return committed_lag(self.cluster, read, source_positions, self._stop)
 
     def describe(self, record: Any) -> str:  # noqa: ARG002
         return f"{self._where()}: a record of the mirrored journal"
