@@ -54,9 +54,8 @@ def shell_in(directory: Path, command: list[str], script: str) -> Iterator[Termi
     }
     with terminal_of(command, columns=120, env=environment, cwd=directory) as found:
         found.read_until(lambda text: text == "$")
-        found.type(f"{script}; clear\n".encode())
-        found.read_until(lambda text: "clear" in text)
-        found.read_until(lambda text: text == "$")
+        found.type(f"{script}; clear; printf '%s%s\\n' rea dy\n".encode())
+        found.read_until(lambda text: text == "ready\n$")  # what is typed does not hold this word
         yield found
 
 
