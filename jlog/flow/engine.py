@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from jlog.errors import JournalFull
 from jlog.flow.ends import Lag, Sink, Source, SourcePosition, SourcePositionChange, changed_by
-from jlog.flow.errors import RecordRefused, Refused, Retry
+from jlog.flow.errors import RecordRefused, Refused, Retry, Unsettled
 from jlog.flow.letters import DeadLetters
 from jlog.flow.records import Function, RecordLike, apply
 from jlog.flow.refusals import End, Made, Policy
@@ -392,7 +392,7 @@ class Flow:
         self._open = False
         if isinstance(error.cause, JournalFull):
             self._limit = max(1, self._pending[0] // 2)  # there may never be room for all of it at once
-        if not self._ever_open:
+        if not self._ever_open and not isinstance(error, Unsettled):
             raise error.cause
         if str(error) != self.stats.last_error:
             self._on_event(f"{error}; trying again")

@@ -14,6 +14,11 @@ class Retry(JournalError):
         self.cause = cause
 
 
+class Unsettled(Retry):
+    """The end changes at this moment, or not all of its parts know of a change yet. A flow tries again also where it has not
+    begun, unlike with an end that can't be reached."""
+
+
 class Refused(JournalError):
     """The sink refuses one of the records of the open transaction, which has to be given up. `record` is anything that the
     source's describe() takes for that record; None where it is not known which one it is."""

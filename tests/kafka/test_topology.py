@@ -9,8 +9,9 @@ from confluent_kafka.admin import NewPartitions
 from kafka_broker import free_port
 
 import jlog
-from jlog.kafka import Capture, TopicChanged, verify
+from jlog.kafka import Capture, Mirror, TopicChanged, verify
 from jlog.kafka.client.partitioner import partition_of_key
+from jlog.kafka.mirror.sink import TopicSink
 from kafka.processes import captured, fill, position, stored
 from kafka.web import answer
 from kafka.witness import Witness, numbered, wait_until
@@ -261,6 +262,23 @@ def test_keys_change_their_partition_at_one_record(witness, topic, url, journal,
     by_two, by_five = ({int(one.value()) for one in witness.stream(topic) if placed(one, count)} for count in (2, 5))
     assert by_two | by_five == set(range(40_000))
     assert max(by_two - by_five) < min(by_five - by_two)
+
+
+def test_partitions_added_while_a_mirror_begins_do_not_end_it(witness, topic, url, journal, monkeypatch):
+    witness.make(topic)
+    fill(journal, 10)
+    own_row = TopicSink._own_row
+
+    def then_add(self, found, known):
+        if known.partitions == 1:
+            add_partitions(witness, topic, 3)
+        return own_row(self, found, known)
+
+    monkeypatch.setattr(TopicSink, "_own_row", then_add)
+    said = []
+    assert Mirror(journal, url, until_end=True, on_event=said.append).run().records == 10
+    assert "has 3 partitions now, and had 1" in said[0]
+    assert verify(journal, url).ok
 
 
 def placed(message, partitions):

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from jlog.errors import JournalNotFound
 from jlog.flow.errors import Retry
 from jlog.flow.stop import Stop
-from jlog.kafka.client.errors import LEADER_UNKNOWN, TIMED_OUT, BrokerError, code_of, told
+from jlog.kafka.client.errors import LEADER_UNKNOWN, TIMED_OUT, BrokerError, code_of, told, unsettled
 from jlog.kafka.client.settings import Settings
 
 ANSWER_SECONDS = 10.0
@@ -189,7 +189,7 @@ class Cluster:
                 return found
             if time.monotonic() > until:
                 text = f"{self.settings.servers}: making topic {name}: no broker knows it yet"
-                raise Retry(text, BrokerError(text))
+                raise unsettled(text)
             self._stop.wait(0.05)
 
     def delete(self, name: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 
 from jlog.errors import JournalError, JournalNotFound
-from jlog.flow.errors import Retry
+from jlog.flow.errors import Retry, Unsettled
 
 if TYPE_CHECKING:
     from jlog.kafka.client.settings import Settings
@@ -155,6 +155,10 @@ def is_without_group(error: Any) -> bool:
     """Says whether the client may not look for the coordinator of its group. A client that is in no group needs none: it goes
     on to read."""
     return isinstance(error, KafkaError) and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+
+
+def unsettled(text: str, code: int = 0) -> Unsettled:
+    return Unsettled(text, BrokerError(text, code))
 
 
 @contextmanager

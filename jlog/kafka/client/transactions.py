@@ -24,6 +24,7 @@ from jlog.kafka.client.errors import (
     describe,
     is_fenced,
     told,
+    unsettled,
 )
 from jlog.kafka.client.producer import AnyProducer, NativeProducer, make_producer
 from jlog.kafka.client.settings import TRANSACTIONAL, Settings
@@ -102,14 +103,14 @@ class Transactions:
         self._claims.check()  # an instance that has claimed since may have been fenced by this one: it begins again
 
     def check_partitions(self, partitions: int) -> None:
-        """Raises Retry where the producer has heard of another number of partitions: it chooses those of the keys by it."""
+        """Raises Unsettled where the producer has heard of another number of partitions: it chooses those of the keys by it."""
         assert self._producer is not None, "start() comes first"
         what = f"asking for the partitions of topic {self._topic}"
         with told(what, self._settings):
             found = _partitions(self._producer, self._topic)
         if found != partitions:
             text = f"{self._settings.servers}: {what}: not all brokers know its {partitions} partitions yet"
-            raise Retry(text, BrokerError(text))
+            raise unsettled(text)
 
     def follow_claims(self, table_end: int) -> None:
         """Raises Fenced where another instance has taken over. Without records nothing else tells."""
@@ -254,7 +255,7 @@ class Transactions:
         except JournalError as changed:
             return changed
         text = f"{self._settings.servers}: {what}: {describe(error.args[0])}, and not all brokers know topic {topic} yet"
-        return Retry(text, BrokerError(text, code_of(error)))
+        return unsettled(text, code_of(error))
 
     def _why_broken(self, error: KafkaException) -> KafkaException:
         """Returns the error that has ended the transaction. All calls but a commit say only that it has ended."""
@@ -273,7 +274,7 @@ class Transactions:
             return newer
         where = f"kafka://{self._settings.servers}/{self._topic}"
         text = f"{where}: the broker has given up a transaction that took too long, or an earlier mirror was just starting"
-        return Retry(text, BrokerError(text))
+        return unsettled(text)
 
 
 def _partitions(producer: AnyProducer, topic: str) -> int:

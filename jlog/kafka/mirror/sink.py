@@ -12,13 +12,13 @@ from confluent_kafka import KafkaError, KafkaException
 from jlog._core.kafka.producer import NOT_PLAIN, SENT
 from jlog.flow.ends import Refuse, SourcePosition, SourcePositionChange, changed_by
 from jlog.flow.engine import nothing
-from jlog.flow.errors import Refused, Retry
+from jlog.flow.errors import Refused
 from jlog.flow.letters import BYTES, dead_letter, is_about
 from jlog.flow.records import Headers, NewRecord, RecordLike
 from jlog.flow.stop import Stop
 from jlog.kafka.client.claims import OWNER
 from jlog.kafka.client.cluster import Cluster, Topic
-from jlog.kafka.client.errors import REFUSED, BrokerError, TopicChanged, code_of, describe
+from jlog.kafka.client.errors import REFUSED, TopicChanged, code_of, describe, unsettled
 from jlog.kafka.client.names import OURS_PREFIX, SEQUENCE, TIMESTAMP
 from jlog.kafka.client.producer import AnyProducer, NativeProducer
 from jlog.kafka.client.rules import Rules, milliseconds, overhead_bytes_of
@@ -155,12 +155,12 @@ class TopicSink:
             )
 
     def _check_all_known(self, source_positions: SourcePosition, topic: Topic) -> None:
-        """Raises Retry where a broker is behind, and does not know all partitions: keys would go back to where they were."""
+        """Raises Unsettled where a broker does not know all partitions yet: keys would go back to where they were."""
         placing = source_positions.get(SINK, {}).get("placing", [])
         known = max((int(one["partitions"]) for one in placing), default=0)
         if topic.partitions < known:
             text = f"kafka://{self.settings.servers}/{self.name} has {known} partitions, and not all brokers know them yet"
-            raise Retry(text, BrokerError(text))
+            raise unsettled(text)
 
     def _own_row(self, source_positions: SourcePosition, topic: Topic) -> dict[str, Any]:
         """Returns what the sink itself stores with the source position."""
@@ -388,7 +388,7 @@ class TopicSink:
             text = (
                 f"{where} has {found.partitions} partitions now, and had {self._topic.partitions}: keys change theirs from here"
             )
-            raise Retry(text, BrokerError(text))
+            raise unsettled(text)
 
     def _check_table(self, found: Topic | None) -> None:
         assert self._table is not None

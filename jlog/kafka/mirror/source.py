@@ -17,7 +17,7 @@ from jlog.flow.letters import Place as LetterPlace
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.consumers import At, Event, Messages, PlainMessages, TopicConsumer, open_consumer
-from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, BrokerError, as_ours, is_lost_tail, is_without_group, told
+from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, as_ours, is_lost_tail, is_without_group, told, unsettled
 from jlog.kafka.client.lag import committed_lag
 from jlog.kafka.client.records import CapturedBatch, KafkaBatch, NativeCapturedBatch, Origins
 from jlog.kafka.client.settings import Settings
@@ -183,7 +183,7 @@ class TopicSource:
         if not self._find.skip_missing:
             self._find.checked(topic, place, part.as_position(), first, end)
         text = f"{self._find.where(place[0])}: offset {part.offset} of partition {place[1]} is not there"
-        raise Retry(text, BrokerError(text))
+        raise unsettled(text)
 
     def secure(self) -> None:
         """Makes sure that the records were read from the topics that exist now."""

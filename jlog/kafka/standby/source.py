@@ -12,19 +12,18 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from jlog.errors import JournalNotFound, PositionLost
 from jlog.flow.ends import Lag, SourcePosition, SourcePositionChange
 from jlog.flow.engine import nothing
-from jlog.flow.errors import Retry
 from jlog.flow.journals import about_part
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.errors import (
     OFFSET_GONE,
     TIMED_OUT,
-    BrokerError,
     TopicChanged,
     as_ours,
     is_lost_tail,
     is_without_group,
     told,
+    unsettled,
 )
 from jlog.kafka.client.lag import committed_lag
 from jlog.kafka.client.settings import Settings
@@ -288,7 +287,7 @@ class StandbySource:
             if lost_tail or self._read[partition] > end:
                 raise self._lost_tail(partition, end)
         text = f"kafka://{self.settings.servers}/{name}: the offset to read next of partition {partition} is gone"
-        raise Retry(text, BrokerError(text))
+        raise unsettled(text)
 
     def give_back(self, batch: Any, index: int) -> None:
         self._merge.give_back(batch.found[index:])
@@ -333,7 +332,7 @@ class StandbySource:
             raise TopicChanged(f"{self._where()} was deleted: this standby ends, and keeps what it has")
         if found.partitions > self._topic.partitions:
             text = f"{self._topic.name} has {found.partitions} partitions now, and had {self._topic.partitions}"
-            raise Retry(text, BrokerError(text))  # all of them are read from here on
+            raise unsettled(text)  # all of them are read from here on
 
     def committed(self) -> None:
         self._handed_out = 0
