@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from jlog.errors import JournalError
 from jlog.flow.errors import Refused, Retry
 from jlog.flow.stop import Stop
 from jlog.kafka.client.claims import Claims
-from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster
+from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster, Topic
 from jlog.kafka.client.errors import (
     REFUSED,
     UNKNOWN_TOPIC,
@@ -27,7 +27,7 @@ from jlog.kafka.client.errors import (
     unsettled,
 )
 from jlog.kafka.client.producer import AnyProducer, NativeProducer, make_producer
-from jlog.kafka.client.settings import TRANSACTIONAL, Settings
+from jlog.kafka.client.settings import LOGGER, TRANSACTIONAL, Settings
 
 START_SECONDS = 30.0  # in which the broker ends a transaction that an earlier instance has left open
 ABORT_SECONDS = 5.0
@@ -111,6 +111,21 @@ class Transactions:
         if found != partitions:
             text = f"{self._settings.servers}: {what}: not all brokers know its {partitions} partitions yet"
             raise unsettled(text)
+
+    def end_what_was_left(self, topics: Iterable[Topic]) -> None:
+        """Ends the transaction of an earlier instance that a broker has left open although it says that it is complete
+        (docs/decisions/0006). The next commit would make its records visible, beside their second copies.
+
+        topics: all that transactions of this mirror write to."""
+        table = [(self._table, 0)]
+        if self._cluster.ends_of(table) == self._cluster.ends_of(table, committed=False):
+            return
+        LOGGER.warning("%s: a broker has left a transaction of %s open; aborting it", self._settings.servers, self._table)
+        for topic in topics:
+            for partition in range(topic.partitions):
+                self.begun().produce(topic.name, None, b"", partition)
+        self.flush(lambda: None)
+        self.abort()
 
     def follow_claims(self, table_end: int) -> None:
         """Raises Fenced where another instance has taken over. Without records nothing else tells."""

@@ -109,13 +109,15 @@ class TopicSink:
     def open(self, *, forget: bool = False) -> SourcePosition:
         self.drop()
         self.cluster.check(self.name)
-        topic = self._ensure_topics(forget)
+        topics = self._ensure_topics(forget)
+        topic = topics[0]
         self._check(topic)
         assert self._rules is not None
         limit = self._rules.limit_bytes
         largest = max(limit, self._dead_letter_bytes)
         self._transactions.start(limit, largest)
         self._transactions.check_partitions(topic.partitions)
+        self._transactions.end_what_was_left(topics)
         found = read_source_positions(self.cluster, self.table, self._stop)
         valid = {} if forget else found
         self._check_same(valid, topic)
@@ -130,7 +132,8 @@ class TopicSink:
         self._opened_at = time.monotonic()
         return {name: source_position for name, source_position in found.items() if name != SINK}
 
-    def _ensure_topics(self, forget: bool) -> Topic:
+    def _ensure_topics(self, forget: bool) -> list[Topic]:
+        """Returns the topics that transactions write to, the one with the records first."""
         if self.cluster.find(self.table) is None:
             check_prefix(self.cluster, self.table)
         elif not forget and self.cluster.find(self.name) is None:
@@ -141,10 +144,11 @@ class TopicSink:
         replication_factor = self._making["replication_factor"]
         self._table, _ = ensure_table(self.cluster, self.table, replication_factor)
         self._rules = Rules(self.cluster.config(self.name), self.settings.given.get("message.max.bytes"))
-        if self._dead_letter is not None:
-            self.cluster.ensure(self._dead_letter, replication_factor=replication_factor, config=OF_DEAD_LETTERS)
-            self._dead_letter_bytes = Rules(self.cluster.config(self._dead_letter)).limit_bytes
-        return topic
+        if self._dead_letter is None:
+            return [topic, self._table]
+        letters, _ = self.cluster.ensure(self._dead_letter, replication_factor=replication_factor, config=OF_DEAD_LETTERS)
+        self._dead_letter_bytes = Rules(self.cluster.config(self._dead_letter)).limit_bytes
+        return [topic, self._table, letters]
 
     def _check_same(self, source_positions: SourcePosition, topic: Topic) -> None:
         sink = source_positions.get(SINK, {})
