@@ -26,10 +26,22 @@ def page() -> str:
     return before + MARK + "\n" + "\n".join(sections)
 
 
-def described(name: str) -> str:
-    context = click.Context(tool, info_name="jlogtool")
-    command = tool.get_command(context, name)
+def all_commands() -> Iterator[tuple[str, click.Command]]:
+    """Yields every command with its names, in the order of the page."""
+    for section in SECTIONS.values():
+        for name in section:
+            yield name, command_of(name)
+            yield from subcommands(name, command_of(name))
+
+
+def command_of(name: str) -> click.Command:
+    command = tool.get_command(click.Context(tool, info_name="jlogtool"), name)
     assert command is not None
+    return command
+
+
+def described(name: str) -> str:
+    command = command_of(name)
     return one(name, command, "###") + "".join("\n" + one(*found, "####") for found in subcommands(name, command))
 
 
@@ -46,8 +58,15 @@ def one(name: str, command: click.Command, heading: str) -> str:
     if not isinstance(command, click.Group):
         parts.insert(1, f"```text\njlogtool {name} {usage(command)}\n```")
         parts.append("\n".join(["| option | |", "|---|---|", *options(command)]))
-        parts.append(f"```sh\n{examples}\n```")
+        parts.append(f"{notes(heading, name)}```sh\n{examples}\n```")
     return "\n\n".join(parts) + "\n"
+
+
+def notes(heading: str, name: str) -> str:
+    """Returns the comments for the tests that stand above the examples of a command. They are the page's own."""
+    text = PAGE.read_text(encoding="utf-8").partition(f"\n{heading} `jlogtool {name}`\n")[2].partition("```sh\n")[0]
+    found = re.search(r"(<!-- .* -->\n)*\Z", text)
+    return found[0] if found else ""
 
 
 def paragraphs(command: click.Command) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from command_line import PAGE, meaning, metavar, subcommands, texts_and_examples, usage
+from command_line import PAGE, command_of, meaning, metavar, subcommands, texts_and_examples, usage
 
 from jlog.cli.tool import SECTIONS, tool
 
@@ -69,12 +69,6 @@ def details(command: click.Command) -> Iterator[tuple[str, str]]:
 
 def is_group(command: click.Command) -> bool:
     return isinstance(command, click.Group)
-
-
-def command_of(name: str) -> click.Command:
-    command = tool.get_command(click.Context(tool, info_name="jlogtool"), name)
-    assert command is not None
-    return command
 
 
 def short(command: click.Command) -> str:

@@ -1,23 +1,20 @@
-"""Runs what a page of the documentation shows, as its reader would."""
+"""What a page of the documentation shows: its code blocks, and the comments that say how they are run."""
 
 from __future__ import annotations
 
-import doctest
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.command import COMMAND
-
-DOCS = Path(__file__).parents[2] / "docs"
-BLOCK = re.compile(r"^( *)(```+)([^\n]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"# ([\w.]+):")
-KILLED = re.compile(r"^bash: line \d+: +\d+ Killed .*$", re.MULTILINE)
-DONE = "--- done, with code "
-SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
+BLOCK = re.compile(r"^((?: *<!-- [^\n]* -->\n)*)( *)(```+)([^\n]*)\n(.*?)^\2\3 *$", re.MULTILINE | re.DOTALL)
+NOTE = re.compile(r"<!-- (not run|run by|before|program): *(.*?) *-->")
+SPARK = re.compile(r'\bspark\b|jlogtool pipeline|format\("jlog"\)')
+KAFKA = re.compile(r"kafka://|jlogtool mirror")
+RUN = ("console", "python", "sh")  # the languages
 
 
 @dataclass
@@ -25,90 +22,84 @@ class Block:
     language: str
     text: str
     line: int
+    notes: list[tuple[str, str]]
+    """The comments right above it, which no reader sees: the kind and the text of each.
+
+    before: a command that makes what a reader would have. program: the same in Python. run by: the test that runs the block.
+    not run: why no test can."""
+
+    def __str__(self) -> str:
+        return f"{self.language} in line {self.line}"
+
+    @property
+    def is_code(self) -> bool:
+        return self.language in RUN
+
+    @property
+    def is_run_here(self) -> bool:
+        return self.is_code and not any(kind in ("not run", "run by") for kind, _ in self.notes)
+
+    @property
+    def room(self) -> str:
+        """The directory of the tests that has what the block needs."""
+        if SPARK.search(self.text):
+            return "spark"
+        return "kafka" if KAFKA.search(self.text) else "docs"
 
 
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     found = []
     for block in BLOCK.finditer(text):
-        indent, _, language, content = block.groups()
+        notes, indent, _, language, content = block.groups()
         lines = [line.removeprefix(indent) for line in content.splitlines(keepends=True)]
-        found.append(Block(language.strip(), "".join(lines), text.count("\n", 0, block.start()) + 1))
+        line = text.count("\n", 0, block.start(2)) + 1
+        found.append(Block(language.strip(), "".join(lines), line, NOTE.findall(notes)))
     return found
 
 
-def commands(text: str) -> list[tuple[str, str]]:
-    """(what is typed behind each `$ `, what is shown for it)."""
-    parts = re.split(r"^\$ (.*)\n", text, flags=re.MULTILINE)
-    assert parts[0] == "", "a console begins with a command"
-    return list(zip(parts[1::2], parts[2::2], strict=True))
+def pages_for(room: str) -> dict[str, Path]:
+    """The pages with a block that is run in this room, by their names below the project."""
+    return {
+        str(page.relative_to(ROOT)): page
+        for page in PAGES
+        if any(block.is_run_here and block.room == room for block in blocks(page))
+    }
 
 
-def codes(wanted: str) -> range:
-    """The exit codes of a command that shows this: one that shows an error of jlogtool's ends with an error."""
-    if "Killed" in wanted:
-        return range(137, 138)
-    return range(1, 4) if wanted.startswith("jlogtool: ") else range(1)
+@dataclass
+class Command:
+    text: str
+    shown: str | None  # None: the page does not say
+    host: str = ""
 
 
-class Shell:
-    """A bash that lives through the page, in an empty directory, with `jlogtool` and `python` on its path."""
-
-    def __init__(self, directory: Path) -> None:
-        programs = directory / "programs"
-        programs.mkdir()
-        for name, command in (("jlogtool", COMMAND), ("python", [sys.executable])):
-            (programs / name).write_text(f'#!/bin/sh\nexec {" ".join(command)} "$@"\n')
-            (programs / name).chmod(0o755)
-        self._process = subprocess.Popen(
-            ["bash", "--norc"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=directory,
-            env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
-        )
-
-    def run(self, command: str) -> tuple[str, int]:
-        """What it shows, and its code."""
-        process = self._process
-        process.stdin.write(f"{command}\necho '{DONE}'$?\n")
-        process.stdin.flush()
-        shown = []
-        for line in process.stdout:
-            before, done, code = line.partition(DONE)
-            shown.append(before)
-            if done:
-                return KILLED.sub("Killed", "".join(shown)), int(code)
-        raise AssertionError(f"the shell ended in {command!r}")
-
-    def close(self) -> None:
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait()
+def commands(block: Block) -> Iterator[Command]:
+    """Yields each command of a block. In a console it is typed behind `$ `, or `HOST$ ` if there are several machines."""
+    if block.language == "console":
+        parts = re.split(r"^(\w*)\$ (.*)\n", block.text, flags=re.MULTILINE)
+        assert parts[0] == "", "a console begins with a command"
+        for host, typed, shown in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+            yield Command(typed, shown, host)
+    else:
+        yield from (Command(text, None) for text in whole_lines(block.text))
 
 
-def run_page(page: Path, directory: Path, not_run: str = "") -> None:
-    """Each block in order. Python that begins with `# name.py:` is saved under that name. not_run: the language of blocks that
-    are only shown."""
-    shell = Shell(directory)
-    checker = doctest.OutputChecker()
-    try:
-        for block in blocks(page):
-            where = f"{page.name}, line {block.line}"
-            if block.language == not_run:
-                continue
-            if block.language == "python":
-                folder = Path(shell.run("pwd")[0].strip())
-                name = FILE.match(block.text)
-                assert name, f"{where}: a program says what file it is"
-                (folder / name[1]).write_text(block.text)
-                continue
-            assert block.language == "console", f"{where}: nothing runs {block.language!r}"
-            for command, wanted in commands(block.text):
-                shown, code = shell.run(command)
-                assert checker.check_output(wanted, shown, SAME), f"{where}: {command}\n{shown}"
-                assert code in codes(wanted), f"{where}: {command} ended with {code}"
-    finally:
-        shell.close()
+def whole_lines(text: str) -> Iterator[str]:
+    """Yields the commands of a script: a line with those that it goes on in."""
+    begun = ""
+    for line in text.splitlines():
+        begun += line
+        if begun.endswith("\\") or not is_closed(begun):
+            begun += "\n"
+        elif begun:
+            yield begun
+            begun = ""
+    assert not begun, f"a line that does not end: {begun}"
+
+
+def is_closed(text: str) -> bool:
+    """Whether each quotation in it has an end."""
+    without_comment = re.sub(r"(^|\s)#.*$", "", text, flags=re.MULTILINE)
+    quotations = re.sub(r"'[^']*'|\"(?:\\.|[^\"\\])*\"", "", without_comment)
+    return not re.search(r"['\"]", quotations)

@@ -1,6 +1,6 @@
 """Code blocks of all pages: programs compile and use names that exist, commands and their options are those of jlogtool.
 
-Blocks of the tutorial and of some other pages also run, in the tests of those pages.
+tests/docs/test_pages.py runs them, but for those that no test can run.
 """
 
 from __future__ import annotations
@@ -8,17 +8,16 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-import shlex
 from collections.abc import Iterator
 
 import click
 import pytest
 
 import jlog
-from docs.console import DOCS, Block, blocks
+from docs.console import DOCS, PAGES, Block, blocks, commands
+from docs.running import words_of
 from jlog.cli.tool import tool
 
-PAGES = sorted([DOCS.parent / "README.md", *DOCS.rglob("*.md")])
 ENDS = {"|", "||", "&&", ";", "&", ">", ">>", "2>", "<", "#"}  # of a command in a line
 SHELL = ("sh", "console")
 
@@ -30,13 +29,9 @@ COMMANDS = {place: block for place, block in PLACED.items() if block.language in
 
 def commands_in(block: Block) -> Iterator[list[str]]:
     """Yields the words of each command `jlogtool`."""
-    text = block.text.replace("\\\n", " ")
-    lines = text.splitlines()
-    if block.language == "console":  # the other lines are what a command has printed
-        lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-    for line in whole(lines):
+    for command in commands(block):
         words: list[str] = []
-        for word in [*line, ";"]:
+        for word in [*words_of(command.text), ";"]:
             if word in ENDS:
                 names = [at for at, one in enumerate(words) if one.rpartition("/")[2] == "jlogtool"]
                 if names:
@@ -44,22 +39,6 @@ def commands_in(block: Block) -> Iterator[list[str]]:
                 words = []
             else:
                 words.append(word)
-
-
-def whole(lines: list[str]) -> Iterator[list[str]]:
-    """Yields the words of each line. A line in which a quotation begins goes on in the next one."""
-    begun = ""
-    for line in lines:
-        lexer = shlex.shlex(begun + line, posix=True, punctuation_chars="|&;<>")
-        lexer.whitespace_split = True
-        try:
-            words = [*lexer]
-        except ValueError:
-            begun += line + "\n"
-            continue
-        yield words
-        begun = ""
-    assert not begun, f"a quotation without an end: {begun}"
 
 
 def check(words: list[str]) -> None:
@@ -106,6 +85,6 @@ def test_a_command_is_one_of_jlogtool(block: Block) -> None:
 
 def test_a_command_that_does_not_exist_is_found() -> None:
     for line in ("jlogtool dumb /tmp/orders", "cat x | jlogtool dump --nonsense /tmp/orders", "jlogtool mirror too-kafka a b"):
-        block = Block("sh", line, 1)
+        block = Block("sh", line, 1, [])
         with pytest.raises(AssertionError, match="has no"):
             check(next(commands_in(block)))

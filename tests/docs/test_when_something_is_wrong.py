@@ -1,25 +1,17 @@
-"""docs/when-something-is-wrong.md: each message comes about as shown, and no error of jlog's is left out."""
+"""docs/when-something-is-wrong.md has each error of jlog's, and its messages are those of the sources."""
 
 from __future__ import annotations
 
 import re
-import shutil
-from pathlib import Path
 
 import pytest
 
 import jlog.errors
-from docs.console import DOCS, run_page
+from docs.console import DOCS
 
 PAGE = DOCS / "when-something-is-wrong.md"
 SOURCES = [path for folder in ("jlog", "pyx") for path in (DOCS.parent / folder).rglob("*.py*") if path.suffix != ".pyc"]
 ROOTS = {"JournalError"}  # the class of many errors
-
-
-@pytest.mark.damage
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash: apt-get install bash")
-def test_each_message_comes_about_as_shown(tmp_path: Path) -> None:
-    run_page(PAGE, tmp_path)
 
 
 @pytest.mark.parametrize("name", sorted(set(jlog.errors.__all__) - ROOTS))
