@@ -12,6 +12,17 @@ import matplotlib
 from matplotlib import pyplot
 
 OURS, TARGET = "#2a6f97", "#d62828"
+DARK = """\
+<style>
+@media (prefers-color-scheme: dark) {
+  svg { fill: #e6ebf0; }
+  [style*="fill: #ffffff"] { fill: #14181d !important; }
+  [style*="fill: #2a6f97"] { fill: #6ea8f5 !important; }
+  [style*="stroke: #000000"] { stroke: #e6ebf0 !important; }
+}
+</style>
+</svg>
+"""
 
 
 def target_of(contest: dict[str, Any]) -> float | None:
@@ -36,7 +47,13 @@ def draw(contests: list[dict[str, Any]], target: Path) -> None:
     ticks = [0.5, 1, 2, 4, 8, 16]
     axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
     axes.set_xlabel("times as fast as the rival in brackets: median, line from least to most; red: the target")
-    figure.savefig(target, metadata={"Date": None})
+    figure.savefig(target, format="svg", metadata={"Date": None})
+    add_dark_colours(target)
+
+
+def add_dark_colours(target: Path) -> None:
+    text = target.read_text()
+    target.write_text(text.removesuffix("</svg>\n") + DARK)
 
 
 def main() -> None:

@@ -1,11 +1,15 @@
-"""Signatures of the core's classes for the API pages, from their stubs: compiled code has no types to show."""
+"""Signatures for the API pages: those of the core's classes come from their stubs, since compiled code has no types to show.
+Private parameters are left out."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
+
+from sphinx.util.inspect import signature, stringify_signature
 
 CORE = "jlog._core."
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,6 +22,8 @@ def setup(app):
 
 def signature_of(_app, _what, _name, found, *_):
     """Returns arguments and result as the stub has them; None, which changes nothing, where it has none."""
+    if is_dataclass(found):
+        return without_private(found)
     if inspect.isclass(found):
         stub = stub_of(found, "__init__") if found.__module__.startswith(CORE) else None
         known = stub is not None and stub.args.vararg is None  # no user makes the others
@@ -26,6 +32,15 @@ def signature_of(_app, _what, _name, found, *_):
         return None
     stub = stub_of(getattr(found, "__objclass__", object), found.__name__)
     return None if stub is None else (f"({ast.unparse(stub.args)})", ast.unparse(stub.returns))
+
+
+def without_private(found):
+    """Returns the arguments of a data class without its private ones; None if it has none of these."""
+    whole = signature(found)
+    public = [parameter for parameter in whole.parameters.values() if not parameter.name.startswith("_")]
+    if len(public) == len(whole.parameters):
+        return None
+    return stringify_signature(whole.replace(parameters=public), show_return_annotation=False), None
 
 
 def stub_of(owner, name):

@@ -16,6 +16,7 @@ from docs.console import DOCS
 MARKDOWN_LINK = re.compile(r"\]\(([^()\s]+)\)")
 OUTSIDE = re.compile(r"https://[\w.-]+\.[a-z]+(/[\w./#?=&%~+-]*)?")
 METHOD = re.compile(r'<dl class="py method">\s*<dt class="[^"]*" id="([\w.]+)">(.*?)</dt>', re.DOTALL)
+PARAMETER = re.compile(r'<em class="sig-param"><span class="n"><span class="pre">(\w+)</span>')
 PAGES = sorted([*DOCS.parent.glob("*.md"), *DOCS.rglob("*.md"), DOCS.parent / "tools" / "model" / "README.md"])
 
 
@@ -51,6 +52,13 @@ def test_each_method_of_the_api_has_its_types(site: Path) -> None:
     methods = METHOD.findall((site / "python.html").read_text(encoding="utf-8"))
     assert {"jlog.Writer.append", "jlog.RecordBatch.values", "jlog.Journal.create"} <= {name for name, _ in methods}
     assert [name for name, signature in methods if "sig-return" not in signature] == []
+
+
+@pytest.mark.xdist_group("site")
+def test_no_signature_of_the_api_has_a_private_argument(site: Path) -> None:
+    arguments = PARAMETER.findall((site / "python.html").read_text(encoding="utf-8"))
+    assert {"path", "next_segment"} <= set(arguments)
+    assert [name for name in arguments if name.startswith("_")] == []
 
 
 @pytest.mark.xdist_group("site")
