@@ -67,6 +67,7 @@ class Appender(Program):
     def __init__(self, seed: str, path: Path) -> None:
         super().__init__(seed)
         self._writer = jlog.Writer(path)
+        jlog.Journal(path).add_subscriber("judge")  # keeps all records until they are compared
         self.count = 0
 
     def work(self) -> None:
