@@ -26,7 +26,7 @@ from jlog.options import Retention
 from jlog.positions.position_files import Position
 from jlog.reading.reader import Reader
 from jlog.record import Record, RecordBatch
-from jlog.repair.repair import RepairReport
+from jlog.repair.report import RepairReport
 from jlog.storage.damage import Damage
 from jlog.storage.segments import Segment
 from jlog.transform import transform, transforming

@@ -32,7 +32,7 @@ from jlog.positions import position_files
 from jlog.positions.names import Start, check_name, timestamp_us_of
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, Position, PositionFile
 from jlog.positions.start import find_start, find_time
-from jlog.repair.repair import RepairReport, repair
+from jlog.repair.report import RepairReport
 from jlog.storage.damage import Damage, walk_segment
 from jlog.storage.gaps import Gaps
 from jlog.storage.meta import create_journal, read_meta
@@ -374,6 +374,8 @@ class Journal:
         Raises JournalLocked while a process writes to the journal or copies it, SubscriberBusy while a subscriber is read.
         Anonymous readers have to be opened anew.
         """
+        from jlog.repair.repair import repair  # slow to import, and few programs repair journals
+
         return repair(self._path, dry_run=dry_run, progress=progress, deadline=self._deadline())
 
     @staticmethod
@@ -386,6 +388,8 @@ class Journal:
     ) -> RepairReport:
         """Repairs a journal that cannot be opened, since `journal.meta` is lost or damaged. That file is made anew with a new
         epoch and the options of a new journal, but for one: no record is removed for having been read."""
+        from jlog.repair.repair import repair
+
         deadline = Deadline(check_lock_timeout(lock_timeout))
         return repair(journal_path(path), dry_run=dry_run, progress=progress, deadline=deadline)
 

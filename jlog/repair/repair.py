@@ -8,46 +8,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
 
 from jlog._core.segments.segment import list_segments
 from jlog._core.system.lock import NEVER, OWNERS, RANGES, Deadline, LockFile
 from jlog._core.write.attachment import detach
 from jlog.care.cleaning import attach
-from jlog.care.verify import Progress, Report, verify
+from jlog.care.verify import Progress, verify
 from jlog.errors import JournalLocked, JournalNotFound
 from jlog.positions import position_files
 from jlog.positions.position_files import SUBSCRIBER
 from jlog.repair.apply import Applier
 from jlog.repair.findings import Findings
 from jlog.repair.plan import plan
+from jlog.repair.report import RepairAction, RepairReport
 from jlog.repair.scan import StateReader, has_unwritten_records, scan
 from jlog.repair.steps import RepairPlan
 from jlog.storage.copying import nobody_copies
 from jlog.storage.meta import NAME as META
 from jlog.system.files import naming_its_path
-
-
-@dataclass(frozen=True)
-class RepairAction:
-    """What a repair has done to a file; in a dry run, what it would do."""
-
-    path: str
-    text: str
-
-
-@dataclass
-class RepairReport(Report):
-    """Result of repair(). `damage` and `lost` are what it found. The numbers are those of the journal as it is afterwards.
-    `ok`: it is sound then; of a dry run: nothing was damaged."""
-
-    actions: list[RepairAction] = field(default_factory=list)
-    lost: list[tuple[int, int]] = field(default_factory=list)  # (first, next) of records that are gone
-    sound: bool = True
-
-    @property
-    def ok(self) -> bool:
-        return self.sound
 
 
 @naming_its_path
