@@ -23,6 +23,7 @@
 #if defined(__x86_64__)
 #define JLOG_CRC32C_INSTRUCTION "sse4.2"
 #define JLOG_CRC32C_TARGET __attribute__((target("sse4.2,pclmul")))
+#include <cpuid.h>
 #include <immintrin.h>
 #elif defined(__aarch64__) && defined(__linux__)
 #define JLOG_CRC32C_INSTRUCTION "armv8"
@@ -53,45 +54,38 @@ static inline uint64_t jlog_crc32c_load(const uint8_t *at)
 
 /* --- The table --------------------------------------------------------------------------------------------------- */
 
-/* A CRC is linear: the entry of a byte is the sum of the entries of its bits. So eight numbers give a table of 256 at compile
- * time, and no thread has to initialise it. */
-#define JLOG_CRC32C_1(n, a, b, c, d, e, f, g, h)                                              \
-    (((n) & 1 ? a : 0) ^ ((n) & 2 ? b : 0) ^ ((n) & 4 ? c : 0) ^ ((n) & 8 ? d : 0)            \
-     ^ ((n) & 16 ? e : 0) ^ ((n) & 32 ? f : 0) ^ ((n) & 64 ? g : 0) ^ ((n) & 128 ? h : 0))
-#define JLOG_CRC32C_4(n, ...)                                                                 \
-    JLOG_CRC32C_1((n), __VA_ARGS__), JLOG_CRC32C_1((n) + 1, __VA_ARGS__),                     \
-        JLOG_CRC32C_1((n) + 2, __VA_ARGS__), JLOG_CRC32C_1((n) + 3, __VA_ARGS__)
-#define JLOG_CRC32C_16(n, ...)                                                                \
-    JLOG_CRC32C_4((n), __VA_ARGS__), JLOG_CRC32C_4((n) + 4, __VA_ARGS__),                     \
-        JLOG_CRC32C_4((n) + 8, __VA_ARGS__), JLOG_CRC32C_4((n) + 12, __VA_ARGS__)
-#define JLOG_CRC32C_64(n, ...)                                                                \
-    JLOG_CRC32C_16((n), __VA_ARGS__), JLOG_CRC32C_16((n) + 16, __VA_ARGS__),                  \
-        JLOG_CRC32C_16((n) + 32, __VA_ARGS__), JLOG_CRC32C_16((n) + 48, __VA_ARGS__)
-#define JLOG_CRC32C_256(...)                                                                  \
-    JLOG_CRC32C_64(0, __VA_ARGS__), JLOG_CRC32C_64(64, __VA_ARGS__),                          \
-        JLOG_CRC32C_64(128, __VA_ARGS__), JLOG_CRC32C_64(192, __VA_ARGS__)
-
-/* slices[t][byte] is the remainder of that byte followed by t zero bytes. */
-static const uint32_t jlog_crc32c_slices[8][256] = {
-    {JLOG_CRC32C_256(0xF26B8303, 0xE13B70F7, 0xC79A971F, 0x8AD958CF, 0x105EC76F, 0x20BD8EDE, 0x417B1DBC, 0x82F63B78)},
-    {JLOG_CRC32C_256(0x13A29877, 0x274530EE, 0x4E8A61DC, 0x9D14C3B8, 0x3FC5F181, 0x7F8BE302, 0xFF17C604, 0xFBC3FAF9)},
-    {JLOG_CRC32C_256(0xA541927E, 0x4F6F520D, 0x9EDEA41A, 0x38513EC5, 0x70A27D8A, 0xE144FB14, 0xC76580D9, 0x8B277743)},
-    {JLOG_CRC32C_256(0xDD45AAB8, 0xBF672381, 0x7B2231F3, 0xF64463E6, 0xE964B13D, 0xD725148B, 0xABA65FE7, 0x52A0C93F)},
-    {JLOG_CRC32C_256(0x38116FAC, 0x7022DF58, 0xE045BEB0, 0xC5670B91, 0x8F2261D3, 0x1BA8B557, 0x37516AAE, 0x6EA2D55C)},
-    {JLOG_CRC32C_256(0xEF306B19, 0xDB8CA0C3, 0xB2F53777, 0x6006181F, 0xC00C303E, 0x85F4168D, 0x0E045BEB, 0x1C08B7D6)},
-    {JLOG_CRC32C_256(0x68032CC8, 0xD0065990, 0xA5E0C5D1, 0x4E2DFD53, 0x9C5BFAA6, 0x3D5B83BD, 0x7AB7077A, 0xF56E0EF4)},
-    {JLOG_CRC32C_256(0x493C7D27, 0x9278FA4E, 0x211D826D, 0x423B04DA, 0x847609B4, 0x0D006599, 0x1A00CB32, 0x34019664)},
+/* nibbles[n] is the remainder of these four bits. */
+static const uint32_t jlog_crc32c_nibbles[16] = {
+    0x00000000, 0x105EC76F, 0x20BD8EDE, 0x30E349B1, 0x417B1DBC, 0x5125DAD3, 0x61C69362, 0x7198540D,
+    0x82F63B78, 0x92A8FC17, 0xA24BB5A6, 0xB21572C9, 0xC38D26C4, 0xD3D3E1AB, 0xE330A81A, 0xF36E6F75,
 };
 
-#undef JLOG_CRC32C_1
-#undef JLOG_CRC32C_4
-#undef JLOG_CRC32C_16
-#undef JLOG_CRC32C_64
-#undef JLOG_CRC32C_256
-
-__attribute__((unused)) static uint32_t jlog_crc32c_table(uint32_t crc, const void *data, size_t bytes)
+/* Returns the remainder, followed by so many times four zero bits. */
+static inline uint32_t jlog_crc32c_zeros(uint32_t remainder, unsigned times)
 {
-    const uint32_t(*slices)[256] = jlog_crc32c_slices;
+    for (; times > 0; times--)
+        remainder = remainder >> 4 ^ jlog_crc32c_nibbles[remainder & 0xF];
+    return remainder;
+}
+
+/* slices[t][byte] is the remainder of that byte followed by t zero bytes. They are filled only in a process that needs them,
+ * since as constants they would take 8 KiB of each module of the core. */
+static uint32_t jlog_crc32c_slices[8][256];
+
+__attribute__((cold)) static void jlog_crc32c_fill_slices(void)
+{
+    uint32_t byte, remainder;
+    unsigned t;
+
+    for (byte = 0; byte < 256; byte++)
+        for (remainder = byte, t = 0; t < 8; t++)
+            jlog_crc32c_slices[t][byte] = remainder = jlog_crc32c_zeros(remainder, 2);
+}
+
+/* The slices must be filled. */
+__attribute__((cold, noinline, unused)) static uint32_t jlog_crc32c_table(uint32_t crc, const void *data, size_t bytes)
+{
+    const uint32_t(*slices)[256] = (const uint32_t(*)[256])jlog_crc32c_slices;
     const uint8_t *at = (const uint8_t *)data;
     uint32_t remainder = ~crc;
 
@@ -164,12 +158,14 @@ JLOG_CRC32C_TARGET static inline uint64_t jlog_crc32c_sum(jlog_crc32c_product a,
     return (uint64_t)_mm_cvtsi128_si64(_mm_xor_si128(_mm_xor_si128(b, c), a));
 }
 
+/* __builtin_cpu_supports would bring 4 KiB of the compiler's library into each module. */
 static inline enum jlog_crc32c_method jlog_crc32c_detect(void)
 {
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("sse4.2"))
+    unsigned eax, ebx, ecx, edx;
+
+    if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & bit_SSE4_2))
         return JLOG_CRC32C_TABLE;
-    return __builtin_cpu_supports("pclmul") ? JLOG_CRC32C_LANES : JLOG_CRC32C_STREAM;
+    return ecx & bit_PCLMUL ? JLOG_CRC32C_LANES : JLOG_CRC32C_STREAM;
 }
 
 #else /* aarch64 */
@@ -304,18 +300,14 @@ static inline enum jlog_crc32c_method jlog_crc32c_detect(void)
 
 /* --- The choice -------------------------------------------------------------------------------------------------- */
 
-static enum jlog_crc32c_method jlog_crc32c_chosen = JLOG_CRC32C_TABLE;
+static enum jlog_crc32c_method jlog_crc32c_chosen;
 
-/* A constructor runs before any thread can call into the library. Until then the table is used, which works on every CPU. */
-__attribute__((constructor)) static void jlog_crc32c_choose(void)
+/* A constructor runs before any thread can call into the library. */
+__attribute__((constructor, cold)) static void jlog_crc32c_choose(void)
 {
     jlog_crc32c_chosen = jlog_crc32c_detect();
-}
-
-/* For tests. This translation unit uses the table from now on (1), or the best method of the CPU (0). */
-__attribute__((unused)) static void jlog_crc32c_use_table(int table)
-{
-    jlog_crc32c_chosen = table ? JLOG_CRC32C_TABLE : jlog_crc32c_detect();
+    if (jlog_crc32c_chosen == JLOG_CRC32C_TABLE)
+        jlog_crc32c_fill_slices();
 }
 
 static inline const char *jlog_crc32c_implementation(void)
@@ -354,7 +346,6 @@ static const uint32_t jlog_crc32c_squares[31] = {
 /* Returns the product of two polynomials, modulo that of CRC32C. */
 static inline uint32_t jlog_crc32c_times(uint32_t a, uint32_t b)
 {
-    const uint32_t(*slices)[256] = jlog_crc32c_slices;
     uint64_t product = 0;
     unsigned bit;
 
@@ -363,8 +354,7 @@ static inline uint32_t jlog_crc32c_times(uint32_t a, uint32_t b)
     for (bit = 0; bit < 32; bit++)
         product ^= (uint64_t)a << bit & -(uint64_t)(b >> bit & 1);
     product <<= 1;
-    return (uint32_t)(product >> 32) ^ slices[3][product & 0xFF] ^ slices[2][product >> 8 & 0xFF]
-           ^ slices[1][product >> 16 & 0xFF] ^ slices[0][product >> 24 & 0xFF];
+    return (uint32_t)(product >> 32) ^ jlog_crc32c_zeros((uint32_t)product, 8);
 }
 
 /* Returns the part that `crc` contributes if so many bytes follow:

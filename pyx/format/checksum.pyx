@@ -7,12 +7,14 @@ from libc.stdint cimport uint32_t, uint64_t
 
 cdef extern from "format/checksum.h" nogil:
     uint32_t jlog_crc32c(uint32_t crc, const void *data, size_t bytes)
+    void jlog_crc32c_fill_slices()
     uint32_t jlog_crc32c_table(uint32_t crc, const void *data, size_t bytes)
     uint32_t jlog_crc32c_shift(uint32_t crc, uint64_t bytes)
     const char *jlog_crc32c_implementation()
 
 
 implementation = jlog_crc32c_implementation().decode("ascii")
+jlog_crc32c_fill_slices()  # for crc32c_table
 
 
 def crc32c(data, uint32_t crc=0, /):
