@@ -3,8 +3,9 @@ with 0 microseconds from the base time. Under the lock either this number or the
 
 from operator import index
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
@@ -241,7 +242,7 @@ cdef class EncodedRecords:
             records.crc = jlog_crc32c(0, self.data, self.size)
         self.compressed = None
         if codec == JLOG_CODEC_LZ4 and self.size >= JLOG_COMPRESS_BYTES_MIN:
-            self.compressed = compressed_or_none(<const uint8_t[:self.size]> self.data)
+            self.compressed = compressed_or_none(PyMemoryView_FromMemory(<char *> self.data, self.size, PyBUF_READ))
         if self.compressed is None:
             stored.codec, stored.data, stored.bytes, stored.crc = JLOG_CODEC_NONE, self.data, self.size, records.crc
             return 0

@@ -73,23 +73,26 @@ cdef class Messages:
     def header_bytes(self):
         return self.layout.header_bytes
 
-    def header(self, const uint8_t[::1] data, uint64_t at=0):
+    def header(self, bytes data not None, uint64_t at=0):
         """Returns the header in the data at this offset; None if the data ends before the header does."""
+        cdef const uint8_t *bytes_of = <const uint8_t *> PyBytes_AS_STRING(data)
+        cdef uint64_t size = PyBytes_GET_SIZE(data)
         cdef jlog_message message
-        if at > <uint64_t> data.shape[0] or <uint64_t> data.shape[0] - at < self.layout.header_bytes:
+        if at > size or size - at < self.layout.header_bytes:
             return None
-        jlog_load_message(&self.layout, &data[at], &message)
-        return Header(bool(jlog_is_message(&self.layout, &data[at])), jlog_message_time_us(&message), message.microseconds,
+        jlog_load_message(&self.layout, bytes_of + at, &message)
+        return Header(bool(jlog_is_message(&self.layout, bytes_of + at)), jlog_message_time_us(&message), message.microseconds,
                       message.bytes, message.stored_bytes)
 
-    def chain(self, const uint8_t[::1] data, uint64_t at, uint64_t most):
+    def chain(self, bytes data not None, uint64_t at, uint64_t most):
         """Follows at most so many messages by their lengths, as far as the data has whole ones."""
+        cdef const uint8_t *bytes_of = <const uint8_t *> PyBytes_AS_STRING(data)
+        cdef uint64_t size = PyBytes_GET_SIZE(data)
         cdef jlog_chain chain
-        cdef uint64_t size = data.shape[0]
         if at >= size:
             return Chain(at, 0, 0, 0, True)
         with nogil:
-            jlog_follow_chain(&self.layout, &data[0], size, at, most, &chain)
+            jlog_follow_chain(&self.layout, bytes_of, size, at, most, &chain)
         return Chain(chain.end, chain.count, chain.first_us, chain.last_us, bool(chain.ordered))
 
     def add(self, EncodedRecords body not None, bytes data not None, uint64_t at, uint64_t limit, *, bint is_end=False,
