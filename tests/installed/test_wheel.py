@@ -78,7 +78,7 @@ def test_the_source_distribution_becomes_a_wheel_without_a_network(tmp_path: Pat
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.startswith(f"pyjlog-{jlog.__version__}-cp3")
     assert "manylinux" in wheel.name
-    assert wheel.stat().st_size < 3 * MEGABYTE
+    assert wheel.stat().st_size < 2 * MEGABYTE
     python = install(wheel, tmp_path / "venv")
     checked(python, "-c", "import jlog; jlog.Writer('journal').close()", cwd=tmp_path, env=bare(python))
 
