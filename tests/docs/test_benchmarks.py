@@ -1,4 +1,4 @@
-"""bench/core.py, which `make bench` runs: what it measures can be measured, with a load that takes no time."""
+"""bench/core.py, which `make bench` runs, and bench/choosing.py: what they measure can be measured, with a tiny load."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+
+import charts
+import pytest
 
 ROOT = Path(__file__).parents[2]
 CONTESTS = [
@@ -22,3 +25,17 @@ def test_each_contest_of_the_core_is_held(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "report").read_text())
     assert len(report["contests"]) == len(CONTESTS)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)  # guards against hanging only; it starts some ninety processes
+def test_the_costs_of_the_options_are_measured_and_drawn(tmp_path: Path) -> None:
+    size = ["--rounds", "1", "--seconds", "0.01", "--records", "1000"]
+    command = [sys.executable, str(ROOT / "bench" / "choosing.py"), str(tmp_path / "figures"), *size, "--dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "figures").read_text())
+    for option in charts.PANELS:
+        assert charts.chart(option, found[option]).svg().count("<polyline") == sum(
+            len(panel.names) for panel in charts.PANELS[option]
+        )

@@ -1,7 +1,10 @@
-"""docs/drawings: what tools/drawings.py writes, and all of it is shown."""
+"""docs/drawings: what tools/drawings.py and tools/charts.py write, and all of it is shown."""
 
 from __future__ import annotations
 
+import json
+
+import charts
 import drawings
 import pytest
 
@@ -14,8 +17,16 @@ def test_a_drawing_is_that_of_its_program(draw: drawings.Draw) -> None:
     assert text == draw().svg(), "run tools/drawings.py"
 
 
+@pytest.mark.parametrize("option", charts.PANELS)
+def test_a_chart_and_its_table_are_those_of_the_figures(option: str) -> None:
+    figures = json.loads(charts.FIGURES.read_text(encoding="utf-8"))[option]
+    drawn = (DOCS / "drawings" / f"choosing-{option}.svg").read_text(encoding="utf-8")
+    assert drawn == charts.chart(option, figures).svg(), "run tools/charts.py"
+    assert charts.table(option, figures) in (DOCS / "choosing.md").read_text(encoding="utf-8"), "run tools/charts.py"
+
+
 def test_each_drawing_is_shown() -> None:
-    page = (DOCS / "how-it-works.md").read_text(encoding="utf-8")
+    page = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("how-it-works.md", "choosing.md"))
     assert {path.name for path in (DOCS / "drawings").iterdir() if f"](drawings/{path.name})" not in page} == set()
 
 
