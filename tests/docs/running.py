@@ -20,6 +20,7 @@ from command_line import all_commands
 from docs.console import Block, Command, blocks, commands
 from docs.shell import Shell
 
+PAGE_SECONDS = 1_000.0  # guards against hanging only; a page may start a hundred commands
 SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 FILE = re.compile(r"# ([\w.]+):")
 PATH = re.compile(r"(?<![\w./*-])(file://)?(/(?:etc|lake|mnt|shared|srv|tmp|var)\b[\w./-]*)")
@@ -39,10 +40,14 @@ class Places:
 
     def moved(self, text: str, host: str = "") -> str:
         """Returns the text of a block with the addresses of this test. The directories above each path are made."""
-        for pattern, address in self._addresses.items():
-            text = re.sub(pattern, address, text)
+        text = self.addressed(text)
         text = PATH.sub(lambda found: (found[1] or "") + self._path(found[2], host), text)
         return PORT.sub(lambda found: self._port(found[1]), text)
+
+    def addressed(self, text: str) -> str:
+        for pattern, address in self._addresses.items():
+            text = re.sub(pattern, address, text)
+        return text
 
     def _path(self, path: str, host: str) -> str:
         moved = self._directory / host / path[1:]
@@ -113,15 +118,14 @@ class Run:
             self._program(block, block.text)
 
     def _program(self, block: Block, text: str) -> None:
-        ending = self._places.moved(text).replace(".follow()", ".follow(timeout=0)")
-        assert self._session.run(ending), f"{self._where(block)}\n{text}"
+        assert self._session.run(ending_program(self._places.moved(text))), f"{self._where(block)}\n{text}"
 
     def _command(self, block: Block, command: Command) -> None:
         missing = missing_in(command.text)
         if missing:
             self._missing |= missing
             return
-        wanted = None if command.shown is None else command.shown.replace("…", "...")
+        wanted = None if command.shown is None else self._places.addressed(command.shown.replace("…", "..."))
         text = self._places.moved(ending(command.text), command.host)
 
         def is_shown(shown: str) -> bool:
@@ -185,6 +189,12 @@ def goes_on(line: str) -> bool:
     """Whether the line goes on until it is ended. In the background it does not."""
     words = words_of(line)
     return not GO_ON.isdisjoint(words) and words[-1] != "&" and "--limit" not in words
+
+
+def ending_program(program: str) -> str:
+    """Returns the program with the arguments that let it end where its sources end now."""
+    program = program.replace(".follow()", ".follow(timeout=0)")
+    return re.sub(r"(= (?:Mirror|Capture)\([^()]*)\)", r"\1, until_end=True)", program)
 
 
 def ending(line: str) -> str:
