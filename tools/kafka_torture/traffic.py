@@ -89,7 +89,9 @@ class Sender(Program):
         self.topics = topics
         self.acknowledged: dict[tuple[str, int, int], bytes] = {}
         self._count = 0
-        conf = {"bootstrap.servers": servers, "acks": "all", "linger.ms": 5, "log_level": 0, "message.timeout.ms": 60_000}
+        # A message that the client gives up may still be on its way, and come when the journals are compared already.
+        timeout_ms = round(1000 * FLUSH_SECONDS)
+        conf = {"bootstrap.servers": servers, "acks": "all", "linger.ms": 5, "log_level": 0, "message.timeout.ms": timeout_ms}
         self._producer = Producer({**conf, "topic.metadata.refresh.interval.ms": 2000, **config})
 
     def work(self) -> None:
