@@ -352,8 +352,8 @@ class Journal:
         of bytes that were copied.
 
         The copy is a journal of its own: the first writer that opens it begins a new epoch. No writer waits meanwhile, but no
-            segment is removed. A call that is killed leaves no journal at `target`; make the backup again, to another or an
-            empty place.
+        segment is removed. A call that is killed leaves no journal at `target`; make the backup again, to another or an
+        empty place.
 
         Raises JournalExists unless `target` is missing or an empty directory; OSError where the disk is full, and then removes
         what it has copied.
@@ -366,8 +366,8 @@ class Journal:
         """Makes a damaged journal sound again, and keeps every record that can still be read, with its sequence.
 
         The sequences of lost records become a gap: lag does not count them, and a reader whose position lies in the gap goes on
-            behind it. Damaged bytes are moved to `quarantine/` in the journal's directory. A repair may be killed anywhere and
-            done again. It needs disk space for one more segment and for the damaged bytes.
+        behind it. Damaged bytes are moved to `quarantine/` in the journal's directory. A repair may be killed anywhere and
+        done again. It needs disk space for one more segment and for the damaged bytes.
 
         dry_run: changes nothing, and says what would be done.
 

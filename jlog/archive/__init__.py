@@ -36,7 +36,7 @@ def segments(path: str | os.PathLike[str], archive: bool | str = True) -> list[S
     archive: True for the archive that the journal's retention names, or a URL.
 
     A segment that is listed as still in the journal may have been archived and removed when you open it: then list them again.
-        No segment is left out or listed twice meanwhile.
+    No segment is left out or listed twice meanwhile.
     """
     path = journal_path(path)
     live = segments_now(path, read_meta(path))  # comes first: a segment that is removed after this has been archived before

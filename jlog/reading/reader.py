@@ -33,9 +33,9 @@ class Reader:
     """Reads the records of the journal at `path` in order. It sees a record in the pre-commit buffer as soon as it is appended.
 
     With a `name` the reader is a subscriber: its position is durable, and retention keeps every record that it has not
-        committed. After a crash reading resumes at the last commit, so that each record is delivered at least once. A name
-        belongs to one Reader at a time, among all processes; the kernel frees it when its owner dies. A reader without a name
-        holds nothing back and commits nothing.
+    committed. After a crash reading resumes at the last commit, so that each record is delivered at least once. A name
+    belongs to one Reader at a time, among all processes; the kernel frees it when its owner dies. A reader without a name
+    holds nothing back and commits nothing.
 
     start: where a new subscriber, or an anonymous reader, begins: "begin", "end", a sequence, an aware datetime (the first
         record at or after it) or a checkpoint's name.

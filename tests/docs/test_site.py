@@ -62,6 +62,13 @@ def test_no_signature_of_the_api_has_a_private_argument(site: Path) -> None:
 
 
 @pytest.mark.xdist_group("site")
+def test_no_paragraph_of_a_docstring_is_taken_for_a_definition(site: Path) -> None:
+    """Sphinx makes a definition of a line that is followed by an indented one."""
+    pages = [site / name for name in ("python.html", "kafka.html", "spark.html", "arrow.html")]
+    assert [page.name for page in pages if '<dl class="simple">' in page.read_text(encoding="utf-8")] == []
+
+
+@pytest.mark.xdist_group("site")
 def test_each_link_of_the_site_leads_to_a_page_and_a_place_in_it(site: Path) -> None:
     pages = {path: Page(path) for path in site.resolve().rglob("*.html")}
     assert len(pages) > 30

@@ -30,8 +30,8 @@ class TopicReader:
     """Reads the committed messages of one partition in order, as jlog.Reader reads a journal; `sequence` is the offset.
 
     With a `name` it is a subscriber, which is a consumer group of this name: commit() commits the group's offset, where reading
-        resumes. The name belongs to one TopicReader at a time (after a crash, for ten seconds more); other consumers of the
-        group are not kept away. Retention ignores subscribers: PositionLost where it was faster.
+    resumes. The name belongs to one TopicReader at a time (after a crash, for ten seconds more); other consumers of the
+    group are not kept away. Retention ignores subscribers: PositionLost where it was faster.
 
     start, create: as in jlog.Reader.
     durable_only: changes nothing, since all readable messages are acknowledged by the replicas that must.
