@@ -242,6 +242,8 @@ def test_too_few_replicas_are_told_and_nothing_is_lost(journal, broker, url, wit
             mirror.close()
         witness.check_numbered(topic, 10)
         witness.delete(topic)
+    # Until the cluster knows that the second broker is gone, it may put partitions of other tests there.
+    wait_until(lambda: len(witness.admin.list_topics(timeout=HUNG_SECONDS).brokers) == 1)
 
 
 # --- A broker that forgets a transaction ----------------------------------------------------------------------------
