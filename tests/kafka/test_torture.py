@@ -1,4 +1,4 @@
-"""Some seconds of tools/kafka_torture.py, always by the same plan, as far as the machine keeps to it. By hand it runs for hours."""
+"""Some seconds of tools/kafka_torture.py, always by the same plan. By hand it runs for hours."""
 
 from __future__ import annotations
 
