@@ -167,8 +167,8 @@ class Flow:
         if fenced:
             # Of two that begin at the same time, the one whose claim the brokers take last wins.
             return self._rivals.get(int(fenced[1]), -math.inf) > self._started_at - START_SECONDS
-        now = time.monotonic()
-        begun, calm = now - self._started_at > START_SECONDS, now - self._cluster.troubled_at > CALM_SECONDS
+        ended_at = time.monotonic() - (time.time() - self._log.stat().st_mtime)  # it may have been noticed much later
+        begun, calm = ended_at - self._started_at > START_SECONDS, ended_at - self._cluster.troubled_at > CALM_SECONDS
         return bool(re.search(AWAY, last)) and not begun and not calm
 
     @property
