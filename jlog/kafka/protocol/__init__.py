@@ -1,0 +1,1 @@
+"""Kafka's protocol, spoken by jlog itself where whole batches are moved."""
