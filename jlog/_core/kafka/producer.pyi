@@ -1,14 +1,11 @@
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from typing_extensions import disjoint_base
 
 from jlog._core.kafka.client import Client
 from jlog._core.kafka.library import Library
-from jlog._core.records.record import RecordBatch
-
-SENT: int
-NOT_PLAIN: int
+from jlog._core.kafka.outgoing import Outgoing
 
 class Failure(NamedTuple):
     code: int
@@ -39,29 +36,5 @@ class Producer(Client):
     ) -> None: ...
 
 @disjoint_base
-class Sending:
-    def __init__(
-        self,
-        producer: Producer,
-        topic: str,
-        *,
-        partition: int | None,
-        partitions: int,
-        spread_bits: int,
-        without_key: bool,
-        needs_key: bool,
-        limit_bytes: int,
-        times_ms: tuple[int, int],
-        ours: str,
-        sequence_header: str | None = None,
-        timestamp_header: str | None = None,
-    ) -> None: ...
-    @property
-    def value_bytes(self) -> int: ...
-    @property
-    def beside_bytes(self) -> int: ...
-    @property
-    def index(self) -> int: ...
-    def begin(self, batch: RecordBatch) -> None: ...
-    def send(self) -> int: ...
-    def skip(self) -> None: ...
+class Sending(Outgoing):
+    def __init__(self, producer: Producer, topic: str, **rules: Any) -> None: ...

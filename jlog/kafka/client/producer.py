@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -17,6 +17,9 @@ from jlog.kafka.client.core import as_kafka, errors_told, is_text, raised_as_kaf
 from jlog.kafka.client.errors import UNKNOWN_TOPIC, code_of
 from jlog.kafka.client.library import library
 from jlog.kafka.client.settings import Settings
+from jlog.kafka.protocol.delivery import Undelivered
+from jlog.kafka.protocol.producer import BatchProducer
+from jlog.kafka.protocol.settings import PRODUCER, are_known
 
 
 def is_native(settings: Settings) -> bool:
@@ -25,22 +28,13 @@ def is_native(settings: Settings) -> bool:
     return is_text(settings.given) and mechanism != "OAUTHBEARER" and library() is not None
 
 
-def make_producer(settings: Settings, conf: Mapping[str, Any], on_delivery: Callable[..., None]) -> Producer | NativeProducer:
-    """Makes a producer with these settings. Both kinds have the same calls, and raise KafkaException."""
+def make_producer(settings: Settings, conf: Mapping[str, Any], on_delivery: Callable[..., None]) -> AnyProducer:
+    """Makes a producer with these settings. All kinds have the same calls, and raise KafkaException."""
+    if are_known(settings.given, PRODUCER):
+        return BatchProducer(conf, on_delivery)
     if is_native(settings):
         return NativeProducer(conf, on_delivery)
     return Producer({**conf, "on_delivery": on_delivery})
-
-
-class Undelivered:
-    """A message that the brokers did not take. sequence: of its record, if that alone is why; None: not known."""
-
-    def __init__(self, topic: str, sequence: int | None) -> None:
-        self._topic = topic
-        self.sequence = sequence
-
-    def topic(self) -> str:
-        return self._topic
 
 
 class NativeProducer:
@@ -132,7 +126,7 @@ class NativeProducer:
         failure = self._core.failure
         if failure is not None:
             self._core.forget_failure()
-            self._on_delivery(KafkaError(failure.code), Undelivered(failure.topic, failure.sequence))
+            self._on_delivery(KafkaError(failure.code), Undelivered((failure.topic, failure.partition), failure.sequence))
         fatal = None
         for error in errors_told(self._core, self._logger):
             if error.code() == KafkaError._FATAL:
@@ -143,4 +137,5 @@ class NativeProducer:
             raise as_kafka(fatal)
 
 
-AnyProducer = Producer | NativeProducer
+BatchwiseProducer: TypeAlias = BatchProducer | NativeProducer  # those that take whole batches of a journal
+AnyProducer: TypeAlias = Producer | BatchwiseProducer

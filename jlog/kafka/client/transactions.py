@@ -26,7 +26,7 @@ from jlog.kafka.client.errors import (
     told,
     unsettled,
 )
-from jlog.kafka.client.producer import AnyProducer, NativeProducer, make_producer
+from jlog.kafka.client.producer import AnyProducer, BatchwiseProducer, make_producer
 from jlog.kafka.client.settings import LOGGER, TRANSACTIONAL, Settings
 
 START_SECONDS = 30.0  # in which the broker ends a transaction that an earlier instance has left open
@@ -203,7 +203,7 @@ class Transactions:
     def drop(self) -> None:
         if self._producer is not None:
             self._producer.purge()
-        if isinstance(self._producer, NativeProducer):
+        if isinstance(self._producer, BatchwiseProducer):
             self._producer.close()
         self._producer = None
         self._begun = False
@@ -294,7 +294,7 @@ class Transactions:
 
 def _partitions(producer: AnyProducer, topic: str) -> int:
     """Returns the number of the topic's partitions as the producer knows it; 0 where it knows no such topic."""
-    if isinstance(producer, NativeProducer):
+    if isinstance(producer, BatchwiseProducer):
         return producer.count_partitions(topic, ANSWER_SECONDS)
     found = producer.list_topics(topic, timeout=ANSWER_SECONDS).topics.get(topic)
     return 0 if found is None else len(found.partitions)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import select
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -38,6 +39,7 @@ class Brokers:
         self._servers = [_address(server) for server in servers.split(",")]
         self._client_id = client_id
         self._answer_seconds = answer_seconds
+        self._process = os.getpid()
         self._nodes: dict[int, Address] = {}
         self._connections: dict[Address, Connection] = {}
         self._lost_at: dict[Address, tuple[float, Lost]] = {}
@@ -47,6 +49,8 @@ class Brokers:
 
     def pump(self, seconds: float) -> None:
         """Waits up to `seconds` until a broker takes or sends something, and handles it."""
+        if os.getpid() != self._process:
+            raise ValueError("this client belongs to the process that this one was forked from")
         poll = select.poll()
         by_number = {}
         for connection in self._connections.values():
@@ -61,10 +65,8 @@ class Brokers:
         for connection in by_number.values():
             connection.check_time()
 
-    def run(self, steps: Steps[Any], seconds: float, awake: Callable[[], object] | None = None) -> bool:
-        """Goes on with a call in steps until it has ended, for `seconds` at most. Returns whether it has ended.
-
-        awake: is called in between."""
+    def run(self, steps: Steps[Any], seconds: float) -> bool:
+        """Goes on with a call in steps until it has ended, for `seconds` at most. Returns whether it has ended."""
         until = time.monotonic() + seconds
         while True:
             try:
@@ -75,13 +77,11 @@ class Brokers:
             if left <= 0:
                 return False
             self.pump(min(left, LOOK_SECONDS))
-            if awake is not None:
-                awake()
 
     @staticmethod
-    def until(done: Callable[[], bool], seconds: float = float("inf")) -> Steps[None]:
+    def sleep(seconds: float) -> Steps[None]:
         end = time.monotonic() + seconds
-        while not done() and time.monotonic() < end:
+        while time.monotonic() < end:
             yield
 
     @staticmethod

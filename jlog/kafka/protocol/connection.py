@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jlog.kafka.protocol.messages import VERSIONS, Answer, Request, api_versions, text
+from jlog.kafka.protocol.messages import NO_TAGS, TAGGED, VERSIONS, Answer, Request, api_versions, text
 
 PIECES_AT_ONCE = 64  # of one call that sends; the system's limit is 1024
 ANSWER_BYTES_MAX = 1 << 30
@@ -107,6 +107,7 @@ class Connection:
             return pending
         self._number = (self._number + 1) & 0x7FFFFFFF
         head = struct.pack(">hhi", request.api, VERSIONS[request.api], self._number) + self._client_id
+        head += NO_TAGS if request.api in TAGGED else b""
         size = len(head) + sum(map(len, request.pieces))
         self._outgoing.append(memoryview(struct.pack(">i", size) + head))
         self._outgoing.extend(memoryview(piece).cast("B") for piece in request.pieces if len(piece))

@@ -1,13 +1,13 @@
 """The requests of Kafka's protocol that jlog makes itself, and the answers to them.
 
-https://kafka.apache.org/protocol is the specification. Of each request there is one version: the newest without tagged fields.
-Brokers from 2.4 on know them, and 4.x still does (KIP-896).
+https://kafka.apache.org/protocol is the specification. Of each request there is one version: the newest without tagged fields,
+but for one request. Brokers from 2.5 on know them, and 4.x still does (KIP-896).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, API_VERSIONS = 0, 1, 3, 10, 18
@@ -18,11 +18,13 @@ VERSIONS = {
     METADATA: 7,
     FIND_COORDINATOR: 2,
     API_VERSIONS: 0,
-    INIT_PRODUCER_ID: 1,
+    INIT_PRODUCER_ID: 3,
     OFFSET_FOR_LEADER_EPOCH: 3,
     ADD_PARTITIONS_TO_TXN: 1,
     END_TXN: 1,
 }
+TAGGED = frozenset((INIT_PRODUCER_ID,))  # requests with tagged fields, and lengths that are varints
+NO_TAGS = b"\0"
 TRANSACTION = 1  # the kind of a coordinator
 ALL_REPLICAS = -1
 READ_COMMITTED = 1
@@ -73,6 +75,15 @@ def text(value: str | None) -> bytes:
         return b"\xff\xff"
     encoded = value.encode()
     return struct.pack(">h", len(encoded)) + encoded
+
+
+def varint(number: int) -> bytes:
+    """Encodes a number without a sign."""
+    found = b""
+    while number >= 0x80:
+        found += bytes((number & 0x7F | 0x80,))
+        number >>= 7
+    return found + bytes((number,))
 
 
 def array(items: Iterable[bytes]) -> bytes:
@@ -136,7 +147,7 @@ def metadata(topics: Iterable[str]) -> Request:
     return Request(METADATA, [array(map(text, topics)), b"\0"], read)  # makes no topic
 
 
-class Coordinator(NamedTuple):
+class CoordinatorFound(NamedTuple):
     code: int
     reason: str
     node: int
@@ -145,10 +156,10 @@ class Coordinator(NamedTuple):
 
 
 def find_coordinator(transactional_id: str) -> Request:
-    def read(answer: Answer) -> Coordinator:
+    def read(answer: Answer) -> CoordinatorFound:
         _throttled, code = answer.fields("ih")
         reason, node = answer.text(), answer.number()
-        return Coordinator(code, reason or "", node, answer.text() or "", answer.number())
+        return CoordinatorFound(code, reason or "", node, answer.text() or "", answer.number())
 
     return Request(FIND_COORDINATOR, [text(transactional_id), struct.pack(">b", TRANSACTION)], read)
 
@@ -166,12 +177,20 @@ class ProducerId(NamedTuple):
         return struct.pack(">qh", *self)
 
 
-def init_producer_id(transactional_id: str, timeout_ms: int) -> Request:
+NO_PRODUCER = ProducerId(-1, -1)
+
+
+def init_producer_id(transactional_id: str, timeout_ms: int, producer: ProducerId) -> Request:
+    """producer: the one that is to have a new epoch, unless another instance has one already. NO_PRODUCER: a new instance,
+    which fences all others. Its answer: an error code, and the producer."""
+
     def read(answer: Answer) -> tuple[int, ProducerId]:
-        _throttled, code, number, epoch = answer.fields("ihqh")
+        _tags, _throttled, code, number, epoch = answer.fields("bihqh")
         return code, ProducerId(number, epoch)
 
-    return Request(INIT_PRODUCER_ID, [text(transactional_id), struct.pack(">i", timeout_ms)], read)
+    encoded = transactional_id.encode()
+    size = varint(len(encoded) + 1)
+    return Request(INIT_PRODUCER_ID, [size + encoded, struct.pack(">i", timeout_ms), producer.pack(), NO_TAGS], read)
 
 
 Place = tuple[str, int]  # topic and partition
@@ -223,7 +242,7 @@ class Produced(NamedTuple):
     reason: str
 
 
-def produce(transactional_id: str, timeout_ms: int, batches: dict[Place, list[Buffer]]) -> Request:
+def produce(transactional_id: str, timeout_ms: int, batches: Mapping[Place, Sequence[Buffer]]) -> Request:
     """batches: the batch of each partition, in pieces. Its answer: Produced for each partition."""
     topics: dict[str, list[Place]] = {}
     for place in batches:
@@ -268,7 +287,7 @@ class Fetched(NamedTuple):
     batches: memoryview
 
 
-def fetch(places: dict[Place, ToFetch], *, wait_ms: int, max_bytes: int) -> Request:
+def fetch(places: Mapping[Place, ToFetch], *, wait_ms: int, max_bytes: int) -> Request:
     """Asks for committed records. Its answer: an error code, and Fetched for each partition."""
     topics = array(
         text(topic)
@@ -306,7 +325,7 @@ class EpochEnd(NamedTuple):
     offset: int
 
 
-def offset_for_leader_epoch(places: dict[Place, tuple[int, int]]) -> Request:
+def offset_for_leader_epoch(places: Mapping[Place, tuple[int, int]]) -> Request:
     """places: for each partition the epoch of its leader as known, and the epoch that is asked for. Its answer: EpochEnd for
     each partition."""
     topics = array(

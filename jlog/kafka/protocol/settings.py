@@ -13,6 +13,14 @@ def is_plaintext(protocol: str) -> bool:
     return protocol.lower() == "plaintext"
 
 
+def is_lz4_or_none(codec: str) -> bool:
+    return codec in ("lz4", "none")
+
+
+def is_murmur2(partitioner: str) -> bool:
+    return partitioner in ("murmur2", "murmur2_random")
+
+
 EVERYWHERE: Known = {
     "client.id": None,
     "prefix": None,
@@ -20,6 +28,18 @@ EVERYWHERE: Known = {
     "socket.keepalive.enable": None,
     "socket.nagle.disable": None,
     "socket.timeout.ms": None,
+}
+PRODUCER: Known = {
+    "batch.num.messages": None,
+    "batch.size": None,
+    "compression.codec": is_lz4_or_none,
+    "compression.type": is_lz4_or_none,
+    "linger.ms": None,  # a transaction is sent at once where it ends
+    "message.max.bytes": None,
+    "message.timeout.ms": None,
+    "partitioner": is_murmur2,
+    "queue.buffering.max.ms": None,
+    "transaction.timeout.ms": None,
 }
 
 
