@@ -1,7 +1,8 @@
 """jlog: a journal of records that many processes write and many subscribers read."""
 
-from jlog import archive
-from jlog.care.statistics import Stats, SubscriberStats
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from jlog.care.verify import Report
 from jlog.errors import (
     CheckpointNotFound,
@@ -26,12 +27,35 @@ from jlog.options import Retention
 from jlog.positions.position_files import Position
 from jlog.reading.reader import Reader
 from jlog.record import Record, RecordBatch
-from jlog.repair.report import RepairReport
 from jlog.storage.damage import Damage
 from jlog.storage.segments import Segment
 from jlog.transform import transform, transforming
 from jlog.urls import open_journal, open_reader, open_writer
 from jlog.writer import Writer
+
+if TYPE_CHECKING:
+    from jlog import archive
+    from jlog.care.statistics import Stats, SubscriberStats
+    from jlog.repair.report import RepairReport
+else:
+    # Few programs use these names, and their modules would take an eighth of the time of `import jlog`. So each is imported
+    # when it is first used. Type checkers do not see this function: with it they would take every name for one of jlog's.
+    _IMPORTED_LATER = {
+        "RepairReport": "jlog.repair.report",
+        "Stats": "jlog.care.statistics",
+        "SubscriberStats": "jlog.care.statistics",
+    }
+
+    def __getattr__(name):
+        if name == "archive":
+            return import_module("jlog.archive")
+        if name in _IMPORTED_LATER:
+            return getattr(import_module(_IMPORTED_LATER[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), *__all__})
+
 
 __version__ = "0.1.0"
 __all__ = [

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jlog._core.format.constants import FORMAT_VERSION
 from jlog._core.read.cursor import Cursor
@@ -15,7 +15,6 @@ from jlog._core.system.lock import OWNERS, RANGES, Deadline, LockFile
 from jlog.care.backup import backup
 from jlog.care.cleaning import archive_of, archive_sealed, clean, clean_if_free, roll_if_due
 from jlog.care.retention import held_bytes, is_expired, now_us
-from jlog.care.statistics import Stats, StatsSource
 from jlog.care.verify import Progress, Report, segment_ends, verify
 from jlog.errors import CorruptJournal, JournalLocked, SubscriberExists
 from jlog.options import (
@@ -32,12 +31,15 @@ from jlog.positions import position_files
 from jlog.positions.names import Start, check_name, timestamp_us_of
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, Position, PositionFile
 from jlog.positions.start import find_start, find_time
-from jlog.repair.report import RepairReport
 from jlog.storage.damage import Damage, walk_segment
 from jlog.storage.gaps import Gaps
 from jlog.storage.meta import create_journal, read_meta
 from jlog.storage.segments import Segment, segments_now
 from jlog.system.filesystem import journal_path
+
+if TYPE_CHECKING:
+    from jlog.care.statistics import Stats, StatsSource
+    from jlog.repair.report import RepairReport
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Journal:
         self._path = journal_path(path)
         self._meta = read_meta(self._path)
         self._gaps = Gaps(self._path, self._meta.uuid)
-        self._stats = StatsSource(self._path)
+        self._stats: StatsSource | None = None
 
     @classmethod
     def create(
@@ -397,6 +399,10 @@ class Journal:
         """Returns the counters of all processes, and how the journal and its subscribers stand now. Call it each second on one
         Journal object, in one thread at a time: the object keeps what never changes. A journal that was deleted and made anew
         in between is looked at anew."""
+        if self._stats is None:
+            from jlog.care.statistics import StatsSource  # slow to import, and few programs ask
+
+            self._stats = StatsSource(self._path)
         return self._stats.look()
 
     def info(self) -> dict[str, Any]:

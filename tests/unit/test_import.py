@@ -5,13 +5,15 @@ import sys
 
 import pytest
 
+import jlog
+
 # Libraries of the extras and of the command line, slow modules of the standard library, and rooms that most programs do
 # without.
 KEPT_OUT = """
 click rich lz4 portalocker prometheus_client confluent_kafka pyspark pyarrow fsspec numpy pandas
 asyncio multiprocessing concurrent.futures socket ssl subprocess tempfile urllib.parse http secrets hashlib shutil
-jlog.repair.repair jlog.cli jlog.demo jlog.bench jlog.kafka jlog.spark jlog.metrics jlog.logging jlog.flow.engine jlog.arrow
-jlog.reading.archived_records jlog.reading.event_loops jlog.reading.async_follow
+jlog.cli jlog.demo jlog.bench jlog.kafka jlog.spark jlog.metrics jlog.logging jlog.flow.engine jlog.arrow
+jlog.archive jlog.care.statistics jlog.repair jlog.reading.archived_records jlog.reading.event_loops jlog.reading.async_follow
 """
 
 
@@ -25,6 +27,21 @@ def imported():
 @pytest.mark.parametrize("name", KEPT_OUT.split())
 def test_import_jlog_leaves_out(imported, name):
     assert name not in imported
+
+
+def test_every_public_name_is_found_also_those_whose_modules_are_imported_later():
+    program = """if True:
+        import jlog
+        assert {*jlog.__all__} <= {*dir(jlog)}
+        from jlog import *
+        assert (Stats, archive) == (jlog.Stats, jlog.archive)
+    """
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_name_that_jlog_does_not_have_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'jlog' has no attribute 'Jurnal'"):
+        jlog.Jurnal  # noqa: B018
 
 
 def test_jlog_kafka_without_its_client_says_what_to_install():
