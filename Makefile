@@ -94,6 +94,7 @@ lint: .venv-test/.installed ## checks style, types, stubs and layers
 	$(test) -m ruff format --check
 	PATH="$(CURDIR)/.venv-test/bin:$$PATH" cython-lint pyx
 	$(test) -m mypy
+	@for example in docs/examples/*; do $(test) -m mypy $$example || exit 1; done # one by one, because each has a run.py
 	$(test) -m mypy.stubtest jlog._core --mypy-config-file pyproject.toml --ignore-disjoint-bases \
 		--allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist
 	$(test) tools/check_layers.py
