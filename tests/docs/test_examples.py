@@ -79,7 +79,7 @@ def test_each_line_that_was_logged_is_in_kafka_once(tmp_path: Path) -> None:
 def test_messages_of_killed_mirrors_are_in_kafka_for_those_who_read_uncommitted(tmp_path: Path) -> None:
     """So the mirrors were killed at the moment that the example is about."""
     level = ('"isolation.level": "read_committed"', '"isolation.level": "read_uncommitted"')
-    copy = spoiled("logging-to-kafka", tmp_path / "docs" / "examples", "run.py", *level)
+    copy = spoiled("logging-to-kafka", tmp_path / "docs" / "examples", "prove.py", *level)
     (tmp_path / "tools").symlink_to(DOCS.parent / "tools")
     done = run(copy, tmp_path / "run")
     assert (done.returncode, done.stderr) == (1, "FAILED: the topic does not have each line once and in order\n"), done.stdout

@@ -13,8 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
@@ -22,13 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import app
-import jlog
+from prove import check, prove
 
 BROKER = Path(__file__).resolve().parents[3] / "tools" / "kafka-broker"
 PARTITIONS = 3
 SPAWN = get_context("spawn")  # a Kafka client has threads, which a fork would not copy
-APPS = ("app-0", "app-1", "app-2")
-FATAL_LINES = {"app-1": 700}  # app-1 is killed when it has logged so many lines; the others log until the end
+APPS = {"app-0": None, "app-1": 700, "app-2": None}  # app-1 is killed when it has logged so many lines; the others go on
 MOMENTS = ("within", "within", "behind")  # a transaction: when each of the mirrors is killed
 
 
@@ -53,17 +51,26 @@ def run_doomed_mirror(journal: str, servers: str, topic: str, moment: str) -> No
     from jlog.kafka import Mirror
 
     admin = AdminClient({"bootstrap.servers": servers})
+    fresh = False  # whether an open transaction is a new one, and not one whose commit goes on
 
     def look(record: Any) -> Any:
-        if moment == "within" and record.sequence % 50 == 0 and has_open_transaction(admin, topic):
-            die()
+        nonlocal fresh
+        if moment == "within" and record.sequence % 50 == 0:
+            is_open = has_open_transaction(admin, topic)
+            if is_open and fresh:
+                die()
+            fresh = fresh or not is_open
         return record
 
-    def behind(_: int) -> None:
+    def committed(_: int) -> None:
+        nonlocal fresh
+        fresh = False
         if moment == "behind":
             die()
 
-    Mirror(journal, f"kafka://{servers}/{topic}", partitions=PARTITIONS, function=look, on_commit=behind).run()
+    url = f"kafka://{servers}/{topic}"
+    small = {"batch.size": "1000"}  # bytes: messages get into the topic while their transaction goes on
+    Mirror(journal, url, partitions=PARTITIONS, function=look, on_commit=committed, config=small).run()
 
 
 def has_open_transaction(admin: Any, topic: str) -> bool:
@@ -86,7 +93,7 @@ def start(name: str, target: Callable[..., None], *arguments: object) -> BasePro
 
 
 def run_all(journal: str, servers: str, topic: str) -> None:
-    apps = {name: start(name, run_app, journal, FATAL_LINES.get(name)) for name in APPS}
+    apps = {name: start(name, run_app, journal, lines) for name, lines in APPS.items()}
     print(f"{len(apps)} processes log, and one of them is killed")
     for number, moment in enumerate(MOMENTS):
         doomed = start(f"mirror-{number}", run_doomed_mirror, journal, servers, topic, moment)
@@ -94,7 +101,7 @@ def run_all(journal: str, servers: str, topic: str) -> None:
         check(doomed.exitcode == -signal.SIGKILL, f"mirror {number} ended with {doomed.exitcode}")
         print(f"mirror {number} was killed {moment} a transaction")
     for name, process in apps.items():
-        if name not in FATAL_LINES:
+        if APPS[name] is None:
             process.kill()
         process.join()
         check(process.exitcode == -signal.SIGKILL, f"{name} ended with {process.exitcode}")
@@ -102,51 +109,11 @@ def run_all(journal: str, servers: str, topic: str) -> None:
     check(subprocess.run(mirror, check=False).returncode == 0, "the last mirror has failed")
 
 
-def messages(servers: str, topic: str) -> Iterator[tuple[str, str]]:
-    """Yields key and value of each committed message, as a consumer gets them that knows nothing of jlog."""
-    from confluent_kafka import Consumer, KafkaError, TopicPartition
-
-    settings = {"bootstrap.servers": servers, "group.id": topic, "isolation.level": "read_committed"}
-    consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
-    try:
-        left = set(consumer.list_topics(topic).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
-        while left:
-            message = consumer.poll()
-            if message.error() is None:
-                yield message.key().decode(), message.value().decode()
-            elif message.error().code() == KafkaError._PARTITION_EOF:
-                left.discard(message.partition())
-    finally:
-        consumer.close()
-
-
-def prove(journal: str, servers: str, topic: str) -> None:
-    logged, found = defaultdict(list), defaultdict(list)
-    with jlog.Reader(journal) as reader:
-        for record in reader:
-            logged[(record.key or b"").decode()].append((record.value or b"").decode())
-    for name, line in messages(servers, topic):
-        found[name].append(line)
-    print(f"{sum(map(len, logged.values()))} lines in the journal, {sum(map(len, found.values()))} messages in the topic")
-    check(sorted(logged) == sorted(APPS), "other processes have logged")
-    for name, lines in logged.items():
-        check(lines == [f"order {order} accepted" for order in range(len(lines))], f"the journal has lost lines of {name}")
-        check(len(lines) == FATAL_LINES.get(name, len(lines)), f"the journal has lost the last lines of {name}")
-    check(found == logged, "the topic does not have each line once and in order")
-    print("each line is in the topic exactly once, in the order of its process")
-
-
-def check(holds: bool, otherwise: str) -> None:
-    if not holds:
-        sys.exit(f"FAILED: {otherwise}")
-
-
 def main(folder: str) -> None:
     servers, topic = os.environ["KAFKA"], f"logs-{secrets.token_hex(4)}"
     journal = os.path.join(folder, "log")
     run_all(journal, servers, topic)
-    prove(journal, servers, topic)
+    prove(journal, servers, topic, APPS)
 
 
 if __name__ == "__main__":

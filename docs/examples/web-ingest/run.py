@@ -17,6 +17,7 @@ from multiprocessing.process import BaseProcess
 
 import jlog
 import server
+from client import Client
 
 CLIENTS, EVENTS = 8, 250
 # The first server is killed at its first sync, the second one at its twentieth, … A sync serves at most one event of each
@@ -43,38 +44,6 @@ def run_server(journal: str, listener: socket.socket, fatal: int | None) -> None
     asyncio.run(server.main(DoomedIngest(journal, fatal), listener))
 
 
-class Client:
-    """Sends its events one after the other, each until it is answered."""
-
-    def __init__(self, name: str, address: tuple[str, int]) -> None:
-        self._name, self._address = name, address
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self.sequences: dict[str, int] = {}  # of the acknowledged events
-        self.statuses: Counter[str] = Counter()
-
-    async def run(self) -> None:
-        for number in range(EVENTS):
-            event_id = f"{self._name}-{number}"
-            while event_id not in self.sequences:
-                try:
-                    self.sequences[event_id] = await self._post(event_id, f"event {number} of {self._name}")
-                except (ConnectionError, asyncio.IncompleteReadError):
-                    self._streams = None
-                    self.statuses["no answer"] += 1
-
-    async def _post(self, event_id: str, event: str) -> int:
-        if self._streams is None:
-            self._streams = await asyncio.open_connection(*self._address)
-        reader, writer = self._streams
-        writer.write(f"POST /events/{event_id} HTTP/1.1\r\nContent-Length: {len(event)}\r\n\r\n{event}".encode())
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        answer = await reader.readexactly(int(head.rpartition(": ")[2]))
-        status = head.split("\r\n")[0].partition(" ")[2]
-        check(status in ("201 Created", "200 OK"), f"{status}: {answer.decode()}")
-        self.statuses[status] += 1
-        return int(answer)
-
-
 async def keep_running(journal: str, listener: socket.socket) -> None:
     """Starts a server, and the next one when it is killed, as systemd does. The listener stays open, so clients wait for the
     next one meanwhile."""
@@ -90,7 +59,7 @@ async def run_all(journal: str) -> list[Client]:
     with socket.create_server(("127.0.0.1", 0), backlog=CLIENTS) as listener:
         clients = [Client(f"client{number}", listener.getsockname()) for number in range(CLIENTS)]
         servers = asyncio.create_task(keep_running(journal, listener))
-        sending = asyncio.gather(*(client.run() for client in clients))
+        sending = asyncio.gather(*(client.send(EVENTS) for client in clients))
         await asyncio.wait((servers, sending), return_when=asyncio.FIRST_COMPLETED)
         for process in SPAWN.active_children():
             process.kill()
