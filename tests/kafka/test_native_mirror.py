@@ -1,20 +1,22 @@
-"""The core's own producer: it sends what the Python client sends, and its clients end."""
+"""The producers that take whole batches send what the Python client sends, and their clients end."""
 
 from __future__ import annotations
 
 import os
 
 import pytest
+from confluent_kafka import Producer
 
 import jlog
 from jlog._core.kafka.client import ClientError
-from jlog._core.kafka.producer import Producer
+from jlog._core.kafka.producer import Producer as CoreProducer
 from jlog.kafka import Mirror
 from jlog.kafka.client import producer
 from jlog.kafka.client.library import library
 from jlog.kafka.client.producer import NativeProducer, make_producer
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.url import parse
+from jlog.kafka.protocol.producer import BatchProducer
 from kafka.witness import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -39,48 +41,56 @@ def sent(journal, witness, topic, **options):
 
 
 @pytest.mark.parametrize("options", [{}, {"key": "none"}, {"standby": True}, {"sequence_header": True}])
-def test_both_ways_send_the_same_messages(tmp_path, witness, topic, monkeypatch, options):
+def test_all_ways_send_the_same_messages(tmp_path, witness, topic, monkeypatch, options):
     with jlog.Writer(tmp_path / "journal") as writer:
         for value, key, headers, timestamp_us in RECORDS * 300:
             writer.append(value, key=key, headers=headers, timestamp_us=timestamp_us)
         writer.sync()
-    native = sent(tmp_path / "journal", witness, f"{topic}-native", **options)
+    batches = sent(tmp_path / "journal", witness, f"{topic}-batches", **options)
+    monkeypatch.setattr(producer, "are_known", lambda *_: False)
+    calls = sent(tmp_path / "journal", witness, f"{topic}-calls", **options)
     monkeypatch.setattr(producer, "library", lambda: None)
     python = sent(tmp_path / "journal", witness, f"{topic}-python", **options)
-    assert sum(map(len, native)) >= len(RECORDS) * 300
+    assert sum(map(len, batches)) >= len(RECORDS) * 300
     if options.get("standby"):  # its last message tells nothing of a record
-        native, python = ([[m for m in part if m[2]] for part in found] for found in (native, python))
-    assert native == python
+        batches, calls, python = ([[m for m in part if m[2]] for part in found] for found in (batches, calls, python))
+    assert batches == calls == python
 
 
 @pytest.mark.parametrize(
-    ("given", "is_native"),
-    [({}, True), ({"linger.ms": 5}, True), ({"stats_cb": print}, False), ({"sasl.mechanism": "OAUTHBEARER"}, False)],
+    ("given", "kind"),
+    [
+        ({}, BatchProducer),
+        ({"linger.ms": 5}, BatchProducer),
+        ({"compression.type": "zstd"}, NativeProducer),
+        ({"stats_cb": print}, Producer),
+        ({"sasl.mechanism": "OAUTHBEARER"}, Producer),
+    ],
 )
-def test_the_python_client_is_used_only_where_a_setting_needs_it(given, is_native):
+def test_the_settings_choose_the_producer(given, kind):
     settings = Settings(parse("kafka://127.0.0.1:9/t"), given)
-    made = make_producer(settings, settings.for_producer(transactional_id="t"), print)
-    assert isinstance(made, NativeProducer) == is_native
+    made = make_producer(settings, settings.for_producer(transactional_id="t", transaction_timeout_ms=60_000), print)
+    assert isinstance(made, kind)
 
 
 def test_a_setting_that_is_none_is_an_error_with_its_name():
     with pytest.raises(ClientError, match=r"no\.such\.setting"):
-        Producer(library(), {"no.such.setting": "1"})
+        CoreProducer(library(), {"no.such.setting": "1"})
 
 
 def test_a_client_that_was_never_made_is_let_go():
     with pytest.raises(TypeError, match="library"):
-        Producer(None, {})
+        CoreProducer(None, {})
 
 
 def test_fifty_clients_leave_no_thread_and_no_descriptor():
     def counted():
         return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
 
-    Producer(library(), {"bootstrap.servers": "127.0.0.1:9"}).close()
+    CoreProducer(library(), {"bootstrap.servers": "127.0.0.1:9"}).close()
     before = counted()
     for number in range(50):
-        producer = Producer(library(), {"bootstrap.servers": "127.0.0.1:9"})
+        producer = CoreProducer(library(), {"bootstrap.servers": "127.0.0.1:9"})
         if number % 2:
             producer.close()
     del producer
@@ -88,7 +98,7 @@ def test_fifty_clients_leave_no_thread_and_no_descriptor():
 
 
 def test_a_child_of_a_fork_refuses_the_client_and_leaves_it_to_its_parent():
-    producer = Producer(library(), {"bootstrap.servers": "127.0.0.1:9"})
+    producer = CoreProducer(library(), {"bootstrap.servers": "127.0.0.1:9"})
     child = os.fork()
     if child == 0:
         try:

@@ -21,6 +21,8 @@ from jlog.kafka.protocol.delivery import Undelivered
 from jlog.kafka.protocol.producer import BatchProducer
 from jlog.kafka.protocol.settings import PRODUCER, are_known
 
+HELLO_SECONDS = 2.0
+
 
 def is_native(settings: Settings) -> bool:
     """Says whether the core's producer can be used: it needs librdkafka's calls, and settings that are text."""
@@ -31,7 +33,10 @@ def is_native(settings: Settings) -> bool:
 def make_producer(settings: Settings, conf: Mapping[str, Any], on_delivery: Callable[..., None]) -> AnyProducer:
     """Makes a producer with these settings. All kinds have the same calls, and raise KafkaException."""
     if are_known(settings.given, PRODUCER):
-        return BatchProducer(conf, on_delivery)
+        made = BatchProducer(conf, on_delivery)
+        if made.is_understood(HELLO_SECONDS):
+            return made
+        made.close()
     if is_native(settings):
         return NativeProducer(conf, on_delivery)
     return Producer({**conf, "on_delivery": on_delivery})

@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from jlog.kafka.protocol.connection import Connection, Lost, Pending
-from jlog.kafka.protocol.messages import Leader, Metadata, Place, Request, TopicFound, metadata
+from jlog.kafka.protocol.messages import Leader, Metadata, Place, Request, TopicFound, api_versions, metadata
 
 RECONNECT_SECONDS = 0.1  # from the end of a connection to the next attempt
 LOOK_SECONDS = 0.02  # longest wait of a step that waits for a time, and not for a broker
 PORT = 9092
+LATE = object()  # in place of a result
 
 Address = tuple[str, int]
 Result = TypeVar("Result")
@@ -67,15 +68,19 @@ class Brokers:
 
     def run(self, steps: Steps[Any], seconds: float) -> bool:
         """Goes on with a call in steps until it has ended, for `seconds` at most. Returns whether it has ended."""
+        return self.result(steps, seconds) is not LATE
+
+    def result(self, steps: Steps[Any], seconds: float) -> Any:
+        """Does the same, and returns the result; LATE where it has not ended."""
         until = time.monotonic() + seconds
         while True:
             try:
                 next(steps)
-            except StopIteration:
-                return True
+            except StopIteration as ended:
+                return ended.value
             left = until - time.monotonic()
             if left <= 0:
-                return False
+                return LATE
             self.pump(min(left, LOOK_SECONDS))
 
     @staticmethod
@@ -121,6 +126,11 @@ class Brokers:
         if number not in self._nodes:
             raise Lost(f"broker {number}: not known to the others")
         return self.at(self._nodes[number])
+
+    def are_new_enough(self) -> Steps[bool]:
+        """Returns whether the first broker that answers knows all requests that jlog makes. Raises Lost where none answers."""
+        yield from self.ask_any(api_versions())
+        return any(one.knows() for one in self._connections.values())
 
     def ask_any(self, request: Request) -> Steps[Any]:
         """Asks one broker after the other, first those that are connected, and returns the answer. Raises Lost where none

@@ -53,6 +53,13 @@ class BatchProducer:
     def _note(self, why: Lost) -> None:
         self._on_error(KafkaError(KafkaError._TRANSPORT, str(why)))
 
+    def is_understood(self, timeout: float) -> bool:
+        """Says whether the brokers know the requests that it makes, or could not be asked."""
+        try:
+            return self._brokers.result(self._brokers.are_new_enough(), timeout) is not False
+        except Lost:
+            return True
+
     # --- Records ----------------------------------------------------------------------------------------------------
 
     def sending(self, topic: str, **rules: Any) -> Packing:
