@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from array import array
 
@@ -23,6 +24,10 @@ RULES = {
     "times_ms": (-(1 << 60), 1 << 60),
     "ours": "jlog.kafka.",
 }
+HEADER = (
+    *("offset", "length", "leader", "magic", "crc", "attributes", "last", "first_ms", "newest_ms"),
+    *("producer", "epoch", "sequence", "count"),
+)
 
 
 class Bytes:
@@ -52,8 +57,7 @@ def decoded(batch):
     """Returns the fields of the batch's header, and its records: key, value, headers and time."""
     data = b"".join(batch.pieces)
     assert batch.size == len(data)
-    names = "offset length leader magic crc attributes last first_ms newest_ms producer epoch sequence count".split()
-    header = dict(zip(names, struct.unpack(">qiibIhiqqqhii", data[:61]), strict=True))
+    header = dict(zip(HEADER, struct.unpack(">qiibIhiqqqhii", data[:61]), strict=True))
     assert (header["offset"], header["length"], header["leader"], header["magic"]) == (0, len(data) - 12, -1, 2)
     assert header["crc"] == crc32c(data[21:])
     assert header["last"] == header["count"] - 1 == batch.records - 1
@@ -167,8 +171,6 @@ def test_a_record_larger_than_a_batch_has_one_of_its_own(path):
 
 
 def test_what_does_not_shrink_is_sent_as_it_is():
-    import os
-
     value = os.urandom(10_000)
     batches = Batches(1, 1 << 20)
     assert batches.put(value, None, 0, 1, ()) == SENT
