@@ -235,6 +235,8 @@ static inline int jlog_pack_records(struct jlog_packing *to, struct jlog_outgoin
 
             if (code == JLOG_SENT)
                 code = jlog_measure_headers(rules, &record, *sequence, &headers);
+            if (code == JLOG_SENT && (int64_t)(message.value_bytes + message.key_bytes) + headers.beside_bytes > rules->limit_bytes)
+                code = JLOG_NOT_PLAIN;
             if (code == JLOG_SENT)
                 code = jlog_pack_message(to, rules, &record, &message, &headers);
             if (code != JLOG_SENT)

@@ -13,7 +13,7 @@ struct jlog_outgoing {
     uint32_t spread_bits;                                /* so many bits of a sequence stay in one partition */
     int without_key;
     int needs_key;
-    int64_t limit_bytes;                                 /* of a value */
+    int64_t limit_bytes;                                 /* of value, key and headers; librdkafka checks the sum itself */
     int64_t earliest_ms, latest_ms;
     const char *ours;                                    /* headers that begin so are not sent */
     size_t ours_bytes;

@@ -194,6 +194,7 @@ def test_a_message_of_no_journal_has_no_sequence():
     ("rules", "reason"),
     [
         ({"limit_bytes": 3}, "too long"),
+        ({"limit_bytes": 6}, "too long with its key"),
         ({"times_ms": (0, 10)}, "too late"),
         ({"needs_key": True}, "no key"),
         ({}, "a NUL in a header's name"),
@@ -202,7 +203,12 @@ def test_a_message_of_no_journal_has_no_sequence():
 def test_a_record_against_a_rule_is_left_to_the_caller(path, rules, reason):
     with jlog.Writer(path) as writer:
         writer.append(b"1", key=b"k", timestamp_us=1)
-        writer.append(b"2222", headers=[("a\0b", b"")] if not rules else (), timestamp_us=10**15)
+        writer.append(
+            b"2222",
+            key=None if "needs_key" in rules else b"key",
+            headers=[("a\0b", b"")] if not rules else (),
+            timestamp_us=10**15,
+        )
         writer.append(b"3", key=b"k", timestamp_us=1)
     batches = Batches(1, 1000)
     packing = Packing(batches, lambda _: False, **RULES | {"partitions": 1} | rules)

@@ -145,21 +145,28 @@ class Delivery:
     def send(self) -> None:
         """Sends the next batch of each partition that has none on its way."""
         ready = [place for place, lane in self._lanes.items() if lane.waiting and not lane.on_its_way]
+        self._check_time(ready)
         if not ready or self.failure is not None or not self._are_added(ready) or not self._find_leaders():
             return
         now = time.monotonic()
         to: dict[int, dict[Place, Lane]] = {}
         for place in ready:
             lane, leader = self._lanes[place], self._brokers.leader(place)
-            lane.since = lane.since or now
-            if now > lane.since + self._seconds:
-                self._fail(place, error(KafkaError._MSG_TIMED_OUT), ())
-            elif leader is None:
+            if leader is None:
                 self._are_leaders_known = False
             elif now >= lane.not_before:
                 to.setdefault(leader.node, {})[place] = lane
         for node, lanes in to.items():
             self._send_to(node, lanes)
+
+    def _check_time(self, ready: list[Place]) -> None:
+        """Gives up a batch that was tried for too long."""
+        now = time.monotonic()
+        for place in ready:
+            lane = self._lanes[place]
+            lane.since = lane.since or now
+            if now > lane.since + self._seconds and self.failure is None:
+                self._fail(place, error(KafkaError._MSG_TIMED_OUT), ())
 
     def _are_added(self, places: list[Place]) -> bool:
         """Makes partitions part of the transaction. Returns whether all of them are."""

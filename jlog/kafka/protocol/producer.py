@@ -20,7 +20,8 @@ from jlog.kafka.protocol.delivery import Delivery, Undelivered
 WAITING_BYTES = 64 << 20  # of batches that are not acknowledged
 OPEN_BYTES = 32 << 20  # of batches that are being filled
 BATCH_BYTES_MIN = 16 << 10
-MESSAGE_MS = 300_000  # librdkafka's default
+MESSAGE_MS = 300_000  # librdkafka's defaults
+MESSAGE_BYTES = 1_000_000
 
 
 class BatchProducer:
@@ -32,6 +33,7 @@ class BatchProducer:
     def __init__(self, conf: Mapping[str, Any], on_delivery: Callable[[KafkaError, Undelivered], None]) -> None:
         transactional_id = str(conf["transactional.id"])
         answer_ms = int(conf["socket.timeout.ms"])
+        self._message_bytes = int(conf.get("message.max.bytes", MESSAGE_BYTES))
         self._batch_bytes = int(conf["batch.size"])
         self._compress = conf.get("compression.codec", conf.get("compression.type")) == "lz4"
         self._on_error: Callable[[KafkaError], None] = conf["error_cb"]
@@ -80,6 +82,9 @@ class BatchProducer:
         timestamp: int = 0,
         headers: Headers = (),
     ) -> None:
+        size = len(value or b"") + len(key or b"") + sum(len(name) + len(content or b"") for name, content in headers)
+        if size > self._message_bytes:
+            raise error(KafkaError.MSG_SIZE_TOO_LARGE)
         batches = self._batches_of(topic)
         time_ms = timestamp or int(time.time() * 1000)
         while batches.put(value, key, partition, time_ms, headers) == FULL:
