@@ -47,12 +47,16 @@ class Undelivered(NamedTuple):
 
 
 class Lane:
-    """The batches of one partition, in order. number: of the next record for it, counted from 0 in each epoch."""
+    """The batches of one partition, in order.
+
+    number: of the next record for it, counted from 0 in each epoch. taken: the number behind those that the broker has taken.
+    """
 
     def __init__(self) -> None:
         self.waiting: deque[Batch] = deque()
-        self.number = 0
+        self.number = self.taken = 0
         self.on_its_way = False
+        self.is_certain = True  # whether it is known what the broker has taken
         self.not_before = 0.0  # time of the next attempt
         self.since: float | None = None  # time of the first attempt with the batch that comes next
 
@@ -118,21 +122,29 @@ class Delivery:
         return bool(self._added)
 
     def drop(self) -> None:
-        """Drops all batches. One may still be on its way."""
+        """Drops all batches but those that are on their way. Their numbers are given again."""
         for lane in self._lanes.values():
-            lane.waiting.clear()
-        self.waiting_bytes = 0
+            while len(lane.waiting) > lane.on_its_way:
+                self.waiting_bytes -= lane.waiting.pop().size
+            if not lane.on_its_way:
+                lane.number = lane.taken
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is known what the brokers have taken. If not, only a new epoch can count on."""
+        return all(lane.is_certain for lane in self._lanes.values())
 
     def ended(self) -> None:
         """A transaction has ended: partitions are added to the next one anew."""
         self._added.clear()
         self._adding = None
+        self.failure, self.is_told = None, False
 
     def begin_epoch(self) -> None:
         """Counts from 0 again, and forgets what has become of the batches before."""
         self._lanes.clear()
         self.ended()
-        self.failure, self.is_told, self.waiting_bytes = None, False, 0
+        self.waiting_bytes = 0
 
     # --- Sending ----------------------------------------------------------------------------------------------------
 
@@ -230,12 +242,13 @@ class Delivery:
         for place, lane in lanes.items():
             produced: Produced = answer.value.get(place, Produced(KafkaError.UNKNOWN_TOPIC_OR_PART, (), ""))
             lane.on_its_way = False
+            lane.is_certain = produced.code not in PASSING
             if produced.code in PASSING:
                 self._again(lane)
-            elif not lane.waiting:
-                pass  # it was dropped meanwhile
             elif produced.code in DELIVERED:
-                self.waiting_bytes -= lane.waiting.popleft().size
+                batch = lane.waiting.popleft()
+                self.waiting_bytes -= batch.size
+                lane.taken = (lane.taken + batch.records) & NUMBER_MAX
                 lane.since = None
             else:
                 reason = KafkaError(produced.code).str() + (f": {produced.reason}" if produced.reason else "")
@@ -244,6 +257,7 @@ class Delivery:
     def _lost(self, lanes: dict[Place, Lane], why: Lost) -> None:
         self._on_lost(why)
         for lane in lanes.values():
+            lane.is_certain = False
             self._again(lane)
 
     def _again(self, lane: Lane) -> None:

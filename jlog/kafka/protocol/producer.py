@@ -196,12 +196,17 @@ class BatchProducer:
         self.purge()
         while not self._delivery.is_quiet:  # a batch must not arrive behind the end of its transaction
             yield
+        self.purge()
         if self._delivery.has_begun:
             yield from self._coordinator.end(commit=False)
-        yield from self._init()  # batches that were dropped leave gaps in the numbers of this epoch
+        if self._delivery.is_certain:
+            self._delivery.ended()
+        else:
+            # Not done otherwise: the broker would abort the transaction of an instance that has fenced this one meanwhile.
+            yield from self._init()
 
     def purge(self) -> None:
-        """Drops all records that are not acknowledged."""
+        """Drops all records that are not acknowledged, but for batches that are on their way."""
         for batches in self._topics.values():
             batches.clear()
         self._delivery.drop()
