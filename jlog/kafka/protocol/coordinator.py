@@ -48,8 +48,8 @@ class Coordinator:
         self._address: Address | None = None
 
     def init(self) -> Steps[None]:
-        """Begins a new epoch, the first time as a new instance that fences all others. Aborts an open transaction, also that of a
-        newer instance: Kafka (4.3) looks only then at who asks. So there must be no newer one."""
+        """Begins a new epoch, the first time as a new instance that fences all others. Aborts an open transaction, also that of
+        a newer instance: Kafka (4.3) looks only then at who asks. So there must be no newer one."""
 
         def code(answer: tuple[int, ProducerId]) -> int:
             return answer[0]
