@@ -21,7 +21,7 @@ from jlog.kafka.protocol.delivery import Undelivered
 from jlog.kafka.protocol.producer import BatchProducer
 from jlog.kafka.protocol.settings import PRODUCER, are_known
 
-HELLO_SECONDS = 2.0
+HELLO_SECONDS = 1.0
 
 
 def is_native(settings: Settings) -> bool:

@@ -93,6 +93,7 @@ class Delivery:
         self._added: set[Place] = set()  # partitions that are part of the transaction
         self._adding: Steps[None] | None = None
         self._finding: Steps[None] | None = None
+        self._find_at = 0.0  # time when the leaders may be asked for again
         self._are_leaders_known = True
 
     def lane(self, place: Place) -> Lane:
@@ -205,6 +206,9 @@ class Delivery:
         if self._finding is None:
             if self._are_leaders_known:
                 return True
+            if time.monotonic() < self._find_at:
+                return False
+            self._find_at = time.monotonic() + RETRY_SECONDS
             self._finding = self._brokers.refresh({topic for topic, _ in self._lanes})
         try:
             next(self._finding)
