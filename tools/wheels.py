@@ -6,6 +6,7 @@ for older systems, for musl and for other processors come from cibuildwheel (`.g
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ def build_sdist(folder: Path) -> Path:
 def build_wheel(python: str, sdist: Path, folder: Path) -> None:
     """Builds in an environment that holds only what the source distribution declares."""
     with tempfile.TemporaryDirectory() as built:
-        pip = [sys.executable, "-m", "pip", "--python", python]
+        pip = [sys.executable, "-m", "pip", "--python", shutil.which(python) or python]  # pip wants a path
         subprocess.run([*pip, "wheel", "--no-deps", "--no-cache-dir", "--wheel-dir", built, sdist], check=True)
         (wheel,) = Path(built).glob("*.whl")
         repair_tag(wheel, folder)
