@@ -1,68 +1,11 @@
 /* Encodes messages of Kafka as records, without a Python object in between. Headers that name a record's place in Kafka come
- * behind its own: the topic where there are several, the partition, and the offset. */
+ * behind its own (kafka/place.h). */
 #ifndef JLOG_MESSAGES_H
 #define JLOG_MESSAGES_H
 
 #include "kafka/librdkafka.h"
+#include "kafka/place.h"
 #include "write/encoded.h"
-
-#define JLOG_HEADER_BYTES 8u                             /* lengths of name and value */
-#define JLOG_TOPIC_BYTES_MAX 249u                        /* longest name of a topic */
-#define JLOG_DECIMAL_BYTES_MAX 20u
-#define JLOG_TOPIC_HEADER "jlog.kafka.topic"
-#define JLOG_PARTITION_HEADER "jlog.kafka.partition"
-#define JLOG_OFFSET_HEADER "jlog.kafka.offset"
-/* The most that the added headers take. */
-#define JLOG_PLACE_BYTES_MAX                                                                                                   \
-    (3 * JLOG_HEADER_BYTES + sizeof JLOG_TOPIC_HEADER + sizeof JLOG_PARTITION_HEADER + sizeof JLOG_OFFSET_HEADER +             \
-     JLOG_TOPIC_BYTES_MAX + 2 * JLOG_DECIMAL_BYTES_MAX)
-
-/* Writes a number that is not negative, and returns its length. */
-static inline uint32_t jlog_decimal(uint8_t *to, uint64_t number)
-{
-    uint8_t digits[JLOG_DECIMAL_BYTES_MAX];
-    uint32_t at = sizeof digits;
-
-    do
-        digits[--at] = (uint8_t)('0' + number % 10);
-    while ((number /= 10) != 0);
-    memcpy(to, digits + at, sizeof digits - at);
-    return (uint32_t)sizeof digits - at;
-}
-
-/* Writes lengths and name of a header. Its value follows. Returns where that begins. */
-static inline uint8_t *jlog_begin_header(uint8_t *to, const char *name, uint32_t name_bytes, uint32_t value_bytes)
-{
-    jlog_store32(to, name_bytes);
-    jlog_store32(to + 4, value_bytes);
-    memcpy(to + JLOG_HEADER_BYTES, name, name_bytes);
-    return to + JLOG_HEADER_BYTES + name_bytes;
-}
-
-static inline uint8_t *jlog_put_number_header(uint8_t *to, const char *name, uint32_t name_bytes, uint64_t number)
-{
-    uint8_t *value = to + JLOG_HEADER_BYTES + name_bytes;
-    const uint32_t value_bytes = jlog_decimal(value, number);
-
-    jlog_begin_header(to, name, name_bytes, value_bytes);
-    return value + value_bytes;
-}
-
-/* Adds the headers that name the place. There is room for JLOG_PLACE_BYTES_MAX. */
-static inline uint8_t *jlog_put_place(uint8_t *to, const struct jlog_rdkafka *calls, const rd_kafka_message_t *message,
-                                      int with_topic)
-{
-    if (with_topic) {
-        const char *topic = calls->topic_name(message->rkt);
-        const uint32_t bytes = (uint32_t)strnlen(topic, JLOG_TOPIC_BYTES_MAX);
-
-        to = jlog_begin_header(to, JLOG_TOPIC_HEADER, sizeof JLOG_TOPIC_HEADER - 1, bytes);
-        memcpy(to, topic, bytes);
-        to += bytes;
-    }
-    to = jlog_put_number_header(to, JLOG_PARTITION_HEADER, sizeof JLOG_PARTITION_HEADER - 1, (uint64_t)message->partition);
-    return jlog_put_number_header(to, JLOG_OFFSET_HEADER, sizeof JLOG_OFFSET_HEADER - 1, (uint64_t)message->offset);
-}
 
 /* Encodes the headers that the message has itself, and sets how many they are. Returns a JLOG_ENCODE_ status. */
 static inline int jlog_put_own_headers(struct jlog_encoded *to, const struct jlog_rdkafka *calls, rd_kafka_message_t *message,
@@ -106,7 +49,9 @@ static inline int jlog_put_message_headers(struct jlog_encoded *to, const struct
         return status;
     if (to->room - to->size < JLOG_PLACE_BYTES_MAX)
         return JLOG_ENCODE_NO_ROOM;
-    to->size = (size_t)(jlog_put_place(to->data + to->size, calls, message, with_topic) - to->data);
+    to->size = (size_t)(jlog_put_place(to->data + to->size, with_topic ? calls->topic_name(message->rkt) : NULL,
+                                       message->partition, message->offset) -
+                        to->data);
     if (count + 2 + (size_t)with_topic > JLOG_HEADERS_MAX)
         return JLOG_ENCODE_TOO_MANY_HEADERS;
     if (to->size - start > JLOG_VALUE_BYTES_MAX)

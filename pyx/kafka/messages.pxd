@@ -16,3 +16,5 @@ cdef class Message:
     cdef rd_kafka_message_t *at
 
 cdef Messages take_messages(Client client, rd_kafka_message_t **fetched, size_t count)
+cdef object bytes_or_none(const void *data, size_t size)
+cdef str reason_of(int status)

@@ -37,6 +37,11 @@ cdef dict REASONS = {
 }
 
 
+cdef str reason_of(int status):
+    """Returns why no record can be made of a message."""
+    return REASONS[status]
+
+
 cdef int64_t _held = 0
 
 
@@ -182,7 +187,7 @@ cdef class Messages:
                     body.reserve(body.room - body.size + 1)
         finally:
             body.taken = False
-        return at, value_bytes, None if status == JLOG_ENCODE_DONE else REASONS[status]
+        return at, value_bytes, None if status == JLOG_ENCODE_DONE else reason_of(status)
 
     cdef size_t expected_bytes(self, size_t first):
         """Returns the bytes of the records, but for headers that the messages have themselves."""

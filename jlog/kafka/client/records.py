@@ -197,7 +197,7 @@ class CapturedBatch(KafkaBatch):
 
 
 class NativeCapturedBatch(CapturedBatch):
-    """The same, of messages in the memory of librdkafka, which become records without a Python object for each."""
+    """The same, of messages as they were fetched, which become records without a Python object for each."""
 
     __slots__ = ()
 

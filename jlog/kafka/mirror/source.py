@@ -16,7 +16,7 @@ from jlog.flow.errors import Retry
 from jlog.flow.letters import Place as LetterPlace
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster, Topic
-from jlog.kafka.client.consumers import At, Event, Messages, PlainMessages, TopicConsumer, open_consumer
+from jlog.kafka.client.consumers import At, Event, Messages, PlainMessages, TopicConsumer
 from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, as_ours, is_lost_tail, is_without_group, told, unsettled
 from jlog.kafka.client.lag import committed_lag
 from jlog.kafka.client.records import CapturedBatch, KafkaBatch, NativeCapturedBatch, Origins
@@ -24,6 +24,7 @@ from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.topology import Topology, Watcher
 from jlog.kafka.client.url import TopicUrl, is_topic_name
 from jlog.kafka.mirror.parts import Part, Parts, Place
+from jlog.kafka.protocol.consumer import open_consumer
 from jlog.positions.names import Start
 
 BATCH_BYTES = 4 << 20
