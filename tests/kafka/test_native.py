@@ -1,4 +1,5 @@
-"""Captures by librdkafka's C calls: the same journal as with the Python client, and no message is lost or kept."""
+"""Captures by whole batches and by librdkafka's C calls: the same journal as with the Python client, and no message is lost or
+kept."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from itertools import permutations
 
 import pytest
 
@@ -16,9 +18,11 @@ from jlog._core.kafka.messages import held
 from jlog.kafka import Capture, RecordRefused, TopicChanged
 from jlog.kafka.client import consumers
 from jlog.kafka.client.library import library
+from jlog.kafka.protocol import consumer as batches
 from kafka.witness import numbered
 from patience import HUNG_SECONDS
 
+WAYS = ["batches", "native", "plain"]
 TIME = 1_700_000_000_123
 STRANGE = [
     {"value": None, "key": b"tombstone"},
@@ -33,17 +37,21 @@ STRANGE = [
 ]
 
 
-@pytest.fixture(params=["native", "plain"])
-def way(request, monkeypatch):
-    if request.param == "plain":
-        monkeypatch.setattr(consumers, "library", lambda: None)
-    return request.param
-
-
 @pytest.fixture
-def only_plain(monkeypatch):
-    """Takes the C calls away."""
-    return lambda: monkeypatch.setattr(consumers, "library", lambda: None)
+def go(monkeypatch):
+    """Chooses the way of the next captures."""
+
+    def by(way):
+        monkeypatch.setattr(batches, "is_for_batches", lambda *_: way == "batches")
+        monkeypatch.setattr(consumers, "library", library if way == "native" else lambda: None)
+
+    return by
+
+
+@pytest.fixture(params=WAYS)
+def way(request, go):
+    go(request.param)
+    return request.param
 
 
 @pytest.fixture
@@ -78,14 +86,15 @@ def place_of(record):
     return headers.get("jlog.kafka.topic", b""), headers["jlog.kafka.partition"], int(headers["jlog.kafka.offset"])
 
 
-def check_ways_agree(url, tmp_path, only_plain):
-    Capture(url, tmp_path / "native", until_end=True).run()
-    only_plain()
-    Capture(url, tmp_path / "plain", until_end=True).run()
-    native, plain = (sorted(records_of(tmp_path / name), key=place_of) for name in ("native", "plain"))
-    assert native == plain
-    assert jlog.Journal(tmp_path / "native").state() == jlog.Journal(tmp_path / "plain").state()
-    return native
+def check_ways_agree(url, tmp_path, go):
+    """Returns the records, which are the same by all ways."""
+    journals = []
+    for way in WAYS:
+        go(way)
+        Capture(url, tmp_path / way, until_end=True).run()
+        journals.append((sorted(records_of(tmp_path / way), key=place_of), jlog.Journal(tmp_path / way).state()))
+    assert journals[0] == journals[1] == journals[2]
+    return journals[0][0]
 
 
 def test_the_library_is_there():
@@ -94,34 +103,35 @@ def test_the_library_is_there():
 
 
 @pytest.mark.parametrize("compression", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
-def test_both_ways_make_the_same_journal(witness, topic, url, tmp_path, only_plain, compression):
+def test_all_ways_make_the_same_journal(witness, topic, url, tmp_path, go, compression):
     witness.make(topic, retention_ms=-1, max_message_bytes=4_000_000, compression_type=compression)
     for message in STRANGE:
         witness.produce(topic, [dict(message)])
-    found = check_ways_agree(url, tmp_path, only_plain)
+    found = check_ways_agree(url, tmp_path, go)
     assert [(value, key, headers[:-2]) for value, key, headers, _ in found] == [
         (message["value"], message.get("key"), message.get("headers", [])) for message in STRANGE
     ]
 
 
-def test_both_ways_make_the_same_journal_of_several_topics_and_transactions(witness, topic, url, tmp_path, only_plain):
+def test_all_ways_make_the_same_journal_of_several_topics_and_transactions(witness, topic, url, tmp_path, go):
     for name in ("a", "b"):
         witness.make(f"{topic}.{name}", partitions=3)
         for partition in range(3):
             witness.produce(f"{topic}.{name}", numbered(200, 1000 * partition), partition=partition, transactions=30)
     witness.produce_and_abort(f"{topic}.a", [b"aborted"] * 10)
     witness.produce(f"{topic}.a", [b"behind it"], transactions=1)
-    assert len(check_ways_agree(f"{url}.a,{topic}.b", tmp_path, only_plain)) == 1201
+    assert len(check_ways_agree(f"{url}.a,{topic}.b", tmp_path, go)) == 1201
 
 
-def test_it_goes_on_the_other_way(witness, topic, url, tmp_path, only_plain):
+@pytest.mark.parametrize("transactions", [0, 30], ids=["plain", "transactions"])
+@pytest.mark.parametrize("ways", [*permutations(WAYS, 2)], ids="-".join)
+def test_it_goes_on_another_way(witness, topic, url, tmp_path, go, ways, transactions):
     """After an update of the client, for example."""
     witness.make(topic)
-    witness.produce(topic, numbered(100))
-    Capture(url, tmp_path / "journal", until_end=True).run()
-    only_plain()
-    witness.produce(topic, numbered(100, 100))
-    Capture(url, tmp_path / "journal", until_end=True).run()
+    for turn, way in enumerate(ways):
+        witness.produce(topic, numbered(100, 100 * turn), transactions=transactions)
+        go(way)
+        Capture(url, tmp_path / "journal", until_end=True).run()
     assert [record[0] for record in records_of(tmp_path / "journal")] == numbered(200)
 
 
@@ -178,7 +188,8 @@ def keep_stepping(running):
 # --- Memory that is librdkafka's ------------------------------------------------------------------------------------
 
 
-def test_every_message_is_freed_whatever_happens(witness, topic, url, tmp_path):
+def test_every_message_is_freed_whatever_happens(witness, topic, url, tmp_path, go):
+    go("native")
     witness.make(topic)
     witness.produce(topic, [bytes(1000)] * 1000)
     full = Capture(url, tmp_path / "full", retention=jlog.Retention(limit_bytes=200_000))

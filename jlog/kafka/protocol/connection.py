@@ -68,6 +68,7 @@ class Connection:
         self._answer_seconds = answer_seconds
         self._connected = False
         self._number = 0
+        self._heard_at = 0.0  # when the last bytes came
         self._outgoing: deque[memoryview] = deque()
         self._pending: deque[tuple[int, Pending]] = deque()
         self._head = bytearray(4)
@@ -130,8 +131,8 @@ class Connection:
             self._receive()
 
     def check_time(self) -> None:
-        """Ends the connection where the broker takes too long."""
-        since = self._pending[0][1].asked_at if self._pending else None
+        """Ends the connection where the broker takes too long. An answer that is on its way may have waited for this side."""
+        since = max(self._pending[0][1].asked_at, self._heard_at) if self._pending else None
         if since is not None and time.monotonic() - since > self._answer_seconds:
             self.close(Lost(f"{self._where}: no answer within {self._answer_seconds:.0f} s"))
 
@@ -192,6 +193,7 @@ class Connection:
                 if count == 0:
                     self.close(Lost(f"{self._where}: the broker has closed the connection"))
                     return
+                self._heard_at = time.monotonic()
                 self._filled += count
                 if self._filled == len(self._into):
                     self._next_part()

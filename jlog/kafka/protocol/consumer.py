@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection
@@ -29,7 +28,7 @@ from jlog.kafka.protocol.messages import (
 )
 from jlog.kafka.protocol.settings import Known, are_known
 
-PART_BYTES = 4 << 20  # of a partition in one answer; a larger batch comes alone
+PART_BYTES = 2 << 20  # of a partition in one answer; a larger batch comes alone
 ANSWER_BYTES = 16 << 20
 QUEUED_BYTES = 32 << 20  # nothing is fetched while so much waits to be handed out
 TAKEN_BYTES = 8 << 20  # of the messages that one call hands out
@@ -116,7 +115,6 @@ class BatchConsumer:
         self._on_error: Callable[[KafkaError], None] = settings.for_consumer()["error_cb"]
         self._open_other = open_other
         self._other: TopicConsumer | None = None
-        self._process = os.getpid()
         self._parts: dict[Place, Part] = {}  # in the order of the next fetch
         self._queue: deque[tuple[Part, FetchedBatches | Event]] = deque()
         self._queued = 0  # bytes
@@ -141,8 +139,6 @@ class BatchConsumer:
         self._is_stale = True
 
     def consume(self, count: int, seconds: float) -> tuple[Messages, list[tuple[int, Event]]]:
-        if os.getpid() != self._process:
-            raise ValueError("a client belongs to the process that has made it")
         until = time.monotonic() + seconds
         while self._other is None:
             self._brokers.pump(0)  # whatever is there: so the next request is on its way while this answer is decoded
@@ -184,6 +180,8 @@ class BatchConsumer:
         while self._queue and not messages.is_full:
             part, found = self._queue[0]
             if isinstance(found, Event):
+                if len(messages):  # the next call tells it at once, for whoever waits for the end behind the messages
+                    break
                 events.append((len(messages), found))
                 self._queue.popleft()
                 continue
