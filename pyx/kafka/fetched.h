@@ -27,8 +27,7 @@ enum {
 
 /* Kinds of time, as librdkafka numbers them. */
 enum {
-    JLOG_TIME_NONE = 0,
-    JLOG_TIME_CREATED,
+    JLOG_TIME_CREATED = 1,
     JLOG_TIME_APPENDED,
 };
 
@@ -304,15 +303,12 @@ static inline int jlog_put_fetched(struct jlog_encoded *to, const struct jlog_fe
     const size_t start = to->size;
     /* An encoded header has 8 bytes for the lengths, where that of a batch has two or more. */
     const size_t headers_room = (size_t)record->headers_bytes + 6 * (size_t)record->header_count;
-    uint32_t tag = 0, headers_bytes;
-    int64_t time_us = 0;
+    uint32_t tag = JLOG_TAG_EXPLICIT, headers_bytes;
+    int64_t time_us;
     int status;
 
-    if (record->kind != JLOG_TIME_NONE) {
-        tag |= JLOG_TAG_EXPLICIT;
-        if (__builtin_mul_overflow(record->time_ms, 1000, &time_us))
-            return JLOG_ENCODE_TIME_OUT_OF_RANGE;
-    }
+    if (__builtin_mul_overflow(record->time_ms, 1000, &time_us))
+        return JLOG_ENCODE_TIME_OUT_OF_RANGE;
     if (to->room - to->size <
         jlog_long_bytes(tag) + record->key_bytes + headers_room + JLOG_PLACE_BYTES_MAX + record->value_bytes)
         return JLOG_ENCODE_NO_ROOM;
@@ -340,8 +336,7 @@ static inline int jlog_put_fetched(struct jlog_encoded *to, const struct jlog_fe
     else
         tag |= JLOG_TAG_NULL;
     jlog_encode_long(to->data + start, tag, time_us, record->value_bytes, record->key_bytes, headers_bytes);
-    if (tag & JLOG_TAG_EXPLICIT)
-        jlog_note_time(to, time_us);
+    jlog_note_time(to, time_us);
     return JLOG_ENCODE_DONE;
 }
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 
+import lz4.frame
 import pytest
 
 import jlog
+from jlog._core.format.checksum import crc32c
 from jlog._core.kafka.fetched import FetchedBatches, FetchedMessage, FetchedMessages
+from jlog._core.write.encode import EncodedRecords
 from record_batches import APPEND_TIME, LZ4, TRANSACTIONAL, Row, batch, marker, varint
 
 TIME = 1_700_000_000_000
@@ -210,7 +213,7 @@ def test_another_format_is_told():
 
 @pytest.mark.parametrize(
     "packed",
-    [b"", b"nothing", __import__("lz4.frame").frame.compress(bytes(1000))[:-9]],
+    [b"", b"nothing", lz4.frame.compress(bytes(1000))[:-9]],
     ids=["empty", "none", "cut"],
 )
 def test_what_is_no_lz4_frame_is_told(packed):
@@ -220,8 +223,6 @@ def test_what_is_no_lz4_frame_is_told(packed):
 
 def with_attributes(data, attributes):
     """Sets the attributes, and the checksum to what it then is."""
-    from jlog._core.format.checksum import crc32c
-
     data[21:23] = attributes.to_bytes(2, "big")
     data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
     return bytes(data)
@@ -275,8 +276,6 @@ def test_no_bytes_crash_it(seed):
         batches.take(messages, 1000, 1 << 20)
         with_headers = [(message.value(), message.key(), read_headers(message)) for message in messages]
         assert len(with_headers) == len(messages)
-        from jlog._core.write.encode import EncodedRecords
-
         at = -1
         while at < len(messages):
             at = messages.add_to(EncodedRecords.of_values(()), True, at + 1)[0]

@@ -1,13 +1,13 @@
 from collections.abc import Iterable, Iterator
 from typing import overload
 
-from typing_extensions import Buffer, disjoint_base
+from typing_extensions import Buffer, Self, disjoint_base
 
 from jlog._core.write.encode import EncodedRecords
 
 @disjoint_base
 class FetchedBatches:
-    def __init__(self, topic: str, partition: int, data: Buffer, offset: int, aborted: Iterable[tuple[int, int]]) -> None: ...
+    def __new__(cls, topic: str, partition: int, data: Buffer, offset: int, aborted: Iterable[tuple[int, int]]) -> Self: ...
     @property
     def topic(self) -> str: ...
     @property

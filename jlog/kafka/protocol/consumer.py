@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any
 
 from confluent_kafka import KafkaError
 
@@ -14,7 +13,7 @@ from jlog._core.kafka.fetched import FetchedBatches, FetchedMessages
 from jlog.kafka.client.consumers import At, Event, Messages, OnCommit, TopicConsumer
 from jlog.kafka.client.consumers import open_consumer as open_library_consumer
 from jlog.kafka.client.errors import LEADER_UNKNOWN
-from jlog.kafka.client.settings import CONSUMER, LOGGER, EVERYWHERE, Settings
+from jlog.kafka.client.settings import CONSUMER, EVERYWHERE, LOGGER, Settings
 from jlog.kafka.protocol.brokers import Brokers, Steps
 from jlog.kafka.protocol.connection import Connection, Lost, Pending
 from jlog.kafka.protocol.messages import (
@@ -22,6 +21,7 @@ from jlog.kafka.protocol.messages import (
     Fetched,
     Leader,
     Place,
+    Request,
     ToFetch,
     fetch,
     offset_for_leader_epoch,
@@ -147,9 +147,9 @@ class BatchConsumer:
             if self._why_not:
                 self._hand_over()
             left = until - time.monotonic()
-            if len(messages) or events or (self._other is None and left <= 0):
+            if len(messages) or events or left <= 0:
                 return messages, events
-            if self._other is None:
+            if not self._why_not:
                 self._brokers.pump(min(left, LOOK_SECONDS if self._has_news else LONG_SECONDS))
         return self._other.consume(count, max(0.0, until - time.monotonic()))
 
@@ -157,9 +157,9 @@ class BatchConsumer:
         """There is no group."""
 
     def close(self) -> None:
-        self._brokers.close()
-        self._queue.clear()
         self._parts.clear()
+        self._queue.clear()
+        self._brokers.close()
         if self._other is not None:
             self._other.close()
 
@@ -216,6 +216,8 @@ class BatchConsumer:
             elif part.wait > now:
                 self._has_news = True
             elif leader.node not in self._asked:
+                if part.leader_epoch < 0:
+                    part.checked = leader.epoch  # nothing was read yet that could be lost
                 due.setdefault(leader.node, []).append((part, leader))
         for node, parts in due.items():
             try:
@@ -229,7 +231,7 @@ class BatchConsumer:
             self._has_news = True
         elif not connection.knows():
             self._why_not = "a broker does not know the requests"
-        elif unchecked := [one for one in parts if one[0].leader_epoch >= 0 and one[0].checked != one[1].epoch]:
+        elif unchecked := [one for one in parts if one[0].checked != one[1].epoch]:
             self._check(node, connection, unchecked)
         elif self._queued < QUEUED_BYTES:
             request = fetch(
@@ -237,8 +239,12 @@ class BatchConsumer:
                 wait_ms=self._wait_ms,
                 max_bytes=self._bytes_of_answer(),
             )
-            told = partial(self._hear_fetch, node, [part for part, _ in parts])
-            self._asked[node] = connection.ask(request, told)
+            self._send(node, connection, request, partial(self._hear_fetch, node, [part for part, _ in parts]))
+
+    def _send(self, node: int, connection: Connection, request: Request, told: Callable[[Pending], None]) -> None:
+        pending = connection.ask(request, told)
+        if not pending.done:  # a connection that ends here has told so already
+            self._asked[node] = pending
 
     def _bytes_of_answer(self) -> int:
         """All leaders together send no more than may be queued."""
@@ -323,8 +329,7 @@ class BatchConsumer:
     def _check(self, node: int, connection: Connection, parts: list[tuple[Part, Leader]]) -> None:
         """Asks whether the log still has what was read before the offset (KIP-320)."""
         asked = {part.place: (leader.epoch, part.leader_epoch) for part, leader in parts}
-        told = partial(self._hear_checked, node, parts)
-        self._asked[node] = connection.ask(offset_for_leader_epoch(asked), told)
+        self._send(node, connection, offset_for_leader_epoch(asked), partial(self._hear_checked, node, parts))
 
     def _hear_checked(self, node: int, parts: list[tuple[Part, Leader]], pending: Pending) -> None:
         self._asked.pop(node, None)
@@ -362,7 +367,8 @@ class BatchConsumer:
         for part in parts:
             part.wait = now + BACKOFF_SECONDS
         self._is_stale = self._has_news = True
-        self._on_error(KafkaError(KafkaError._TRANSPORT, str(lost)))
+        if self._parts and self._other is None:  # otherwise this side has closed it
+            self._on_error(KafkaError(KafkaError._TRANSPORT, str(lost)))
 
     def _tell_error(self, part: Part, code: int, now: float) -> None:
         """Tells an error that may stay, from time to time."""
@@ -370,5 +376,5 @@ class BatchConsumer:
             part.told, part.told_at = code, now
             self._tell(part, code)
 
-    def _tell(self, part: Part, code: int, *reason: Any) -> None:
-        self._queue.append((part, Event(KafkaError(code, *reason), *part.place, part.offset)))
+    def _tell(self, part: Part, code: int) -> None:
+        self._queue.append((part, Event(KafkaError(code), *part.place, part.offset)))
