@@ -8,9 +8,10 @@ import os
 import subprocess
 import sys
 import textwrap
-from itertools import permutations
+from itertools import permutations, product
 
 import pytest
+from confluent_kafka import Producer
 
 import jlog
 from jlog._core.kafka.consumer import Consumer
@@ -121,6 +122,57 @@ def test_all_ways_make_the_same_journal_of_several_topics_and_transactions(witne
     witness.produce_and_abort(f"{topic}.a", [b"aborted"] * 10)
     witness.produce(f"{topic}.a", [b"behind it"], transactions=1)
     assert len(check_ways_agree(f"{url}.a,{topic}.b", tmp_path, go)) == 1201
+
+
+def test_all_ways_make_the_same_journal_of_transactions_that_overlap(witness, topic, url, broker, tmp_path, go):
+    """Every second one is aborted, and each has several batches between those of the others."""
+    witness.make(topic)
+    producers = [Producer({"bootstrap.servers": broker.address, "transactional.id": f"{topic}-{one}"}) for one in range(3)]
+    for producer in producers:
+        producer.init_transactions(HUNG_SECONDS)
+    committed = []
+    for turn in range(6):
+        for producer in producers:
+            producer.begin_transaction()
+        for number, (part, producer) in product(range(3), enumerate(producers)):
+            producer.produce(topic, b"%d %d %d" % (turn, part, number))
+            assert producer.flush(HUNG_SECONDS) == 0
+            if (turn + part) % 2 == 0:
+                committed.append(b"%d %d %d" % (turn, part, number))
+        for part, producer in enumerate(producers):
+            end = producer.abort_transaction if (turn + part) % 2 else producer.commit_transaction
+            end(HUNG_SECONDS)
+    assert [record[0] for record in check_ways_agree(url, tmp_path, go)] == committed
+
+
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+def test_all_ways_give_the_same_times(witness, topic, url, tmp_path, go, kind):
+    witness.make(topic, retention_ms=-1, message_timestamp_type=kind)
+    witness.produce(topic, [{"value": b"%d" % time, "timestamp": time} for time in (TIME, 1, -1, TIME + 1)])
+    times = [record[3] for record in check_ways_agree(url, tmp_path, go)]
+    assert (times == [1000 * time for time in (TIME, 1, -1, TIME + 1)]) is (kind == "CreateTime")
+
+
+def test_a_batch_that_jlog_does_not_unpack_is_left_to_the_library(witness, topic, url, broker, tmp_path, go):
+    """All before it has been captured by then, and what is behind it is too."""
+    witness.make(topic)
+    expected = []
+    for turn, codec in enumerate(["lz4", "none", "gzip", "lz4", "zstd", "snappy"]):
+        producer = Producer({"bootstrap.servers": broker.address, "compression.type": codec})
+        for value in (values := [b"%d " % number * 50 for number in range(1000 * turn, 1000 * turn + 500)]):
+            producer.produce(topic, value)
+        assert producer.flush(HUNG_SECONDS) == 0
+        expected += values
+    assert [record[0] for record in check_ways_agree(url, tmp_path, go)] == expected
+
+
+def test_batches_that_are_larger_than_an_answer_come_too(witness, topic, url, tmp_path):
+    witness.make(topic, partitions=3)
+    for partition in range(3):
+        witness.produce(topic, [bytes(20_000)] * 30, partition=partition)
+    config = {"fetch.message.max.bytes": 1000, "fetch.max.bytes": 1_000_000}
+    Capture(url, tmp_path / "journal", until_end=True, config=config).run()
+    assert len(records_of(tmp_path / "journal")) == 90
 
 
 @pytest.mark.parametrize("transactions", [0, 30], ids=["plain", "transactions"])

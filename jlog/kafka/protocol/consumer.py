@@ -111,7 +111,7 @@ class BatchConsumer:
         self._part_bytes = max(1, int(one))
         self._answer_bytes = max(1, int(settings.given.get("fetch.max.bytes", ANSWER_BYTES)))
         answer_seconds = (int(given["socket.timeout.ms"]) + self._wait_ms) / 1000
-        self._brokers = Brokers(settings.servers, str(given.get("client.id", "jlog")), answer_seconds)
+        self._brokers = Brokers(settings.servers, str(given.get("client.id", "rdkafka")), answer_seconds)
         self._on_error: Callable[[KafkaError], None] = settings.for_consumer()["error_cb"]
         self._open_other = open_other
         self._other: TopicConsumer | None = None
