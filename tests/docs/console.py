@@ -74,6 +74,12 @@ class Command:
     host: str = ""
 
 
+def command_before(text: str) -> Command:
+    """The command of a comment. `HOST$ ` in front of it says on which of several machines it is typed."""
+    host, prompt, typed = text.partition("$ ")
+    return Command(typed, None, host) if prompt and host.isalnum() else Command(text, None)
+
+
 def commands(block: Block) -> Iterator[Command]:
     """Yields each command of a block. In a console it is typed behind `$ `, or `HOST$ ` if there are several machines."""
     if block.language == "console":

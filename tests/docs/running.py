@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from command_line import all_commands
 
-from docs.console import Block, Command, blocks, commands
+from docs.console import Block, Command, blocks, command_before, commands
 from docs.shell import Shell
 
 PAGE_SECONDS = 1_000.0  # guards against hanging only; a page may start a hundred commands
@@ -62,7 +62,7 @@ class Places:
         return self._addresses[port]
 
     def moved_back(self, shown: str) -> str:
-        return re.sub(re.escape(str(self._directory)) + r"(?=/(?:etc|lake|mnt|shared|srv|tmp|var)\b)", "", shown)
+        return re.sub(re.escape(str(self._directory)) + r"(?:/\w+)?(?=/(?:etc|lake|mnt|shared|srv|tmp|var)\b)", "", shown)
 
 
 class Session:
@@ -104,7 +104,7 @@ class Run:
     def run(self, block: Block) -> None:
         for kind, text in block.notes:
             if kind == "before":
-                self._command(block, Command(text, None))
+                self._command(block, command_before(text))
             elif kind == "program":
                 self._program(block, text)
         name = FILE.match(block.text)
