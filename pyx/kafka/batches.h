@@ -1,6 +1,4 @@
-/* Record batches as Kafka stores them (kafka.apache.org/documentation, "Message Format"), made of the records of a block's body.
- *
- * Numbers in a record are zigzag varints; those in the header of a batch are big-endian. */
+/* Encodes record batches of Kafka, as brokers take them, of the records of a block's body. */
 #ifndef JLOG_BATCHES_H
 #define JLOG_BATCHES_H
 
@@ -8,13 +6,8 @@
 
 #include "format/checksum.h"
 #include "kafka/outgoing.h"
+#include "kafka/record_batch.h"
 
-#define JLOG_BATCH_HEADER_BYTES 61u
-#define JLOG_BATCH_CHECKED 21u                           /* the checksum is of all bytes from here on */
-#define JLOG_BATCH_LENGTH_FROM 12u                       /* the length is of all bytes from here on */
-#define JLOG_BATCH_MAGIC 2
-#define JLOG_BATCH_LZ4 3                                 /* attributes */
-#define JLOG_BATCH_TRANSACTIONAL 0x10
 #define JLOG_NO_MEMORY -1
 
 struct jlog_batch {
@@ -193,6 +186,11 @@ static inline int32_t jlog_partition_of_key(const uint8_t *key, size_t bytes, ui
     return (int32_t)((jlog_murmur2(key, bytes) & 0x7FFFFFFF) % partitions);
 }
 
+static inline int64_t jlog_message_bytes(const struct jlog_message *message, const struct jlog_batch_headers *headers)
+{
+    return (int64_t)(message->value_bytes + message->key_bytes) + headers->beside_bytes;
+}
+
 /* The batches of a topic, one for each partition. */
 struct jlog_packing {
     struct jlog_batch *batches;
@@ -201,8 +199,9 @@ struct jlog_packing {
     int32_t full;                                        /* the partition whose batch has to be taken, after JLOG_FULL */
 };
 
-static inline int jlog_pack_message(struct jlog_packing *to, const struct jlog_outgoing *rules, const struct jlog_record *record,
-                                    struct jlog_message *message, const struct jlog_batch_headers *headers)
+static inline int jlog_pack_message(struct jlog_packing *to, const struct jlog_outgoing *rules,
+                                    const struct jlog_record *record, struct jlog_message *message,
+                                    const struct jlog_batch_headers *headers)
 {
     int code;
 
@@ -235,7 +234,7 @@ static inline int jlog_pack_records(struct jlog_packing *to, struct jlog_outgoin
 
             if (code == JLOG_SENT)
                 code = jlog_measure_headers(rules, &record, *sequence, &headers);
-            if (code == JLOG_SENT && (int64_t)(message.value_bytes + message.key_bytes) + headers.beside_bytes > rules->limit_bytes)
+            if (code == JLOG_SENT && jlog_message_bytes(&message, &headers) > rules->limit_bytes)
                 code = JLOG_NOT_PLAIN;
             if (code == JLOG_SENT)
                 code = jlog_pack_message(to, rules, &record, &message, &headers);
@@ -267,7 +266,7 @@ static inline void jlog_put_batch_header(uint8_t *header, const struct jlog_batc
     uint8_t *to = jlog_put_big(header, 0, 8);            /* the offset, which the broker sets */
     uint32_t crc;
 
-    to = jlog_put_big(to, JLOG_BATCH_HEADER_BYTES - JLOG_BATCH_LENGTH_FROM + bytes, 4);
+    to = jlog_put_big(to, JLOG_BATCH_HEADER_BYTES - JLOG_BATCH_LENGTH_END + bytes, 4);
     to = jlog_put_big(to, UINT32_MAX, 4);                /* the leader's epoch, which the broker sets */
     *to++ = JLOG_BATCH_MAGIC;
     to += 4;                                             /* the checksum */
@@ -279,8 +278,8 @@ static inline void jlog_put_batch_header(uint8_t *header, const struct jlog_batc
     to = jlog_put_big(to, (uint64_t)epoch, 2);
     to = jlog_put_big(to, (uint64_t)sequence, 4);
     jlog_put_big(to, batch->count, 4);
-    crc = jlog_crc32c(0, header + JLOG_BATCH_CHECKED, JLOG_BATCH_HEADER_BYTES - JLOG_BATCH_CHECKED);
-    jlog_put_big(header + JLOG_BATCH_CHECKED - 4, jlog_crc32c(crc, data, bytes), 4);
+    crc = jlog_crc32c(0, header + JLOG_BATCH_CRC_BEGIN, JLOG_BATCH_HEADER_BYTES - JLOG_BATCH_CRC_BEGIN);
+    jlog_put_big(header + JLOG_BATCH_CRC_BEGIN - 4, jlog_crc32c(crc, data, bytes), 4);
 }
 
 #endif

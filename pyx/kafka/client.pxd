@@ -1,6 +1,6 @@
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 
-from jlog._core.kafka.library cimport Library, jlog_rdkafka, rd_kafka_conf_t, rd_kafka_error_t, rd_kafka_message_t, rd_kafka_t
+from jlog._core.kafka.library cimport jlog_rdkafka, rd_kafka_conf_t, rd_kafka_error_t, rd_kafka_message_t, rd_kafka_t
 
 
 cdef extern from "<pthread.h>" nogil:
@@ -34,6 +34,11 @@ cdef extern from "kafka/notes.h" nogil:
     bint jlog_take_note(jlog_notes *notes, jlog_note *note)
     void jlog_note_error(rd_kafka_t *, int, const char *, void *) noexcept
     void jlog_note_delivery(rd_kafka_t *, const rd_kafka_message_t *, void *) noexcept
+
+
+cdef class Library:
+    cdef jlog_rdkafka calls
+    cdef readonly str path
 
 
 cdef class Client:

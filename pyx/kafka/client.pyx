@@ -7,7 +7,7 @@ from libc.stdlib cimport calloc, free
 
 from jlog._core.kafka.library cimport (
     JLOG_RDKAFKA_INVALID_ARG,
-    Library,
+    jlog_rdkafka_load,
     jlog_rdkafka_metadata,
     rd_kafka_conf_t,
     rd_kafka_t,
@@ -48,6 +48,26 @@ class ClientError(Exception):
 cdef void note_line(const rd_kafka_t *client, int level, const char *facility, const char *text) noexcept nogil:
     if client != NULL:  # a line about a configuration belongs to no client
         jlog_note_line(<jlog_notes *> opaque_of(client), 0, level, facility, text)
+
+
+class LibraryUnavailable(Exception):
+    """The library cannot be loaded, lacks a call, or has a version that jlog does not know."""
+
+
+cdef class Library:
+    """The calls of the librdkafka at `path`. It stays loaded until the process ends."""
+
+    def __init__(self, str path not None):
+        cdef char problem[1024]
+        cdef bytes name = path.encode("utf-8", "surrogateescape")
+        if jlog_rdkafka_load(&self.calls, name, problem, sizeof(problem)) < 0:
+            raise LibraryUnavailable(problem.decode("utf-8", "replace"))
+        self.path = path
+
+    @property
+    def version(self):
+        """The version of librdkafka, such as 2.6.0."""
+        return self.calls.version_str().decode()
 
 
 @no_gc_clear  # the library is needed until the client is destroyed

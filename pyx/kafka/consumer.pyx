@@ -1,22 +1,266 @@
-"""Reads partitions of topics, from offsets that it is told, as no member of a group."""
+"""Reads partitions of topics, from offsets that it is told, as no member of a group. Records are made in C of the messages that
+were fetched."""
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cython cimport no_gc_clear
+from libc.stdint cimport int64_t
 
-from jlog._core.kafka.client cimport Client, milliseconds
+from jlog._core.kafka.client cimport Client, Library, milliseconds
 from jlog._core.kafka.library cimport (
     JLOG_RDKAFKA_CONSUMER,
-    Library,
+    jlog_rdkafka,
+    rd_kafka_headers_t,
     rd_kafka_message_t,
     rd_kafka_queue_t,
     rd_kafka_t,
     rd_kafka_topic_partition_list_t,
     rd_kafka_topic_partition_t,
 )
-from jlog._core.kafka.messages cimport take_messages
+from jlog._core.format.format cimport JLOG_LONG_BYTES, JLOG_RAW_BYTES_MAX
+from jlog._core.write.encode cimport (
+    JLOG_ENCODE_DONE,
+    JLOG_ENCODE_NO_ROOM,
+    JLOG_ENCODE_NOT_UTF8,
+    JLOG_ENCODE_TIME_OUT_OF_RANGE,
+    JLOG_ENCODE_TOO_LARGE,
+    JLOG_ENCODE_TOO_MANY_HEADERS,
+    EncodedRecords,
+    jlog_encoded,
+)
 
 cdef enum:
     AT_ONCE_MAX = 100_000
+
+cdef extern from "kafka/messages.h" nogil:
+    enum:
+        JLOG_PLACE_BYTES_MAX
+    int jlog_put_messages(jlog_encoded *to, jlog_rdkafka *calls, rd_kafka_message_t **messages, bint with_topic,
+                          size_t *at, size_t count, size_t *value_bytes)
+
+cdef dict REASONS = {
+    JLOG_ENCODE_NOT_UTF8: "the name of one of its headers is no UTF-8",
+    JLOG_ENCODE_TIME_OUT_OF_RANGE: "its time in microseconds does not fit into 64 bits",
+    JLOG_ENCODE_TOO_LARGE: "its value, its key, or its headers together, have more than 1 GiB",
+    JLOG_ENCODE_TOO_MANY_HEADERS: "it has too many headers",
+}
+
+
+cdef str reason_of(int status):
+    """Returns why no record can be made of a message."""
+    return REASONS[status]
+
+
+cdef int64_t _held = 0
+
+
+def held():
+    """Returns how many messages of librdkafka's all Messages hold."""
+    return _held
+
+
+cdef Messages take_messages(Client client, rd_kafka_message_t **fetched, size_t count):
+    """Takes over what was fetched. It is freed also where this fails."""
+    global _held
+    cdef Messages taken = Messages.__new__(Messages)
+    cdef size_t at = 0
+    taken.client = client
+    client.users += 1  # until they are freed it is not destroyed
+    taken.events = []
+    try:
+        taken.messages = <rd_kafka_message_t **> PyMem_Malloc((count + 1) * sizeof(rd_kafka_message_t *))
+        if taken.messages == NULL:
+            raise MemoryError
+        while at < count:
+            if fetched[at].err == 0:
+                taken.messages[taken.count] = fetched[at]
+                taken.count += 1
+            else:
+                taken.events.append((taken.count, event_of(client.calls, fetched[at])))
+                client.calls.message_destroy(fetched[at])
+            at += 1
+    finally:
+        taken.owned = taken.count
+        _held += taken.owned
+        for rest in range(at, count):
+            client.calls.message_destroy(fetched[rest])
+    return taken
+
+
+cdef class Event:
+    """What came between the messages: the end of a partition, or an error. `code` and `reason` are librdkafka's."""
+
+    cdef readonly int code
+    cdef readonly str reason
+    cdef readonly object topic
+    cdef readonly int partition
+    cdef readonly int64_t offset
+
+
+cdef Event event_of(jlog_rdkafka *calls, const rd_kafka_message_t *message):
+    cdef Event event = Event.__new__(Event)
+    event.code = message.err
+    event.reason = calls.message_errstr(message).decode("utf-8", "replace")
+    event.topic = None if message.rkt == NULL else calls.topic_name(message.rkt).decode()
+    event.partition = message.partition
+    event.offset = message.offset
+    return event
+
+
+@no_gc_clear  # the client is needed until the messages are freed
+cdef class Messages:
+    """A sequence of Message, in the memory of librdkafka. A Message is made when it is asked for.
+
+    events: what came between them: pairs of the number of messages before it, and an Event.
+    """
+
+    def __dealloc__(self):
+        global _held
+        cdef jlog_rdkafka *calls
+        cdef size_t at
+        if self.client is not None and not self.client.is_foreign():  # a child leaves them alone
+            calls = self.client.calls
+            with nogil:
+                for at in range(self.owned):
+                    calls.message_destroy(self.messages[at])
+            _held -= self.owned
+            self.client.leave()
+        PyMem_Free(self.messages)
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return [self.message(at) for at in range(*index.indices(self.count))]
+        if index < 0:
+            index += self.count
+        if not 0 <= index < <Py_ssize_t> self.count:
+            raise IndexError(f"there are {self.count} messages, and none at {index}")
+        return self.message(index)
+
+    def __iter__(self):
+        return (self.message(at) for at in range(self.count))
+
+    cdef Message message(self, size_t at):
+        cdef Message made = Message.__new__(Message)
+        made.messages = self
+        made.at = self.messages[at]
+        return made
+
+    def cut(self, size_t count):
+        """Leaves out all but the first `count` messages."""
+        self.count = min(self.count, count)
+
+    def ends(self):
+        """Returns, for each (topic, partition), the offset behind its last message, and the leader epoch of that one, or -1."""
+        cdef jlog_rdkafka *calls = self.client.calls
+        cdef const rd_kafka_message_t *message
+        cdef size_t at
+        found = {}
+        for at in range(self.count):
+            message = self.messages[at]
+            if at + 1 < self.count and self.messages[at + 1].rkt == message.rkt and (
+                    self.messages[at + 1].partition == message.partition):
+                continue
+            found[calls.topic_name(message.rkt).decode(), message.partition] = (
+                message.offset + 1, calls.message_leader_epoch(message))
+        return found
+
+    @property
+    def value_bytes(self):
+        cdef size_t at, total = 0
+        for at in range(self.count):
+            total += self.messages[at].len
+        return total
+
+    def add_to(self, EncodedRecords body not None, bint with_topic, size_t first):
+        """Adds a record for each message from index `first` on to the body of a journal's writer. Headers behind its own name
+        its place in Kafka: partition and offset, and the topic before them if `with_topic`. Stops at a message of which no
+        record can be made. Returns the index behind the last record, the bytes of the values, and why it has stopped, or
+        None."""
+        cdef jlog_rdkafka *calls = self.client.calls
+        cdef jlog_encoded to
+        cdef size_t at = first, done, value_bytes = 0
+        cdef int status = JLOG_ENCODE_NO_ROOM
+        body.take()
+        try:
+            body.reserve(min(self.expected_bytes(first), JLOG_RAW_BYTES_MAX - body.size))
+            while status == JLOG_ENCODE_NO_ROOM:
+                body.lend(&to)
+                done = at
+                with nogil:
+                    status = jlog_put_messages(&to, calls, self.messages, with_topic, &at, self.count, &value_bytes)
+                body.take_back(&to, at - done)
+                if status == JLOG_ENCODE_NO_ROOM:
+                    body.reserve(body.room - body.size + 1)
+        finally:
+            body.taken = False
+        return at, value_bytes, None if status == JLOG_ENCODE_DONE else reason_of(status)
+
+    cdef size_t expected_bytes(self, size_t first):
+        """Returns the bytes of the records, but for headers that the messages have themselves."""
+        cdef size_t at, total = 0
+        for at in range(first, self.count):
+            total += self.messages[at].len + self.messages[at].key_len + JLOG_LONG_BYTES + 8 + JLOG_PLACE_BYTES_MAX
+        return total
+
+
+cdef class Message:
+    """One message, with the methods of confluent_kafka's. It keeps all messages alive that were fetched together with it."""
+
+    def __init__(self):
+        raise TypeError("messages come from a consumer")
+
+    def __len__(self):
+        return self.at.len
+
+    def error(self):
+        return None
+
+    def value(self):
+        return bytes_or_none(self.at.payload, self.at.len)
+
+    def key(self):
+        return bytes_or_none(self.at.key, self.at.key_len)
+
+    def topic(self):
+        return self.messages.client.calls.topic_name(self.at.rkt).decode()
+
+    def partition(self):
+        return self.at.partition
+
+    def offset(self):
+        return self.at.offset
+
+    def leader_epoch(self):
+        epoch = self.messages.client.calls.message_leader_epoch(self.at)
+        return None if epoch < 0 else epoch
+
+    def timestamp(self):
+        """Returns the kind of the time, and the milliseconds since 1970."""
+        cdef int kind
+        time_ms = self.messages.client.calls.message_timestamp(self.at, &kind)
+        return <int> kind, time_ms
+
+    def headers(self):
+        """Returns the headers; None if there are none. Raises UnicodeDecodeError where a name is no UTF-8."""
+        cdef jlog_rdkafka *calls = self.messages.client.calls
+        cdef rd_kafka_headers_t *headers
+        cdef const char *name
+        cdef const void *value
+        cdef size_t size, at = 0
+        if calls.message_headers(self.at, &headers):
+            return None
+        found = []
+        while not calls.header_get_all(headers, at, &name, &value, &size):
+            found.append((name.decode(), bytes_or_none(value, size)))
+            at += 1
+        return found
+
+
+cdef object bytes_or_none(const void *data, size_t size):
+    return None if data == NULL else PyBytes_FromStringAndSize(<const char *> data, size)
 
 
 cdef void note_commit(rd_kafka_t *handle, int error, rd_kafka_topic_partition_list_t *offsets, void *to) noexcept nogil:

@@ -1,22 +1,13 @@
-/* Decodes record batches of Kafka (magic 2) as brokers send them, and encodes their records as those of a journal.
- * https://kafka.apache.org/documentation/#recordbatch is the specification. Every length in the bytes is checked before it is
- * used: they come from the network. */
+/* Decodes record batches of Kafka as brokers send them, and encodes their records as those of a journal. Every length in the
+ * bytes is checked before it is used: they come from the network. */
 #ifndef JLOG_FETCHED_H
 #define JLOG_FETCHED_H
 
 #include "format/checksum.h"
 #include "kafka/place.h"
+#include "kafka/record_batch.h"
 #include "write/encoded.h"
 
-#define JLOG_BATCH_BYTES 61u                             /* the header of a batch */
-#define JLOG_BATCH_LENGTH_END 12u                        /* the length of a batch counts the bytes from here on */
-#define JLOG_BATCH_CRC_BEGIN 21u                         /* the CRC is that of the bytes from here on */
-#define JLOG_BATCH_MAGIC 2
-#define JLOG_BATCH_CODEC 0x07u                           /* attributes of a batch */
-#define JLOG_BATCH_APPEND_TIME 0x08u
-#define JLOG_BATCH_TRANSACTIONAL 0x10u
-#define JLOG_BATCH_CONTROL 0x20u
-#define JLOG_BATCH_LZ4 3u
 #define JLOG_VARINT_BYTES_MAX 10u
 
 enum {
@@ -31,7 +22,7 @@ enum {
     JLOG_TIME_APPENDED,
 };
 
-struct jlog_batch {
+struct jlog_fetched_batch {
     const uint8_t *at, *end;                             /* its records, which may be compressed */
     size_t bytes;                                        /* of the whole batch */
     int64_t base_offset, last_offset, base_time, max_time, producer;
@@ -123,14 +114,14 @@ static inline int jlog_varbytes(const uint8_t **at, const uint8_t *end, const ui
 /* --- Batches ----------------------------------------------------------------------------------------------------- */
 
 /* Reads the header of the batch at `at`. Returns a JLOG_BATCH_ status. The CRC is not checked yet. */
-static inline int jlog_read_batch(const uint8_t *at, size_t left, struct jlog_batch *batch)
+static inline int jlog_read_batch(const uint8_t *at, size_t left, struct jlog_fetched_batch *batch)
 {
     int64_t length, last_delta;
 
     if (left < JLOG_BATCH_LENGTH_END)
         return JLOG_BATCH_PARTIAL;
     length = (int32_t)jlog_big32(at + 8);
-    if (length < (int64_t)(JLOG_BATCH_BYTES - JLOG_BATCH_LENGTH_END))
+    if (length < (int64_t)(JLOG_BATCH_HEADER_BYTES - JLOG_BATCH_LENGTH_END))
         return JLOG_BATCH_DAMAGED;
     batch->bytes = (size_t)length + JLOG_BATCH_LENGTH_END;
     if (left < batch->bytes)
@@ -145,7 +136,7 @@ static inline int jlog_read_batch(const uint8_t *at, size_t left, struct jlog_ba
     batch->producer = jlog_big64(at + 43);
     batch->count = (int32_t)jlog_big32(at + 57);
     batch->checked = at + JLOG_BATCH_CRC_BEGIN;
-    batch->at = at + JLOG_BATCH_BYTES;
+    batch->at = at + JLOG_BATCH_HEADER_BYTES;
     batch->end = at + batch->bytes;
     if (at[16] != JLOG_BATCH_MAGIC || last_delta < 0 || batch->count < 0 || batch->base_offset < 0 ||
         batch->base_offset > INT64_MAX - INT32_MAX - 1)
@@ -154,7 +145,7 @@ static inline int jlog_read_batch(const uint8_t *at, size_t left, struct jlog_ba
     return JLOG_BATCH_WHOLE;
 }
 
-static inline int jlog_batch_crc_valid(const struct jlog_batch *batch)
+static inline int jlog_batch_crc_valid(const struct jlog_fetched_batch *batch)
 {
     return jlog_crc32c(0, batch->checked, (size_t)(batch->end - batch->checked)) == batch->crc;
 }
@@ -163,7 +154,7 @@ static inline int jlog_batch_crc_valid(const struct jlog_batch *batch)
  * *damaged is set where no batch stands behind it. */
 static inline int64_t jlog_batches_end(const uint8_t *at, size_t left, int64_t offset, int32_t *leader_epoch, int *damaged)
 {
-    struct jlog_batch batch;
+    struct jlog_fetched_batch batch;
     int status = JLOG_BATCH_WHOLE;
 
     while (left != 0 && (status = jlog_read_batch(at, left, &batch)) == JLOG_BATCH_WHOLE) {
@@ -178,7 +169,7 @@ static inline int64_t jlog_batches_end(const uint8_t *at, size_t left, int64_t o
 }
 
 /* Makes ready to decode the records between `at` and `end`, which are those of the batch, decompressed. */
-static inline void jlog_begin_records(struct jlog_unread *unread, const struct jlog_batch *batch, const uint8_t *at,
+static inline void jlog_begin_records(struct jlog_unread *unread, const struct jlog_fetched_batch *batch, const uint8_t *at,
                                       const uint8_t *end)
 {
     unread->at = at;
@@ -342,8 +333,8 @@ static inline int jlog_put_fetched(struct jlog_encoded *to, const struct jlog_fe
 
 /* Encodes the records from *at to `count`, and adds the bytes of their values to *value_bytes. Stops at one that cannot be
  * encoded, with nothing of it written, and returns its JLOG_ENCODE_ status. */
-static inline int jlog_put_all_fetched(struct jlog_encoded *to, const struct jlog_fetched *records, const struct jlog_part *parts,
-                                       size_t *at, size_t count, size_t *value_bytes)
+static inline int jlog_put_all_fetched(struct jlog_encoded *to, const struct jlog_fetched *records,
+                                       const struct jlog_part *parts, size_t *at, size_t count, size_t *value_bytes)
 {
     for (; *at < count; ++*at) {
         const int status = jlog_put_fetched(to, records + *at, parts + records[*at].place);

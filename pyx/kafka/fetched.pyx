@@ -6,7 +6,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport SIZE_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t
 
 from jlog._core.format.format cimport JLOG_LONG_BYTES, JLOG_RAW_BYTES_MAX
-from jlog._core.kafka.messages cimport bytes_or_none, reason_of
+from jlog._core.kafka.consumer cimport bytes_or_none, reason_of
 from jlog._core.write.encode cimport (
     JLOG_ENCODE_DONE,
     JLOG_ENCODE_NO_ROOM,
@@ -24,7 +24,7 @@ cdef extern from "kafka/fetched.h" nogil:
         JLOG_BATCH_PARTIAL
         JLOG_BATCH_DAMAGED
 
-    struct jlog_batch:
+    struct jlog_fetched_batch:
         const uint8_t *at
         const uint8_t *end
         size_t bytes
@@ -54,10 +54,10 @@ cdef extern from "kafka/fetched.h" nogil:
         pass
 
     int jlog_varbytes(const uint8_t **at, const uint8_t *end, const uint8_t **found, uint32_t *bytes)
-    int jlog_read_batch(const uint8_t *at, size_t left, jlog_batch *batch)
-    bint jlog_batch_crc_valid(const jlog_batch *batch)
+    int jlog_read_batch(const uint8_t *at, size_t left, jlog_fetched_batch *batch)
+    bint jlog_batch_crc_valid(const jlog_fetched_batch *batch)
     int64_t jlog_batches_end(const uint8_t *at, size_t left, int64_t offset, int32_t *leader_epoch, int *damaged)
-    void jlog_begin_records(jlog_unread *unread, const jlog_batch *batch, const uint8_t *at, const uint8_t *end)
+    void jlog_begin_records(jlog_unread *unread, const jlog_fetched_batch *batch, const uint8_t *at, const uint8_t *end)
     bint jlog_next_fetched(jlog_unread *unread, jlog_fetched *record)
     size_t jlog_take_fetched(jlog_unread *unread, int64_t first, uint16_t place, jlog_fetched *records, size_t room,
                              size_t *bytes)
@@ -150,7 +150,7 @@ cdef class FetchedBatches:
     cdef object next_batch(self):
         """Goes to the next batch, or passes over it where it has no records to hand out. Returns why it cannot be decoded, or
         None."""
-        cdef jlog_batch batch
+        cdef jlog_fetched_batch batch
         cdef bint valid
         cdef int status = jlog_read_batch(<const uint8_t *> self.view.buf + self.at, self.size - self.at, &batch)
         if status == JLOG_BATCH_DAMAGED:
@@ -172,7 +172,7 @@ cdef class FetchedBatches:
         self.at += batch.bytes
         return None
 
-    cdef bint is_left_out(self, const jlog_batch *batch) except -1:
+    cdef bint is_left_out(self, const jlog_fetched_batch *batch) except -1:
         """Says whether the batch is of an aborted transaction, or its end."""
         cdef jlog_unread unread
         cdef jlog_fetched record
@@ -186,7 +186,7 @@ cdef class FetchedBatches:
             return True
         return batch.attributes & JLOG_BATCH_TRANSACTIONAL and batch.producer in self.aborting
 
-    cdef object begin(self, const jlog_batch *batch):
+    cdef object begin(self, const jlog_fetched_batch *batch):
         """Makes ready to take the records of a batch. Returns why they cannot be decoded, or None."""
         cdef const uint8_t *at = batch.at
         cdef const uint8_t *end = batch.end

@@ -100,8 +100,3 @@ cdef extern from "kafka/librdkafka.h" nogil:
         rd_kafka_error_t *abort_transaction(rd_kafka_t *, int) noexcept nogil
 
     int jlog_rdkafka_load(jlog_rdkafka *calls, const char *path, char *problem, size_t problem_bytes)
-
-
-cdef class Library:
-    cdef jlog_rdkafka calls
-    cdef readonly str path

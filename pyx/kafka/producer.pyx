@@ -7,11 +7,10 @@ from cython cimport no_gc_clear
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
-from jlog._core.kafka.client cimport Client, jlog_failure, jlog_note_delivery, milliseconds
+from jlog._core.kafka.client cimport Client, Library, jlog_failure, jlog_note_delivery, milliseconds
 from jlog._core.kafka.library cimport (
     JLOG_RDKAFKA_PRODUCER,
     JLOG_RDKAFKA_PURGE_ALL,
-    Library,
     jlog_rdkafka,
     rd_kafka_conf_t,
     rd_kafka_error_t,

@@ -40,8 +40,8 @@ static inline int jlog_make_headers(const struct jlog_rdkafka *calls, const stru
 
 /* Produces a message, with headers of which the call disposes, whatever its result. place: what a report of a failed delivery
  * names. Returns JLOG_SENT, or the number of librdkafka's error. */
-static inline int jlog_produce(const struct jlog_rdkafka *calls, const struct jlog_sending *to, const struct jlog_message *message,
-                               rd_kafka_headers_t *headers, uint64_t place)
+static inline int jlog_produce(const struct jlog_rdkafka *calls, const struct jlog_sending *to,
+                               const struct jlog_message *message, rd_kafka_headers_t *headers, uint64_t place)
 {
     rd_kafka_vu_t arguments[8];
     rd_kafka_error_t *failed;
@@ -107,8 +107,9 @@ static inline int jlog_send_record(const struct jlog_rdkafka *calls, const struc
 
 /* Sends the records of a body from `*at` on, up to its end or the first that is not sent. Moves `*at` and `*sequence` behind
  * those that were. Returns as jlog_send_record does. */
-static inline int jlog_send_records(const struct jlog_rdkafka *calls, const struct jlog_sending *to, struct jlog_outgoing *rules,
-                                    const uint8_t *data, size_t bytes, int64_t base_time_us, size_t *at, uint64_t *sequence)
+static inline int jlog_send_records(const struct jlog_rdkafka *calls, const struct jlog_sending *to,
+                                    struct jlog_outgoing *rules, const uint8_t *data, size_t bytes, int64_t base_time_us,
+                                    size_t *at, uint64_t *sequence)
 {
     struct jlog_record record;
 

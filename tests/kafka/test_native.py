@@ -14,8 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 import jlog
-from jlog._core.kafka.consumer import Consumer
-from jlog._core.kafka.messages import held
+from jlog._core.kafka.consumer import Consumer, held
 from jlog.kafka import Capture, RecordRefused, TopicChanged
 from jlog.kafka.client import consumers
 from jlog.kafka.client.library import library

@@ -6,7 +6,7 @@ import ctypes.util
 
 import pytest
 
-from jlog._core.kafka.library import Library, LibraryUnavailable
+from jlog._core.kafka.client import Library, LibraryUnavailable
 from jlog.kafka.client.library import path_of_library
 
 

@@ -2,13 +2,21 @@ from typing import NamedTuple
 
 from typing_extensions import disjoint_base
 
-from jlog._core.kafka.library import Library
-
 class Note(NamedTuple):
     code: int
     level: int
     facility: str
     text: str
+
+class LibraryUnavailable(Exception): ...
+
+@disjoint_base
+class Library:
+    def __init__(self, path: str) -> None: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def version(self) -> str: ...
 
 class ClientError(Exception):
     code: int

@@ -3,8 +3,7 @@ from typing import Any, NamedTuple
 
 from typing_extensions import disjoint_base
 
-from jlog._core.kafka.client import Client
-from jlog._core.kafka.library import Library
+from jlog._core.kafka.client import Client, Library
 from jlog._core.kafka.outgoing import Outgoing
 
 class Failure(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from functools import cache
 
-from jlog._core.kafka.library import Library, LibraryUnavailable
+from jlog._core.kafka.client import Library, LibraryUnavailable
 
 
 def path_of_library() -> str | None:
