@@ -140,7 +140,7 @@ cdef class Messages:
         return self.message(index)
 
     def __iter__(self):
-        return (self.message(at) for at in range(self.count))
+        return iter(self[:])
 
     cdef Message message(self, size_t at):
         cdef Message made = Message.__new__(Message)

@@ -68,15 +68,13 @@ cdef extern from "kafka/fetched.h" nogil:
 cdef enum:
     PLACES_MAX = 65_000
     PART_BYTES = 80  # headers that name the place, with a short name of a topic
-    UNPACKED_MAX = 128 << 20  # bytes of a batch; brokers take 1 MiB compressed, unless they are told otherwise
-
-_lz4 = None  # imported at the first use, since not all topics are compressed
 
 
 cdef class FetchedBatches:
     """The batches of one partition, as a broker has sent them. A partial one at the end is left out.
 
-    aborted: pairs of a producer's number and the offset where its aborted transaction begins.
+    aborted: pairs of a producer's number and the offset where its aborted transaction begins, the latest first.
+    unpack: returns the bytes of an LZ4 frame, or None.
 
     offset: of the next record, behind the last one that was taken; leader_epoch: that of the last one, or -1.
     end, end_epoch: the offset behind the batches, and the leader epoch of the last one.
@@ -94,19 +92,20 @@ cdef class FetchedBatches:
     cdef object data  # a memoryview
     cdef Py_buffer view
     cdef size_t at
-    cdef list aborted  # the earliest last
+    cdef list aborted
+    cdef object unpack
     cdef set aborting  # numbers of producers whose transaction at this offset is aborted
     cdef jlog_unread unread
     cdef object buffer  # has the records of `unread`
 
-    def __cinit__(self, str topic not None, int partition, data, int64_t offset, aborted):
+    def __cinit__(self, str topic not None, int partition, data, int64_t offset, list aborted not None, unpack):
         cdef int damaged = 0
         cdef int32_t end_epoch = -1
         self.data = memoryview(data)
         PyObject_GetBuffer(self.data, &self.view, PyBUF_SIMPLE)
         self.topic, self.partition, self.offset, self.leader_epoch = topic, partition, offset, -1
         self.size = self.view.len
-        self.aborted = sorted(aborted, key=lambda one: -one[1])
+        self.aborted, self.unpack = aborted, unpack
         self.aborting = set()
         self.end = jlog_batches_end(<const uint8_t *> self.view.buf, self.size, offset, &end_epoch, &damaged)
         self.end_epoch, self.is_damaged = end_epoch, damaged != 0
@@ -193,7 +192,7 @@ cdef class FetchedBatches:
         cdef uint32_t codec = batch.attributes & JLOG_BATCH_CODEC
         self.buffer = self.data
         if codec == JLOG_BATCH_LZ4:
-            self.buffer = unpacked(self.data[self.at + batch.bytes - (end - at):self.at + batch.bytes])
+            self.buffer = self.unpack(self.data[self.at + batch.bytes - (end - at):self.at + batch.bytes])
             if self.buffer is None:
                 return "a batch that cannot be decompressed"
             at = <const uint8_t *> PyBytes_AS_STRING(self.buffer)
@@ -202,29 +201,6 @@ cdef class FetchedBatches:
             return f"a batch with another compression ({codec})"
         jlog_begin_records(&self.unread, batch, at, end)
         return None
-
-
-cdef bytes unpacked(packed):
-    """Returns what an LZ4 frame has; None where it is no whole frame, or has too much. lz4 releases the GIL meanwhile."""
-    global _lz4
-    if _lz4 is None:
-        import lz4.frame
-        _lz4 = lz4.frame
-    cdef size_t room = min(8 * len(packed) + (64 << 10), UNPACKED_MAX), total = 0
-    cdef list pieces = []
-    context = _lz4.create_decompression_context()
-    ended = False
-    while not ended:
-        try:
-            piece, used, ended = _lz4.decompress_chunk(context, packed, max_length=room)
-        except RuntimeError:
-            return None
-        total += len(piece)
-        packed = packed[used:]
-        if total > UNPACKED_MAX or not (ended or len(packed)):
-            return None
-        pieces.append(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 cdef class FetchedMessages:
@@ -285,7 +261,7 @@ cdef class FetchedMessages:
         return self.message(index)
 
     def __iter__(self):
-        return (self.message(at) for at in range(self.count))
+        return iter(self[:])
 
     cdef FetchedMessage message(self, size_t at):
         cdef FetchedMessage made = FetchedMessage.__new__(FetchedMessage)
@@ -317,18 +293,20 @@ cdef class FetchedMessages:
         """Adds a record for each message from index `first` on to the body of a journal's writer, as Messages does."""
         cdef jlog_part *parts = <jlog_part *> PyMem_Malloc((len(self.places) + 1) * sizeof(jlog_part))
         cdef jlog_encoded to
-        cdef size_t at = first, done, value_bytes = 0
+        cdef size_t at = first, done, number, value_bytes = 0
         cdef int status = JLOG_ENCODE_NO_ROOM
         cdef const char *name
+        cdef tuple place
         if parts == NULL:
             raise MemoryError
         try:
             body.take()
             try:
-                for number, (topic, partition) in enumerate(self.places):
-                    encoded = (<str> topic).encode()
+                for number in range(len(self.places)):
+                    place = <tuple> self.places[number]
+                    encoded = (<str> place[0]).encode()
                     name = encoded
-                    jlog_begin_part(parts + <size_t> number, name if with_topic else NULL, partition)
+                    jlog_begin_part(parts + number, name if with_topic else NULL, place[1])
                 body.reserve(min(self.expected_bytes(first), JLOG_RAW_BYTES_MAX - body.size))
                 while status == JLOG_ENCODE_NO_ROOM:
                     body.lend(&to)

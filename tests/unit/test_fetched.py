@@ -7,10 +7,13 @@ import random
 import lz4.frame
 import pytest
 
+pytest.importorskip("confluent_kafka")
+
 import jlog
 from jlog._core.format.checksum import crc32c
 from jlog._core.kafka.fetched import FetchedBatches, FetchedMessage, FetchedMessages
 from jlog._core.write.encode import EncodedRecords
+from jlog.kafka.protocol.unpack import unpacked
 from record_batches import APPEND_TIME, LZ4, TRANSACTIONAL, Row, batch, marker, varint
 
 TIME = 1_700_000_000_000
@@ -27,7 +30,8 @@ STRANGE = [
 
 
 def batches_of(data, offset=0, aborted=()):
-    return FetchedBatches("topic", 3, data, offset, aborted)
+    latest_first = sorted(aborted, key=lambda one: -one[1])
+    return FetchedBatches("topic", 3, data, offset, latest_first, unpacked)
 
 
 def taken(data, offset=0, aborted=(), at_once=1000):

@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import overload
 
 from typing_extensions import Buffer, Self, disjoint_base
@@ -7,7 +7,15 @@ from jlog._core.write.encode import EncodedRecords
 
 @disjoint_base
 class FetchedBatches:
-    def __new__(cls, topic: str, partition: int, data: Buffer, offset: int, aborted: Iterable[tuple[int, int]]) -> Self: ...
+    def __new__(
+        cls,
+        topic: str,
+        partition: int,
+        data: Buffer,
+        offset: int,
+        aborted: list[tuple[int, int]],
+        unpack: Callable[[memoryview], bytes | None],
+    ) -> Self: ...
     @property
     def topic(self) -> str: ...
     @property

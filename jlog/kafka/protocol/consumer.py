@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
+from operator import itemgetter
 
 from confluent_kafka import KafkaError
 
@@ -27,6 +28,7 @@ from jlog.kafka.protocol.messages import (
     offset_for_leader_epoch,
 )
 from jlog.kafka.protocol.settings import Known, are_known
+from jlog.kafka.protocol.unpack import unpacked
 
 PART_BYTES = 2 << 20  # of a partition in one answer; a larger batch comes alone
 ANSWER_BYTES = 16 << 20
@@ -312,7 +314,8 @@ class BatchConsumer:
     def _hear_batches(self, part: Part, got: Fetched) -> None:
         part.told = 0
         if len(got.batches):
-            batches = FetchedBatches(*part.place, got.batches, part.offset, got.aborted)
+            aborted = sorted(got.aborted, key=itemgetter(1), reverse=True)
+            batches = FetchedBatches(*part.place, got.batches, part.offset, aborted, unpacked)
             if batches.end > part.offset or batches.is_damaged:
                 part.offset, part.leader_epoch, part.shortened = batches.end, batches.end_epoch, 0
                 self._queue.append((part, batches))
