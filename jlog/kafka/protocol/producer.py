@@ -20,8 +20,7 @@ from jlog.kafka.protocol.delivery import Delivery, Undelivered
 WAITING_BYTES = 64 << 20  # of batches that are not acknowledged
 OPEN_BYTES = 32 << 20  # of batches that are being filled
 BATCH_BYTES_MIN = 16 << 10
-MESSAGE_MS = 300_000  # librdkafka's defaults
-MESSAGE_BYTES = 1_000_000
+MESSAGE_BYTES = 1_000_000  # librdkafka's default
 
 
 class BatchProducer:
@@ -32,19 +31,21 @@ class BatchProducer:
 
     def __init__(self, conf: Mapping[str, Any], on_delivery: Callable[[KafkaError, Undelivered], None]) -> None:
         transactional_id = str(conf["transactional.id"])
+        transaction_ms = int(conf["transaction.timeout.ms"])
+        message_ms = int(conf.get("message.timeout.ms", transaction_ms))  # as librdkafka has it for transactions
         answer_ms = int(conf["socket.timeout.ms"])
         self._message_bytes = int(conf.get("message.max.bytes", MESSAGE_BYTES))
         self._batch_bytes = int(conf["batch.size"])
         self._compress = conf.get("compression.codec", conf.get("compression.type")) == "lz4"
         self._on_error: Callable[[KafkaError], None] = conf["error_cb"]
         self._brokers = Brokers(conf["bootstrap.servers"], str(conf.get("client.id", "rdkafka")), answer_ms / 1000)
-        self._coordinator = Coordinator(self._brokers, transactional_id, int(conf["transaction.timeout.ms"]), self._note)
+        self._coordinator = Coordinator(self._brokers, transactional_id, transaction_ms, self._note)
         self._delivery = Delivery(
             self._brokers,
             self._coordinator,
             transactional_id,
             answer_ms=answer_ms * 9 // 10,  # before this side gives the broker up
-            seconds=int(conf.get("message.timeout.ms", MESSAGE_MS)) / 1000 or float("inf"),
+            seconds=message_ms / 1000 or float("inf"),
             on_failure=on_delivery,
             on_lost=self._note,
         )
