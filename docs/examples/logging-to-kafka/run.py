@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import app
+import jlog
 from prove import check, prove
 
 BROKER = Path(__file__).resolve().parents[3] / "tools" / "kafka-broker"
@@ -93,6 +94,7 @@ def start(name: str, target: Callable[..., None], *arguments: object) -> BasePro
 
 
 def run_all(journal: str, servers: str, topic: str) -> None:
+    jlog.Writer(journal).close()  # makes it: the first mirror may be faster than the processes that log
     apps = {name: start(name, run_app, journal, lines) for name, lines in APPS.items()}
     print(f"{len(apps)} processes log, and one of them is killed")
     for number, moment in enumerate(MOMENTS):
