@@ -1,4 +1,4 @@
-/* What is sent of each record of a block's body, and which records are left to the caller. */
+/* The rules by which records of a block's body are sent, or left to the caller. */
 #ifndef JLOG_OUTGOING_H
 #define JLOG_OUTGOING_H
 

@@ -1,4 +1,4 @@
-"""The brokers of a cluster: their connections, and which of them leads what."""
+"""The brokers of a cluster: connections to them, and the leaders of partitions."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Brokers:
         return found
 
     def node(self, number: int) -> Connection:
-        """Returns the connection to the broker with this number. Raises Lost where nobody has told where it is."""
+        """Returns the connection to the broker with this number. Raises Lost where no broker has told its address."""
         if number not in self._nodes:
             raise Lost(f"broker {number}: not known to the others")
         return self.at(self._nodes[number])

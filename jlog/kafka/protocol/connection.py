@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from jlog.kafka.protocol.messages import NO_TAGS, TAGGED, VERSIONS, Answer, Request, api_versions, text
@@ -62,7 +62,6 @@ class Connection:
 
     def __init__(self, host: str, port: int, client_id: str, answer_seconds: float) -> None:
         self.lost: Lost | None = None
-        self.versions: Mapping[int, tuple[int, int]] = {}
         self._where = f"{host}:{port}"
         self._client_id = text(client_id)
         self._answer_seconds = answer_seconds
@@ -89,11 +88,6 @@ class Connection:
     def is_ready(self) -> bool:
         """Whether the broker has told which requests it knows."""
         return self._hello.value is not None
-
-    @property
-    def awaited(self) -> int:
-        """The number of answers that have not come yet."""
-        return len(self._pending)
 
     def knows(self) -> bool:
         """Whether the broker knows all requests in the versions that jlog makes."""
@@ -122,7 +116,7 @@ class Connection:
         return select.POLLIN | (select.POLLOUT if self._outgoing or not self._connected else 0)
 
     def handle(self) -> None:
-        """Sends and receives as much as that goes without waiting."""
+        """Sends and receives as much as is possible without waiting."""
         if not self._connected:
             self._finish_connecting()
         if self._connected and self.lost is None:

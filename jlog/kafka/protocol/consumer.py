@@ -51,7 +51,7 @@ MOVED = frozenset(
         KafkaError.REPLICA_NOT_AVAILABLE,
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.REQUEST_TIMED_OUT,
-        56,  # KAFKA_STORAGE_ERROR
+        KafkaError.KAFKA_STORAGE_ERROR,
     )
 )
 

@@ -37,7 +37,7 @@ DELIVERED = (0, KafkaError.DUPLICATE_SEQUENCE_NUMBER)
 
 
 class Undelivered(NamedTuple):
-    """What the brokers did not take. sequence: of the record that alone is why; None: not known."""
+    """A batch that the brokers did not take. sequence: of the one record that is the cause; None: not known."""
 
     place: Place
     sequence: int | None
@@ -56,7 +56,7 @@ class Lane:
         self.waiting: deque[Batch] = deque()
         self.number = self.taken = 0
         self.on_its_way = False
-        self.is_certain = True  # whether it is known what the broker has taken
+        self.is_certain = True  # whether it is known which batches the broker has taken
         self.not_before = 0.0  # time of the next attempt
         self.since: float | None = None  # time of the first attempt with the batch that comes next
 
@@ -132,7 +132,7 @@ class Delivery:
 
     @property
     def is_certain(self) -> bool:
-        """Whether it is known what the brokers have taken. If not, only a new epoch can count on."""
+        """Whether it is known which batches the brokers have taken. If not, numbers can go on only in a new epoch."""
         return all(lane.is_certain for lane in self._lanes.values())
 
     def ended(self) -> None:
@@ -237,7 +237,7 @@ class Delivery:
         else:
             connection.ask(produce(self._id, self._answer_ms, batches), told)
 
-    # --- What becomes of them ---------------------------------------------------------------------------------------
+    # --- Answers ----------------------------------------------------------------------------------------------------
 
     def _answered(self, lanes: dict[Place, Lane], answer: Pending) -> None:
         if answer.lost is not None:
@@ -265,12 +265,12 @@ class Delivery:
             self._again(lane)
 
     def _again(self, lane: Lane) -> None:
-        """Sends the same batch again, in a moment, to the leader of then."""
+        """Sends the same batch again in a moment, to the broker that leads the partition by then."""
         lane.on_its_way, lane.not_before = False, time.monotonic() + RETRY_SECONDS
         self._are_leaders_known = False
 
     def _fail(self, place: Place, why: KafkaException, refused: tuple[int, ...]) -> None:
-        """Ends the transaction: a batch is not taken, because of the records with these indexes if that is known."""
+        """Ends the transaction, since the next batch is not taken. refused: indexes of the records that are the cause."""
         self.failure, self.is_told = why, True
         batch = self._lanes[place].waiting[0]
         sequence = None

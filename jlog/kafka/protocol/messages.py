@@ -235,7 +235,7 @@ def end_transaction(transactional_id: str, producer: ProducerId, *, commit: bool
 
 
 class Produced(NamedTuple):
-    """What became of a batch. refused: indexes of the records that are why."""
+    """The result of sending a batch. refused: indexes of the records that are the cause of an error."""
 
     code: int
     refused: tuple[int, ...]
