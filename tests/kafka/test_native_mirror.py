@@ -47,7 +47,7 @@ def test_all_ways_send_the_same_messages(tmp_path, witness, topic, monkeypatch, 
             writer.append(value, key=key, headers=headers, timestamp_us=timestamp_us)
         writer.sync()
     batches = sent(tmp_path / "journal", witness, f"{topic}-batches", **options)
-    monkeypatch.setattr(producer, "are_known", lambda *_: False)
+    monkeypatch.setattr(producer, "known_to_producer", lambda *_: False)
     calls = sent(tmp_path / "journal", witness, f"{topic}-calls", **options)
     monkeypatch.setattr(producer, "library", lambda: None)
     python = sent(tmp_path / "journal", witness, f"{topic}-python", **options)

@@ -19,7 +19,7 @@ from jlog.kafka.client.library import library
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.protocol.delivery import Undelivered
 from jlog.kafka.protocol.producer import BatchProducer
-from jlog.kafka.protocol.settings import PRODUCER, are_known
+from jlog.kafka.protocol.settings import known_to_producer
 
 HELLO_SECONDS = 1.0
 
@@ -32,7 +32,7 @@ def is_native(settings: Settings) -> bool:
 
 def make_producer(settings: Settings, conf: Mapping[str, Any], on_delivery: Callable[..., None]) -> AnyProducer:
     """Makes a producer with these settings. All kinds have the same calls, and raise KafkaException."""
-    if are_known(settings.given, PRODUCER):
+    if known_to_producer(settings.given):
         made = BatchProducer(conf, on_delivery)
         if made.is_understood(HELLO_SECONDS):
             return made

@@ -27,7 +27,7 @@ from jlog.kafka.protocol.messages import (
     fetch,
     offset_for_leader_epoch,
 )
-from jlog.kafka.protocol.settings import Known, are_known
+from jlog.kafka.protocol.settings import known_to_consumer
 from jlog.kafka.protocol.unpack import unpacked
 
 PART_BYTES = 2 << 20  # of a partition in one answer; a larger batch comes alone
@@ -56,22 +56,9 @@ MOVED = frozenset(
 )
 
 
-def is_number(value: str) -> bool:
-    return value.isdecimal() and len(value) < 10
-
-
-KNOWN: Known = {
-    "check.crcs": None,  # they are always checked
-    "fetch.max.bytes": is_number,
-    "fetch.message.max.bytes": is_number,
-    "fetch.wait.max.ms": is_number,
-    "max.partition.fetch.bytes": is_number,
-}
-
-
 def is_for_batches(settings: Settings, group: str | None) -> bool:
     """Says whether jlog fetches by itself. It knows no groups, and of the settings those that most clusters need."""
-    return group is None and are_known(settings.given, KNOWN)
+    return group is None and known_to_consumer(settings.given)
 
 
 def open_consumer(settings: Settings, group: str | None, on_commit: OnCommit) -> TopicConsumer:

@@ -21,6 +21,10 @@ def is_murmur2(partitioner: str) -> bool:
     return partitioner in ("murmur2", "murmur2_random")
 
 
+def is_number(value: str) -> bool:
+    return value.isdecimal() and len(value) < 10
+
+
 EVERYWHERE: Known = {
     "client.id": None,
     "prefix": None,
@@ -41,10 +45,26 @@ PRODUCER: Known = {
     "queue.buffering.max.ms": None,
     "transaction.timeout.ms": None,
 }
+CONSUMER: Known = {
+    "check.crcs": None,  # they are always checked
+    "fetch.max.bytes": is_number,
+    "fetch.message.max.bytes": is_number,
+    "fetch.wait.max.ms": is_number,
+    "max.partition.fetch.bytes": is_number,
+}
+
+
+def known_to_producer(given: Mapping[str, Any]) -> bool:
+    """Says whether a producer honours all settings that the user gives, with these values."""
+    return are_known(given, PRODUCER)
+
+
+def known_to_consumer(given: Mapping[str, Any]) -> bool:
+    """Says the same of a consumer."""
+    return are_known(given, CONSUMER)
 
 
 def are_known(given: Mapping[str, Any], known: Known) -> bool:
-    """Says whether all settings that the user gives are known, with these values."""
     for name, value in given.items():
         if name not in EVERYWHERE and name not in known:
             return False
