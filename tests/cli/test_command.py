@@ -92,7 +92,7 @@ def test_every_option_says_what_it_does(path: tuple[str, ...]) -> None:
 @EACH_LEAF
 def test_help_has_examples_that_name_the_command(path: tuple[str, ...]) -> None:
     text = LEAVES[path].help or ""
-    assert f"jlogtool {' '.join(path)}" in text.partition(" Example")[2]
+    assert f"jlogtool {' '.join(path)}" in text.partition("Example")[2]
 
 
 @pytest.mark.parametrize("command", ["dump", "tail", "verify"])

@@ -17,14 +17,14 @@ from pathlib import Path
 import pytest
 from command_line import all_commands
 
-from docs.console import Block, Command, blocks, command_before, commands
+from docs.console import DOCS, Block, Command, blocks, command_before, commands
 from docs.shell import Shell
 
 PAGE_SECONDS = 1_000.0  # guards against hanging only; a page may start a hundred commands
 SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 FILE = re.compile(r"# ([\w.]+):")
 PATH = re.compile(r"(?<![\w./*-])(file://)?(/(?:etc|lake|mnt|shared|srv|tmp|var)\b[\w./-]*)")
-PORT = re.compile(r"(?<=:)(9464|9465)\b")
+PORT = re.compile(r"(?<=[ :])(8080|9464|9465)\b")
 GO_ON = {"-f", "--follow", "--interval", "--listen"}  # with one of these a command goes on until it is ended
 CAN_END = [name for name, command in all_commands() if any(option.name == "until_end" for option in command.params)]
 REPORT = re.compile(r"jlogtool (verify|repair --dry-run)\b")  # with code 3 it reports damage, which is no error
@@ -93,7 +93,7 @@ class Run:
     ends now. What cannot be told so gets SIGTERM when it waits."""
 
     def __init__(self, page: Path, directory: Path, addresses: Mapping[str, str]) -> None:
-        environment = {**os.environ, "HOME": str(directory)}
+        environment = {**os.environ, "HOME": str(directory), "EXAMPLES": str(DOCS / "examples")}
         self._page = page
         self._places = Places(directory, addresses)
         self._shell = Shell(directory, environment)

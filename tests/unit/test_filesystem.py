@@ -53,7 +53,7 @@ def test_a_writer_is_refused_there_and_a_reader_is_not(on, tmp_path):
 def test_the_kernels_own_are_told():
     assert type_of("/proc/self") == "proc"
     assert type_of("/sys") in ("sysfs", type_of("/"))
-    assert type_of(os.getcwd())
+    assert type_of(os.getcwd()) or not type_of("/")  # in a chroot the kernel may not show the mount that it lies on
 
 
 @pytest.mark.parametrize(
