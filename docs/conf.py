@@ -5,8 +5,11 @@ import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
+from docutils import nodes
+
 sys.path.insert(0, str(Path(__file__).parent))  # signatures
 
+WORD_MAX = 30  # characters
 ARGUMENT = re.compile(r"([a-z_]+(?:, [a-z_]+)*): ")
 
 project = "jlog"
@@ -19,6 +22,8 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+default_role = "literal"  # of `name` in docstrings
+smartquotes = False  # they would make a dash of the two hyphens of an option, and quotes that no shell and no Python takes
 autodoc_preserve_defaults = True  # the name of a function, and not where it lies in memory
 
 html_theme = "furo"
@@ -29,14 +34,26 @@ html_css_files = ["site.css"]
 
 def setup(app):
     app.connect("autodoc-process-docstring", list_arguments)
+    app.connect("doctree-read", find_short_code)
+
+
+def find_short_code(_app, doctree):
+    """Marks inline code whose words are narrower than a telephone: site.css keeps each word on one line."""
+    for code in doctree.findall(nodes.literal):
+        if all(len(word) <= WORD_MAX for word in code.astext().split()):
+            code["classes"].append("short")
 
 
 def list_arguments(*event):
-    """Turns the arguments in a docstring into a list: each is `name: text`, and its further lines are indented."""
+    """Turns the arguments in a docstring into a list: each is `name: text`, and its further lines are indented.
+
+    The first one stands behind an empty line. Elsewhere a word with a colon begins a line of prose by chance."""
     lines = event[-1]
     found, inside = [], False
     for line in lines:
         argument = ARGUMENT.match(line)
+        if argument and not inside and found and found[-1]:
+            argument = None
         goes_on = inside and line.startswith(" ")
         if (argument is not None) != inside and not goes_on and found and found[-1]:
             found.append("")

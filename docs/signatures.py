@@ -22,6 +22,8 @@ def setup(app):
 
 def signature_of(_app, _what, _name, found, *_):
     """Returns arguments and result as the stub has them; None, which changes nothing, where it has none."""
+    if getattr(found, "_is_protocol", False):
+        return "", None  # nobody makes one
     if is_dataclass(found):
         return without_private(found)
     if inspect.isclass(found):

@@ -42,8 +42,8 @@ class Retention:
     subscriber_max_age: a timedelta. A subscriber that has not committed for so long, and whose next record was written as long
         ago, holds nothing back any more.
     limit_bytes: above this content of the segment files append raises JournalFull, until something could be removed.
-    archive: a URL, file:///… or s3://…: Journal.clean() copies each segment there, reads it back and only then removes it.
-        Commits and rolls then remove nothing. Journal.archive() only copies.
+    archive: a URL, `file:///…` or `s3://…`: Journal.clean() copies each segment there, reads it back and only then removes
+        it. Commits and rolls then remove nothing. Journal.archive() only copies.
     archive_on_roll: each roll has a thread of its process copy all sealed segments to the archive, and then remove those that
         may go. Nobody waits for it. What is not copied when the process ends is copied after the next roll of any process, or
         by Journal.archive().

@@ -22,8 +22,8 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 def open_writer(url: str | os.PathLike[str], **options: Any) -> WriterProtocol:
     """Opens a writer of the journal, or of the Kafka topic, at `url`.
 
-    url: file:/absolute, file:relative, file:///absolute or a plain path for a journal, where %XX stands for a character that
-        is special in a URL; kafka://HOST:PORT/TOPIC for a topic, which needs the extra pyjlog[kafka].
+    url: `file:/absolute`, `file:relative`, `file:///absolute` or a plain path for a journal, where %XX stands for a character
+        that is special in a URL; `kafka://HOST:PORT/TOPIC` for a topic, which needs the extra pyjlog[kafka].
     options: those of jlog.Writer, or those of jlog.kafka.TopicWriter.
 
     Returns a jlog.Writer for a journal, and for a topic a TopicWriter; docs/kafka.md says where the two differ. Raises

@@ -15,6 +15,7 @@ import click
 from jlog.cli.tool import SECTIONS, tool
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "command-line.md"
+CODE_OR_OPTION = re.compile(r"`[^`]*`|(?<![\w-])--[a-z][a-z-]*")
 MARK = "<!-- From here on tools/command_line.py writes this page. -->\n"
 
 
@@ -86,7 +87,7 @@ def texts_and_examples(command: click.Command) -> tuple[list[str], str]:
         if verbatim and in_file:
             texts[-1] = texts[-1].removesuffix("\n```") + f"\n\n{text}\n```"
         else:
-            texts.append(f"```toml\n{text}\n```" if verbatim else text)
+            texts.append(f"```toml\n{text}\n```" if verbatim else options_as_code(text))
         in_file = verbatim
     return texts, ""
 
@@ -113,7 +114,12 @@ def options(command: click.Command) -> list[str]:
 
 def cell(text: str) -> str:
     """Returns the text as the cell of a table."""
-    return text.replace("|", "\\|")
+    return options_as_code(text).replace("|", "\\|")
+
+
+def options_as_code(text: str) -> str:
+    """Returns the text with the names of options as code, so that no line is broken at their hyphens."""
+    return CODE_OR_OPTION.sub(lambda found: found[0] if found[0].startswith("`") else f"`{found[0]}`", text)
 
 
 def names(option: click.Option) -> str:
@@ -126,7 +132,9 @@ def names(option: click.Option) -> str:
 def metavar(option: click.Option) -> str:
     if option.metavar:
         return option.metavar
-    return "|".join(option.type.choices) if isinstance(option.type, click.Choice) else option.type.name
+    if isinstance(option.type, click.Choice):
+        return "|".join(option.type.choices)
+    return "N" if isinstance(option.type, click.IntRange) else option.type.name
 
 
 def meaning(option: click.Option) -> str:

@@ -29,6 +29,7 @@ def restore(url: str, path: str | os.PathLike[str], *, progress: Callable[[int],
     archives nothing, until a writer sets another retention.
 
     The journal is there as a whole or not at all. A call that was killed leaves a directory `<path>.<…>.restoring`.
+
     progress: called with each number of bytes that were fetched.
 
     Raises JournalExists where something is at `path`, PositionLost where a segment between others is missing, CorruptJournal

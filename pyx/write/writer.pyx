@@ -111,7 +111,8 @@ cdef class Writer:
         """Appends one record and returns its sequence. Readers see the record from then on.
 
         value: any contiguous bytes-like object of at most 1 GiB, copied; None is Kafka's tombstone.
-        key: bytes-like or None. headers: pairs of str and bytes-like or None.
+        key: bytes-like or None.
+        headers: pairs of str and bytes-like or None.
         timestamp_us: microseconds since 1970, 64 bits, stored as given; None: the clock's time, which never runs backwards
             within a journal.
         Raises JournalClosed, JournalLocked (lock_timeout), RecordTooLarge, TypeError, or OSError (a full disk: once there is

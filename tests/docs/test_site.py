@@ -17,6 +17,11 @@ MARKDOWN_LINK = re.compile(r"\]\(([^()\s]+)\)")
 OUTSIDE = re.compile(r"https://[\w.-]+\.[a-z]+(/[\w./#?=&%~+-]*)?")
 METHOD = re.compile(r'<dl class="py method">\s*<dt class="[^"]*" id="([\w.]+)">(.*?)</dt>', re.DOTALL)
 PARAMETER = re.compile(r'<em class="sig-param"><span class="n"><span class="pre">(\w+)</span>')
+LISTED = re.compile(r'<li><p><code class="[^"]*">(.*?)</code>:', re.DOTALL)
+API = re.compile(r'<dt class="sig[^"]*" id="([\w.]+)">(.*?)</dt>\s*<dd>(.*?)(?=<dl class="py|</dd></dl>|</section>)', re.DOTALL)
+TAG = re.compile(r"<[^>]+>")
+OPTION_OUTSIDE_CODE = re.compile(r"(?:--|–)[a-z][a-z-]+")
+CODE = re.compile(r"<(pre|code|title|script|style)\b.*?</\1>", re.DOTALL)
 PAGES = sorted([*DOCS.parent.glob("*.md"), *DOCS.rglob("*.md"), DOCS.parent / "tools" / "model" / "README.md"])
 
 
@@ -62,6 +67,27 @@ def test_no_signature_of_the_api_has_a_private_argument(site: Path) -> None:
 
 
 @pytest.mark.xdist_group("site")
+def test_each_argument_in_the_list_below_a_signature_is_one_of_the_signature(site: Path) -> None:
+    """A line of prose that begins with a word and a colon would be taken for one."""
+    wrong, found = [], 0
+    for page in ("python.html", "kafka.html"):
+        for name, signature, text in API.findall((site / page).read_text(encoding="utf-8")):
+            listed = [word for item in LISTED.findall(text) for word in TAG.sub("", item).split(", ")]
+            wrong += [f"{name}: {word}" for word in listed if word not in re.findall(r"\w+", TAG.sub("", signature))]
+            found += len(listed)
+    assert found > 50
+    assert wrong == []
+
+
+@pytest.mark.xdist_group("site")
+def test_each_option_of_a_command_is_code(site: Path) -> None:
+    """Elsewhere its hyphens may become a dash or the end of a line."""
+    shown = {str(page.relative_to(site)): CODE.sub("", page.read_text(encoding="utf-8")) for page in site.rglob("*.html")}
+    found = {name: OPTION_OUTSIDE_CODE.findall(TAG.sub("", text)) for name, text in shown.items()}
+    assert {name: options for name, options in found.items() if options} == {}
+
+
+@pytest.mark.xdist_group("site")
 def test_no_paragraph_of_a_docstring_is_taken_for_a_definition(site: Path) -> None:
     """Sphinx makes a definition of a line that is followed by an indented one."""
     pages = [site / name for name in ("python.html", "kafka.html", "spark.html", "arrow.html")]
@@ -76,6 +102,8 @@ def test_each_link_of_the_site_leads_to_a_page_and_a_place_in_it(site: Path) -> 
     for path, page in pages.items():
         for link in page.links:
             address = urlsplit(link)
+            if address.scheme == "file":
+                broken.append(f"{path.name}: {link}")
             if address.scheme:
                 continue
             target = (path.parent / unquote(address.path)).resolve() if address.path else path
