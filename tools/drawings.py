@@ -156,7 +156,7 @@ def recovery() -> Drawing:
     found.label(328, 166, "no")
     found.arrow((320, 144), (320, 190), (262, 190))
     found.box(24, 166, 236, 52, "Is the buffer of this boot?", "its control page names the boot")
-    found.label(150, 238, "yes: processes were killed")
+    found.label(150, 234, "yes: processes", "were killed")
     found.arrow((142, 218), (142, 258))
     found.box(
         24,
@@ -253,9 +253,8 @@ def spark() -> Drawing:
     found.label(
         24,
         334,
-        "Of a task that ran twice, the commit takes one file.",
-        "A batch whose number the journal has",
-        "is not taken again.",
+        "Of a task that ran twice, the commit takes one file. A batch",
+        "whose number the journal has is not taken again.",
     )
     return found
 
