@@ -32,21 +32,25 @@ def target_of(contest: dict[str, Any]) -> float | None:
 
 def draw(contests: list[dict[str, Any]], target: Path) -> None:
     """Draws a bar for each contest: how many times as fast as its rival, from the least to the most of the rounds."""
-    figure, axes = pyplot.subplots(figsize=(9, 0.34 * len(contests) + 1.2), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(5.6, 0.42 * len(contests) + 1), layout="constrained")
     for at, contest in enumerate(reversed(contests)):
         ratio = contest["ratio"]
-        axes.barh(at, ratio["median"], color=OURS, height=0.62)
+        axes.barh(at, ratio["median"], color=OURS, height=0.4)
         axes.plot([ratio["min"], ratio["max"]], [at, at], color="black", linewidth=1)
         wanted = target_of(contest)
         if wanted is not None:
-            axes.plot([wanted, wanted], [at - 0.42, at + 0.42], color=TARGET, linewidth=2)
-    axes.set_yticks(range(len(contests)), [f"{c['name']}  ({c['rival']['name']})" for c in reversed(contests)])
-    axes.tick_params(axis="y", labelsize=8, length=0)
-    axes.axvline(1, color="gray", linewidth=0.8)
+            axes.plot([wanted, wanted], [at - 0.24, at + 0.22], color=TARGET, linewidth=2)
+        # Above its bar, since beside it a telephone would show the names and none of the bars.
+        name = f"{contest['name']}  ({contest['rival']['name']})"
+        axes.text(0.01, at + 0.24, name, transform=axes.get_yaxis_transform(), fontsize=9, va="bottom")
+    axes.set_yticks([])
+    axes.set_ylim(-0.6, len(contests) - 0.2)
+    axes.axvline(1, color="gray", linewidth=0.8, zorder=0)
     axes.set_xscale("log", base=2)
     ticks = [0.5, 1, 2, 4, 8, 16]
     axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
-    axes.set_xlabel("times as fast as the rival in brackets: median, line from least to most; red: the target")
+    legend = "the median,\na line from the least to the most, and in red the target"
+    axes.set_xlabel(f"times as fast as the rival in brackets: {legend}")
     figure.savefig(target, format="svg", metadata={"Date": None})
     add_dark_colours(target)
 
