@@ -34,6 +34,7 @@ html_css_files = ["site.css"]
 
 def setup(app):
     app.connect("autodoc-process-docstring", list_arguments)
+    app.connect("autodoc-process-docstring", show_programs)
     app.connect("doctree-read", find_short_code)
 
 
@@ -42,6 +43,19 @@ def find_short_code(_app, doctree):
     for code in doctree.findall(nodes.literal):
         if all(len(word) <= WORD_MAX for word in code.astext().split()):
             code["classes"].append("short")
+
+
+def show_programs(*event):
+    """Turns an indented paragraph of a docstring into a program: it would be a quotation."""
+    lines = event[-1]
+    found, inside = [], False
+    for line in lines:
+        if line.startswith(" ") and not inside and found[-1:] == [""]:
+            found += [] if found[-2].endswith("::") else [".. code-block:: python", ""]
+            inside = True
+        inside = inside and (not line or line.startswith(" "))
+        found.append(line)
+    lines[:] = found
 
 
 def list_arguments(*event):

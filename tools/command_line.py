@@ -134,7 +134,7 @@ def metavar(option: click.Option) -> str:
         return option.metavar
     if isinstance(option.type, click.Choice):
         return "|".join(option.type.choices)
-    return "N" if isinstance(option.type, click.IntRange) else option.type.name
+    return "N" if isinstance(option.type, click.IntRange) else option.type.name.upper()
 
 
 def meaning(option: click.Option) -> str:

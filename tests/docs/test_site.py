@@ -19,6 +19,7 @@ METHOD = re.compile(r'<dl class="py method">\s*<dt class="[^"]*" id="([\w.]+)">(
 PARAMETER = re.compile(r'<em class="sig-param"><span class="n"><span class="pre">(\w+)</span>')
 LISTED = re.compile(r'<li><p><code class="[^"]*">(.*?)</code>:', re.DOTALL)
 API = re.compile(r'<dt class="sig[^"]*" id="([\w.]+)">(.*?)</dt>\s*<dd>(.*?)(?=<dl class="py|</dd></dl>|</section>)', re.DOTALL)
+WRONG = re.compile(r'<dl class="simple">|<blockquote>')
 TAG = re.compile(r"<[^>]+>")
 OPTION_OUTSIDE_CODE = re.compile(r"(?:--|–)[a-z][a-z-]+")
 CODE = re.compile(r"<(pre|code|title|script|style)\b.*?</\1>", re.DOTALL)
@@ -88,10 +89,10 @@ def test_each_option_of_a_command_is_code(site: Path) -> None:
 
 
 @pytest.mark.xdist_group("site")
-def test_no_paragraph_of_a_docstring_is_taken_for_a_definition(site: Path) -> None:
-    """Sphinx makes a definition of a line that is followed by an indented one."""
+def test_no_paragraph_of_a_docstring_is_taken_for_a_definition_or_a_quotation(site: Path) -> None:
+    """Sphinx makes a definition of a line that is followed by an indented one, and a quotation of an indented paragraph."""
     pages = [site / name for name in ("python.html", "kafka.html", "spark.html", "arrow.html")]
-    assert [page.name for page in pages if '<dl class="simple">' in page.read_text(encoding="utf-8")] == []
+    assert [page.name for page in pages if WRONG.search(page.read_text(encoding="utf-8"))] == []
 
 
 @pytest.mark.xdist_group("site")
