@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -85,7 +87,7 @@ def session(
         for option, value in _settings(master, conf).items():
             builder = builder.config(option, value)
         try:
-            with _stderr_to(None if submitted() else log):
+            with _stderr_to(None if submitted() else log), _our_interrupt():
                 made = builder.getOrCreate()
         except Exception as error:  # any error of Java, or of a library that it was told to load
             raise JournalError(f"Spark does not start: {reason_of(error)}") from error
@@ -125,6 +127,19 @@ def _let_workers_find_us() -> None:
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if root not in paths and "site-packages" not in root:
         os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
+
+
+@contextmanager
+def _our_interrupt() -> Iterator[None]:
+    """Keeps the handler of Ctrl-C: a session that starts puts its own one there, which raises KeyboardInterrupt."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager

@@ -86,9 +86,14 @@ def to_all(process: subprocess.Popen[bytes]) -> None:
     os.killpg(process.pid, signal.SIGTERM)
 
 
+def ctrl_c(process: subprocess.Popen[bytes]) -> None:
+    """As a terminal does."""
+    os.killpg(process.pid, signal.SIGINT)
+
+
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("end", [to_one, exhaustive.only(to_all)])
-def test_sigterm_ends_it_with_the_summary_and_it_goes_on_later(
+@pytest.mark.parametrize("end", [to_one, ctrl_c, exhaustive.only(to_all)])
+def test_a_signal_ends_it_with_the_summary_and_it_goes_on_later(
     tmp_path: Path, end: Callable[[subprocess.Popen[bytes]], None]
 ) -> None:
     journal, lake = tmp_path / "journal", tmp_path / "lake"
