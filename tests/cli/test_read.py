@@ -14,6 +14,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def new(name: str, sequence: int = 0) -> str:
+    """What the command says when it makes the subscriber."""
+    return f"jlogtool: new subscriber {name!r}, from sequence {sequence}\n"
+
+
+def read_new(journal: Path, name: str, *options: object) -> list[bytes]:
+    result = run("read", *options, journal, name)
+    assert (result.code, result.err.startswith(f"jlogtool: new subscriber {name!r}, ")) == (0, True), result
+    return result.lines
+
+
 def stands_at(journal: Path, name: str) -> int:
     return jlog.Journal(journal).subscribers()[name].sequence
 
@@ -28,18 +39,29 @@ def test_it_prints_what_has_not_been_committed_and_commits_it(numbers: Path) -> 
 
 
 def test_a_new_subscriber_begins_where_start_says(numbers: Path) -> None:
-    assert len(do("read", numbers, "all").lines) == 100
-    assert do("read", "--start", 98, numbers, "late").lines == [b"98", b"99"]
+    assert len(read_new(numbers, "all")) == 100
+    assert read_new(numbers, "late", "--start", 98) == [b"98", b"99"]
     assert do("read", "--start", 0, numbers, "late").lines == []
 
 
+def test_it_says_when_it_makes_a_subscriber(numbers: Path) -> None:
+    """A name with a typing error would be a subscriber that holds records back for ever."""
+    assert run("read", numbers, "biling").err == new("biling")
+    assert run("read", "--start", "end", numbers, "late").err == new("late", 100)
+    do("read", numbers, "biling")
+    refused = run("read", "--start", 101, numbers, "later")
+    assert (refused.code, "new subscriber" in refused.err) == (2, False)
+    assert sorted(jlog.Journal(numbers).subscribers()) == ["biling", "late"]
+
+
 def test_limit_leaves_the_rest_for_the_next_time(numbers: Path) -> None:
-    assert do("read", "-n", 2, numbers, "billing").lines == [b"0", b"1"]
+    assert read_new(numbers, "billing", "-n", 2) == [b"0", b"1"]
     assert do("read", "-n", 0, numbers, "billing").lines == []
     assert do("read", "-n", 1, numbers, "billing").lines == [b"2"]
 
 
 def test_without_commit_it_stays_where_it_stands(numbers: Path) -> None:
+    do("subscriber", "add", numbers, "billing")
     for _ in range(2):
         assert do("read", "--no-commit", "-n", 1, numbers, "billing").lines == [b"0"]
 
@@ -63,7 +85,7 @@ def test_following_it_commits_what_it_has_printed(numbers: Path) -> None:
         assert tool.stdout.readline() == b"new\n"
         tool.send_signal(signal.SIGINT)
         assert tool.wait(HUNG_SECONDS) == 130
-        assert tool.stderr.read() == b""
+        assert tool.stderr.read().decode() == new("billing", 99)
     assert stands_at(numbers, "billing") >= 100
 
 
@@ -73,7 +95,7 @@ def test_unread_records_are_printed_again(journal: Path) -> None:
     with start("read", journal, "billing") as tool:
         assert tool.stdout.readline() == b"000000\n"
         tool.stdout.close()
-        assert (tool.wait(HUNG_SECONDS), tool.stderr.read()) == (0, b"")
+        assert (tool.wait(HUNG_SECONDS), tool.stderr.read().decode()) == (0, new("billing"))
     again = do("read", journal, "billing").lines
     assert again[0] == b"%06d" % (50_000 - len(again))
     assert len(again) > 30_000
@@ -102,6 +124,7 @@ def test_it_goes_on_behind_damage_and_ends_with_3(segments: Path) -> None:
     with open(segment.path, "r+b") as file:
         file.seek(segment.size_bytes - 1)
         file.write(b"\xff")
+    do("subscriber", "add", segments, "billing")
     result = run("read", segments, "billing")
     assert (result.code, result.err.count("\n"), len(result.lines)) == (3, 1, 39)
     assert do("read", segments, "billing").lines == []

@@ -44,7 +44,9 @@ def test_json_lines_go_in_and_come_out(witness, topic):
 
 
 def test_a_subscriber_reads_and_commits(numbers):
-    assert do("read", "-n", 4, numbers, "billing").lines == numbered(4)
+    first = run("read", "-n", 4, numbers, "billing")
+    assert (first.code, first.lines) == (0, numbered(4))
+    assert first.err == "jlogtool: new subscriber 'billing', from sequence 0\n"
     assert do("read", numbers, "billing").lines == numbered(6, 4)
     (found,) = do("subscriber", "ls", "--json", numbers).json
     assert found == {"name": "billing", "sequence": 10, "lag": 0, "busy": False}

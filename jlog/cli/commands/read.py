@@ -10,7 +10,8 @@ import jlog
 from jlog.cli.arguments.parameters import POSITION, SUBSCRIBER, PositionArgument, checked, journal_or_topic_argument
 from jlog.cli.records.formats import Format, format_options
 from jlog.cli.records.past_damage import BATCH_RECORDS, LOOK_EVERY, Reading
-from jlog.cli.terminal.output import binary_stdout, stdout_is_gone
+from jlog.cli.terminal.output import binary_stdout, complain, stdout_is_gone
+from jlog.errors import SubscriberNotFound
 
 
 @click.command()
@@ -37,7 +38,7 @@ def read(
     output: Format,
 ) -> None:
     """Print the records that SUBSCRIBER has not committed, oldest first, and commit them. SUBSCRIBER is made if it is
-    new.
+    new; a line on stderr says so.
 
     Records are committed as soon as the output has taken them. If this process, or the reader of its output, ends
     before that, they are printed again the next time: each record at least once. No other process can read as
@@ -55,7 +56,7 @@ def read(
     """
     out = binary_stdout()
     with checked():
-        reader = jlog.open_reader(journal, subscriber, start=start)
+        reader = _open(journal, subscriber, start)
     with reader:
         reading = Reading(reader)
         left = sys.maxsize if follow else reader.lag  # the lag as it is now: beside a busy writer the command would never end
@@ -73,3 +74,13 @@ def read(
             if not len(batch) and not follow:
                 break
         reading.finish()
+
+
+def _open(journal: str, subscriber: str, start: PositionArgument) -> jlog.ReaderProtocol:
+    """Opens the reader, and tells if it makes the subscriber: a name with a typing error would hold records back unnoticed."""
+    try:
+        return jlog.open_reader(journal, subscriber, start=start, create=False)
+    except SubscriberNotFound:
+        reader = jlog.open_reader(journal, subscriber, start=start)
+    complain(f"new subscriber {subscriber!r}, from sequence {reader.position}")
+    return reader
