@@ -51,6 +51,22 @@ def test_version_is_that_of_the_package() -> None:
     assert do("--version").out == f"jlogtool {version('pyjlog')}\n".encode()
 
 
+@pytest.mark.parametrize("words", [[], ["append"], ["subscriber", "add"]], ids=" ".join)
+def test_help_is_also_a_word_before_a_command(words: list[str]) -> None:
+    assert do("help", *words).out == do(*words, "--help").out
+
+
+def test_help_of_an_unknown_command_says_so() -> None:
+    result = run("help", "nonsense")
+    assert (result.code, "No such command 'nonsense'." in result.err, "mean" in result.err) == (2, True, False)
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("tial", "tail"), ("subscriber sl", "ls"), ("mirror to-kafak", "to-kafka")])
+def test_a_mistyped_command_names_the_nearest(typed: str, meant: str) -> None:
+    result = run(*typed.split())
+    assert (result.code, f"Did you mean {meant!r}?" in result.err) == (2, True)
+
+
 LEAVES = {path: command for path, command in COMMANDS.items() if not isinstance(command, click.Group)}
 EACH_LEAF = pytest.mark.parametrize("path", LEAVES, ids=" ".join)
 

@@ -14,4 +14,17 @@ class Group(click.Group):
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help(), err=True)
             ctx.exit(USAGE)
+        if args[:1] == ["help"] and not ctx.resilient_parsing:  # what git and many others know: `jlogtool help append`
+            args = [*args[1:], "--help"]
         return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Names the nearest command where there is none of this name. click itself does so only since 8.4, and only for a group
+        that has all its commands imported."""
+        name = args[0]
+        if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
+            import difflib  # is for this error alone
+
+            near = difflib.get_close_matches(name, self.list_commands(ctx), 1, cutoff=0.5)
+            ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)

@@ -17,6 +17,7 @@ from jlog.cli.arguments.flows import (
     metrics_option,
     refused_options,
 )
+from jlog.cli.arguments.groups import Group
 from jlog.cli.arguments.parameters import PATH, checked, journal_argument, refuse_beside
 from jlog.cli.arguments.topics import config_options, kafka, making_options, take_making
 from jlog.cli.commands.positions import positions
@@ -31,7 +32,7 @@ from jlog.flow.functions import load
 from jlog.flow.signals import stopping
 
 
-@click.group()
+@click.group(cls=Group)
 def mirror() -> None:
     """Mirror a journal to a Kafka topic, or capture topics into a journal: each record exactly once.
 
