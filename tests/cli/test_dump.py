@@ -285,3 +285,12 @@ def test_blocks_shows_damage_in_its_place_and_what_follows(segments: Path) -> No
     assert (there[4]["offset"], there[4]["records_lost"]) == (block.offset, 1)
     assert (result.code, len(there)) == (3, 11)
     assert any(b"damaged" in line and b"13" in line for line in run("dump", segments, "--blocks").lines)
+
+
+def test_a_name_that_is_no_position_is_told_what_positions_are(numbers: Path) -> None:
+    for arguments in (["dump", "--from", "yesterday"], ["dump", "--to", "yesterday"], ["read", "--start", "yesterday"]):
+        result = run(*arguments, numbers, *(["billing"] if arguments[0] == "read" else []))
+        assert (result.code, result.out) == (1, b"")
+        assert "has no checkpoint 'yesterday'; there: none; a position is begin, end, a sequence, a time such as" in result.err
+    do("subscriber", "add", numbers, "billing")
+    assert run("rewind", numbers, "billing", "noon").err.endswith("has no checkpoint 'noon'; there: none\n")

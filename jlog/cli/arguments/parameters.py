@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from jlog.archive import archive_at
 from jlog.cli.arguments.topics import topic_settings
-from jlog.errors import JournalError
+from jlog.errors import CheckpointNotFound, JournalError
 from jlog.system.filesystem import is_url
 from jlog.urls import open_journal, path_of
 
@@ -213,6 +213,7 @@ def or_none(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 SUBSCRIBER = NameType("subscribers")
 CHECKPOINT = NameType("checkpoints")
+POSITIONS = "begin, end, a sequence, a time such as 2026-11-20T12:00:00Z, or the name of a checkpoint"
 POSITION = PositionType("POSITION", parse_position)
 SIZE = Parsed("BYTES", parse_size)
 SIZE_LIMIT = Parsed("BYTES", or_none(parse_size))
@@ -225,6 +226,11 @@ def checked() -> Iterator[None]:
     """Turns a ValueError of the API into an error of usage. Used around calls whose arguments come from the command line."""
     try:
         yield
+    except CheckpointNotFound as error:
+        ctx = click.get_current_context(silent=True)
+        if ctx is None or not any(isinstance(param.type, PositionType) for param in ctx.command.params):
+            raise
+        raise CheckpointNotFound(f"{error}; a position is {POSITIONS}") from None
     except JournalError:
         raise
     except (ValueError, TypeError) as error:
