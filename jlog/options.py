@@ -129,7 +129,7 @@ def _check_protocol(url: str) -> None:
     try:
         import fsspec
     except ImportError:
-        raise JournalError("an archive needs fsspec; install pyjlog with its extra `archive`") from None
+        raise JournalError("an archive needs fsspec, which is not installed: pip install 'pyjlog[archive]'") from None
     known = fsspec.available_protocols()
     protocol = url.partition("://")[0]
     if protocol not in known:

@@ -232,7 +232,7 @@ def _open(url: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        raise JournalError("an archive needs fsspec; install pyjlog with its extra `archive`") from None
+        raise JournalError("an archive needs fsspec, which is not installed: pip install 'pyjlog[archive]'") from None
     from urllib.parse import unquote
 
     # A % is written as %25, as in every file: URL; fsspec treats it in another way.

@@ -48,8 +48,8 @@ demo lines                                  | 0 | every acknowledged line reache
 
 # An extra that is not installed is named, with the command that installs it.
 archive orders                              | 1 | has no archive
-create --archive file:///archive archived   | 1 | extra `archive`
-restore file:///archive restored            | 1 | extra `archive`
+create --archive file:///archive archived   | 1 | pyjlog[archive]
+restore file:///archive restored            | 1 | pyjlog[archive]
 metrics orders                              | 1 | pyjlog[metrics]
 mirror run mirrors.toml                     | 2 | pyjlog[kafka]
 mirror to-kafka orders TOPIC                | 2 | pyjlog[kafka]
