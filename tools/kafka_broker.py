@@ -30,8 +30,10 @@ INSTALL = "apt-get install --no-install-recommends maven default-jre-headless"
 JAVA_MIN = 17
 SESSION_SECONDS = 3.0  # a broker that was killed does not come back sooner
 START_SECONDS = 90.0  # guards against a broker that never comes up; it takes three or four
+USUAL_PORT = 9092  # that of every example with Kafka
 PORTS = range(11_000, 28_000)  # below the range from which the system takes clients' ports
 PR_SET_PDEATHSIG = 1
+CAUSE = re.compile(r"PKIX|UnknownHost|Unknown host|Connection refused|timed out|not resolve", re.IGNORECASE)
 
 # A broker for a laptop: little memory, quick to start and to come back, nothing replicated.
 JVM = [
@@ -98,13 +100,21 @@ def fetch(pom: Path = POM) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _complete(pom):
             shutil.rmtree(jars, ignore_errors=True)
+            print(f"kafka-broker: Maven downloads what {pom.name} names; for a broker some 70 MB …", file=sys.stderr)
             command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
             command += ["-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
-                raise Missing(f"mvn could not fetch what {pom.name} names: {(done.stdout + done.stderr).strip()[-2000:]}")
+                raise Missing(f"mvn could not fetch what {pom.name} names: {cause_in(done.stdout + done.stderr)}")
             (jars / "complete").write_text(pom.read_text())
     return jars
+
+
+def cause_in(said: str) -> str:
+    """Returns the line of Maven's output that names the cause, or else its first error. The other lines say what to try."""
+    lines = said.strip().splitlines() or ["it says nothing"]
+    errors = [line for line in lines if line.startswith("[ERROR]")]
+    return next((line for line in lines if CAUSE.search(line)), (errors or lines)[0])
 
 
 def _jars_of(pom: Path) -> Path:
@@ -128,6 +138,19 @@ def free_port() -> int:
                 continue
             return port
     raise Broken(f"no free port of a hundred tried in {PORTS.start} to {PORTS.stop}")
+
+
+def usual_port() -> int:
+    """Returns the port that Kafka usually has if it is free, and otherwise a free one."""
+    with socket.socket() as tried:
+        tried.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as Java does: a broker that has just ended is no hindrance
+        try:
+            tried.bind(("127.0.0.1", USUAL_PORT))
+        except OSError:
+            return free_port()
+    return USUAL_PORT
 
 
 def _die_with_parent() -> None:
@@ -296,7 +319,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Runs a small Apache Kafka on this machine: until Ctrl-C, or as long as COMMAND runs, which finds its "
         "address in $KAFKA. Data lies in a temporary directory, which is removed, or in --dir, which is kept.",
     )
-    parser.add_argument("--port", type=int, default=0, help="of the loopback interface (default: a free one)")
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=0,
+        help="of the loopback interface (default: 9092 if it is free and no COMMAND is given, otherwise a free one)",
+    )
     parser.add_argument("--dir", type=Path, help="where its data lies, and is found again the next time")
     parser.add_argument(
         "--fetch", nargs="*", type=Path, metavar="POM", help="only fetch what it needs, or the jars that these files name"
@@ -314,10 +342,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 fetch(pom)
             return 0
         fetch()
+        port = options.port or (free_port() if options.command else usual_port())
         if options.dir:
-            return _run(Broker(options.dir, options.port), options.command)
+            return _run(Broker(options.dir, port), options.command)
         with tempfile.TemporaryDirectory(prefix="kafka-broker-", ignore_cleanup_errors=True) as directory:
-            return _run(Broker(directory, options.port), options.command)
+            return _run(Broker(directory, port), options.command)
     except (Missing, Broken) as error:
         print(f"kafka-broker: {error}", file=sys.stderr)
         return 1
