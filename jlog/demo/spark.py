@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -18,6 +19,7 @@ from jlog.demo.kafka import fill
 from jlog.demo.steps import Demo
 
 FILES_SHOWN = 5
+JAVA = "apt-get install --no-install-recommends default-jre-headless"
 QUERY = f"""
     SELECT base64(key) AS file, count(*) AS lines, sum(length(value)) AS bytes
     FROM records GROUP BY ROLLUP (key) ORDER BY lines DESC, file NULLS FIRST LIMIT {FILES_SHOWN + 1}
@@ -25,7 +27,7 @@ QUERY = f"""
 
 
 def through_spark(demo: Demo) -> None:
-    """Runs where Spark is installed; elsewhere it prints the command that installs it."""
+    """Runs where Spark is installed; elsewhere it prints what to install."""
     try:
         from jlog.spark.session import missing
 
@@ -33,7 +35,9 @@ def through_spark(demo: Demo) -> None:
     except ImportError:
         command = "pip install 'pyjlog[spark]'"
     if command:
-        demo.say(f"Spark would take the lines to Parquet now, and is not there: {command}")
+        if not shutil.which("java") and not os.environ.get("JAVA_HOME"):
+            command = f"install Java ({JAVA}) and run `make demo` again, which brings Spark"
+        demo.say(f"this is all. The next part is optional, and takes the lines to Parquet with Spark. To see it: {command}")
         return
     journal, lake = demo.journal + "-to-spark", os.path.join(os.path.dirname(demo.journal), "lake")
     fill(demo, journal)

@@ -59,7 +59,11 @@ class Demo:
         delivered = list(self.progress)[len(PRODUCERS) :]
         read = ", ".join(f"{name} {end:,}" for name, end in zip(SUBSCRIBERS, delivered, strict=True))
         segments = len(jlog.Journal(self.journal).segments())
-        self.say(f"  … {sum(acknowledged):,} lines acknowledged; read: {read}; {segments} segments")
+        self.say(f"  … {sum(acknowledged):,} lines acknowledged; read: {read}; {count_of(segments, 'segment')}")
+
+
+def count_of(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + "s" * (number != 1)
 
 
 def take_input(demo: Demo) -> None:
@@ -128,25 +132,26 @@ def kill_producer(demo: Demo) -> None:
     acknowledged, found = fleet.wait_for(name, "resumed")
     journal.remove_checkpoint(name)
     demo.facts.kills += 1
-    demo.say(
-        f"kill -9 {name} with {acknowledged:,} lines acknowledged; "
-        f"the journal has {found:,} of them, where it went on when started again"
-    )
+    more = " (the kill came between an append and its acknowledgement)" if found > acknowledged else ""
+    demo.say(f"kill -9 {name} after {acknowledged:,} acknowledged lines; the journal has {found:,} of its lines{more}")
+    demo.say(f"{name} is started again, and goes on behind them")
 
 
 def take_checkpoint(demo: Demo) -> None:
     position = demo.fleet.wait_for(REWOUND_SUBSCRIBER, "checkpoint")
     demo.moment = datetime.now(timezone.utc)
-    demo.say(f"{REWOUND_SUBSCRIBER} took the checkpoint {CHECKPOINT!r} at record {position:,}")
+    demo.say(f"the subscriber {REWOUND_SUBSCRIBER} took the checkpoint {CHECKPOINT!r} at record {position:,}")
 
 
 def show_top(demo: Demo) -> None:
-    """Shows `jlogtool top`, as another terminal shows it meanwhile."""
-    command = [sys.executable, "-m", "jlog.cli", "top", "--interval", "0.5", demo.journal]
-    seen = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    """Shows `jlogtool top`, as another terminal shows it, while the producers append."""
+    command = [sys.executable, "-m", "jlog.cli", "top", "--interval", "0.5", os.path.basename(demo.journal)]
+    seen = subprocess.run(
+        command, cwd=os.path.dirname(demo.journal), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
     if seen.returncode != 0:
         raise Broken(f"jlogtool top: {seen.stderr.strip()}")
-    demo.say(f"jlogtool top shows:\n{seen.stdout.rstrip()}")
+    demo.say(f"meanwhile `jlogtool top` shows:\n{seen.stdout.rstrip()}")
 
 
 def kill_subscriber(demo: Demo) -> None:
@@ -158,7 +163,7 @@ def kill_subscriber(demo: Demo) -> None:
     committed = fleet.wait_for(name, "reading")
     demo.facts.kills += 1
     demo.facts.to_be_redelivered = delivered - committed
-    demo.say(f"kill -9 {name} at record {delivered:,}; started again it went on from its last commit, {committed:,}")
+    demo.say(f"kill -9 {name} at record {delivered:,}; started again, it reads on from its last commit, {committed:,}")
 
 
 def finish(demo: Demo) -> None:
@@ -184,7 +189,7 @@ def seek_time(demo: Demo, moment: datetime) -> None:
         earlier = reader.read_backward(1)
     if later.timestamp < moment or any(record.timestamp >= moment for record in earlier):
         raise Broken(f"the first record from {moment} on is not {found}")
-    demo.say(f"at {moment:%H:%M:%S.%f} UTC the journal stood at record {found:,}: found by its index")
+    demo.say(f"a reader looked for the time {moment:%H:%M:%S.%f} UTC: the first record from then on is {found:,}")
 
 
 def rewind(demo: Demo) -> None:
@@ -208,9 +213,10 @@ def verify_and_clean(demo: Demo) -> None:
     journal.remove_checkpoint(CHECKPOINT)
     journal.clean()
     demo.facts.segments_removed = demo.facts.segments_made - len(journal.segments())
+    demo.say(f"`jlogtool verify` finds no damage in the {report.records:,} records that the checkpoint has kept")
     demo.say(
-        f"verify read what the checkpoint kept, {report.records:,} records with the closing one; without it "
-        f"{demo.facts.segments_removed} of {demo.facts.segments_made} segments are cleaned behind the readers"
+        f"the checkpoint is removed, and with it {demo.facts.segments_removed} of "
+        f"{count_of(demo.facts.segments_made, 'segment')}: both subscribers have read them"
     )
 
 
@@ -243,9 +249,9 @@ STEPS: tuple[Callable[[Demo], None], ...] = (
     take_input,
     make_journal,
     start_processes,
+    show_top,
     kill_producer,
     take_checkpoint,
-    show_top,
     kill_subscriber,
     finish,
     rewind,
