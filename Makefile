@@ -13,8 +13,8 @@ export DIST_EXTRA_CONFIG := $(CURDIR)/tools/uncompressed-wheels.cfg
 # jlog/__init__.py has the version, which installing writes down.
 COMPILED := Makefile pyproject.toml jlog/__init__.py pyx $(wildcard pyx/* pyx/*/*)
 
-USABLE := import ensurepip, os, sys, sysconfig, venv; \
-	sys.exit(sys.version_info < (3, 10) or not os.path.exists(sysconfig.get_path("include") + "/Python.h"))
+HAS_HEADERS := import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))
+USABLE := import ensurepip, sys, venv; sys.version_info < (3, 10) and sys.exit(1); $(HAS_HEADERS)
 # Where none is usable it is plain python3, and `machine` says what it lacks.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3; do \
 	$$python -c '$(USABLE)' 2>/dev/null && break; done; echo $$python)
@@ -67,7 +67,7 @@ ready: .venv-test/.tools
 
 # Python itself is not built with the sanitizers. So their libraries are loaded before it, and leaks are not looked for,
 # since Python has leaks of its own.
-SANITIZERS := $(shell $(CC) -print-file-name=libasan.so) $(shell $(CC) -print-file-name=libubsan.so)
+SANITIZERS = $(foreach library,asan ubsan,$(shell $(CC) -print-file-name=lib$(library).so))
 # The sanitizers write their reports into files: pytest holds back what a test prints, and loses it if they end the process.
 REPORTS = $(CURDIR)/build/sanitized/report
 SANITIZED = LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:log_path=$(REPORTS) \
@@ -176,10 +176,15 @@ build/.pyspark-%: .venv-test/.tools
 	$(step) "PySpark $*, for the connectors of tables" $(call install,$(test)) --no-deps --target build/pyspark-$* 'pyspark==$*.*'
 	@touch $@
 
+# Says in one line all that is missing. Of a Python that is missing or too old, nothing else is asked.
 machine:
-	@missing() { echo "$$1: apt-get install $$2" >&2; exit 1; }; \
-	command -v $(PYTHON) >/dev/null || missing "no python3" "python3 python3-venv python3-dev"; \
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || missing "$(PYTHON) is older than 3.10" python3; \
-	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing "$(PYTHON) has no venv module" python3-venv; \
-	command -v $(firstword $(CC)) >/dev/null || missing "no C compiler" "gcc libc6-dev"; \
-	$(PYTHON) -c '$(USABLE)' || missing "no Python.h for $(PYTHON)" python3-dev
+	@said=; packages=; lacks() { said="$${said:+$$said, }$$1"; packages="$$packages $$2"; }; \
+	if ! command -v $(PYTHON) >/dev/null; then lacks "no $(PYTHON)" "python3 python3-venv python3-dev"; \
+	elif ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then \
+		lacks "$(PYTHON) is older than 3.10" "python3 python3-venv python3-dev"; \
+	else \
+		$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || lacks "$(PYTHON) has no venv module" python3-venv; \
+		$(PYTHON) -c '$(HAS_HEADERS)' || lacks "no Python.h for $(PYTHON)" python3-dev; \
+	fi; \
+	command -v $(firstword $(CC)) >/dev/null || lacks "no C compiler" "gcc libc6-dev"; \
+	[ -z "$$said" ] || { echo "$$said: apt-get install$$packages" >&2; exit 1; }
