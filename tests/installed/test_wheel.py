@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -152,6 +153,18 @@ def test_a_python_without_the_gil_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "jlog needs a Python that has the GIL" in done.stderr
     assert "free-threaded" in done.stderr
+
+
+@pytest.mark.parametrize("there", [[], ["patchlevel.h"]], ids=["none", "another one"])
+def test_a_python_without_its_headers_is_refused_before_anything_is_compiled(tmp_path: Path, there: list[str]) -> None:
+    headers = tmp_path / "include"
+    headers.mkdir()
+    for name in there:
+        shutil.copy(Path(sysconfig.get_path("include"), name), headers)
+    cmake = [sys.executable, "-m", "cmake", f"-DPython_EXECUTABLE={sys.executable}", f"-DPython_INCLUDE_DIR={headers}"]
+    done = subprocess.run([*cmake, "-S", ROOT / "pyx", "-B", tmp_path / "build"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "apt-get install python3-dev" in " ".join(done.stderr.split())
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="cibuildwheel needs Python 3.11")
