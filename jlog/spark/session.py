@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
+import socket
 import sys
 import threading
 import warnings
@@ -17,6 +19,10 @@ from jlog.errors import JournalError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+NO_GATEWAY = "JAVA_GATEWAY_EXITED"
+CAUSED_BY = "Caused by: "
+LOG_BYTES = 1 << 16  # that are looked at, of its end
+_EXCEPTION = re.compile(r"(?:[\w$]+\.)+[\w$]*(?:Exception|Error)\b.*")
 JAVA = "apt-get install --no-install-recommends default-jre-headless"
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
@@ -90,7 +96,7 @@ def session(
             with _stderr_to(None if submitted() else log), _our_interrupt():
                 made = builder.getOrCreate()
         except Exception as error:  # any error of Java, or of a library that it was told to load
-            raise JournalError(f"Spark does not start: {reason_of(error)}") from error
+            raise JournalError(f"Spark does not start: {reason_of(error)}{_cause(error, log)}") from error
     try:
         yield made
     finally:
@@ -107,6 +113,26 @@ def reason_of(error: Exception) -> str:
     if told:
         return told[-1].partition(": ")[2]
     return next((line for line in lines if line.strip()), type(error).__name__)
+
+
+def _cause(error: Exception, log: str | None) -> str:
+    """Returns what the log says of a virtual machine that ended before Spark could speak with it."""
+    if log is None or NO_GATEWAY not in str(error):
+        return ""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, os.path.getsize(log) - LOG_BYTES))
+            lines = file.read().decode(errors="backslashreplace").splitlines()
+    except OSError:
+        return ""
+    caused = [line for line in lines if line.startswith(CAUSED_BY)]
+    told = [found[0] for line in caused or lines if not line.startswith("\tat ") and (found := _EXCEPTION.search(line))]
+    if not told:
+        return ""
+    name = socket.gethostname()
+    unknown = "UnknownHostException" in told[-1] and name in told[-1]
+    advice = f"; add this host's own name to /etc/hosts: 127.0.1.1 {name}" if unknown else ""
+    return f"; {told[-1]}{advice}"
 
 
 def _settings(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -204,3 +205,30 @@ def test_a_topic_without_sparks_kafka_source_says_what_to_add(tmp_path: Path) ->
     out, err = process.communicate(timeout=HUNG_SECONDS)
     assert (process.returncode, out) == (1, b"")
     assert b"--conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:" in err
+
+
+ENDING_JAVA = """#!/bin/sh
+cat >&2 <<'END'
+Exception in thread "main" java.lang.ExceptionInInitializerError
+\tat org.apache.spark.util.Utils$.localHostName(Utils.scala:1015)
+Caused by: java.net.UnknownHostException: HOST: HOST: Name or service not known
+\tat java.base/java.net.InetAddress.getLocalHost(InetAddress.java:1936)
+END
+exit 1
+"""
+
+
+def test_a_java_that_ends_at_once_is_told_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's own error says only that it ended."""
+    jlog.Journal.create(tmp_path / "journal")
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for host, advice in ((socket.gethostname(), True), ("elsewhere.invalid", False)):
+        java.write_text(ENDING_JAVA.replace("HOST", host))
+        java.chmod(0o755)
+        result = run_command("pipeline", tmp_path / "journal", tmp_path / "lake")
+        cause = f"java.net.UnknownHostException: {host}: {host}: Name or service not known; "
+        more = f"add this host's own name to /etc/hosts: 127.0.1.1 {host}; " if advice else ""
+        assert (result.code, f"{cause}{more}Spark's log: {tmp_path}" in result.err) == (1, True), result.err
