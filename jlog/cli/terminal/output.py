@@ -33,8 +33,25 @@ def complain(error: BaseException | str) -> None:
 def describe(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and not isinstance(error, JournalError):
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
-        return f"{where}{error.strerror}"
+        return f"{where}{error.strerror}{_advice(error)}"
     return str(error) or type(error).__name__
+
+
+def _advice(error: OSError) -> str:
+    """Returns what to do where this user may read a journal, and may not write to it; an empty text for any other error."""
+    if not isinstance(error, PermissionError) or not isinstance(error.filename, (str, bytes)):
+        return ""
+    path = os.fsdecode(error.filename)
+    folder = os.path.dirname(path)
+    # Subscribers and checkpoints have a directory of their own in that of the journal.
+    places = (path, folder, os.path.dirname(folder))
+    journal = next((place for place in places if os.path.exists(os.path.join(place, "journal.meta"))), None)
+    if journal is None or not os.access(path if os.path.exists(path) else folder, os.R_OK):
+        return ""
+    return (
+        f"; writing, and reading as a subscriber, needs write permission on {journal} and all in it; `jlogtool dump` and "
+        "`jlogtool tail` only need to read it"
+    )
 
 
 def in_colour() -> bool:

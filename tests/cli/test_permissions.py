@@ -1,0 +1,72 @@
+"""What a user is told who may read a journal, and may not write to it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jlog
+from behaviour.elsewhere import BECOME_NOBODY, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BEFORE = """
+import io
+from contextlib import redirect_stderr
+from jlog.cli import tool
+from jlog.cli.commands import append, dump, options, read, subscribers, tail
+
+def said(*arguments):
+    with redirect_stderr(io.StringIO()) as errors:
+        code = tool.run(list(arguments))
+    return code, errors.getvalue()
+"""
+
+
+@pytest.fixture
+def journal() -> Iterator[str]:
+    """Of another user, where everybody comes by; tmp_path is for its owner alone."""
+    with tempfile.TemporaryDirectory(prefix="jlog-test-") as directory:
+        os.chmod(directory, 0o755)
+        path = os.path.join(directory, "j")
+        with jlog.Writer(path) as writer:
+            writer.extend([b"one", b"two"])
+        jlog.Journal(path).add_subscriber("billing")
+        forbid(path, 0o555, 0o444)
+        yield path
+        forbid(path, 0o755, 0o644)
+
+
+def forbid(path: str, directories: int, files: int) -> None:
+    for folder, _, names in os.walk(path):
+        os.chmod(folder, directories)
+        for name in names:
+            os.chmod(os.path.join(folder, name), files)
+
+
+def test_who_may_only_read_is_told_what_that_is_enough_for(journal: str) -> None:
+    become = BECOME_NOBODY if os.geteuid() == 0 else ""
+    run(f"""{BEFORE}{become}
+for command in (["append", {journal!r}, os.devnull], ["read", {journal!r}, "billing"], ["read", {journal!r}, "new"],
+                ["subscriber", "add", {journal!r}, "new"], ["options", {journal!r}, "--max-age", "1d"]):
+    code, text = said(*command)
+    assert code == 1 and text.count("\\n") == 1, (command, code, text)
+    assert "Permission denied; writing, and reading as a subscriber, needs write permission on {journal} " in text, text
+for command in (["dump", {journal!r}], ["tail", {journal!r}]):
+    assert said(*command) == (0, "")
+""")
+
+
+def test_who_may_not_even_read_is_told_no_more_than_that(journal: str) -> None:
+    for folder, _, names in os.walk(journal):
+        for name in names:
+            os.chmod(os.path.join(folder, name), 0)
+    become = BECOME_NOBODY if os.geteuid() == 0 else ""
+    run(f"""{BEFORE}{become}
+code, text = said("dump", {journal!r})
+assert code == 1 and text.endswith(": Permission denied\\n"), (code, text)
+""")
