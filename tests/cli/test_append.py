@@ -13,6 +13,7 @@ import pytest
 
 import jlog
 from cli.command import COMMAND, HUNG_SECONDS, do, run, start
+from cli.terminal import terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -156,3 +157,15 @@ def test_a_pipe_that_does_not_block_is_waited_for(journal: Path) -> None:
             assert reader.read(timeout=HUNG_SECONDS).values() == [value]
         os.close(ours)
         assert tool.wait(HUNG_SECONDS) == 0
+
+
+def test_at_a_terminal_it_says_what_it_waits_for(journal: Path, tmp_path: Path) -> None:
+    with terminal("append", journal) as shown:
+        shown.shows("jlogtool: reads lines from the terminal; Ctrl-D ends")
+        shown.type(b"typed\n\x04")
+        assert shown.wait() == 0
+    assert do("dump", journal).lines == [b"typed"]
+    with open(tmp_path / "errors", "wb") as errors, terminal("append", journal, stderr=errors) as shown:
+        shown.type(b"\x04")
+        assert shown.wait() == 0
+    assert (tmp_path / "errors").read_bytes() == b""

@@ -12,6 +12,7 @@ import urllib.request
 import pytest
 
 import jlog
+from cli.terminal import terminal
 from kafka.processes import Process, discard
 from kafka.witness import numbered, wait_until
 from patience import HUNG_SECONDS
@@ -61,6 +62,14 @@ def test_a_journal_may_be_a_url_wherever_it_is_mirrored(journal, url, tmp_path, 
 
 
 # --- mirror ---------------------------------------------------------------------------------------------------------
+
+
+def test_at_a_terminal_a_mirror_that_follows_says_how_to_end_it(journal, url, tmp_path):
+    for arguments in (["to-kafka", journal, url], ["from-kafka", url, tmp_path / "back"]):
+        with terminal("mirror", *arguments, columns=300) as shown:
+            shown.shows(f"jlogtool: {arguments[1]} to {arguments[2]}: follows; Ctrl-C ends")
+            shown.press("\x03")
+            assert shown.wait() == 0
 
 
 def test_there_and_back_and_both_are_the_same(journal, url, tmp_path):

@@ -25,7 +25,7 @@ from jlog.cli.arguments.topics import making_options, take_making
 from jlog.cli.commands.options import journal_options
 from jlog.cli.records.framing import SPLITTERS, chunks
 from jlog.cli.records.jsonl import split_jsonl
-from jlog.cli.terminal.output import json_option, print_json
+from jlog.cli.terminal.output import json_option, print_json, tell_at_terminal
 from jlog.cli.terminal.progress import progress_bar
 from jlog.flow.records import RecordColumns
 
@@ -113,6 +113,8 @@ def append(
         total = _total_bytes(fd for _, fd in opened)
         with progress_bar("Appending", total, shown=total is not None) as advance:
             for name, fd in opened:
+                if os.isatty(fd):
+                    tell_at_terminal("reads lines from the terminal; Ctrl-D ends")
                 for found in split(_counted(chunks(fd, name), advance), name):
                     at = _extend(writer, found)
                     first = first if records else at

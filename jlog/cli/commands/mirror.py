@@ -26,7 +26,7 @@ from jlog.cli.exits import DAMAGED, FAILED
 from jlog.cli.service import notify
 from jlog.cli.signals import signals_to
 from jlog.cli.terminal.figures import human_bytes
-from jlog.cli.terminal.output import complain, json_option, print_fields, print_json, print_table
+from jlog.cli.terminal.output import complain, json_option, print_fields, print_json, print_table, tell_at_terminal
 from jlog.cli.terminal.progress import progress_bar, working
 from jlog.flow.functions import load
 from jlog.flow.signals import stopping
@@ -164,6 +164,8 @@ def run(name: str, make: Callable[..., Any], options: dict[str, Any]) -> None:
     with signals_to(end), progress_bar("Moving", None, in_bytes=False, shown=options["until_end"]) as advance:
         with checked():
             flow = make(on_event=complain, on_commit=advance, **given)
+        if not options["until_end"]:
+            tell_at_terminal(f"{name}: follows; Ctrl-C ends")
         with stopping(flow) as stop, served(options["metrics"], {name: flow}), checked():
             stats = flow.run()
     if options["as_json"]:
@@ -248,6 +250,8 @@ def run_file(file: str, until_end: bool, metrics: str | None, dry_run: bool) -> 
             return
         with signals_to(lambda *_: mirrors.stop()), served(metrics, mirrors.flows):
             notify("READY=1")
+            if not until_end:
+                tell_at_terminal(f"{file}: follows; Ctrl-C ends")
             mirrors.run()
     if mirrors.failures:
         raise click.exceptions.Exit(FAILED)

@@ -30,6 +30,12 @@ def complain(error: BaseException | str) -> None:
     click.echo(f"jlogtool: {' '.join(text.split())}", err=True)
 
 
+def tell_at_terminal(text: str) -> None:
+    """Prints a line for a person who waits at the terminal; no script sees it."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        complain(text)
+
+
 def describe(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and not isinstance(error, JournalError):
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
