@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import tempfile
@@ -50,13 +51,21 @@ def run(inputs: list[str], kafka: str | None = None, spark: bool = False) -> int
     except NoInput as error:
         errors.print(f"demo: {error}")
     except (Broken, jlog.JournalError) as error:
-        errors.print(f"demo: FAILED: {error}")
+        errors.print(f"demo: FAILED: {error}{_place_of(error)}")
     except OSError as error:
-        errors.print(f"demo: {error}")
+        errors.print(f"demo: {error}{_place_of(error)}")
     except KeyboardInterrupt:
         errors.print("demo: interrupted; its processes have been ended")
         return 128 + signal.SIGINT
     return 1
+
+
+def _place_of(error: Exception) -> str:
+    """Returns where the demo works, if the disk there is full, which any of its processes may have met; else an empty text."""
+    if os.strerror(errno.ENOSPC) not in str(error):
+        return ""
+    kept_in = os.environ.get(KEEP)
+    return f"; the demo works below {kept_in or tempfile.gettempdir()}, and {KEEP if kept_in else 'TMPDIR'} names another place"
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from filesystems import CannotMount, mounted
 from jlog.demo.fleet import Broken, Fleet
 from jlog.demo.proof import differences, expected_chains
 from jlog.demo.sources import NoInput, digest_of, lines_of, share_out, take
@@ -199,3 +200,19 @@ def test_input_without_a_line_is_refused(tmp_path):
     (tmp_path / "empty").touch()
     with pytest.raises(NoInput):
         take([str(tmp_path / "empty")], str(tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("kilobytes", [64, 700])
+@pytest.mark.parametrize("variable", ["TMPDIR", "JLOG_DEMO_DIR"])
+def test_a_full_disk_is_named_with_the_variable_that_names_another(tmp_path, variable, kilobytes):
+    """The disk is full for the demo itself, or for one of its processes."""
+    lines = write_lines(tmp_path / "input", 40_000)
+    try:
+        with mounted("tmpfs", kilobytes / 1024) as small:
+            environment = {**os.environ, "JLOG_DEMO_DIR": "", "COLUMNS": "200", variable: str(small)}
+            done = subprocess.run([*DEMO, lines], env=environment, capture_output=True, text=True, timeout=HUNG_SECONDS)
+    except CannotMount as error:
+        pytest.skip(str(error))
+    assert done.returncode == 1
+    assert f"; the demo works below {small}, and {variable} names another place" in done.stderr
+    assert "No space left on device" in done.stderr
