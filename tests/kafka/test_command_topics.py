@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from cli.command import do, run
+from cli.command import do, run, run_on_terminal
 from kafka.processes import TOOL
 from kafka.witness import numbered
 
@@ -29,6 +29,27 @@ def test_appended_records_are_dumped_as_from_a_journal(numbers):
     assert do("dump", numbers, "--grep", "[24]").lines == [b"2", b"4"]
     assert do("tail", numbers, "-n", 2).lines == [b"8", b"9"]
     assert do("tail", numbers, "-n", 1, "--grep", "[2-4]").lines == [b"4"]
+
+
+def test_tail_counts_records_and_not_the_ends_of_transactions(url, tmp_path):
+    """Each of which has an offset, as a record has."""
+    for number in range(5):
+        do("append", tmp_path / "journal", stdin=b"%d\n" % number)
+        do("mirror", "to-kafka", "--until-end", tmp_path / "journal", url)
+    for wanted in (1, 2, 5, 6):
+        assert do("tail", "-n", wanted, url).lines == numbered(5)[-wanted:]
+    assert do("tail", "-n", 0, url).lines == []
+
+
+def test_ls_shows_the_offsets_of_a_topic_as_a_bound_of_its_records(url, tmp_path):
+    do("append", tmp_path / "journal", stdin=b"0\n")
+    do("mirror", "to-kafka", "--until-end", tmp_path / "journal", url)
+    server = url.rpartition("/")[0]
+    assert [row["records"] for row in do("ls", "--json", server).json if row["path"] == url] == [2]
+    (row,) = [line.decode() for line in do("ls", server).lines if line.startswith(url.encode())]
+    assert row.removeprefix(url).split()[:3] == ["at", "most", "2"]
+    terminal_says = run_on_terminal("rm", url, typed=b"n\n")[1]
+    assert b"with at most 2 records and" in terminal_says
 
 
 def test_json_lines_go_in_and_come_out(witness, topic):

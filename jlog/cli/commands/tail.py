@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 import jlog
-from jlog.cli.arguments.parameters import is_archive, readable_argument
+from jlog.cli.arguments.parameters import is_archive, is_topic, readable_argument
 from jlog.cli.records.formats import Format, Formatter, format_options
 from jlog.cli.records.matching import Match, grep_options
 from jlog.cli.records.past_damage import (
@@ -89,7 +89,8 @@ def _last(journal: str, reading: Reading, end: int, records: int, match: Match |
     if not records:
         return
     reader, gaps = reading.reader, gaps_of(journal)
-    if match is None:
+    # The offsets of a topic that are no records, such as the ends of transactions, are seen only where it is read.
+    if match is None and not is_topic(journal):
         seek_kept(reader, sequence_before(end, records, gaps))
         while reader.position < end and len(batch := reading.batch(end - reader.position)):
             yield batch
@@ -97,7 +98,7 @@ def _last(journal: str, reading: Reading, end: int, records: int, match: Match |
     seek_kept(reader, 0)
     found: list[jlog.RecordProtocol] = []
     for piece in reading.backward(reader.position, end, gaps):
-        found += [record for record in piece if match(record)][: records - len(found)]
+        found += [record for record in piece if match is None or match(record)][: records - len(found)]
         if len(found) == records:
             break
     yield found[::-1]
