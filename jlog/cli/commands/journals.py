@@ -102,7 +102,8 @@ def info(journal: str, as_json: bool) -> None:
 def list_journals(directory: str, as_json: bool) -> None:
     """List the journals below DIR (the current directory), with their subscribers and lag.
 
-    `lag` is that of the slowest subscriber. A journal that cannot be read has a line on stderr, and the exit code is 1.
+    `lag` is that of the slowest subscriber. Both counts of a topic are of offsets, and not each of them is a record. A
+    journal that cannot be read has a line on stderr, and the exit code is 1.
 
     \b
     Examples:
@@ -168,11 +169,17 @@ def _summary_row(summary: dict[str, Any]) -> list[str]:
     lag = str(summary["lag"]) if summary["subscribers"] else "-"
     return [
         summary["path"],
-        str(summary["records"]),
+        _count(summary),
         "-" if summary["size_bytes"] is None else human_bytes(summary["size_bytes"]),  # a topic does not tell its size
         lag,
         names or "none",
     ]
+
+
+def _count(summary: dict[str, Any]) -> str:
+    """Formats the number of records. That of a topic counts offsets, and not each of them is a record."""
+    count = str(summary["records"])
+    return f"at most {count}" if summary["records"] and is_topic(summary["path"]) else count
 
 
 @click.command()
@@ -222,4 +229,4 @@ def _what_it_holds(path: str) -> str:
         raise
     except JournalError as error:
         return f"{path} ({error})"
-    return f"{path} with {summary['records']} records and {len(summary['subscribers'])} subscribers"
+    return f"{path} with {_count(summary)} records and {len(summary['subscribers'])} subscribers"
