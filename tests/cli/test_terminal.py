@@ -59,13 +59,15 @@ def test_typed_lines_are_appended_as_they_end(
 ) -> None:
     """Nothing is drawn between them."""
     do("create", journal)
+    says = "jlogtool: reads lines from the terminal; Ctrl-D ends"
     with terminal("append", journal) as tool, jlog.Reader(journal) as reader:
+        tool.shows(says)
         tool.type(b"first\n")
         assert reader.read(timeout=60).values() == [b"first"]
         tool.type(b"second\n\x04")
         assert tool.wait() == 0
         assert list(reader.values()) == [b"second"]
-        assert tool.text == "first\nsecond"
+        assert tool.text == f"{says}\nfirst\nsecond"
 
 
 def test_ctrl_c_ends_what_follows_with_130_and_without_a_word(numbers: Path) -> None:
