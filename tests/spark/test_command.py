@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,29 @@ def to_all(process: subprocess.Popen[bytes]) -> None:
 def ctrl_c(process: subprocess.Popen[bytes]) -> None:
     """As a terminal does."""
     os.killpg(process.pid, signal.SIGINT)
+
+
+@pytest.mark.timeout(900)
+def test_a_batch_behind_an_idle_time_is_reported_at_once_and_with_its_own_time(tmp_path: Path) -> None:
+    """An idle query tells Spark's progress too, under the number of the batch that comes next."""
+    journal, lake = tmp_path / "journal", tmp_path / "lake"
+    fill(journal, 100)
+    often = "spark.sql.streaming.noDataProgressEventInterval=100ms"
+    process = start(journal, lake, "--trigger", "1s", "--progress", "--conf", often)
+    assert process.stdout is not None
+    try:
+        assert json.loads(process.stdout.readline())["batch"] == 0
+        time.sleep(5)
+        began = datetime.now(timezone.utc)
+        fill(journal, 50)
+        told = json.loads(process.stdout.readline())
+        assert (told["batch"], told["records_in"]) == (1, 50)
+        assert datetime.fromisoformat(told["time"].replace("Z", "+00:00")) > began - timedelta(seconds=2)
+        to_one(process)
+        assert finish(process)["records_in"] == 150
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.timeout(900)

@@ -15,7 +15,6 @@ from jlog.cli.arguments.parameters import journal_argument
 from jlog.cli.terminal import figures
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import (
-    binary_stdout,
     json_option,
     print_fields,
     print_json,
@@ -60,7 +59,6 @@ def stats(journal: str, as_json: bool, interval: float | None) -> None:
     elif as_json:
         for found in _looks(watched, interval):
             print_json(fields_of(journal, found))
-            binary_stdout().flush()
     else:
         print_rates(watched, interval)
 

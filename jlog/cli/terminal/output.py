@@ -110,9 +110,11 @@ def _plain(value: Any) -> Any:
 
 
 def print_json(value: Any) -> None:
-    """Prints a value on one line."""
+    """Prints a value on one line, at once."""
+    out = binary_stdout()
     # A path that is not Unicode is escaped; json.loads makes the same string of it.
-    binary_stdout().write(to_json(value).encode("utf-8", "backslashreplace") + b"\n")
+    out.write(to_json(value).encode("utf-8", "backslashreplace") + b"\n")
+    out.flush()
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -31,6 +31,8 @@ class Reports:
         if not any(name == query.name for name, _ in list(self._rows)):
             return
         for told in query.recentProgress:
+            if "addBatch" not in told["durationMs"]:
+                continue  # an idle query tells the number of its next batch
             rows = self._rows.pop((str(query.name), told["batchId"]), None)
             if rows is not None:
                 seconds = told["batchDuration"] / 1000
