@@ -27,7 +27,8 @@ def asked(folder: Path, *lacking: str) -> tuple[int, list[str]]:
         python = folder / "python3"
         python.write_text(f'#!/bin/sh\ncase "$2" in {"|".join(f"*{part!r}*" for part in lacking)}) exit 1;; esac\n')
         python.chmod(0o755)
-    environment = {name: value for name, value in os.environ.items() if name not in ("CC", "PYTHON", "MAKEFLAGS")}
+    of_make = ("CC", "PYTHON", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")  # these tests may run below a make
+    environment = {name: value for name, value in os.environ.items() if name not in of_make}
     done = subprocess.run(
         ["make", "machine"], cwd=ROOT, env=environment | {"PATH": str(folder)}, capture_output=True, text=True, check=False
     )
