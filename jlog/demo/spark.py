@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -17,9 +16,9 @@ import jlog
 from jlog.demo.fleet import Broken
 from jlog.demo.kafka import fill
 from jlog.demo.steps import Demo
+from jlog.system.java import INSTALL_JAVA, has_java
 
 FILES_SHOWN = 5
-JAVA = "apt-get install --no-install-recommends default-jre-headless"
 QUERY = f"""
     SELECT base64(key) AS file, count(*) AS lines, sum(length(value)) AS bytes
     FROM records GROUP BY ROLLUP (key) ORDER BY lines DESC, file NULLS FIRST LIMIT {FILES_SHOWN + 1}
@@ -35,9 +34,9 @@ def through_spark(demo: Demo) -> None:
     except ImportError:
         command = "pip install 'pyjlog[spark]'"
     if command:
-        if not shutil.which("java") and not os.environ.get("JAVA_HOME"):
-            command = f"install Java ({JAVA}) and run `make demo` again, which brings Spark"
-        demo.say(f"this is all. The next part is optional, and takes the lines to Parquet with Spark. To see it: {command}")
+        if not has_java():
+            command = f"install Java ({INSTALL_JAVA}) and run `make demo` again, which brings Spark"
+        demo.say(f"this is all. An optional part takes the lines to Parquet with Spark. To see it: {command}")
         return
     journal, lake = demo.journal + "-to-spark", os.path.join(os.path.dirname(demo.journal), "lake")
     fill(demo, journal)

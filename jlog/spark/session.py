@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import socket
 import sys
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from jlog.errors import JournalError
+from jlog.system.java import INSTALL_JAVA, has_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +23,6 @@ NO_GATEWAY = "JAVA_GATEWAY_EXITED"
 CAUSED_BY = "Caused by: "
 LOG_BYTES = 1 << 16  # that are looked at, of its end
 _EXCEPTION = re.compile(r"(?:[\w$]+\.)+[\w$]*(?:Exception|Error)\b.*")
-JAVA = "apt-get install --no-install-recommends default-jre-headless"
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # all readers but old versions of Hive read it
@@ -51,9 +50,7 @@ def missing() -> str:
         import pyspark.sql  # noqa: F401
     except ImportError:
         return "pip install 'pyjlog[spark]'"
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java") or (home and os.access(os.path.join(home, "bin", "java"), os.X_OK))
-    return "" if java else JAVA
+    return "" if has_java() else INSTALL_JAVA
 
 
 def check_installed() -> None:

@@ -1,4 +1,4 @@
-"""What a user is told who may read a journal, and may not write to it."""
+"""The error that a user gets who may read a journal, and may not write to it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def forbid(path: str, directories: int, files: int) -> None:
             os.chmod(os.path.join(folder, name), files)
 
 
-def test_who_may_only_read_is_told_what_that_is_enough_for(journal: str) -> None:
+def test_a_user_who_may_only_read_is_told_which_commands_work(journal: str) -> None:
     become = BECOME_NOBODY if os.geteuid() == 0 else ""
     run(f"""{BEFORE}{become}
 for command in (["append", {journal!r}, os.devnull], ["read", {journal!r}, "billing"], ["read", {journal!r}, "new"],
@@ -61,7 +61,7 @@ for command in (["dump", {journal!r}], ["tail", {journal!r}]):
 """)
 
 
-def test_who_may_not_even_read_is_told_no_more_than_that(journal: str) -> None:
+def test_a_user_without_any_right_is_told_only_that(journal: str) -> None:
     for folder, _, names in os.walk(journal):
         for name in names:
             os.chmod(os.path.join(folder, name), 0)

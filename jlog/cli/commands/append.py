@@ -84,7 +84,7 @@ def append(
     Appended records survive the death of this process, however it dies. If it is interrupted, the records up to some
     point are appended, each of them whole.
 
-    With --format jsonl, `value`, `key`, `headers` and `timestamp` are as dump prints them; so are `value_base64`,
+    With `--format jsonl`, `value`, `key`, `headers` and `timestamp` are as dump prints them; so are `value_base64`,
     `key_base64` and `timestamp_us`. Each may be missing. `sequence` is ignored: JOURNAL gives its own.
 
     \b

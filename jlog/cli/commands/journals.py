@@ -102,8 +102,8 @@ def info(journal: str, as_json: bool) -> None:
 def list_journals(directory: str, as_json: bool) -> None:
     """List the journals below DIR (the current directory), with their subscribers and lag.
 
-    `lag` is that of the slowest subscriber. Both counts of a topic are of offsets, and not each of them is a record. A
-    journal that cannot be read has a line on stderr, and the exit code is 1.
+    `lag` is that of the slowest subscriber. For a topic, `records` and `lag` count offsets, some of which may be no
+    records. A journal that cannot be read has a line on stderr, and the exit code is 1.
 
     \b
     Examples:
@@ -177,7 +177,7 @@ def _summary_row(summary: dict[str, Any]) -> list[str]:
 
 
 def _count(summary: dict[str, Any]) -> str:
-    """Formats the number of records. That of a topic counts offsets, and not each of them is a record."""
+    """Formats the number of records. That of a topic counts offsets, some of which may be no records."""
     count = str(summary["records"])
     return f"at most {count}" if summary["records"] and is_topic(summary["path"]) else count
 

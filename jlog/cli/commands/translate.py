@@ -26,8 +26,8 @@ def translate(
 ) -> None:
     """Set where readers go on that move between JOURNAL and TOPIC. One is mirrored to the other, or captured by it.
 
-    NAME is a subscriber of JOURNAL and a consumer group of TOPIC. --to groups commits the offsets of the groups, by the
-    positions of the subscribers; --to subscribers does the reverse. Stop the readers first. They miss no record. `again`
+    NAME is a subscriber of JOURNAL and a consumer group of TOPIC. `--to groups` commits the offsets of the groups, by the
+    positions of the subscribers; `--to subscribers` does the reverse. Stop the readers first. They miss no record. `again`
     says how many they may see a second time, and `exact` is false where times had to decide.
 
     \b

@@ -60,7 +60,7 @@ def known_to_producer(given: Mapping[str, Any]) -> bool:
 
 
 def known_to_consumer(given: Mapping[str, Any]) -> bool:
-    """Says the same of a consumer."""
+    """Says whether a consumer honours all of them, with these values."""
     return are_known(given, CONSUMER)
 
 
