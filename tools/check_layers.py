@@ -42,6 +42,8 @@ jlog.record
 jlog.options
 pyx.kafka
 pyx.write
+pyx.append
+pyx.process
 pyx.read
 pyx.recover
 pyx.buffer

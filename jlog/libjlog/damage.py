@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from jlog._core.write.libjlog import Chain, Header, Messages
+from jlog._core.records.libjlog import Chain, Header, Messages
 from jlog.errors import JournalError
 from jlog.libjlog.format import Layout, order
 from jlog.system.files import open_file, read_whole

@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
-from jlog._core.write.libjlog import Messages
+from jlog._core.records.libjlog import Messages
 from jlog.errors import UnsupportedFormat
 from jlog.positions.names import NAME_BYTES_MAX, is_name
 

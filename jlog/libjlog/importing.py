@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from jlog._core.format.checksum import crc32c
-from jlog._core.write.encode import EncodedRecords
+from jlog._core.records.encode import EncodedRecords
 from jlog.errors import JournalError, JournalNotFound
 from jlog.flow.journals import hold_as_sink
 from jlog.flow.stop import Stop, Stopped

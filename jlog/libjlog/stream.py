@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from jlog._core.write.encode import EncodedRecords
-from jlog._core.write.libjlog import FULL, MORE, SPOILED, SUSPECT, TOO_LARGE, Messages
+from jlog._core.records.encode import EncodedRecords
+from jlog._core.records.libjlog import FULL, MORE, SPOILED, SUSPECT, TOO_LARGE, Messages
 from jlog.libjlog.damage import DamageFinder, Gap
 from jlog.libjlog.format import POINTER_BYTES, PRE_COMMIT, Layout, segment_name
 from jlog.libjlog.source import SegmentFile

@@ -18,7 +18,7 @@ from jlog._core.kafka.library cimport (
     rd_kafka_topic_partition_t,
 )
 from jlog._core.format.format cimport JLOG_LONG_BYTES, JLOG_RAW_BYTES_MAX
-from jlog._core.write.encode cimport (
+from jlog._core.records.encode cimport (
     JLOG_ENCODE_DONE,
     JLOG_ENCODE_NO_ROOM,
     JLOG_ENCODE_NOT_UTF8,

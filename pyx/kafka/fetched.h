@@ -6,7 +6,7 @@
 #include "format/checksum.h"
 #include "kafka/place.h"
 #include "kafka/record_batch.h"
-#include "write/encoded.h"
+#include "records/encoded.h"
 
 #define JLOG_VARINT_BYTES_MAX 10u
 

@@ -7,7 +7,7 @@ from libc.stdint cimport SIZE_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t
 
 from jlog._core.format.format cimport JLOG_LONG_BYTES, JLOG_RAW_BYTES_MAX
 from jlog._core.kafka.consumer cimport bytes_or_none, reason_of
-from jlog._core.write.encode cimport (
+from jlog._core.records.encode cimport (
     JLOG_ENCODE_DONE,
     JLOG_ENCODE_NO_ROOM,
     EncodedRecords,

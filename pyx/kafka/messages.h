@@ -5,7 +5,7 @@
 
 #include "kafka/librdkafka.h"
 #include "kafka/place.h"
-#include "write/encoded.h"
+#include "records/encoded.h"
 
 /* Encodes the headers that the message has itself, and sets how many they are. Returns a JLOG_ENCODE_ status. */
 static inline int jlog_put_own_headers(struct jlog_encoded *to, const struct jlog_rdkafka *calls, rd_kafka_message_t *message,

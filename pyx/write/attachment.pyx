@@ -10,16 +10,16 @@ from libc.string cimport memset
 
 from jlog._core.system.lock cimport OWNERS_BYTE, WRITERS_BYTE, Deadline, process_token
 from jlog._core.buffer.page cimport JLOG_OWNERS_MAX, JLOG_SYNC_NONE, jlog_open_slot, jlog_page, jlog_slot
-from jlog._core.write.append cimport has_options
-from jlog._core.write.life cimport CLOSED, OPEN, OPENING
+from jlog._core.append.append cimport has_options
+from jlog._core.process.life cimport CLOSED, OPEN, OPENING
 from jlog._core.write.opening cimport ALONE_AFTER_FAILED_SYNC, BESIDE_OTHERS, as_options, take_part
-from jlog._core.write.operation cimport OPTIONS, ChangeOptions, Options
-from jlog._core.write.operations cimport seal
+from jlog._core.process.operation cimport OPTIONS, ChangeOptions, Options
+from jlog._core.append.operations cimport seal
 
 from jlog._core.segments.segment import segment_name
 from jlog._core.system.lock import NEVER
 from jlog._core.write.maintenance import MaintenanceThread
-from jlog._core.write.operations import closed_error
+from jlog._core.append.operations import closed_error
 from jlog.errors import JournalError, JournalLocked
 from jlog.system.files import naming
 

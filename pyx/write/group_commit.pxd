@@ -2,8 +2,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from jlog._core.format.dual_slot cimport SyncedMark
 from jlog._core.system.lock cimport Deadline
-from jlog._core.write.operations cimport Operations
-from jlog._core.write.process cimport WritingProcess
+from jlog._core.append.operations cimport Operations
+from jlog._core.process.process cimport WritingProcess
 from jlog._core.write.segment_sync cimport SegmentSync
 
 cdef class GroupCommit:

@@ -25,8 +25,8 @@ from jlog._core.system.atomic cimport (
 )
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
-from jlog._core.write.operation cimport DONE, TAKEN_OVER, Operation
-from jlog._core.write.operations cimport Operations
+from jlog._core.process.operation cimport DONE, TAKEN_OVER, Operation
+from jlog._core.append.operations cimport Operations
 
 cdef extern from "<sched.h>" nogil:
     int sched_yield()

@@ -13,8 +13,8 @@ from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcpy, memset
 
-from jlog._core.write.operations cimport Operations
-from jlog._core.write.encode cimport EncodedRecords, Records, StoredBody
+from jlog._core.append.operations cimport Operations
+from jlog._core.records.encode cimport EncodedRecords, Records, StoredBody
 from jlog._core.system.file cimport jlog_read_at, jlog_share, jlog_start_writeback, jlog_sync_data, jlog_write_at
 from jlog._core.format.format cimport (
     JLOG_CODEC_LZ4,
@@ -25,14 +25,14 @@ from jlog._core.format.format cimport (
     jlog_block_header,
     jlog_crc32c,
 )
-from jlog._core.write.operation cimport ADOPT, Adopt, Prepared
-from jlog._core.write.process cimport WritingProcess
+from jlog._core.process.operation cimport ADOPT, Adopt, Prepared
+from jlog._core.process.process cimport WritingProcess
 from jlog._core.buffer.page cimport jlog_page, jlog_slot, jlog_word_used
 from jlog._core.system.atomic cimport jlog_load_acquire
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
 from jlog._core.segments.build cimport jlog_block_content, jlog_build_block_header, jlog_latest_us
-from jlog._core.write.rows cimport body_of_arrow
+from jlog._core.records.rows cimport body_of_arrow
 
 from jlog._core.segments.build import encode_block, encode_state, segment_start
 from jlog._core.segments.segment import decompress

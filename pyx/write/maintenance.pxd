@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 
 from jlog._core.write.group_commit cimport GroupCommit
-from jlog._core.write.process cimport WritingProcess
+from jlog._core.process.process cimport WritingProcess
 
 cdef class Maintenance:
     cdef WritingProcess process

@@ -1,8 +1,8 @@
 from libc.stdint cimport uint64_t
 
 from jlog._core.system.lock cimport Deadline
-from jlog._core.write.operation cimport Options
-from jlog._core.write.operations cimport Operations
+from jlog._core.process.operation cimport Options
+from jlog._core.append.operations cimport Operations
 
 # The state in which take_part() has found the journal.
 cdef enum:

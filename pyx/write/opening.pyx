@@ -12,12 +12,12 @@ from jlog._core.system.lock cimport OWNERS_BYTE, Deadline, LockFile
 from jlog._core.buffer.page cimport JLOG_CAPACITY_MAX, JLOG_CAPACITY_MIN, JLOG_OWNERS_MAX, jlog_page
 from jlog._core.buffer.precommit cimport PAGE_VALID, Precommit
 from jlog._core.system.atomic cimport JLOG_WAITERS, jlog_unlock
-from jlog._core.write.append cimport step
-from jlog._core.write.operation cimport FLUSH, Flush, Operation, Options
-from jlog._core.write.operations cimport Operations
-from jlog._core.write.process cimport WritingProcess
+from jlog._core.append.append cimport step
+from jlog._core.process.operation cimport FLUSH, Flush, Operation, Options
+from jlog._core.append.operations cimport Operations
+from jlog._core.process.process cimport WritingProcess
 from jlog._core.write.reopening cimport recover
-from jlog._core.write.takeover cimport complete_takeover
+from jlog._core.process.takeover cimport complete_takeover
 
 from jlog.errors import JournalError, JournalLocked
 from jlog.system import filesystem

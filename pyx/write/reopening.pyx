@@ -11,12 +11,12 @@ from jlog._core.buffer.page cimport jlog_is_closing, jlog_open_slot, jlog_page, 
 from jlog._core.buffer.room cimport jlog_least_reserved
 from jlog._core.system.atomic cimport JLOG_WAITERS
 from jlog._core.segments.segment cimport SegmentFile
-from jlog._core.write.append cimport apply_options
-from jlog._core.write.operation cimport Operation, Options
-from jlog._core.write.operations cimport Operations
-from jlog._core.write.process cimport WritingProcess
-from jlog._core.write.takeover cimport finish_replacing, complete_takeover
-from jlog._core.write.write_back cimport write_back_for
+from jlog._core.append.append cimport apply_options
+from jlog._core.process.operation cimport Operation, Options
+from jlog._core.append.operations cimport Operations
+from jlog._core.process.process cimport WritingProcess
+from jlog._core.process.takeover cimport finish_replacing, complete_takeover
+from jlog._core.append.write_back cimport write_back_for
 
 from jlog._core.recover.abandoned_buffer import only_processes_died
 from jlog._core.recover.recovery import copy_unsynced, recover_after_power_loss

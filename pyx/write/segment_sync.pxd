@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from jlog._core.format.dual_slot cimport SyncedMark
-from jlog._core.write.process cimport WritingProcess
+from jlog._core.process.process cimport WritingProcess
 
 # The syncs of one writing process.
 cdef class SegmentSync:

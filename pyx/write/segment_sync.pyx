@@ -12,8 +12,8 @@ from jlog._core.buffer.publish cimport jlog_wake
 from jlog._core.system.atomic cimport jlog_add64, jlog_load_acquire, jlog_raise_to
 from jlog._core.system.clock cimport jlog_clock_us
 from jlog._core.system.failpoint cimport JLOG_FAILPOINT
-from jlog._core.write.descriptors cimport doubtful_now
-from jlog._core.write.process cimport WritingProcess
+from jlog._core.process.descriptors cimport doubtful_now
+from jlog._core.process.process cimport WritingProcess
 
 from jlog._core.recover.recovery import rewrite_unsynced_blocks
 from jlog._core.segments.segment import list_segments, segment_name

@@ -8,21 +8,21 @@ from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memset, strcmp
 
 from jlog._core.write.attachment cimport Attachment
-from jlog._core.write.encode cimport EncodedRecords, as_bytes
+from jlog._core.records.encode cimport EncodedRecords, as_bytes
 from jlog._core.format.format cimport JLOG_SHORT_BYTES, JLOG_VALUE_BYTES_MAX
 from jlog._core.write.ingest cimport adopt
 from jlog._core.system.lock cimport Deadline
 
-from jlog._core.write.operation cimport APPEND, Append
-from jlog._core.write.operations cimport make_direct
+from jlog._core.process.operation cimport APPEND, Append
+from jlog._core.append.operations cimport make_direct
 from jlog._core.buffer.page cimport JLOG_BASE_BYTES, JLOG_SYNC_APPEND, jlog_buffer, jlog_page
 from jlog._core.buffer.publish cimport jlog_put_record, jlog_put_value, jlog_wake
 from jlog._core.system.atomic cimport jlog_spin_lock, jlog_unlock
 from jlog._core.system.clock cimport jlog_clock, jlog_now_us
-from jlog._core.write.rows cimport body_of_arrow
+from jlog._core.records.rows cimport body_of_arrow
 
 from jlog._core.write.attachment import attach, detach
-from jlog._core.write.operations import closed_error
+from jlog._core.append.operations import closed_error
 from jlog._core.system.lock import NEVER, when_nothing_is_held
 from jlog.errors import JournalLocked, RecordTooLarge
 

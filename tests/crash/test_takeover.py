@@ -7,8 +7,8 @@ import pytest
 
 import jlog
 from crash.copies import check_killed
+from jlog._core.append.operations import sealed_bytes
 from jlog._core.buffer.precommit import read_counters
-from jlog._core.write.operations import sealed_bytes
 from jlog.storage.meta import read_meta
 from processes.units import check_units
 

@@ -11,7 +11,7 @@ import pytest
 
 import exhaustive
 from cli.command import run
-from jlog._core.write.libjlog import Messages
+from jlog._core.records.libjlog import Messages
 from libjlog.clib import BEGIN_SECONDS, LZ4, PLAIN, CWriter, message, numbered, offsets, write_index
 from libjlog.conftest import contents, import_all, import_quietly, subscribers, values
 

@@ -12,7 +12,7 @@ pytest.importorskip("confluent_kafka")
 import jlog
 from jlog._core.format.checksum import crc32c
 from jlog._core.kafka.fetched import FetchedBatches, FetchedMessage, FetchedMessages
-from jlog._core.write.encode import EncodedRecords
+from jlog._core.records.encode import EncodedRecords
 from jlog.kafka.protocol.unpack import unpacked
 from record_batches import APPEND_TIME, LZ4, TRANSACTIONAL, Row, batch, marker, varint
 

@@ -4,7 +4,7 @@ from typing import overload
 from typing_extensions import disjoint_base
 
 from jlog._core.kafka.client import Client, Library
-from jlog._core.write.encode import EncodedRecords
+from jlog._core.records.encode import EncodedRecords
 
 def held() -> int: ...
 

@@ -3,7 +3,7 @@ from typing import overload
 
 from typing_extensions import Buffer, Self, disjoint_base
 
-from jlog._core.write.encode import EncodedRecords
+from jlog._core.records.encode import EncodedRecords
 
 @disjoint_base
 class FetchedBatches:

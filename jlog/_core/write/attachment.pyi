@@ -1,18 +1,8 @@
-from collections.abc import Mapping
-from typing import Any, Protocol, type_check_only
-
 from typing_extensions import disjoint_base
 
+from jlog._core.append.operations import Policy
 from jlog._core.format.dual_slot import BoundsFile
 from jlog._core.system.lock import Deadline
-
-@type_check_only
-class Policy(Protocol):
-    def read(self) -> tuple[bytes, int, tuple[int, ...]]: ...
-    def opened_alone(self, capacity: int, next_sequence: int) -> int: ...
-    def change(self, options: Mapping[str, Any]) -> tuple[int, ...]: ...
-    def after_roll(self) -> None: ...
-    def free_space(self, deadline: Deadline) -> None: ...
 
 @disjoint_base
 class Attachment:

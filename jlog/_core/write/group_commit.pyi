@@ -1,6 +1,6 @@
 from typing_extensions import disjoint_base
 
-from jlog._core.write.operations import Operations
+from jlog._core.append.operations import Operations
 
 @disjoint_base
 class GroupCommit:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pyarrow
 from typing_extensions import Self, disjoint_base
 
-from jlog._core.write.encode import EncodedRecords
+from jlog._core.records.encode import EncodedRecords
 
 class Piece(NamedTuple):
     offset: int

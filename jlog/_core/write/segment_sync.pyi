@@ -1,6 +1,6 @@
 from typing_extensions import disjoint_base
 
-from jlog._core.write.process import WritingProcess
+from jlog._core.process.process import WritingProcess
 
 @disjoint_base
 class SegmentSync:

@@ -6,9 +6,9 @@ from typing import Any, TypeAlias, TypeVar
 import pyarrow
 from typing_extensions import Buffer, Self, disjoint_base
 
+from jlog._core.append.operations import Policy
+from jlog._core.records.encode import EncodedRecords
 from jlog._core.system.lock import Deadline
-from jlog._core.write.attachment import Policy
-from jlog._core.write.encode import EncodedRecords
 from jlog._core.write.ingest import Piece
 
 _WriterClass = TypeVar("_WriterClass", bound=type[Writer])
