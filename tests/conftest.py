@@ -23,7 +23,8 @@ from s3 import s3  # noqa: F401
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--exhaustive", action="store_true", help=exhaustive.HELP)
+    parser.addoption("--exhaustive", action="store_true", help=exhaustive.ALL)
+    parser.addoption("--changed", action="store_true", help=exhaustive.CHANGED)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,25 +1,83 @@
-"""The one place that decides what `make test` leaves to `make test-all`, which runs `pytest --exhaustive`."""
+"""The one place that decides which tests `make test` leaves out. `pytest --exhaustive` runs them all (`make test-all`), and
+`pytest --changed` those that belong to the code that has changed (`.ci/run`)."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-HELP = "run also what takes long: every kill, every state of the models, every moment of a power loss"
-LIMIT_SECONDS = 1_800  # for each test of an exhaustive run, against hanging; the limit of pyproject.toml is too short for some
-_wanted = False
+ALL = "run also what takes long: every kill, every state of the models, every moment of a power loss"
+CHANGED = "run of what takes long the tests that belong to the code that has changed since the branch began"
+LIMIT_SECONDS = 1_800  # for each exhaustive test, against hanging; the limit of pyproject.toml is too short for some
+ROOT = Path(__file__).resolve().parents[1]
+# The exhaustive tests of each part of the code, as far as they take ten minutes together. A changed file of tests runs its own.
+TESTS_OF = {
+    "pyx/buffer/": ["tests/model", "tests/processes/test_stopped.py"],
+    "pyx/write/": ["tests/model", "tests/processes"],
+    "pyx/recover/": ["tests/faults", "tests/crash/test_damage.py"],
+    "pyx/format/": ["tests/faults", "tests/behaviour/test_hostile_files.py"],
+    "pyx/segments/": ["tests/crash/test_damage.py", "tests/behaviour/test_hostile_files.py"],
+    "pyx/records/": ["tests/property/test_arrow.py"],
+    "pyx/read/": ["tests/property"],
+    "pyx/kafka/": ["tests/kafka/test_kills.py", "tests/kafka/test_memory.py"],
+    "pyx/CMakeLists.txt": ["tests/installed"],
+    "pyproject.toml": ["tests/installed"],
+    "jlog/archive/": ["tests/property"],
+    "jlog/care/": ["tests/property"],
+    "jlog/storage/": ["tests/property"],
+    "jlog/repair/": ["tests/crash/test_repair_anything.py"],
+    "jlog/flow/": ["tests/kafka/test_broker_faults.py", "tests/kafka/test_kills.py"],
+    "jlog/kafka/": ["tests/kafka/test_broker_faults.py", "tests/kafka/test_kills.py"],
+    "jlog/libjlog/": ["tests/libjlog"],
+    "jlog/spark/": ["tests/spark/test_faults.py", "tests/spark/test_sink_faults.py"],
+    "tools/model/": ["tests/model"],
+}
+_places: list[Path] = []  # the files and directories of tests that run exhaustively
 
 
 def learn(config: pytest.Config) -> None:
     """Comes before any file of tests is imported."""
-    global _wanted  # noqa: PLW0603
-    _wanted = config.getoption("--exhaustive")
+    if config.getoption("--exhaustive"):
+        _places[:] = [ROOT]
+    elif config.getoption("--changed"):
+        _places[:] = [ROOT / name for name in sorted(tests_of(changed_files()))]
+
+
+def tests_of(changed: Iterable[str]) -> set[str]:
+    """Returns the files and directories of tests that belong to these files."""
+    found = set()
+    for name in changed:
+        found.update(*(tests for code, tests in TESTS_OF.items() if name.startswith(code)))
+        if name.startswith("tests/"):
+            found.add(name)
+    return found
+
+
+def changed_files(root: Path = ROOT) -> list[str]:
+    """Returns the files that differ from the commit at which this branch left main or, on main, from the commit before the
+    last one. Without either, as in a checkout that has no history, there are none."""
+
+    def git(*words: str) -> list[str]:
+        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
+        return done.stdout.split() if done.returncode == 0 else []
+
+    bases = git("merge-base", "HEAD", "origin/main") + git("rev-parse", "--verify", "HEAD~1")
+    others = [base for base in bases if [base] != git("rev-parse", "HEAD")]
+    return git("diff", "--name-only", others[0]) if others else []
+
+
+def _is_wanted(file: Path) -> bool:
+    return any(place in (file, *file.parents) for place in _places)
 
 
 def count(usual: int, exhaustive: int) -> int:
-    """How often something is done, or how many there are."""
-    return exhaustive if _wanted else usual
+    """How often something is done, or how many there are, in the file that asks."""
+    return exhaustive if _is_wanted(Path(sys._getframe(1).f_code.co_filename)) else usual
 
 
 def only(*values: Any, **more: Any) -> Any:
@@ -28,12 +86,15 @@ def only(*values: Any, **more: Any) -> Any:
 
 
 def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the tests that have the marker `exhaustive`, or gives all of them the time that they may take."""
-    if _wanted:
-        for item in items:
+    """Leaves out the tests that have the marker `exhaustive`, or gives them the time that they may take."""
+    kept, left_out = [], []
+    for item in items:
+        if _is_wanted(item.path):
             item.add_marker(pytest.mark.timeout(LIMIT_SECONDS), append=False)  # before any limit of its own
-        return
-    left_out = [item for item in items if item.get_closest_marker("exhaustive")]
+        elif item.get_closest_marker("exhaustive"):
+            left_out.append(item)
+            continue
+        kept.append(item)
     if left_out:
-        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
+        items[:] = kept
         config.hook.pytest_deselected(items=left_out)
