@@ -23,7 +23,7 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 default_role = "literal"  # of `name` in docstrings
-smartquotes = False  # they would make a dash of the two hyphens of an option, and quotes that no shell and no Python takes
+smartquotes = False  # they would turn the two hyphens of an option into a dash, and quotes into ones that no shell and no Python takes
 autodoc_preserve_defaults = True  # the name of a function, and not where it lies in memory
 
 html_theme = "furo"
@@ -61,7 +61,7 @@ def show_programs(*event):
 def list_arguments(*event):
     """Turns the arguments in a docstring into a list: each is `name: text`, and its further lines are indented.
 
-    The first one stands behind an empty line. Elsewhere a word with a colon begins a line of prose by chance."""
+    The first argument follows an empty line. Elsewhere a line of prose may begin with a word and a colon by chance."""
     lines = event[-1]
     found, inside = [], False
     for line in lines:

@@ -23,12 +23,12 @@ def setup(app):
 def signature_of(_app, _what, _name, found, *_):
     """Returns arguments and result as the stub has them; None, which changes nothing, where it has none."""
     if getattr(found, "_is_protocol", False):
-        return "", None  # nobody makes one
+        return "", None  # no user creates one
     if is_dataclass(found):
         return without_private(found)
     if inspect.isclass(found):
         stub = stub_of(found, "__init__") if found.__module__.startswith(CORE) else None
-        known = stub is not None and stub.args.vararg is None  # no user makes the others
+        known = stub is not None and stub.args.vararg is None  # no user creates the others
         return (f"({ast.unparse(stub.args)})", None) if known else None
     if not inspect.isroutine(found):
         return None

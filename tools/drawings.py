@@ -104,7 +104,7 @@ def directory() -> Drawing:
     for x, name, text in (
         (24, "journal.meta", "identity, options"),
         (176, "bounds", "what is durable"),
-        (328, "lock", "who is alive"),
+        (328, "lock", "the live writers"),
         (480, "quarantine/", "torn or bad bytes"),
     ):
         found.box(x, 302, 136, 54, name, text, kind="disk")
@@ -178,7 +178,7 @@ def recovery() -> Drawing:
         104,
         "Unsynced blocks are read",
         "Whole blocks are kept. Torn bytes go to",
-        "quarantine/. Numbers go on behind all",
+        "quarantine/. Numbers go on after all",
         "that were given out: a gap.",
         kind="disk",
     )

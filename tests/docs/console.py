@@ -25,7 +25,7 @@ class Block:
     notes: list[tuple[str, str]]
     """The comments right above it, which no reader sees: the kind and the text of each.
 
-    before: a command that makes what a reader would have. program: the same in Python. run by: the test that runs the block.
+    before: a command that creates what a reader would have. program: the same in Python. run by: the test that runs the block.
     not run: why no test can."""
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ def command_before(text: str) -> Command:
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """Yields each command of a block. In a console it is typed behind `$ `, or `HOST$ ` if there are several machines."""
+    """Yields each command of a block. In a console it is typed after `$ `, or `HOST$ ` if there are several machines."""
     if block.language == "console":
         parts = re.split(r"^(\w*)\$ (.*)\n", block.text, flags=re.MULTILINE)
         assert parts[0] == "", "a console begins with a command"

@@ -27,7 +27,7 @@ PATH = re.compile(r"(?<![\w./*-])(file://)?(/(?:etc|lake|mnt|shared|srv|tmp|var)
 PORT = re.compile(r"(?<=[ :])(8080|9464|9465)\b")
 GO_ON = {"-f", "--follow", "--interval", "--listen"}  # with one of these a command goes on until it is ended
 CAN_END = [name for name, command in all_commands() if any(option.name == "until_end" for option in command.params)]
-REPORT = re.compile(r"jlogtool (verify|repair --dry-run)\b")  # with code 3 it reports damage, which is no error
+REPORT = re.compile(r"jlogtool (verify|repair --dry-run)\b")  # with code 3 it reports damage, which is not an error
 PACKAGES = {"jq": "jq", "journalctl": "systemd", "curl": "curl"}
 
 
@@ -39,7 +39,7 @@ class Places:
         self._addresses = dict(addresses)
 
     def moved(self, text: str, host: str = "") -> str:
-        """Returns the text of a block with the addresses of this test. The directories above each path are made."""
+        """Returns the text of a block with the addresses of this test. The directories above each path are created."""
         text = self.addressed(text)
         text = PATH.sub(lambda found: (found[1] or "") + self._path(found[2], host), text)
         return PORT.sub(lambda found: self._port(found[1]), text)

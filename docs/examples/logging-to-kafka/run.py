@@ -28,7 +28,7 @@ BROKER = Path(__file__).resolve().parents[3] / "tools" / "kafka-broker"
 PARTITIONS = 3
 SPAWN = get_context("spawn")  # a Kafka client has threads, which a fork would not copy
 APPS = {"app-0": None, "app-1": 700, "app-2": None}  # app-1 is killed when it has logged so many lines; the others go on
-MOMENTS = ("within", "within", "behind")  # a transaction: when each of the mirrors is killed
+MOMENTS = ("within", "within", "after")  # a transaction: when each of the mirrors is killed
 
 
 def die() -> None:
@@ -45,7 +45,7 @@ def run_app(journal: str, lines: int | None) -> None:
 
 
 def run_doomed_mirror(journal: str, servers: str, topic: str, moment: str) -> None:
-    """Runs a mirror that is killed within a transaction, when messages of it are in the topic, or behind one, when Kafka has
+    """Runs a mirror that is killed within a transaction, when messages of it are in the topic, or after one, when Kafka has
     committed it and the journal does not know it yet."""
     from confluent_kafka.admin import AdminClient
 
@@ -66,7 +66,7 @@ def run_doomed_mirror(journal: str, servers: str, topic: str, moment: str) -> No
     def committed(_: int) -> None:
         nonlocal fresh
         fresh = False
-        if moment == "behind":
+        if moment == "after":
             die()
 
     url = f"kafka://{servers}/{topic}"
@@ -94,7 +94,7 @@ def start(name: str, target: Callable[..., None], *arguments: object) -> BasePro
 
 
 def run_all(journal: str, servers: str, topic: str) -> None:
-    jlog.Writer(journal).close()  # makes it: the first mirror may be faster than the processes that log
+    jlog.Writer(journal).close()  # creates it: the first mirror may be faster than the processes that log
     apps = {name: start(name, run_app, journal, lines) for name, lines in APPS.items()}
     print(f"{len(apps)} processes log, and one of them is killed")
     for number, moment in enumerate(MOMENTS):

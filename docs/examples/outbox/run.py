@@ -46,7 +46,7 @@ def run_doomed_relay(database_path: str, journal_path: str) -> None:
         delete_rows(database, ids)
         relay.delete_rows = die
 
-    relay.delete_rows = delete_once  # the first call cleans up behind the relay before
+    relay.delete_rows = delete_once  # the first call cleans up after the relay before
     relay.relay(database_path, journal_path)
 
 

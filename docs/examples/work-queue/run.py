@@ -103,7 +103,7 @@ def main(queue: Path) -> None:
     put_jobs(queue, range(YESTERDAY))
     died = serve(queue, release=1)
     jlog.Journal(queue / "jobs").set_checkpoint(CHECKPOINT, "end")
-    print(f"the checkpoint {CHECKPOINT!r} is behind job {YESTERDAY - 1}")
+    print(f"the checkpoint {CHECKPOINT!r} is after job {YESTERDAY - 1}")
     put_jobs(queue, range(YESTERDAY, ALL))
     died += serve(queue, release=1)
     done = set(range(ALL)) - FREE - FATAL

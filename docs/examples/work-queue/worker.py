@@ -44,7 +44,7 @@ class Worker:
         self.reader.commit()
 
     def rewind(self, checkpoint: str) -> None:
-        """Goes back to the checkpoint. The jobs behind it are done again."""
+        """Goes back to the checkpoint. The jobs after it are done again."""
         self._begun.extend([], state={BEGUN: None})
         self.reader.rewind(checkpoint)
 
