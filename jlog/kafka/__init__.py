@@ -13,7 +13,6 @@ except ModuleNotFoundError as error:
 from jlog.flow.ends import Lag
 from jlog.flow.errors import RecordRefused
 from jlog.flow.stats import FlowStats
-from jlog.kafka.bridge.translate import Translation, translate
 from jlog.kafka.client.errors import BrokerError, Fenced, TopicChanged
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.url import parse
@@ -47,7 +46,6 @@ __all__ = [
     "TopicJournal",
     "TopicReader",
     "TopicWriter",
-    "Translation",
     "create_journal",
     "delete_journal",
     "list_topics",
@@ -60,6 +58,5 @@ __all__ = [
     "positions",
     "promote",
     "status",
-    "translate",
     "verify",
 ]

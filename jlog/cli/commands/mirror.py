@@ -21,7 +21,6 @@ from jlog.cli.arguments.groups import Group
 from jlog.cli.arguments.parameters import PATH, checked, journal_argument, refuse_beside
 from jlog.cli.arguments.topics import config_options, kafka, making_options, take_making
 from jlog.cli.commands.positions import positions
-from jlog.cli.commands.translate import translate
 from jlog.cli.exits import DAMAGED, FAILED
 from jlog.cli.service import notify
 from jlog.cli.signals import signals_to
@@ -45,7 +44,6 @@ def mirror() -> None:
 
 
 mirror.add_command(positions)
-mirror.add_command(translate)
 
 
 @mirror.command("to-kafka", short_help="Mirror a journal to a topic.")

@@ -130,12 +130,10 @@ def _compare_next(record: Any, key: bytes | None, partition: int, stream: Stream
 
 
 class Expected:
-    """The records of a journal that a topic should have, by the mirror's source position: those from `begin` to `end`.
+    """The records of a journal that a topic should have, by the mirror's source position: those from `begin` to `end`. One of
+    the two sides may have lost its head."""
 
-    align: both sides are to be compared; one of them may have lost its head.
-    """
-
-    def __init__(self, pair: Pair, *, align: bool = True) -> None:
+    def __init__(self, pair: Pair) -> None:
         self._pair = pair
         self.topic = pair.cluster.topic(pair.url.topic)
         self.first = pair.cluster.first_offsets(self.topic)
@@ -150,7 +148,7 @@ class Expected:
         self.keeps_times = config.get("message.timestamp.type") != "LogAppendTime"
         self._gone: Counter[int] = Counter()
         self._extra: Counter[int] = Counter()
-        if align and not self.compacted:
+        if not self.compacted:
             self._align()
 
     def _read_ends(self) -> None:
@@ -179,9 +177,9 @@ class Expected:
                 next(found[partition], None)
         return found
 
-    def records(self, sequence: int = 0) -> Iterator[tuple[Any, bytes | None, int]]:
-        """Yields each record from this sequence on with its key, and the partition in which it should be."""
-        with Reader(self._pair.journal.path, start=max(self.begin, self._pair.journal.first_sequence, sequence)) as reader:
+    def records(self) -> Iterator[tuple[Any, bytes | None, int]]:
+        """Yields each record with its key, and the partition in which it should be."""
+        with Reader(self._pair.journal.path, start=max(self.begin, self._pair.journal.first_sequence)) as reader:
             while reader.position < self.end and len(batch := reader.read(min(1000, self.end - reader.position))):
                 for record in batch:
                     key = record.key if self._key is None else self._key(record)
