@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = """
 jlog.cli
 jlog.demo jlog.bench
+jlog.pipeline
 jlog.spark jlog.logging jlog.metrics jlog.arrow
 jlog.libjlog jlog.compat
 jlog.ingest
@@ -63,6 +64,7 @@ ON_THE_PUBLIC_API = (
     "jlog.kafka",
     "jlog.logging",
     "jlog.metrics",
+    "jlog.pipeline",
     "jlog.spark",
 )
 OF_THE_CORE = {"jlog.kafka": ("pyx.kafka",)}  # the exceptions: a room of the core that was made for one of these

@@ -20,8 +20,8 @@ def load(
     and raises PySparkImportError without it, though nothing here uses it."""
     from pyspark.sql.types import StructType
 
+    from jlog.spark.data_source import SCHEMA
     from jlog.spark.reading.batch_reader import batch_reader
-    from jlog.spark.source import SCHEMA
 
     if schema is None:
         schema = SCHEMA

@@ -27,7 +27,7 @@ def pipeline(url: str, jars: str, tmp_path: Path) -> Pipeline:
     """Runs it once, from the topic to tmp_path / "lake"."""
 
     def run(*options: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "jlog.spark.pipeline", url, str(tmp_path / "lake"), *options]
+        command = [sys.executable, "-m", "jlog.pipeline", url, str(tmp_path / "lake"), *options]
         command += ["--conf", f"spark.jars={jars}"]
         command += ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])

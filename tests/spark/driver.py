@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-from jlog.spark.loading.checkpoint import Checkpoint
+from jlog.pipeline.checkpoint import Checkpoint
 from spark.sessions import QUICK_JAVA, session
 
 RECORDS, PARTITIONS = 40_000, 4

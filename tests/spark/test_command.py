@@ -36,7 +36,7 @@ def start(*arguments: Any) -> subprocess.Popen[bytes]:
     command = [
         sys.executable,
         "-m",
-        "jlog.spark.pipeline",
+        "jlog.pipeline",
         *map(str, arguments),
         *QUICK,
         "--master",

@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 
 import jlog
 from jlog import JournalError
-from jlog.spark.loading.parsing import Parser
-from jlog.spark.loading.plan import PipelinePlan
-from jlog.spark.pipeline import Pipeline
-from jlog.spark.tables.connector import CONNECTORS, DELTA, ICEBERG, Connector
+from jlog.pipeline.parsing import Parser
+from jlog.pipeline.pipeline import Pipeline
+from jlog.pipeline.plan import PipelinePlan
+from jlog.pipeline.tables.connector import CONNECTORS, DELTA, ICEBERG, Connector
 
 
 @pytest.mark.parametrize("connector", CONNECTORS.values(), ids=CONNECTORS)

@@ -24,7 +24,7 @@ import exhaustive
 import jlog
 from behaviour.journals import SMALL, fill, read_away, value_of
 from crash.tampering import flip
-from jlog.spark.loading.checkpoint import Checkpoint
+from jlog.pipeline.checkpoint import Checkpoint
 from patience import HUNG_SECONDS
 from spark.running import Driver
 from spark.sessions import ROOT

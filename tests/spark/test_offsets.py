@@ -18,7 +18,7 @@ from behaviour.elsewhere import read_only, run_with_mount
 from behaviour.journals import SMALL, fill, read_away
 from crash.tampering import another_boot, copy, lose_unsynced
 from jlog.errors import JournalError, PositionLost
-from jlog.spark.loading.inputs import check_source
+from jlog.pipeline.inputs import check_source
 from jlog.spark.reading import stream_reader
 from jlog.spark.reading.batch_reader import BatchReader
 from jlog.spark.reading.limits import shares

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jlog.spark.reading.journals import SparkJournal
 from jlog.spark.reading.options import parse
 from jlog.spark.reading.plan import Range, RangePiece, partitions_of
+from jlog.spark.reading.spark_journal import SparkJournal
 
 REMOTE = SparkJournal("orders", "/orders")  # any source will do
 SEGMENTS = [100, 100, 100, 1_000, 50, 100]  # their sizes in MiB, which are also their records

@@ -139,7 +139,7 @@ def pipeline(**options: Any) -> None:
 def run(options: dict[str, Any]) -> None:
     with checked():
         plan = plan_of(options)
-        from jlog.spark.pipeline import Pipeline
+        from jlog.pipeline.pipeline import Pipeline
         from jlog.spark.session import session
 
     logging.getLogger().addHandler(logging.NullHandler())  # py4j also logs the errors that it raises
@@ -170,9 +170,9 @@ def plan_of(options: dict[str, Any]) -> Any:
     from jlog.spark.session import check_installed
 
     check_installed()
-    from jlog.spark.loading.inputs import check_source, check_start
-    from jlog.spark.loading.parsing import Parser
-    from jlog.spark.loading.plan import PipelinePlan, Windows
+    from jlog.pipeline.inputs import check_source, check_start
+    from jlog.pipeline.parsing import Parser
+    from jlog.pipeline.plan import PipelinePlan, Windows
 
     sources, dest, beside = places_of(options)
     windows = None
@@ -225,8 +225,8 @@ def places_of(options: dict[str, Any]) -> tuple[tuple[str, ...], str, Callable[[
 
 def settings_of(options: dict[str, Any]) -> dict[str, str]:
     """Returns the settings of Spark that were given, with those of the format's connector."""
+    from jlog.pipeline.tables.connector import CONNECTORS
     from jlog.spark.session import submitted_settings
-    from jlog.spark.tables.connector import CONNECTORS
 
     conf = dict(options["conf"])
     connector = CONNECTORS.get(options["format"])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from jlog.spark.reading.archives import SparkArchive
 from jlog.spark.reading.ends import End
 from jlog.spark.reading.plan import Range
-from jlog.spark.reading.sources import Source
+from jlog.spark.reading.sources import SparkSource
+from jlog.spark.reading.spark_archive import SparkArchive
 
 
 class Backlogs:
@@ -21,7 +21,7 @@ class Backlogs:
     def note(self, reached: dict[str, int]) -> None:
         self._reached.update(reached)
 
-    def report(self, source: Source, end: End) -> dict[str, Any]:
+    def report(self, source: SparkSource, end: End) -> dict[str, Any]:
         """Returns the fields that the journal has in the progress, beside its position."""
         start = self._reached.get(source.name)
         found: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from jlog.spark.reading.filters import FilterBounds
 from jlog.spark.reading.options import EARLIEST, FAILFAST, LATEST, ReadOptions, parse
 from jlog.spark.reading.plan import JournalPartition, Range, RangePiece, partitions_of, pieces_of, without_reading
 from jlog.spark.reading.scan import read_partition
-from jlog.spark.reading.sources import Source, check_names, place_of, sources_of
+from jlog.spark.reading.sources import SparkSource, bound_of, check_names, sources_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -28,7 +28,7 @@ def batch_reader(schema: StructType, given: Mapping[str, str]) -> DataSourceRead
 
 
 class BatchReader(DataSourceReader):
-    """Reads from the starting to the ending places, as they are when the query is planned."""
+    """Reads from the starting to the ending bound, as they are when the query is planned."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self._options = options
@@ -38,8 +38,8 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[JournalPartition]:
         self._ends = EndFinder()
         sources = sources_of(self._options)
-        for places in (self._options.start, self._options.end):
-            check_names(places, sources)
+        for bounds in (self._options.start, self._options.end):
+            check_names(bounds, sources)
         pieces: list[RangePiece] = []
         for source in sources.values():
             wanted = self._range_of(source)
@@ -50,11 +50,11 @@ class BatchReader(DataSourceReader):
                 pieces += pieces_of(wanted, segments)
         return partitions_of(pieces, self._options)
 
-    def _range_of(self, source: Source) -> Range:
+    def _range_of(self, source: SparkSource) -> Range:
         options = self._options
         last = self._ends.find(source).durable if options.durable else source.next_sequence()
-        end = source.find(place_of(options.end, source.name, LATEST), last)
-        start = source.find(place_of(options.start, source.name, EARLIEST), last)
+        end = source.find(bound_of(options.end, source.name, LATEST), last)
+        start = source.find(bound_of(options.start, source.name, EARLIEST), last)
         start = source.retained_from(start, fail_on_data_loss=options.fail_on_data_loss)
         return self._bounds.narrowed(Range(source, start, end))
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import jlog
 from jlog.errors import JournalNotFound
-from jlog.spark.reading.archives import SparkArchive
-from jlog.spark.reading.journals import SparkJournal
-from jlog.spark.reading.sources import Source
+from jlog.spark.reading.sources import SparkSource
+from jlog.spark.reading.spark_archive import SparkArchive
+from jlog.spark.reading.spark_journal import SparkJournal
 
 # Where a look has to read files, the next one comes no sooner than this many times the seconds that it took.
 PAUSE = 10
@@ -42,7 +42,7 @@ class EndFinder:
             self._reasons[source.name] = source.reason_against_writing()
         return self._reasons[source.name]
 
-    def find(self, source: Source) -> End:
+    def find(self, source: SparkSource) -> End:
         known = self._known.get(source.name)
         if isinstance(source, SparkArchive) or self.reason_against_writing(source) is not None:
             began = time.monotonic()
@@ -56,7 +56,7 @@ class EndFinder:
         self._known[source.name] = known
         return known
 
-    def at_least(self, source: Source, sequence: int) -> End:
+    def at_least(self, source: SparkSource, sequence: int) -> End:
         """Returns the end that is known, if it is not before this sequence; otherwise looks for it now."""
         known = self._known.get(source.name)
         if known is not None and known.next_sequence >= sequence:

@@ -17,8 +17,8 @@ FAILFAST, PERMISSIVE = "failfast", "permissive"
 PARTITION_BYTES = 64 << 20
 TRIGGER_DELAY = 15 * 60.0  # seconds, as in Spark's source for Kafka
 
-Place = int | str | datetime  # a sequence, "earliest", "latest", or a time
-Places = Place | dict[str, Place]  # a place for all journals, or one for each by its name
+Bound = int | str | datetime  # a sequence, "earliest", "latest", or a time
+Bounds = Bound | dict[str, Bound]  # one for all journals, or one for each by its name
 
 Value = TypeVar("Value")
 
@@ -33,8 +33,8 @@ class ReadOptions:
     paths: tuple[str, ...]
     journals: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
-    start: Places | None = None  # None: earliest, or the position of the subscriber
-    end: Places | None = None  # None: latest
+    start: Bounds | None = None  # None: earliest, or the position of the subscriber
+    end: Bounds | None = None  # None: latest
     fail_on_data_loss: bool = True
     mode: str = FAILFAST
     damage_path: str | None = None
@@ -54,7 +54,7 @@ class ReadOptions:
 
 def parse(given: Mapping[str, str]) -> ReadOptions:
     """Parses the options. A ValueError names the option, the error in its value, and the values that it takes."""
-    names = {name.lower(): name for name in [*_PARSERS, *_OF_PLACES, "path", "paths"]}
+    names = {name.lower(): name for name in [*_PARSERS, *_OF_BOUNDS, "path", "paths"]}
     found: dict[str, Any] = {}
     for name, text in given.items():
         known = names.get(name.lower())
@@ -68,7 +68,7 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
     if "journals" in found and "pattern" in found:
         raise ValueError("journals and journalPattern both say which journals are read; give one of them")
     for end in ("start", "end"):
-        found[end] = _places(texts, f"{end}ingSequence", f"{end}ingTimestamp")
+        found[end] = _bounds(texts, f"{end}ingSequence", f"{end}ingTimestamp")
     options = ReadOptions(**found)
     least, most = options.min_records_per_trigger, options.max_records_per_trigger
     if least is not None and most is not None and least > most:
@@ -91,7 +91,7 @@ def _paths(texts: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def _places(texts: Mapping[str, str], by_sequence: str, by_time: str) -> Places | None:
+def _bounds(texts: Mapping[str, str], by_sequence: str, by_time: str) -> Bounds | None:
     if by_sequence in texts and by_time in texts:
         raise ValueError(f"{by_sequence} and {by_time} both say where reading begins or ends; give one of them")
     for name, parser in ((by_sequence, _sequence), (by_time, _time)):
@@ -100,18 +100,18 @@ def _places(texts: Mapping[str, str], by_sequence: str, by_time: str) -> Places 
     return None
 
 
-def _for_journals(text: str, parser: Callable[[str], Place]) -> Places:
-    """Parses a place, or JSON with a place for each journal."""
+def _for_journals(text: str, parser: Callable[[str], Bound]) -> Bounds:
+    """Parses a bound, or JSON with one for each journal."""
     if not text.lstrip().startswith("{"):
         return parser(text)
     try:
         found = json.loads(text)
     except ValueError as error:
         raise ValueError(f'{text!r} is no JSON such as {{"orders": 1000}}: {error}') from None
-    return {journal: parser(str(place)) for journal, place in found.items()}
+    return {journal: parser(str(bound)) for journal, bound in found.items()}
 
 
-def _sequence(text: str) -> Place:
+def _sequence(text: str) -> Bound:
     wanted = text.strip().lower()
     if wanted in (EARLIEST, LATEST):
         return wanted
@@ -120,7 +120,7 @@ def _sequence(text: str) -> Place:
     raise ValueError(f'{text!r} is neither earliest, latest, a sequence, nor JSON such as {{"orders": 1000}}')
 
 
-def _time(text: str) -> Place:
+def _time(text: str) -> Bound:
     wanted = text.strip()
     try:
         if wanted.isascii() and wanted.isdigit():
@@ -198,7 +198,7 @@ def _subscriber(text: str) -> str:
     return check_name(text, "subscriber")
 
 
-_OF_PLACES = ("startingSequence", "endingSequence", "startingTimestamp", "endingTimestamp")
+_OF_BOUNDS = ("startingSequence", "endingSequence", "startingTimestamp", "endingTimestamp")
 _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "journals": ("journals", _names),
     "journalPattern": ("pattern", _pattern),

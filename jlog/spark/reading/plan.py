@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 
 from jlog.archive import ArchivedSegment
 from jlog.spark.reading.options import ReadOptions
-from jlog.spark.reading.sources import Source
+from jlog.spark.reading.sources import SparkSource
 from jlog.storage.segments import Segment
 
 
@@ -20,7 +20,7 @@ class Range:
     """The records of a journal from `start` to before `end`. `gaps`: the sequences that have no record, where no record need be
     read to know the others; None where they have to be read."""
 
-    source: Source
+    source: SparkSource
     start: int
     end: int
     gaps: tuple[tuple[int, int], ...] | None = None
@@ -162,6 +162,6 @@ class _Packing:
     def close(self) -> None:
         """Ends the partition."""
         if self._ranges:
-            planned = [replace(one, source=one.source.planned(one.start, one.end)) for one in self._ranges]
+            planned = [replace(one, source=one.source.for_task(one.start, one.end)) for one in self._ranges]
             self.found.append(JournalPartition(planned))
         self._ranges, self._size, self._records = [], 0.0, 0

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import jlog
 from jlog.errors import CorruptJournal, JournalError, JournalNotFound, PositionLost
-from jlog.spark.reading.journals import lost
 from jlog.spark.reading.options import PERMISSIVE, ReadOptions
 from jlog.spark.reading.plan import Range
-from jlog.spark.reading.planned_archive import PlannedReader
+from jlog.spark.reading.spark_archive import TaskReader
+from jlog.spark.reading.spark_journal import lost
 
 if TYPE_CHECKING:
     import pyarrow
@@ -81,11 +81,11 @@ def _sequences(start: int, end: int, gaps: Iterable[tuple[int, int]]) -> Iterato
         at = max(at, last)
 
 
-def _batches(reader: jlog.Reader | PlannedReader, names: list[str], end: int) -> Iterator[pyarrow.RecordBatch]:
+def _batches(reader: jlog.Reader | TaskReader, names: list[str], end: int) -> Iterator[pyarrow.RecordBatch]:
     return reader.record_batches(max_records=BATCH_RECORDS, max_bytes=BATCH_BYTES, columns=names, end=end)
 
 
-def _open(wanted: Range, options: ReadOptions) -> jlog.Reader | PlannedReader:
+def _open(wanted: Range, options: ReadOptions) -> jlog.Reader | TaskReader:
     source = wanted.source
     try:
         return source.reader(wanted.start)
@@ -106,7 +106,7 @@ def _note_lost(wanted: Range, start: int, end: int) -> None:
     logger.warning("%s: the records from %d to %d are gone, and left out", wanted.source.path, start, end - 1)
 
 
-def _skip(reader: jlog.Reader | PlannedReader, wanted: Range, options: ReadOptions) -> None:
+def _skip(reader: jlog.Reader | TaskReader, wanted: Range, options: ReadOptions) -> None:
     damage = reader.skip_damage()
     last = damage.first_sequence + damage.records_lost - 1
     if options.mode != PERMISSIVE:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from jlog.errors import JournalError
-from jlog.spark.reading.sources import Source
+from jlog.spark.reading.sources import SparkSource
 
 SourcePosition = dict[str, dict[str, Any]]
 
 
-def source_position_of(source: Source, sequence: int) -> dict[str, Any]:
+def source_position_of(source: SparkSource, sequence: int) -> dict[str, Any]:
     uuid, epoch = source.history(sequence)
     return {"sequence": sequence, "uuid": uuid, "epoch": epoch}
 
@@ -20,7 +20,7 @@ def before_the_first() -> dict[str, Any]:
     return {"sequence": 0, "uuid": None, "epoch": None}
 
 
-def resume(source: Source, source_position: dict[str, Any], end: int, *, fail_on_data_loss: bool) -> int:
+def resume(source: SparkSource, source_position: dict[str, Any], end: int, *, fail_on_data_loss: bool) -> int:
     """Returns the sequence to go on with. `end` is that of all records. Raises JournalError where the journal does not contain
     the records that the query has had."""
     sequence = int(source_position["sequence"])

@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping
 
 from jlog.archive import archive_of
 from jlog.errors import JournalNotFound
-from jlog.spark.reading.archives import SparkArchive
-from jlog.spark.reading.journals import SparkJournal
-from jlog.spark.reading.options import Place, Places, ReadOptions
+from jlog.spark.reading.options import Bound, Bounds, ReadOptions
+from jlog.spark.reading.spark_archive import SparkArchive
+from jlog.spark.reading.spark_journal import SparkJournal
 from jlog.system.filesystem import is_url, path_of_file
 
-Source = SparkJournal | SparkArchive
+SparkSource = SparkJournal | SparkArchive
 
 
-def sources_of(options: ReadOptions) -> dict[str, Source]:
+def sources_of(options: ReadOptions) -> dict[str, SparkSource]:
     """Returns the journals by name. Raises JournalNotFound where there is none."""
-    found: dict[str, Source] = {}
+    found: dict[str, SparkSource] = {}
     for name, path in _named(options):
         if name in found:
             raise ValueError(f"{name} is named twice")
@@ -61,7 +61,7 @@ def _is_journal(path: str) -> bool:
     return os.path.exists(os.path.join(path, "journal.meta"))
 
 
-def _source(name: str, path: str, archive: bool | str) -> Source:
+def _source(name: str, path: str, archive: bool | str) -> SparkSource:
     if is_url(path):
         return SparkArchive(name, path)
     if not _is_journal(path):
@@ -92,15 +92,15 @@ def journals_below(root: str) -> Iterator[str]:
         below.sort()
 
 
-def place_of(places: Places | None, name: str, default: Place) -> Place:
-    if isinstance(places, dict):
-        return places.get(name, default)
-    return default if places is None else places
+def bound_of(bounds: Bounds | None, name: str, default: Bound) -> Bound:
+    if isinstance(bounds, dict):
+        return bounds.get(name, default)
+    return default if bounds is None else bounds
 
 
-def check_names(places: Places | None, sources: Mapping[str, Source]) -> None:
-    """Raises ValueError where the JSON of a starting or ending place names a journal that is not read."""
-    unknown = sorted(set(places) - set(sources)) if isinstance(places, dict) else []
+def check_names(bounds: Bounds | None, sources: Mapping[str, SparkSource]) -> None:
+    """Raises ValueError where the JSON of a starting or ending bound names a journal that is not read."""
+    unknown = sorted(set(bounds) - set(sources)) if isinstance(bounds, dict) else []
     if unknown:
         raise ValueError(
             f"a place is given for {', '.join(unknown)}, which is not read; these are read: {', '.join(sorted(sources))}"

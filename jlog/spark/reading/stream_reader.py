@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from jlog.errors import JournalError
-from jlog.spark.reading.archives import SparkArchive
 from jlog.spark.reading.backlogs import Backlogs
 from jlog.spark.reading.columns import OutputColumns
 from jlog.spark.reading.ends import EndFinder
@@ -19,7 +18,8 @@ from jlog.spark.reading.options import EARLIEST, LATEST, parse
 from jlog.spark.reading.plan import Range, RangePiece, partitions_of, pieces_of
 from jlog.spark.reading.scan import read_partition
 from jlog.spark.reading.source_positions import SourcePosition, before_the_first, resume, source_position_of
-from jlog.spark.reading.sources import Source, check_names, place_of, sources_of
+from jlog.spark.reading.sources import SparkSource, bound_of, check_names, sources_of
+from jlog.spark.reading.spark_archive import SparkArchive
 from jlog.spark.reading.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise ValueError("a stream has no end: endingSequence and endingTimestamp are for spark.read")
         self._columns = OutputColumns(schema)
         self._subscription = Subscription(self._options.subscriber, self._options.checkpoint)
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, SparkSource] = {}
         self._looked = 0.0
         self._behind: set[str] = set()  # archives that the query waits for
         self._initial: SourcePosition | None = None
@@ -76,12 +76,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._subscription.log_first()
         return self._initial
 
-    def _begin(self, source: Source) -> int:
-        """Returns where a new query begins: at the place that is given, else at the position of its subscriber, else at the
+    def _begin(self, source: SparkSource) -> int:
+        """Returns where a new query begins: at the bound that is given, else at the position of its subscriber, else at the
         first record."""
         stands = self._subscription.position(source) if self._options.start is None else None
-        place = place_of(self._options.start, source.name, EARLIEST) if stands is None else stands
-        found = source.find(place, self._ends.find(source).durable)
+        bound = bound_of(self._options.start, source.name, EARLIEST) if stands is None else stands
+        found = source.find(bound, self._ends.find(source).durable)
         begin = source.retained_from(found, fail_on_data_loss=self._options.fail_on_data_loss)
         self._subscription.make(source, begin)
         return begin
@@ -136,7 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for name, end in sorted(ends.items())
         }
 
-    def _is_empty(self, source: Source) -> bool:
+    def _is_empty(self, source: SparkSource) -> bool:
         """Says whether this is an archive in which nothing is archived yet."""
         self._ends.at_least(source, 0)
         return isinstance(source, SparkArchive) and source.is_empty
@@ -150,7 +150,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found[name].update(self._backlogs.report(self._sources[name], end))
         return found
 
-    def _look(self, known: Iterable[str] = ()) -> dict[str, Source]:
+    def _look(self, known: Iterable[str] = ()) -> dict[str, SparkSource]:
         """Returns the journals by name. An AvailableNow run keeps those of its start, and looks again only for a journal that
         the checkpoint knows."""
         now = time.monotonic()
@@ -161,7 +161,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._check_subscriber(source)
         return self._sources
 
-    def _check_subscriber(self, source: Source) -> None:
+    def _check_subscriber(self, source: SparkSource) -> None:
         """Raises JournalError for a subscriber that this driver could not move."""
         if self._options.subscriber is None:
             return
@@ -178,7 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "keep the records for as long as the query needs them, or archive them"
             )
 
-    def _end(self, source: Source) -> int:
+    def _end(self, source: SparkSource) -> int:
         end = self._ends.find(source).durable
         # An AvailableNow run reads no more of a journal that only the checkpoint has told it of.
         return end if self._target is None else min(end, self._target.get(source.name, 0))
@@ -209,7 +209,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return gone
 
-    def _start_of(self, source: Source, source_positions: SourcePosition, end: int) -> int | None:
+    def _start_of(self, source: SparkSource, source_positions: SourcePosition, end: int) -> int | None:
         """Returns where a batch up to `end` begins: at the first record, if the journal is new. Returns None where nothing of
         what the query begins with is archived yet."""
         source_position = source_positions.get(source.name)
@@ -222,7 +222,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there = self._ends.at_least(source, int(source_position["sequence"])).next_sequence
         return resume(source, source_position, there, fail_on_data_loss=self._options.fail_on_data_loss)
 
-    def _is_behind(self, source: Source, source_positions: SourcePosition) -> bool:
+    def _is_behind(self, source: SparkSource, source_positions: SourcePosition) -> bool:
         """Says whether this archive has less than the query has had: before, it may have read the journal itself. Then the
         query waits for it."""
         position = source_positions.get(source.name)
@@ -242,10 +242,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _start_in_archive(self, source: SparkArchive, is_new: bool, end: int) -> int | None:
         """Returns where reading begins in an archive that was empty when the query began, or was not among the sources."""
-        place = EARLIEST if is_new else place_of(self._options.start, source.name, EARLIEST)
-        if isinstance(place, int) and place >= end:
+        bound = EARLIEST if is_new else bound_of(self._options.start, source.name, EARLIEST)
+        if isinstance(bound, int) and bound >= end:
             return None
-        begin = source.find(EARLIEST if place == LATEST else place, end)
+        begin = source.find(EARLIEST if bound == LATEST else bound, end)
         begin = source.retained_from(begin, fail_on_data_loss=self._options.fail_on_data_loss)
         return begin if begin < end else None
 

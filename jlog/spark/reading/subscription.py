@@ -10,7 +10,7 @@ from contextlib import suppress
 import jlog
 from jlog.errors import SubscriberBusy, SubscriberExists
 from jlog.options import retention_of
-from jlog.spark.reading.sources import Source
+from jlog.spark.reading.sources import SparkSource
 from jlog.spark.syncing import sync
 from jlog.storage.meta import read_meta
 
@@ -27,14 +27,14 @@ class Subscription:
         self._moved: dict[str, int] = {}
         self._first_in: list[str] = []  # journals that had no subscriber before, and are not logged yet
 
-    def position(self, source: Source) -> int | None:
+    def position(self, source: SparkSource) -> int | None:
         """Returns its position; None where it does not exist."""
         if self._name is None:
             return None
         found = jlog.Journal(source.path).subscribers().get(self._name)
         return None if found is None else found.sequence
 
-    def make(self, source: Source, sequence: int) -> None:
+    def make(self, source: SparkSource, sequence: int) -> None:
         """Makes the subscriber at this sequence, where there is none."""
         if self._name is None or self.position(source) is not None:
             return
@@ -59,7 +59,7 @@ class Subscription:
         )  # fmt: skip
         self._first_in.clear()
 
-    def move(self, source: Source, sequence: int) -> None:
+    def move(self, source: SparkSource, sequence: int) -> None:
         """Moves the subscriber, only forward. A process that holds the name just now keeps it: a later commit moves it as
         far."""
         if self._name is None or self._moved.get(source.name, -1) >= sequence:

@@ -22,14 +22,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from jlog.errors import JournalError
-from jlog.spark.loading.parsing import Parser
-from jlog.spark.loading.plan import PipelinePlan
-from jlog.spark.pipeline import Pipeline
+from jlog.pipeline.parsing import Parser
+from jlog.pipeline.pipeline import Pipeline
+from jlog.pipeline.plan import PipelinePlan
+from jlog.pipeline.tables.connector import DELTA, ICEBERG
+from jlog.pipeline.tables.delta import DeltaTable
+from jlog.pipeline.tables.iceberg import IcebergTable
+from jlog.pipeline.tables.table import BatchId
 from jlog.spark.session import ALWAYS
-from jlog.spark.tables.connector import DELTA, ICEBERG
-from jlog.spark.tables.delta import DeltaTable
-from jlog.spark.tables.iceberg import IcebergTable
-from jlog.spark.tables.table import Batch
 from spark.sessions import session
 
 TABLES: dict[str, Any] = {"delta": DeltaTable, "iceberg": IcebergTable}
@@ -88,7 +88,7 @@ class Verbs:
     ) -> tuple[int, bool]:
         """Adds 20 rows with these columns, each an expression of `id`, in this number of tasks."""
         frame = self._spark.range(batch[0] * 20, batch[0] * 20 + 20, numPartitions=files).selectExpr(*columns)
-        added = self._table(kind, place, pipeline, **more).add(Batch(*batch), frame)
+        added = self._table(kind, place, pipeline, **more).add(BatchId(*batch), frame)
         return added.rows, added.is_new
 
     def add_refused(self, kind: str, place: str, pipeline: str, batch: tuple[int, str], columns: list[str]) -> None:
@@ -98,7 +98,7 @@ class Verbs:
             raise JournalError(f"not {written} rows")
 
         frame = self._spark.range(20).selectExpr(*columns)
-        self._table(kind, place, pipeline).add(Batch(*batch), frame, refuse)
+        self._table(kind, place, pipeline).add(BatchId(*batch), frame, refuse)
 
     def add_unseen(self, *arguments: Any, unseen: str, **more: Any) -> tuple[int, bool]:
         """Adds rows whose files vanish before the driver looks: those with this in their path."""
@@ -162,7 +162,7 @@ class Verbs:
             return number
 
         frame = self._spark.range(20, numPartitions=2).select(f.udf(kill, "long")("id").alias("id"))
-        self._table(kind, place, pipeline, **more).add(Batch(*batch), frame)
+        self._table(kind, place, pipeline, **more).add(BatchId(*batch), frame)
 
     def _table(self, kind: str, place: str, pipeline: str, **more: Any) -> Any:
         return TABLES[kind](self._spark, place, pipeline, is_path="/" in place, **more)

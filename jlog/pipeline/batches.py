@@ -10,17 +10,17 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from jlog.errors import JournalError
-from jlog.spark.loading.inference import FIELDS_MAX, folded
-from jlog.spark.loading.kept_fields import KeptFields
-from jlog.spark.loading.parsing import ERROR, NONE, RECORD
-from jlog.spark.loading.plan import ADD, FAIL, OTHER, PARQUET
-from jlog.spark.loading.planned import Planned
-from jlog.spark.tables.table import Batch, Table
+from jlog.pipeline.expected import Expected
+from jlog.pipeline.inference import FIELDS_MAX, folded
+from jlog.pipeline.kept_fields import KeptFields
+from jlog.pipeline.parsing import ERROR, NONE, RECORD
+from jlog.pipeline.plan import ADD, FAIL, OTHER, PARQUET
+from jlog.pipeline.tables.table import BatchId, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from jlog.spark.loading.plan import PipelinePlan, Windows
+    from jlog.pipeline.plan import PipelinePlan, Windows
 
 Sample = Callable[["DataFrame"], "list[bytes]"]
 BAD = ("error", "sequence", "timestamp", "key", "value", "headers", "journal", "date")
@@ -46,14 +46,14 @@ class Loading:
         self._kept = KeptFields(spark, plan.checkpoint)
         self._fields: StructType | None = None
 
-    def add(self, batch: Batch, frame: DataFrame, planned: Planned) -> tuple[int, int]:
-        """Adds a batch, and returns the numbers of good and bad records. Raises JournalError where the planned records, those
+    def add(self, batch: BatchId, frame: DataFrame, expected: Expected) -> tuple[int, int]:
+        """Adds a batch, and returns the numbers of good and bad records. Raises JournalError where the expected records, those
         that the tasks have read, and the rows in the tables do not agree; then the batch does not count."""
-        frame = frame.coalesce(planned.tasks)  # a topic has a task for each of its partitions, however few records they have
+        frame = frame.coalesce(expected.tasks)  # a topic has a task for each of its partitions, however few records they have
         parsed = self.parsed(frame, self._evolved(frame, self._fields_of(frame)))
         self._check_partitions(parsed)
         if self._plan.parser.kind == NONE:
-            return self._dest.add(batch, parsed.drop(ERROR), planned.check).rows, 0
+            return self._dest.add(batch, parsed.drop(ERROR), expected.check).rows, 0
         seen = Observation()
         observed = parsed.observe(seen, f.count(f.lit(1)).alias("all"), f.count(ERROR).alias("bad"))
         good = observed.where(f.col(ERROR).isNull()).drop(ERROR)
@@ -61,7 +61,7 @@ class Loading:
             good = good.drop("value")
 
         def check(written: int) -> None:
-            planned.check(seen.get["all"])
+            expected.check(seen.get["all"])
             _check_equal(written, seen.get["all"] - seen.get["bad"])
 
         added = self._dest.add(batch, good, check)
@@ -70,7 +70,7 @@ class Loading:
         bad = parsed.where(f.col(ERROR).isNotNull()).select(*BAD)
         if added.is_new:
             return added.rows, self._quarantine.add(batch, bad, lambda written: _check_equal(written, seen.get["bad"])).rows
-        return added.rows, self._quarantine.add(batch, bad, lambda written: planned.check(added.rows + written)).rows
+        return added.rows, self._quarantine.add(batch, bad, lambda written: expected.check(added.rows + written)).rows
 
     def _check_partitions(self, frame: DataFrame) -> None:
         for name in self._plan.partition_by:
@@ -169,6 +169,6 @@ class Counting:
         counts = late.groupBy(window.alias("window"), *windows.by).agg(f.count(f.lit(1)).alias("count"))
         return counts.select(f.col("window.start").alias("start"), f.col("window.end").alias("end"), *windows.by, "count")
 
-    def add(self, batch: Batch, frame: DataFrame) -> int:
+    def add(self, batch: BatchId, frame: DataFrame) -> int:
         """Adds the counts of a batch, and returns their number."""
         return self._table.add(batch, frame.withColumn("date", f.to_date("start"))).rows

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from jlog.spark.tables.files import Files, directories_of
-from jlog.spark.tables.table import Added, Batch, Check, check_rows, counted, is_repeated
+from jlog.pipeline.tables.files import Files, directories_of
+from jlog.pipeline.tables.table import Added, BatchId, Check, check_rows, counted, is_repeated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,8 +31,8 @@ class MoveList:
     moves: list[tuple[str, str]]
 
     @property
-    def batch(self) -> Batch:
-        return Batch(self.number, self.digest)
+    def batch(self) -> BatchId:
+        return BatchId(self.number, self.digest)
 
 
 class ParquetTable:
@@ -63,7 +63,7 @@ class ParquetTable:
     def takes_column(self, name: str) -> bool:  # noqa: ARG002
         return False
 
-    def add(self, batch: Batch, frame: DataFrame, check: Check = lambda _: None) -> Added:
+    def add(self, batch: BatchId, frame: DataFrame, check: Check = lambda _: None) -> Added:
         """Adds the rows; see Table.add. The files are synced before their list is written, on this machine's file systems."""
         before = last = self._newest()
         repeated = last is not None and is_repeated(batch, last.batch, self.name)
@@ -92,7 +92,7 @@ class ParquetTable:
     def _path_of(self, number: int) -> str:
         return f"{self._lists}/{number}.json"
 
-    def _stage(self, batch: Batch, frame: DataFrame, check: Check) -> MoveList:
+    def _stage(self, batch: BatchId, frame: DataFrame, check: Check) -> MoveList:
         rows, written = counted(frame)
         rows.write.mode("overwrite").partitionBy(*self._partition_by).parquet(self._staging)
         found, moves = 0, []

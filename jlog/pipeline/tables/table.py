@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchId:
     """A batch of a streaming query. number: Spark's. digest: of the source positions where it begins and ends. Spark may build
     another batch under the same number where its checkpoint has lost its newest files."""
 
@@ -45,7 +45,7 @@ class Table(Protocol):
     def is_empty(self) -> bool:
         """Says whether there is nothing that a reader would find."""
 
-    def add(self, batch: Batch, frame: DataFrame, check: Check = lambda _: None) -> Added:
+    def add(self, batch: BatchId, frame: DataFrame, check: Check = lambda _: None) -> Added:
         """Adds the rows, if the table does not have this batch already: as a whole or not at all for every reader, and for
         good. Raises JournalError where the batch does not follow the last one (see `is_repeated`), where the driver does not
         find the rows that the tasks have written (see `check_rows`), or where `check` does. Then the batch does not count."""
@@ -63,7 +63,7 @@ class Table(Protocol):
         """Says whether a column of this name can be added."""
 
 
-def is_repeated(batch: Batch, last: Batch | None, table: str) -> bool:
+def is_repeated(batch: BatchId, last: BatchId | None, table: str) -> bool:
     """Says whether the table has this batch already. last: the batch that it took last; it need not have taken every one.
     Raises JournalError where the batch is another one under the same number, or an earlier one."""
     if last is None or batch.number > last.number:

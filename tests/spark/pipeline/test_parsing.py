@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from jlog.spark.loading.inference import FIELDS_MAX
-from jlog.spark.loading.kept_fields import KeptFields
-from jlog.spark.loading.parsing import Parser
-from jlog.spark.loading.plan import PipelinePlan
-from jlog.spark.pipeline import Summary
+from jlog.pipeline.inference import FIELDS_MAX
+from jlog.pipeline.kept_fields import KeptFields
+from jlog.pipeline.parsing import Parser
+from jlog.pipeline.pipeline import Summary
+from jlog.pipeline.plan import PipelinePlan
 
 Run = Callable[..., Summary]
 Rows = Callable[..., list[dict[str, Any]]]

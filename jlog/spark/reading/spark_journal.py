@@ -12,7 +12,7 @@ from typing import Any
 import jlog
 from jlog.archive import Archive, ArchivedSegment, archive_of
 from jlog.errors import JournalNotFound, PositionLost
-from jlog.spark.reading.options import EARLIEST, LATEST, Place
+from jlog.spark.reading.options import EARLIEST, LATEST, Bound
 from jlog.storage.gaps import Gaps
 from jlog.storage.meta import read_meta
 from jlog.storage.segments import Segment, segments_now
@@ -40,7 +40,7 @@ class SparkJournal:
         """Opens a reader at this sequence."""
         return jlog.Reader(self.path, start=sequence, archive=self.archive)
 
-    def planned(self, start: int, end: int) -> SparkJournal:  # noqa: ARG002
+    def for_task(self, start: int, end: int) -> SparkJournal:  # noqa: ARG002
         """Returns the journal for a task that reads from `start` to before `end`."""
         return self
 
@@ -94,21 +94,21 @@ class SparkJournal:
             return f"on {host} it is mounted read-only"
         return f"on {host} the user {os.geteuid()}, as whom Spark's driver runs, may not write to it"
 
-    def find(self, place: Place, end: int) -> int:
-        """Returns the sequence that a place means. Raises PositionLost where retention has removed it, ValueError where it lies
+    def find(self, bound: Bound, end: int) -> int:
+        """Returns the sequence that a bound means. Raises PositionLost where retention has removed it, ValueError where it lies
         behind the end."""
-        if place == EARLIEST:
+        if bound == EARLIEST:
             return self.first_sequence()
-        if place == LATEST:
+        if bound == LATEST:
             return end
-        if isinstance(place, datetime):
+        if isinstance(bound, datetime):
             with jlog.Reader(self.path, archive=self.archive) as reader:
-                reader.seek(place)
+                reader.seek(bound)
                 return min(end, reader.position)
-        assert isinstance(place, int)
-        if place > end:
-            raise ValueError(f"{self.path} ends at sequence {end}; {place} lies behind it")
-        return place
+        assert isinstance(bound, int)
+        if bound > end:
+            raise ValueError(f"{self.path} ends at sequence {end}; {bound} lies behind it")
+        return bound
 
     def segments_between(self, sequence: int, end: int) -> list[Segment | ArchivedSegment]:
         """Lists the segments from this sequence up to `end`, oldest first."""

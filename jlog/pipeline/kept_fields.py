@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from jlog.spark.tables.files import Files
+from jlog.pipeline.tables.files import Files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

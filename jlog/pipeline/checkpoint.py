@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import portalocker
 
 from jlog.errors import JournalError
+from jlog.pipeline.tables.files import Files, directories_of
+from jlog.pipeline.tables.table import BatchId
 from jlog.spark.offset_log import digest_of, offsets_in
-from jlog.spark.tables.files import Files, directories_of
-from jlog.spark.tables.table import Batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ Offset = dict[str, Any]  # of a source; Spark keeps it as JSON
 
 
 @dataclass(frozen=True)
-class Positions:
+class BatchOffsets:
     """Where the sources of a batch begin and end, in their order in the query. A source that has had no record yet has None."""
 
     begin: list[Offset | None]
@@ -146,7 +146,7 @@ class QueryCheckpoint:
 
     # --- Batches ------------------------------------------------------------------------------------------------------
 
-    def batch(self, number: int) -> Batch:
+    def batch(self, number: int) -> BatchId:
         """Returns the batch, whose offsets are synced. So a table never knows of a batch that Spark forgets in a power loss."""
         begin, end = self._text(number - 1), self._text(number)
         if end is None:
@@ -156,12 +156,12 @@ class QueryCheckpoint:
             names += [f"{self.path}/metadata", f"{self.path}/.metadata.crc"]
         found = [name for name in names if self._files.exists(name)]
         self._files.sync([*found, *directories_of(found, os.path.dirname(self.path))])
-        return Batch(number, digest_of(begin, end))
+        return BatchId(number, digest_of(begin, end))
 
-    def positions(self, number: int) -> Positions:
+    def positions(self, number: int) -> BatchOffsets:
         begin, end = self._text(number - 1), self._text(number)
         ends = [] if end is None else _parsed(end)
-        return Positions(self._first(len(ends)) if begin is None else _parsed(begin), ends)
+        return BatchOffsets(self._first(len(ends)) if begin is None else _parsed(begin), ends)
 
     def first_of_topic(self, index: int) -> Offset | None:
         """Returns where this source, a topic, began in the query, as Spark's source for Kafka keeps it; None where it does not.

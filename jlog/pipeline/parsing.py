@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
-from jlog.spark.loading.inference import FIELDS_MAX, folded, infer_fields
-from jlog.spark.loading.sampling import as_texts
+from jlog.pipeline.inference import FIELDS_MAX, folded, infer_fields
+from jlog.pipeline.sampling import as_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

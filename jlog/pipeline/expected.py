@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from jlog.errors import JournalError
-from jlog.spark.loading.checkpoint import Offset, Positions
+from jlog.pipeline.checkpoint import BatchOffsets, Offset
 from jlog.spark.reading.backlogs import size_of
 from jlog.spark.reading.plan import Range
-from jlog.spark.reading.sources import Source
+from jlog.spark.reading.sources import SparkSource
 from jlog.storage.gaps import count_assigned
 
 # Less takes less time than the start of a task and of a file.
@@ -21,7 +21,7 @@ TOPIC_BYTES_PER_RECORD = 1 << 10  # Spark does not say how large a topic's messa
 
 
 @dataclass(frozen=True)
-class Planned:
+class Expected:
     """least and most: the bounds of the number of records. They are equal for journals. A topic may have fewer records than
     offsets, and so may a journal that lacks records, if the pipeline goes on behind lost ones. size_bytes: about."""
 
@@ -29,8 +29,8 @@ class Planned:
     most: int = 0
     size_bytes: int = 0
 
-    def __add__(self, other: Planned) -> Planned:
-        return Planned(self.least + other.least, self.most + other.most, self.size_bytes + other.size_bytes)
+    def __add__(self, other: Expected) -> Expected:
+        return Expected(self.least + other.least, self.most + other.most, self.size_bytes + other.size_bytes)
 
     @property
     def tasks(self) -> int:
@@ -47,9 +47,9 @@ class Planned:
             )
 
 
-def planned(positions: Positions, sources: Mapping[str, Source], *, fail_on_data_loss: bool) -> Planned:
+def expected(positions: BatchOffsets, sources: Mapping[str, SparkSource], *, fail_on_data_loss: bool) -> Expected:
     """Returns the number of records between the offsets. sources: the journals; they are one source of the query, the last."""
-    total = Planned()
+    total = Expected()
     for index, end in enumerate(positions.end):
         begin = positions.begin[index] if index < len(positions.begin) else None
         if end is None:
@@ -58,27 +58,27 @@ def planned(positions: Positions, sources: Mapping[str, Source], *, fail_on_data
             total += _of_journals(begin, end, sources, fail_on_data_loss)
         else:
             messages = _of_topic(begin, end)
-            total += Planned(0, messages, messages * TOPIC_BYTES_PER_RECORD)
+            total += Expected(0, messages, messages * TOPIC_BYTES_PER_RECORD)
     return total
 
 
-def _of_journals(begin: Offset | None, end: Offset, sources: Mapping[str, Source], fail_on_data_loss: bool) -> Planned:
-    total = Planned()
+def _of_journals(begin: Offset | None, end: Offset, sources: Mapping[str, SparkSource], fail_on_data_loss: bool) -> Expected:
+    total = Expected()
     for name, position in end.items():
         known = None if begin is None else begin.get(name)
         last = int(position["sequence"])
         if position == known:
             continue
         if known is None or known["uuid"] is None or name not in sources:  # its first records have come since the batch before
-            total += Planned(0, last)
+            total += Expected(0, last)
             continue
         source, first = sources[name], int(known["sequence"])
         if not fail_on_data_loss and source.kept(known, last)[0] < first:  # it was replaced, and is read from further back
-            total += Planned(0, last)
+            total += Expected(0, last)
             continue
         size_bytes = size_of(Range(source, first, last))[1]  # an archive is listed by this, if the range is not known
         records = count_assigned(source.gaps(first, last), first, last)
-        total += Planned(records if fail_on_data_loss else 0, records, size_bytes)
+        total += Expected(records if fail_on_data_loss else 0, records, size_bytes)
     return total
 
 

@@ -10,13 +10,13 @@ from jlog.spark.progress import JournalProgress, offset_in, progress
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-Report = dict[str, Any]
+BatchReport = dict[str, Any]
 
 
 class Reports:
     """Reports each batch once Spark has told its progress."""
 
-    def __init__(self, topics: Sequence[str], on_batch: Callable[[Report], object]) -> None:
+    def __init__(self, topics: Sequence[str], on_batch: Callable[[BatchReport], object]) -> None:
         """topics: URLs of topics, in the order that they have among a query's sources; they are the first of these."""
         self._topics = topics
         self._on_batch = on_batch
@@ -39,7 +39,7 @@ class Reports:
                 report = {"query": query.name, "batch": told["batchId"], "time": told["timestamp"], "seconds": seconds}
                 self._on_batch({**report, **rows, "behind": self._behind(told)})
 
-    def _behind(self, told: Mapping[str, Any]) -> dict[str, Report]:
+    def _behind(self, told: Mapping[str, Any]) -> dict[str, BatchReport]:
         """Returns the distance of a batch's end from the newest record of each source."""
         topics = zip(self._topics, told["sources"], strict=False)
         found = {url: {"records": messages_behind(source)} for url, source in topics}
@@ -56,8 +56,8 @@ def messages_behind(source: Mapping[str, Any]) -> int:
     )
 
 
-def _of_journal(at: JournalProgress) -> Report:
-    found: Report = {"records": at.records_behind, "bytes": at.bytes_behind}
+def _of_journal(at: JournalProgress) -> BatchReport:
+    found: BatchReport = {"records": at.records_behind, "bytes": at.bytes_behind}
     if at.newest_record_age is not None:
         found["newest_record_age"] = at.newest_record_age
     return found

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 import jlog
 from behaviour.journals import read_away
-from jlog.spark.loading.parsing import Parser
-from jlog.spark.loading.plan import PipelinePlan
-from jlog.spark.loading.sampling import RECORDS, STRETCHES, sample_journals, stretches
-from jlog.spark.pipeline import Pipeline, Summary
+from jlog.pipeline.parsing import Parser
+from jlog.pipeline.pipeline import Pipeline, Summary
+from jlog.pipeline.plan import PipelinePlan
+from jlog.pipeline.sampling import RECORDS, STRETCHES, sample_journals, stretches
 from jlog.spark.reading.options import parse
 from jlog.spark.reading.sources import sources_of
 

@@ -13,20 +13,20 @@ from pyspark.sql.types import StructType
 
 import jlog
 from jlog.errors import JournalError
-from jlog.spark.loading.checkpoint import QueryCheckpoint
-from jlog.spark.loading.parsing import union
-from jlog.spark.loading.plan import is_topic
-from jlog.spark.loading.sampling import sample_journals, sample_topic, values_of
+from jlog.pipeline.checkpoint import QueryCheckpoint
+from jlog.pipeline.parsing import union
+from jlog.pipeline.plan import is_topic
+from jlog.pipeline.sampling import sample_journals, sample_topic, values_of
+from jlog.spark.data_source import SCHEMA
 from jlog.spark.reading.options import EARLIEST, LATEST, parse
-from jlog.spark.reading.sources import Source, sources_of
+from jlog.spark.reading.sources import SparkSource, sources_of
 from jlog.spark.reading.stream_reader import StreamReader
-from jlog.spark.source import SCHEMA
 from jlog.system.filesystem import is_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from jlog.spark.loading.plan import PipelinePlan
+    from jlog.pipeline.plan import PipelinePlan
 
 KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 RECORDS, WINDOWS = "records", "windows"  # the queries
@@ -66,7 +66,7 @@ class Inputs:
         self._checkpoint = checkpoint
         self._topics = [source for source in plan.sources if is_topic(source)]
         self._paths = [source for source in plan.sources if not is_topic(source)]
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, SparkSource] = {}
 
     @property
     def _options(self) -> dict[str, str]:
@@ -82,7 +82,7 @@ class Inputs:
             found["journalPattern"] = plan.journal_pattern
         return found
 
-    def journals(self, names: Iterable[str] = ()) -> dict[str, Source]:
+    def journals(self, names: Iterable[str] = ()) -> dict[str, SparkSource]:
         """Returns the journals and archives by their names in the offsets. They are looked for once, since they remember what
         they have read of an archive, and again where one of these names is not among them."""
         if self._paths and (not self._sources or not self._sources.keys() >= set(names)):

@@ -19,13 +19,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import jlog
-from jlog.spark.loading.checkpoint import Checkpoint
-from jlog.spark.loading.inputs import Inputs
-from jlog.spark.loading.parsing import Parser
-from jlog.spark.loading.plan import PipelinePlan, Windows
-from jlog.spark.pipeline import Pipeline, Summary
-from jlog.spark.tables.parquet import ParquetTable
-from jlog.spark.tables.table import Batch
+from jlog.pipeline.checkpoint import Checkpoint
+from jlog.pipeline.inputs import Inputs
+from jlog.pipeline.parsing import Parser
+from jlog.pipeline.pipeline import Pipeline, Summary
+from jlog.pipeline.plan import PipelinePlan, Windows
+from jlog.pipeline.tables.parquet import ParquetTable
+from jlog.pipeline.tables.table import BatchId
 from patience import HUNG_SECONDS
 
 DAY_US = 86_400_000_000
@@ -459,9 +459,9 @@ def test_a_batch_cut_short_in_moving_is_completed(spark: SparkSession, tmp_path:
 
     table._files.move = cut  # type: ignore[method-assign]
     with pytest.raises(Cut):
-        table.add(Batch(0, "a"), frame)
+        table.add(BatchId(0, "a"), frame)
     assert len(parquet_files(directory)) == 8
-    added = ParquetTable(spark, directory, lists, ["odd"]).add(Batch(0, "a"), spark.range(0))
+    added = ParquetTable(spark, directory, lists, ["odd"]).add(BatchId(0, "a"), spark.range(0))
     assert (added.rows, added.is_new) == (20, False)
     assert sorted(row["id"] for row in rows(directory)) == list(range(20))
     assert not [path for path in Path(directory).iterdir() if path.name.startswith("_")]
@@ -499,9 +499,9 @@ def test_staged_rows_that_were_not_noted_are_never_seen(spark: SparkSession, tmp
         raise Cut
 
     with pytest.raises(Cut):
-        table.add(Batch(0, "a"), spark.range(10), cut)
+        table.add(BatchId(0, "a"), spark.range(10), cut)
     assert parquet_files(directory) == [name for name in parquet_files(directory) if name.startswith("_")]
-    table.add(Batch(0, "b"), spark.range(5))
+    table.add(BatchId(0, "b"), spark.range(5))
     assert [row["id"] for row in rows(directory)] == list(range(5))
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from jlog.spark.loading.inference import DEPTH_MAX, FIELDS_MAX, STRUCT_FIELDS_MAX, infer_fields
+from jlog.pipeline.inference import DEPTH_MAX, FIELDS_MAX, STRUCT_FIELDS_MAX, infer_fields
 
 
 def ddl(*values: str) -> str:

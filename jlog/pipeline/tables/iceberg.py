@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jlog.errors import JournalError
-from jlog.spark.tables.files import Files, directories_of
-from jlog.spark.tables.table import Added, Batch, Check, check_rows, counted, is_repeated
+from jlog.pipeline.tables.files import Files, directories_of
+from jlog.pipeline.tables.table import Added, BatchId, Check, check_rows, counted, is_repeated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,7 +77,7 @@ class IcebergTable:
         table.refresh()
         return table
 
-    def _newest(self, table: Any) -> tuple[Batch, Any] | None:
+    def _newest(self, table: Any) -> tuple[BatchId, Any] | None:
         """Returns the last batch of this pipeline, and its snapshot."""
         tag = table.refs().get(self._tag)
         snapshot = None if tag is None else table.snapshot(tag.snapshotId())
@@ -88,7 +88,7 @@ class IcebergTable:
             raise JournalError(
                 f"the tag {self._tag} of {self.name} is at a snapshot that this pipeline has not made; remove it"
             )
-        return Batch(int(found["number"]), found["digest"]), snapshot
+        return BatchId(int(found["number"]), found["digest"]), snapshot
 
     @property
     def _tag(self) -> str:
@@ -102,7 +102,7 @@ class IcebergTable:
 
     # --- Adding -------------------------------------------------------------------------------------------------------
 
-    def add(self, batch: Batch, frame: DataFrame, check: Check = lambda _: None) -> Added:
+    def add(self, batch: BatchId, frame: DataFrame, check: Check = lambda _: None) -> Added:
         """Adds the rows; see Table.add. Rows that are not as they were written are never seen."""
         if not self.exists():
             self._make(frame)
@@ -113,7 +113,7 @@ class IcebergTable:
             return Added(int(last[1].summary().get("added-records") or 0), False)
         return Added(self._write(batch, frame, table, check, is_first=last is None), True)
 
-    def _write(self, batch: Batch, frame: DataFrame, table: Any, check: Check, *, is_first: bool) -> int:
+    def _write(self, batch: BatchId, frame: DataFrame, table: Any, check: Check, *, is_first: bool) -> int:
         if table.properties().get(STAGES) != "true":
             table.updateProperties().set(STAGES, "true").commit()
         written = self._stage(batch, frame, table)
@@ -135,10 +135,10 @@ class IcebergTable:
             writer = writer.partitionedBy(*(f.col(f"`{name}`") for name in self._partition_by))
         writer.tableProperty(STAGES, "true").create()
 
-    def _id_of(self, batch: Batch) -> str:
+    def _id_of(self, batch: BatchId) -> str:
         return f"jlog:{self._pipeline}:{batch.number}:{batch.digest}"
 
-    def _stage(self, batch: Batch, frame: DataFrame, table: Any) -> int:
+    def _stage(self, batch: BatchId, frame: DataFrame, table: Any) -> int:
         """Writes the rows to files, and a snapshot that no reader sees."""
         session = frame.sparkSession  # that of the query, a copy of ours
         rows, written = counted(self._aligned(frame, table))
@@ -166,7 +166,7 @@ class IcebergTable:
         missing = [f.lit(None).cast(one.dataType).alias(one.name) for one in known if one.name.lower() not in given]
         return frame.select("*", *missing) if missing else frame
 
-    def _staged(self, batch: Batch, table: Any) -> Any:
+    def _staged(self, batch: BatchId, table: Any) -> Any:
         """Returns the newest snapshot with this batch; a killed driver may have left others."""
         found = [one for one in table.snapshots().iterator() if one.summary().get(STAGED_ID) == self._id_of(batch)]
         if not found:

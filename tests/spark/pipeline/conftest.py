@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import jlog
-from jlog.spark.loading.parsing import Parser
-from jlog.spark.loading.plan import PipelinePlan
-from jlog.spark.pipeline import Pipeline, Summary
+from jlog.pipeline.parsing import Parser
+from jlog.pipeline.pipeline import Pipeline, Summary
+from jlog.pipeline.plan import PipelinePlan
 from jlog.spark.session import ALWAYS
 
 

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jlog.spark.loading.plan import ADD, PARQUET
-from jlog.spark.tables.connector import CONNECTORS, check_catalog
-from jlog.spark.tables.delta import DeltaTable
-from jlog.spark.tables.iceberg import IcebergTable
-from jlog.spark.tables.parquet import ParquetTable
-from jlog.spark.tables.table import Table
+from jlog.pipeline.plan import ADD, PARQUET
+from jlog.pipeline.tables.connector import CONNECTORS, check_catalog
+from jlog.pipeline.tables.delta import DeltaTable
+from jlog.pipeline.tables.iceberg import IcebergTable
+from jlog.pipeline.tables.parquet import ParquetTable
+from jlog.pipeline.tables.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from jlog.spark.loading.checkpoint import Checkpoint
-    from jlog.spark.loading.plan import PipelinePlan
+    from jlog.pipeline.checkpoint import Checkpoint
+    from jlog.pipeline.plan import PipelinePlan
 
 FORMATS: dict[str, type[DeltaTable | IcebergTable]] = {"delta": DeltaTable, "iceberg": IcebergTable}
 

@@ -1,14 +1,8 @@
-"""The data pipeline: journals, or Kafka topics, through Spark into Parquet or tables, each record exactly once.
-
-jlogtool pipeline JOURNAL… DEST
-python -m jlog.spark.pipeline JOURNAL… DEST
-spark-submit --master spark://host:7077 .../jlog/spark/pipeline.py JOURNAL… DEST
-"""
+"""Runs a plan: begins or resumes its queries, waits for their ends, and counts what they have done."""
 
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,16 +11,16 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jlog.errors import JournalError
-from jlog.spark.loading.plan import PARQUET, PipelinePlan, Windows, is_topic
-from jlog.spark.loading.reports import Reports
+from jlog.pipeline.plan import PARQUET, PipelinePlan, Windows, is_topic
+from jlog.pipeline.reports import Reports
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from jlog.spark.loading.checkpoint import Checkpoint
-    from jlog.spark.loading.outputs import Tables
-    from jlog.spark.tables.table import Table
+    from jlog.pipeline.checkpoint import Checkpoint
+    from jlog.pipeline.outputs import Tables
+    from jlog.pipeline.tables.table import Table
 
 PIPELINE = "pipeline"  # the settings of all but the windows
 PARSING = "parsing"  # those that may change between two batches
@@ -96,8 +90,8 @@ class Pipeline:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        from jlog.spark.loading.checkpoint import Checkpoint
-        from jlog.spark.loading.outputs import tables_of
+        from jlog.pipeline.checkpoint import Checkpoint
+        from jlog.pipeline.outputs import tables_of
 
         began = time.monotonic()
         self._be_quiet_at_the_end(spark)
@@ -127,7 +121,7 @@ class Pipeline:
     # --- Beginning ----------------------------------------------------------------------------------------------------
 
     def _begin(self, spark: SparkSession, checkpoint: Checkpoint, tables: Tables) -> None:
-        from jlog.spark.loading.inputs import check_subscribers
+        from jlog.pipeline.inputs import check_subscribers
 
         plan = self._plan
         if plan.query is not None:  # a mistake in the query should not show after hours
@@ -148,7 +142,7 @@ class Pipeline:
 
     def _begin_windows(self, checkpoint: Checkpoint, windows: Windows, table: Table) -> None:
         """Spark would go on with windows of another length as if they were the same."""
-        from jlog.spark.loading.inputs import WINDOWS
+        from jlog.pipeline.inputs import WINDOWS
 
         if checkpoint.query(WINDOWS).is_new():
             self._check_empty(table)
@@ -164,7 +158,7 @@ class Pipeline:
 
     def _check_parsing(self, checkpoint: Checkpoint, table: Table) -> None:
         """A batch that was cut off between the table and the quarantine has to be parsed in the same way again."""
-        from jlog.spark.loading.inputs import RECORDS
+        from jlog.pipeline.inputs import RECORDS
 
         now = {"schema": self._plan.schema, **self._plan.parser.settings}
         known = checkpoint.settings(PARSING)
@@ -188,9 +182,9 @@ class Pipeline:
                 )
 
     def _start(self, spark: SparkSession, checkpoint: Checkpoint, tables: Tables) -> list[StreamingQuery]:
-        from jlog.spark.loading.batches import Counting, Loading
-        from jlog.spark.loading.inputs import RECORDS, WINDOWS, Inputs
-        from jlog.spark.loading.planned import planned
+        from jlog.pipeline.batches import Counting, Loading
+        from jlog.pipeline.expected import expected
+        from jlog.pipeline.inputs import RECORDS, WINDOWS, Inputs
 
         plan = self._plan
         records = checkpoint.query(RECORDS)
@@ -200,7 +194,7 @@ class Pipeline:
 
         def load(frame: DataFrame, number: int) -> None:
             batch, positions = records.batch(number), records.positions(number)
-            wanted = planned(positions, inputs.journals(positions.end[-1] or ()), fail_on_data_loss=plan.fail_on_data_loss)
+            wanted = expected(positions, inputs.journals(positions.end[-1] or ()), fail_on_data_loss=plan.fail_on_data_loss)
             good, bad = loading.add(batch, frame, wanted)
             self._note(good, bad)
             if self._reports is not None:
@@ -257,7 +251,7 @@ class Pipeline:
         return writer.trigger(processingTime=f"{max(1, round(self._plan.interval * 1000))} milliseconds").start()
 
     def _check_all_see(self, spark: SparkSession, tables: Tables) -> None:
-        from jlog.spark.loading.visibility import check_all_see
+        from jlog.pipeline.visibility import check_all_see
 
         check_all_see(spark, dict.fromkeys([*self._plan.directories, *tables.places()]))
 
@@ -267,9 +261,9 @@ class Pipeline:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        from jlog.spark.loading.inputs import explained, is_file_missing
+        from jlog.pipeline.inputs import explained, is_file_missing
+        from jlog.pipeline.tables.table import RowsMissing
         from jlog.spark.session import reason_of
-        from jlog.spark.tables.table import RowsMissing
 
         reason = reason_of(error)
         if tables is not None and (isinstance(error, RowsMissing) or is_file_missing(reason)):
@@ -283,7 +277,7 @@ class Pipeline:
 
     def _compact(self, number: int, *tables: Table) -> None:
         """Joins small files after every so many batches, also where a batch comes again after a kill."""
-        from jlog.spark.loading.outputs import compact
+        from jlog.pipeline.outputs import compact
 
         every = self._plan.compact_every
         if every is not None and (number + 1) % every == 0:
@@ -332,13 +326,3 @@ class Pipeline:
                 frame.createOrReplaceTempView(name)
         rows = spark.sql(text).limit(ROWS_SHOWN_MAX).collect()
         return [row.asDict(recursive=True) for row in rows]
-
-
-if __name__ == "__main__":
-    import runpy
-    import sys
-
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]  # where Python puts the directory of a script
-    sys.argv[1:1] = ["pipeline"]
-    runpy.run_module("jlog.cli", run_name="__main__")

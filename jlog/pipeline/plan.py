@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jlog.system.filesystem import is_url
 
 if TYPE_CHECKING:
-    from jlog.spark.loading.parsing import Parser
+    from jlog.pipeline.parsing import Parser
 
 BATCH_RECORDS = 5_000_000
 PARQUET = "parquet"

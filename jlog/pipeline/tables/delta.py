@@ -18,8 +18,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from jlog.errors import JournalError
-from jlog.spark.tables.files import Files, directories_of
-from jlog.spark.tables.table import Added, Batch, Check, check_rows, counted, is_repeated
+from jlog.pipeline.tables.files import Files, directories_of
+from jlog.pipeline.tables.table import Added, BatchId, Check, check_rows, counted, is_repeated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -164,7 +164,7 @@ class DeltaTable:
 
     # --- Adding -------------------------------------------------------------------------------------------------------
 
-    def add(self, batch: Batch, frame: DataFrame, check: Check = lambda _: None) -> Added:
+    def add(self, batch: BatchId, frame: DataFrame, check: Check = lambda _: None) -> Added:
         """Adds the rows; see Table.add. Delta makes a commit visible at once. So one that does not hold what was written is
         taken back: the table is restored to the version before."""
         if self._last is None:
@@ -186,7 +186,7 @@ class DeltaTable:
         self._save(empty.partitionBy(*self._partition_by))
         self._sync(0)
 
-    def _write(self, batch: Batch, frame: DataFrame, last: Commit | None, check: Check) -> int:
+    def _write(self, batch: BatchId, frame: DataFrame, last: Commit | None, check: Check) -> int:
         attempt = 0 if last is None else last.note.attempt
         note = Note(self._pipeline, attempt, batch.number, batch.digest)
         rows, written = counted(frame)
@@ -305,6 +305,6 @@ def _rows_in(entries: list[dict[str, Any]]) -> int:
     return sum(json.loads(entry["add"].get("stats") or "{}").get("numRecords", 0) for entry in entries if "add" in entry)
 
 
-def _batch_of(commit: Commit) -> Batch | None:
+def _batch_of(commit: Commit) -> BatchId | None:
     note = commit.note
-    return None if note.batch is None or note.digest is None else Batch(note.batch, note.digest)
+    return None if note.batch is None or note.digest is None else BatchId(note.batch, note.digest)

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import pairwise
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
+import jlog
 from jlog.archive import Archive, ArchivedSegment
+from jlog.archive.store import ArchiveFolder
 from jlog.errors import JournalNotFound
-from jlog.spark.reading.journals import lost
-from jlog.spark.reading.options import EARLIEST, LATEST, Place
-from jlog.spark.reading.planned_archive import PlannedReader
+from jlog.reading.archived_records import ArchivedRecords
+from jlog.spark.reading.options import EARLIEST, LATEST, Bound
+from jlog.spark.reading.spark_journal import lost
+
+if TYPE_CHECKING:
+    import pyarrow
 
 # Between two listings, only the segment that would follow is asked for: a store charges for a listing by the number of files.
 LISTING_SECONDS = 5.0
@@ -42,11 +49,11 @@ class SparkArchive:
     def __hash__(self) -> int:
         return hash((self.name, self.path))
 
-    def reader(self, sequence: int) -> PlannedReader:
+    def reader(self, sequence: int) -> TaskReader:
         """Opens a reader of the planned segments at this sequence."""
-        return PlannedReader(self._planned, sequence)
+        return TaskReader(self._planned, sequence)
 
-    def planned(self, start: int, end: int) -> SparkArchive:
+    def for_task(self, start: int, end: int) -> SparkArchive:
         """Returns the archive for a task that reads from `start` to before `end`."""
         first = bisect_right(self.segments, start, key=lambda segment: segment.first_sequence)
         last = bisect_left(self.segments, end, key=lambda segment: segment.first_sequence)
@@ -96,19 +103,19 @@ class SparkArchive:
             raise lost(self.path, sequence, first.first_sequence)
         return first.first_sequence
 
-    def find(self, place: Place, end: int) -> int:
-        """Returns the sequence that a place means. Raises ValueError where it lies behind the end."""
-        if place == EARLIEST:
+    def find(self, bound: Bound, end: int) -> int:
+        """Returns the sequence that a bound means. Raises ValueError where it lies behind the end."""
+        if bound == EARLIEST:
             return self.first_sequence()
-        if place == LATEST:
+        if bound == LATEST:
             return end
-        if isinstance(place, datetime):
+        if isinstance(bound, datetime):
             assert self._archive is not None
-            return min(end, self._archive.find(place))
-        assert isinstance(place, int)
-        if place > end:
-            raise ValueError(f"{self.path} ends at sequence {end}; {place} lies behind it")
-        return place
+            return min(end, self._archive.find(bound))
+        assert isinstance(bound, int)
+        if bound > end:
+            raise ValueError(f"{self.path} ends at sequence {end}; {bound} lies behind it")
+        return bound
 
     def segments_between(self, sequence: int, end: int) -> list[ArchivedSegment]:
         """Returns the segments from this sequence up to `end`, oldest first."""
@@ -143,3 +150,50 @@ class SparkArchive:
         if is_inside and source_position["epoch"] != epoch:
             return 0, "another copy of the journal is archived there now"
         return end, "its newest segments are gone"
+
+
+class TaskArchive(Archive):
+    """An archive that has these segments and no others."""
+
+    def __init__(self, segments: Iterable[ArchivedSegment]) -> None:
+        self._known = {segment.first_sequence: segment for segment in segments}
+        first = next(iter(self._known.values()))
+        self._names: dict[str, int | None] = {}
+        self._folder = ArchiveFolder(first.path.rpartition("/")[0])
+        self._uuid = bytes.fromhex(first.uuid)
+
+    def _numbers(self) -> list[int]:
+        return self._listed()
+
+    def _listed(self) -> list[int]:
+        return sorted(self._known)
+
+
+class TaskReader:
+    """Reads the segments from this sequence on, with the methods of a Reader that a task needs."""
+
+    def __init__(self, segments: Iterable[ArchivedSegment], start: int) -> None:
+        archive = TaskArchive(segments)
+        self._records = ArchivedRecords(archive.url, archive, durable_only=False)
+        self.seek(start)
+
+    @property
+    def position(self) -> int:
+        return self._records.cursor.position
+
+    def seek(self, sequence: int) -> None:
+        self._records.cursor.seek(sequence)
+
+    def record_batches(
+        self, *, max_records: int, max_bytes: int, columns: Iterable[str], end: int
+    ) -> Iterator[pyarrow.RecordBatch]:
+        return self._records.record_batches(max_records, max_bytes, columns, end)
+
+    def skip_damage(self) -> jlog.Damage:
+        return self._records.skip_damage()
+
+    def __enter__(self) -> TaskReader:  # noqa: PYI034
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._records.cursor.close()

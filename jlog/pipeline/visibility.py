@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jlog.errors import JournalError
-from jlog.spark.tables.files import Files
+from jlog.pipeline.tables.files import Files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

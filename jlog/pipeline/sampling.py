@@ -14,8 +14,8 @@ from jlog.errors import JournalError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from jlog.spark.loading.checkpoint import Offset
-    from jlog.spark.reading.sources import Source
+    from jlog.pipeline.checkpoint import Offset
+    from jlog.spark.reading.sources import SparkSource
 
 RECORDS, STRETCHES = 10_000, 20
 BYTES = 64 << 20  # of all values together, which Python takes apart
@@ -39,7 +39,7 @@ def stretches(first: int, end: int, count: int, records: int) -> Iterator[tuple[
         yield start, start + length
 
 
-def sample_journals(sources: Mapping[str, Source], begin: Offset | None) -> Iterator[bytes]:
+def sample_journals(sources: Mapping[str, SparkSource], begin: Offset | None) -> Iterator[bytes]:
     """Yields values of these journals and archives. begin: the positions where the pipeline has begun. A part that cannot be
     read is left out: the batch that has it tells the reason."""
     if not sources:
@@ -55,16 +55,16 @@ def sample_journals(sources: Mapping[str, Source], begin: Offset | None) -> Iter
             yield from _values(source, first, end, BYTES // (len(sources) * count))
 
 
-def _range_of(source: Source, begin: Offset | None) -> tuple[int, int]:
+def _range_of(source: SparkSource, begin: Offset | None) -> tuple[int, int]:
     end = source.next_sequence()
     first = source.first_sequence()
     return (first if begin is None else max(first, int(begin["sequence"]))), end
 
 
-def _values(source: Source, first: int, end: int, size_bytes: int) -> Iterator[bytes]:
+def _values(source: SparkSource, first: int, end: int, size_bytes: int) -> Iterator[bytes]:
     """Yields values of a range, up to about this size."""
     try:
-        with source.planned(first, end).reader(first) as reader:
+        with source.for_task(first, end).reader(first) as reader:
             batches = reader.record_batches(max_records=end - first, max_bytes=max(1, size_bytes), columns=["value"], end=end)
             for batch in batches:
                 values = [value for value in batch.column(0).to_pylist() if value is not None]

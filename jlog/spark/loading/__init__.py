@@ -1,1 +1,0 @@
-"""Loads records into tables: the pipeline's inputs, the columns of a record and its fields, and each batch."""
