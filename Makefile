@@ -45,7 +45,7 @@ help: ## this list
 		printf '  make %-14s %s\n' "$$target" "$$text"; done
 
 demo: .venv/.installed$(if $(KAFKA),-kafka) pyspark ## shows what jlog does, in a minute; INPUT='FILE…' runs it on files of yours; KAFKA=1 also through a broker
-	@$(if $(KAFKA),tools/kafka-broker sh -c '.venv/bin/jlogtool demo --spark --kafka "$$KAFKA" $(INPUT)',.venv/bin/jlogtool demo --spark $(INPUT))
+	@$(if $(KAFKA),tools/kafka-broker sh -c '$(release) docs/examples/demo/run.py --spark --kafka "$$KAFKA" $(INPUT)',$(release) docs/examples/demo/run.py --spark $(INPUT))
 
 # Large, and of no use without Java: the demo says what it lacks, and the rest of it stands.
 pyspark: .venv/.installed
@@ -94,6 +94,7 @@ lint: .venv-test/.installed ## checks style, types, stubs and layers
 	$(test) -m ruff format --check
 	PATH="$(CURDIR)/.venv-test/bin:$$PATH" cython-lint pyx
 	$(test) -m mypy
+	MYPYPATH=tools $(test) -m mypy bench
 	@for example in docs/examples/*; do $(test) -m mypy $$example || exit 1; done # one by one, because each has a run.py
 	$(test) -m mypy.stubtest jlog._core --mypy-config-file pyproject.toml --ignore-disjoint-bases \
 		--allowlist tools/stubtest-allowlist.txt --ignore-unused-allowlist

@@ -14,8 +14,7 @@ import jlog
 import jlog.arrow
 from jlog.bench.contest import Contest, ContestSettings, Way, empty_directory
 from jlog.bench.load import CHUNK_RECORDS
-from jlog.bench.reading import Read, read_journal
-from jlog.bench.writing import ours, prefix_of
+from jlog.bench.ways import Read, ours, prefix_of, read_journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +30,7 @@ KEY_PREFIX = len(KEYS[0]).to_bytes(4, "little")
 # --- Writing ------------------------------------------------------------------------------------------------
 
 
-def write_journal(load: Load, write: Callable[[jlog.Writer], None]) -> Run:
+def write_journal(load: Load, write: Callable[[jlog.Writer], object]) -> Run:
     """Writes all chunks; `write` appends one chunk."""
 
     def run(directory: Path) -> tuple[int, float]:

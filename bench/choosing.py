@@ -19,11 +19,11 @@ from pathlib import Path
 from time import perf_counter, perf_counter_ns, process_time
 from typing import TYPE_CHECKING, Any
 
+from crew import process
 from rich.console import Console
 
 import jlog
 from jlog.bench.contest import Spread, empty_directory
-from jlog.bench.crew import process
 from jlog.bench.load import CHUNK_RECORDS, Load
 from jlog.bench.machine import has_failpoints, machine
 

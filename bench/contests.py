@@ -1,24 +1,37 @@
-"""The contests of `jlogtool bench` with their targets, and some more."""
+"""All contests: those of `jlogtool bench`, and the ones that only a checkout holds."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from threading import Thread
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import arrow
 import mirroring
 import spark_sink
 import spark_source
+from crew import process, run_together, serve
 from lz4.block import compress
 
 import jlog
-from jlog.bench import suite
 from jlog.bench.contest import Contest, ContestSettings, Way
 from jlog.bench.load import CHUNK_RECORDS
-from jlog.bench.writing import ours, ours_together, plain_loop
+from jlog.bench.ways import (
+    CONTESTS as TOOL_CONTESTS,
+)
+from jlog.bench.ways import (
+    DURABLE_LEAST,
+    DURABLE_PART,
+    append_records,
+    ours,
+    plain_durable,
+    plain_loop,
+    prefix_of,
+    reading,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,10 +41,93 @@ if TYPE_CHECKING:
     from jlog.bench.load import Load
 
 BLOCK_BYTES = 128 << 10
+PROCESSES = 2
 THREADS = 8
 DURABLE_RECORDS = 10_000
+UNBUFFERED_PART = 1 / 10
 
-TARGETS = {"append": "≥ 2.0×", "extend": "≥ 1.5×", "processes": "≥ 1.2×", "values": "≥ 6×"}
+TARGETS = {"append": "≥ 2.0×", "values": "≥ 6×"}
+
+
+# --- Writing ------------------------------------------------------------------------------------------------
+
+
+def plain_joined(load: Load) -> Run:
+    values = load.chunk()
+
+    def run(directory: Path) -> tuple[int, float]:
+        prefix = prefix_of(load)
+        begin = perf_counter()
+        with open(directory / "plain", "ab") as file:
+            for _ in range(load.chunks):  # noqa: FURB122
+                file.write(b"".join([prefix + value for value in values]))
+        return load.chunks * len(values), perf_counter() - begin
+
+    return run
+
+
+def open_writer(path: str, _load: Load, _many: int, options: dict[str, Any]) -> jlog.Writer:
+    return jlog.Writer(path, **options)
+
+
+def append_share(writer: jlog.Writer, load: Load, many: int, _options: dict[str, Any]) -> None:
+    append_records(writer, load, many)
+
+
+def ours_together(stack: ExitStack, processes: int, load: Load, many: int = 1, **options: Any) -> Run:
+    """Appends with so many processes, which share the journal and the records."""
+    share = load.share(1 / processes)
+    arguments = open_writer, append_share, share, many, options
+    lines = [stack.enter_context(process(serve, *arguments))[0] for _ in range(processes)]
+
+    def run(directory: Path) -> tuple[int, float]:
+        return processes * share.chunks * share.chunk_records, run_together(lines, directory / "journal")
+
+    return run
+
+
+@contextmanager
+def extend(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
+    yield (
+        Way(f"extend, {CHUNK_RECORDS:,} at a time", ours(settings.load, CHUNK_RECORDS)),
+        Way(f"write {CHUNK_RECORDS:,} joined", plain_joined(settings.load)),
+    )
+
+
+@contextmanager
+def processes(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
+    with ExitStack() as stack:
+        yield (
+            Way(f"append, {PROCESSES} processes", ours_together(stack, PROCESSES, settings.load)),
+            Way("write each, one process", plain_loop(settings.load)),
+        )
+
+
+@contextmanager
+def without_buffer(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
+    load = settings.load.share(UNBUFFERED_PART)
+    yield (
+        Way("append, precommit=0", ours(load, precommit=0)),
+        Way("write each, unbuffered", plain_loop(load, buffering=0)),
+    )
+
+
+@contextmanager
+def compressed(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
+    yield (
+        Way("append, compression=lz4", ours(settings.load, compression="lz4")),
+        Way("write each", plain_loop(settings.load)),
+    )
+
+
+@contextmanager
+def durable_processes(settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
+    load = settings.load.share(DURABLE_PART, DURABLE_LEAST)
+    with ExitStack() as stack:
+        yield (
+            Way(f"append, sync=append, {PROCESSES} processes", ours_together(stack, PROCESSES, load, sync="append")),
+            Way("write and fdatasync each, one process", plain_durable(load)),
+        )
 
 
 @contextmanager
@@ -96,8 +192,42 @@ def group_commit(_settings: ContestSettings) -> Iterator[tuple[Way, Way]]:
     )
 
 
+# --- Reading ------------------------------------------------------------------------------------------------
+
+
+def read_records(reader: jlog.Reader) -> int:
+    done = 0
+    for record in reader:
+        record.value  # noqa: B018
+        done += 1
+    return done
+
+
+def read_batches(reader: jlog.Reader) -> int:
+    done = 0
+    while batch := reader.read():
+        for _value in batch.values():
+            done += 1
+    return done
+
+
+def read_arrow(reader: jlog.Reader) -> int:
+    done = 0
+    while batch := reader.read(100_000):
+        done += batch.to_arrow().num_rows
+    return done
+
+
 CONTESTS = [
-    *(replace(contest, target=TARGETS.get(contest.name, "")) for contest in suite.contests()),
+    *(replace(contest, target=TARGETS.get(contest.name, "")) for contest in TOOL_CONTESTS),
+    Contest("extend", extend, "≥ 1.5×"),
+    Contest("processes", processes, "≥ 1.2×"),
+    Contest("precommit-0", without_buffer),
+    Contest("lz4", compressed),
+    Contest("durable-processes", durable_processes),
+    Contest("records", partial(reading, "for record in reader", read_records)),
+    Contest("batches", partial(reading, "reader.read(), batch.values()", read_batches)),
+    Contest("arrow", partial(reading, "reader.read(), batch.to_arrow()", read_arrow)),
     Contest("extend-100", extend_100),
     Contest("processes-extend-100", processes_extend_100, "> 1.0×"),
     Contest("extend-lz4", extend_lz4, "≥ 0.67×"),

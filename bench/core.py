@@ -11,29 +11,25 @@ import shutil
 import signal
 import sys
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import mirroring
-import reopening
 import spark_sink
 import spark_source
 from contests import CONTESTS
 from latency import Latency, latency
-from memory import Memory, memory
 from mirror_latency import mirror_latency
 from rich.console import Console
 from rich.table import Table
-from sizes import Sizes
 
-from jlog.bench.contest import Result, Spread, hold
+from jlog.bench.contest import ContestSettings, Result, Spread, hold
 from jlog.bench.load import CHUNK_RECORDS, Load
 from jlog.bench.machine import has_failpoints, machine
 
-REOPENINGS = {"reopen": 64 << 20, "reopen-one-segment": 4 << 30}  # bytes of a segment
-LATENCY, MIRROR_LATENCY, MEMORY, PLANNING = "latency", "mirror-latency", "memory", "spark-planning"
-NAMES = [contest.name for contest in CONTESTS] + [LATENCY, MIRROR_LATENCY, *REOPENINGS, MEMORY, PLANNING]
+LATENCY, MIRROR_LATENCY, PLANNING = "latency", "mirror-latency", "spark-planning"
+FREE_BYTES = 4 << 30  # the largest journal twice: the kernel may not have given the space of the last one back yet
+NAMES = [contest.name for contest in CONTESTS] + [LATENCY, MIRROR_LATENCY, PLANNING]
 
 
 def arguments() -> argparse.Namespace:
@@ -53,14 +49,12 @@ def arguments() -> argparse.Namespace:
     return found
 
 
-def settings_of(options: argparse.Namespace, directory: Path) -> Sizes:
+def settings_of(options: argparse.Namespace, directory: Path) -> ContestSettings:
     records = options.records or (100_000 if options.quick else 1_000_000)
-    return Sizes(
+    return ContestSettings(
         directory=directory,
         load=Load(records).whole(processes=2),
         rounds=options.rounds or (3 if options.quick else 7),
-        reopen_bytes=100_000_000 if options.quick else 1_000_000_000,
-        memory_bytes=200_000_000 if options.quick else 2_000_000_000,
     )
 
 
@@ -70,9 +64,8 @@ def main() -> None:
     console = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.dir) as directory:
         settings = settings_of(options, Path(directory))
-        # The largest journal, and the same size again for space that the kernel has not given back yet.
-        if shutil.disk_usage(directory).free < 2 * max(settings.memory_bytes, settings.reopen_bytes):
-            console.print("less free space than the largest journal needs twice; take another --dir", style="red")
+        if shutil.disk_usage(directory).free < FREE_BYTES:
+            console.print(f"less than {FREE_BYTES >> 30} GiB of free space may not be enough; take another --dir", style="red")
         about = machine(settings.directory)
         for name, value in about.items():
             console.print(f"{name:>12}  {value}")
@@ -88,11 +81,9 @@ def main() -> None:
         options.json.write_text(json.dumps({"machine": about, "settings": shown, **report}, indent=2) + "\n")
 
 
-def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, Any]:
+def measure(wanted: set[str], settings: ContestSettings, console: Console) -> dict[str, Any]:
     results: list[Result] = []
     latencies: dict[str, Latency] = {}
-    reopenings: dict[str, Spread] = {}
-    memories: dict[str, Memory] = {}
     plans: Spread | None = None
     with console.status("") as status:
         for contest in CONTESTS:
@@ -114,13 +105,6 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
         if MIRROR_LATENCY in wanted and not mirroring.missing():
             status.update(MIRROR_LATENCY)
             latencies |= mirror_latency(settings)
-        for name, segment_bytes in REOPENINGS.items():
-            if name in wanted:
-                status.update(name)
-                reopenings[name] = reopening.reopening(settings, segment_bytes)
-        if MEMORY in wanted:
-            status.update(MEMORY)
-            memories = memory(settings)
         if PLANNING in wanted and not spark_source.missing():
             status.update(PLANNING)
             plans = spark_source.planning(settings)
@@ -128,10 +112,6 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
         console.print(rates_table(results, settings))
     if latencies:
         console.print(latency_table(latencies))
-    if reopenings:
-        console.print(reopenings_table(reopenings, settings))
-    if memories:
-        console.print(memory_table(memories, settings))
     if plans:
         planned = f"{spark_source.segments_of(settings):,} segments into partitions of Spark's"
         console.print(f"Milliseconds to cut {planned}: {spread(plans, digits=0)}, target {spark_source.PLANNING_TARGET}")
@@ -140,8 +120,6 @@ def measure(wanted: set[str], settings: Sizes, console: Console) -> dict[str, An
         "latency": {
             name: {"unit": "µs", "median": at.half.as_json(), "99 %": at.most.as_json()} for name, at in latencies.items()
         },
-        "reopen": {name: {"unit": "ms", "target": reopening.TARGET, **at.as_json()} for name, at in reopenings.items()},
-        "memory": {name: asdict(found) for name, found in memories.items()},
         PLANNING: {"unit": "ms", "target": spark_source.PLANNING_TARGET, **plans.as_json()} if plans else None,
     }
 
@@ -156,7 +134,7 @@ def rate_line(result: Result) -> str:
     return f"{result.ours_name}: {spread(result.ours, 1e6)}{ratio}"
 
 
-def rates_table(results: list[Result], settings: Sizes) -> Table:
+def rates_table(results: list[Result], settings: ContestSettings) -> Table:
     table = Table(
         title=f"Million records/s of {settings.load.value_bytes} bytes, {settings.load.records:,} a round: "
         f"median (min–max) of {settings.rounds} rounds",
@@ -186,31 +164,6 @@ def latency_table(found: dict[str, Latency]) -> Table:
         table.add_column(column, justify="right" if column else "left")
     for name, at in found.items():
         table.add_row(name, spread(at.half, digits=0), spread(at.most, digits=0))
-    return table
-
-
-def reopenings_table(found: dict[str, Spread], settings: Sizes) -> Table:
-    table = Table(
-        title=f"Milliseconds to open {settings.reopen_bytes / 1e9:.1f} GB whose writer was killed, and append",
-        title_justify="left",
-    )
-    for column in ("", "jlog", "target"):
-        table.add_column(column, justify="right" if column else "left")
-    for name, times in found.items():
-        table.add_row(f"segments of {REOPENINGS[name] >> 20:,} MiB", spread(times, digits=1), reopening.TARGET)
-    return table
-
-
-def memory_table(found: dict[str, Memory], settings: Sizes) -> Table:
-    table = Table(
-        title=f"Resident memory in MB over {settings.memory_bytes / 1e9:.1f} GB; its own: without mapped files",
-        title_justify="left",
-    )
-    for column in ("", "after 5 %", "at most", "at the end", "its own after 5 %", "at the end"):
-        table.add_column(column, justify="right" if column else "left")
-    for name, at in found.items():
-        values = (at.early, at.most, at.last, at.early_own, at.last_own)
-        table.add_row(name, *(f"{value / 1e6:.1f}" for value in values))
     return table
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import islice
 from time import perf_counter_ns, sleep
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from crew import process
 
 import jlog
 from jlog.bench.contest import Spread, empty_directory
-from jlog.bench.crew import process
 from jlog.bench.load import Load
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from pathlib import Path
 
-    from sizes import Sizes
+    from jlog.bench.contest import ContestSettings
 
 RECORDS = 1000
 PAUSE_SECONDS = 0.001  # after this time the reader sleeps again
@@ -37,7 +38,8 @@ class Latency:
         self.most.rounds.append(ordered[len(ordered) * 99 // 100] / 1000)
 
 
-def taken(value: bytes) -> int:
+def taken(value: bytes | None) -> int:
+    assert value is not None
     return perf_counter_ns() - int.from_bytes(value[:8], "little")  # one clock for all processes
 
 
@@ -58,7 +60,7 @@ def send_all(send: Callable[[bytes], object]) -> None:
         send(perf_counter_ns().to_bytes(8, "little") + PADDING)
 
 
-def through_journal(directory: Path) -> list[int]:
+def through_journal(directory: Path) -> Any:
     path = directory / "journal"
     with jlog.Writer(path) as writer, process(follow, str(path)) as (line, _):
         line.recv()
@@ -66,7 +68,7 @@ def through_journal(directory: Path) -> list[int]:
         return line.recv()
 
 
-def through_pipe(_directory: Path) -> list[int]:
+def through_pipe(_directory: Path) -> Any:
     with process(receive) as (line, _):
         line.recv()
         send_all(line.send_bytes)
@@ -76,7 +78,7 @@ def through_pipe(_directory: Path) -> list[int]:
 WAYS = {"append to follow()": through_journal, "multiprocessing.Pipe, which keeps nothing": through_pipe}
 
 
-def latency(settings: Sizes) -> dict[str, Latency]:
+def latency(settings: ContestSettings) -> dict[str, Latency]:
     found = {name: Latency() for name in WAYS}
     for _ in range(settings.rounds):
         for name, way in WAYS.items():

@@ -8,18 +8,18 @@ from itertools import islice
 from time import perf_counter_ns, sleep
 from typing import TYPE_CHECKING
 
+from crew import process
 from latency import PADDING, Latency, taken
 from mirroring import broker, make_topic
 
 import jlog
 from jlog.bench.contest import empty_directory
-from jlog.bench.crew import process
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from pathlib import Path
 
-    from sizes import Sizes
+    from jlog.bench.contest import ContestSettings
 
 RECORDS = 100
 PAUSE_SECONDS = 0.1, 0.2  # between two records: each of them waits for itself alone
@@ -64,7 +64,7 @@ def through(directory: Path, address: str, linger: float) -> list[int]:
     return found
 
 
-def mirror_latency(settings: Sizes) -> dict[str, Latency]:
+def mirror_latency(settings: ContestSettings) -> dict[str, Latency]:
     found = {name: Latency() for name in LINGERS}
     with broker(settings) as address:
         for _ in range(settings.rounds):

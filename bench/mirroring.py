@@ -129,7 +129,8 @@ def hand_over(producer: Any, *message: Any, **fields: Any) -> None:
     until = monotonic() + HUNG_SECONDS
     while True:
         try:
-            return producer.produce(*message, **fields)
+            producer.produce(*message, **fields)
+            return
         except BufferError:
             if monotonic() > until:
                 raise

@@ -121,25 +121,6 @@ def reading(
         )
 
 
-@contextmanager
-def ceiling(
-    name: str, columns: str, query: Callable[[DataFrame, Path], object], settings: ContestSettings
-) -> Iterator[tuple[Way, Way]]:
-    """The rival is a source in Python that has nothing to do: it yields one batch again and again."""
-    import spark_ceiling
-
-    load = load_of(settings)
-    with both(settings) as (journal, _):
-        ours = partial(session().read.format("jlog").schema(columns).load, str(journal))
-        partitions = ours().rdd.getNumPartitions()
-        spark_ceiling.register(session())
-        constant = partial(spark_ceiling.constant, session(), columns, load.records, partitions, load.value_bytes)
-        yield (
-            Way(f"Spark: {name} of a journal, {load.records:,} records", asked(ours, query, load.records)),
-            Way(f"Spark: {name} of a constant batch", asked(constant, query, load.records)),
-        )
-
-
 COUNT = ("count", count)
 SUM = ("sum(length(value))", sum_of_lengths)
 COPY = ("a copy to Parquet", to_parquet)
@@ -148,11 +129,8 @@ ALL = "sequence bigint, timestamp timestamp, value binary"
 CONTESTS = [
     Contest("spark-count", partial(reading, COUNT[0], SEQUENCES, count, COUNT), "≥ 0.4×"),
     Contest("spark-count-beside-sum", partial(reading, COUNT[0], SEQUENCES, count, SUM), "≥ 0.75×"),
-    Contest("spark-count-ceiling", partial(ceiling, COUNT[0], SEQUENCES, count), "≥ 0.8×"),
     Contest("spark-sum", partial(reading, SUM[0], VALUES, SUM[1], SUM), "≥ 0.6×"),
-    Contest("spark-sum-ceiling", partial(ceiling, SUM[0], VALUES, SUM[1]), "≥ 0.8×"),
     Contest("spark-to-parquet", partial(reading, COPY[0], ALL, COPY[1], COPY), "≥ 0.7×"),
-    Contest("spark-to-parquet-ceiling", partial(ceiling, COPY[0], ALL, COPY[1]), "≥ 0.8×"),
 ]
 
 

@@ -1,4 +1,1 @@
-"""Measures jlog beside a plain file, for `jlogtool bench` and the repository's own benchmarks.
-
-The package itself imports nothing of this.
-"""
+"""Measures jlog beside a plain file, for `jlogtool bench`; the contests of a checkout's `bench/` are held by the same rules."""

@@ -22,7 +22,6 @@ class ContestSettings:
     directory: Path
     load: Load
     rounds: int
-    processes: int = 2
 
 
 @dataclass(frozen=True)

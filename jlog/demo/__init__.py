@@ -18,33 +18,25 @@ from jlog.demo.sources import NoInput
 from jlog.demo.steps import STEPS, Demo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 KEEP = "JLOG_DEMO_DIR"
 
 
-def run(inputs: list[str], kafka: str | None = None, spark: bool = False) -> int:
+def run(inputs: list[str], more: Sequence[Callable[[Demo], None]] = ()) -> int:
     """Shows jlog on the lines of the files named, or below the directories named; without any, on the sources of Python's
     standard library. Returns the exit code: 0 only if every acknowledged record is proved to be delivered.
 
-    Works in a temporary directory, which is removed, or in a new one below $JLOG_DEMO_DIR, which is kept. With `kafka`, the
-    address of a broker, the same lines go through a topic and back too; with `spark` to Parquet, if Spark is installed.
+    Works in a temporary directory, which is removed, or in a new one below $JLOG_DEMO_DIR, which is kept. `more` are steps
+    that follow those of the demo.
     """
     console = Console(highlight=False, markup=False, emoji=False)
     errors = Console(highlight=False, markup=False, emoji=False, stderr=True, soft_wrap=True)
     try:
         with _ended_tidily(), _directory() as directory, Fleet() as fleet:
             demo = Demo(inputs, directory, fleet, console)
-            for step in STEPS:
+            for step in (*STEPS, *more):
                 step(demo)
-            if kafka is not None:
-                from jlog.demo.kafka import through_kafka
-
-                through_kafka(demo, kafka)
-            if spark:
-                from jlog.demo.spark import through_spark
-
-                through_spark(demo)
             if os.environ.get(KEEP):
                 demo.say(f"kept: {demo.journal}")
             return 0

@@ -19,6 +19,7 @@ from jlog.demo.sources import NoInput, digest_of, lines_of, share_out, take
 from patience import HUNG_SECONDS
 
 DEMO = [sys.executable, "-m", "jlog.cli", "demo"]
+WHOLE_DEMO = [sys.executable, str(Path(__file__).parents[2] / "docs" / "examples" / "demo" / "run.py")]
 
 
 def environment_with(temporary: Path) -> dict[str, str]:
@@ -80,7 +81,7 @@ def test_without_java_it_runs_and_says_what_to_install(tmp_path):
     environment = {**environment_with(tmp_path / "tmp"), "PATH": str(tmp_path)}
     environment.pop("JAVA_HOME", None)
     done = subprocess.run(
-        [*DEMO, "--spark", write_lines(tmp_path / "input", 10)],
+        [*WHOLE_DEMO, "--spark", write_lines(tmp_path / "input", 10)],
         env=environment,
         capture_output=True,
         text=True,

@@ -11,7 +11,7 @@ import pytest
 
 from spark.sessions import ROOT
 
-DEMO = [sys.executable, "-m", "jlog.cli", "demo", "--spark"]
+DEMO = [sys.executable, str(ROOT / "docs" / "examples" / "demo" / "run.py"), "--spark"]
 
 
 @pytest.mark.timeout(600)

@@ -16,7 +16,7 @@ import click
 from jlog.bench.contest import Contest, ContestSettings, Result, Spread, hold
 from jlog.bench.load import Load
 from jlog.bench.machine import has_failpoints, machine
-from jlog.bench.suite import contests
+from jlog.bench.ways import CONTESTS
 from jlog.cli.arguments.parameters import DIRECTORY, SIZE
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import complain, json_option, print_fields, print_json, print_table
@@ -25,7 +25,7 @@ from jlog.cli.terminal.progress import progress_bar
 RUN_BYTES = 64 << 20  # bytes of a run, unless --records is given
 RECORDS_MAX = 500_000
 PREALLOCATED_BYTES = 256 << 20
-CONTESTS = {contest.name: contest for contest in contests()}
+NAMES = [contest.name for contest in CONTESTS]
 
 
 @click.command()
@@ -36,14 +36,6 @@ CONTESTS = {contest.name: contest for contest in contests()}
     help="Records of a round.  [default: as many as make 64M, at most 500,000]",
 )
 @click.option("--bytes", "value_bytes", type=SIZE, default=100, show_default=True, help="Size of a record.")
-@click.option(
-    "--processes",
-    type=click.IntRange(1, 64),
-    default=2,
-    show_default=True,
-    metavar="N",
-    help="Writing processes in the lines that have several, 1 to 64.",
-)
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
@@ -63,16 +55,15 @@ CONTESTS = {contest.name: contest for contest in contests()}
 )
 @click.option(
     "--only",
-    type=click.Choice(list(CONTESTS)),
+    type=click.Choice(NAMES),
     multiple=True,
     metavar="NAME",
-    help=f"Only this line; may be repeated. One of {', '.join(CONTESTS)}.",
+    help=f"Only this line; may be repeated. One of {', '.join(NAMES)}.",
 )
 @json_option
 def bench(
     records: int | None,
     value_bytes: int,
-    processes: int,
     rounds: int,
     directory: str,
     only: tuple[str, ...],
@@ -90,19 +81,19 @@ def bench(
     \b
     Examples:
       jlogtool bench
-      jlogtool bench --dir /mnt/disk --bytes 1K --processes 4
+      jlogtool bench --dir /mnt/disk --bytes 1K
       jlogtool bench --only append --only durable --json | jq .results
     """
-    load = Load(records or max(min(RUN_BYTES // max(value_bytes, 1), RECORDS_MAX), 1), value_bytes).whole(processes)
+    load = Load(records or max(min(RUN_BYTES // max(value_bytes, 1), RECORDS_MAX), 1), value_bytes).whole()
     with _ends_cleanly(), tempfile.TemporaryDirectory(prefix="jlog-bench-", dir=directory) as work:
         _check_space(work, load)
-        settings = ContestSettings(Path(work), load, rounds, processes)
+        settings = ContestSettings(Path(work), load, rounds)
         about = machine(settings.directory)
         if has_failpoints():
             complain("warning: this jlog was built with fail points, for its tests, and is slower than a release")
-        results = _measure([CONTESTS[name] for name in only or CONTESTS], settings)
+        results = _measure([contest for contest in CONTESTS if contest.name in (only or NAMES)], settings)
     if as_json:
-        shown = {"records": load.records, "bytes": value_bytes, "processes": processes, "rounds": rounds}
+        shown = {"records": load.records, "bytes": value_bytes, "rounds": rounds}
         print_json({"machine": about, "settings": shown, "results": [_fields(at, load) for at in results]})
         return
     print_fields([*about.items(), ("round", f"{load.records} records of {value_bytes} bytes")])

@@ -11,9 +11,7 @@ from jlog.cli.arguments.parameters import PATH
 
 @click.command()
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1, type=PATH)
-@click.option("--kafka", metavar="HOST:PORT", help="Let the same lines go through this broker, and back.")
-@click.option("--spark", is_flag=True, help="Let them go to Parquet too, through Spark, and ask SQL of them.")
-def demo(inputs: tuple[str, ...], kafka: str | None, spark: bool) -> None:
+def demo(inputs: tuple[str, ...]) -> None:
     """Show in a minute how jlog works: on the lines of each INPUT, a file or a directory, or on source files of
     Python's.
 
@@ -25,5 +23,5 @@ def demo(inputs: tuple[str, ...], kafka: str | None, spark: bool) -> None:
       jlogtool demo
       jlogtool demo /var/log/syslog
     """
-    code: int = importlib.import_module("jlog.demo").run(list(inputs), kafka, spark)
+    code: int = importlib.import_module("jlog.demo").run(list(inputs))
     raise click.exceptions.Exit(code)

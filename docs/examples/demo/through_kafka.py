@@ -45,7 +45,7 @@ def through_kafka(demo: Demo, address: str) -> None:
 
 
 def fill(demo: Demo, path: str) -> None:
-    """Makes a journal with the lines of the input, in few calls."""
+    """Creates a journal with the lines of the input, in few calls."""
     with jlog.Writer(path, compression="lz4", retention=jlog.Retention(delete_read=False)) as writer:
         for piece in demo.source.pieces:
             lines = lines_of(demo.source.path, piece)
