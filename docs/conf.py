@@ -23,7 +23,7 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 default_role = "literal"  # of `name` in docstrings
-smartquotes = False  # they would turn the two hyphens of an option into a dash, and quotes into ones that no shell and no Python takes
+smartquotes = False  # they would turn the two hyphens of an option into a dash, and quotes into ones that no program takes
 autodoc_preserve_defaults = True  # the name of a function, and not where it lies in memory
 
 html_theme = "furo"
