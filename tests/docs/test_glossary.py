@@ -1,8 +1,9 @@
-"""docs/glossary.md: every word of it is used, and words that it has replaced are gone."""
+"""docs/glossary.md: every word of it is used, and words and phrases that it has replaced are gone."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,34 @@ REPLACED = {
     r"\b(?:switched|switches) away\b": "rotate",
     r"\bholes? in the numbers\b": "gap",
     r"\bclass Member\b|\bcdef struct Call\b": "WritingProcess, Operation",
+}
+
+# Folders, and files at the root, whose English is looked at.
+ROOMS = ("docs", "tests/docs", "README.md", "CONTRIBUTING.md", "SECURITY.md")
+ELSEWHERE = {  # what the pages quote, and what is written from other rooms
+    *("docs/command-line.md", "docs/kafka.md", "docs/spark.md", "docs/pipeline.md", "docs/cluster.md", "docs/format.md"),
+    *("docs/when-something-is-wrong.md", "docs/man", "docs/completion", "docs/demo.svg"),
+    *("tests/docs/test_glossary.py", "docs/decisions/0007-records-that-never-become-objects.md"),
+}
+# A reader, a broker or an archive may be behind. A position, a byte or a record is beyond another one, or after it.
+LAG = re.compile(
+    r"\b(?:far|lags|falls) behind\b|\b(?:archive|broker|brokers that|reader|query) (?:is|are|may be) behind(?! \w)"
+)
+# "There is no index" and "is no longer" are English; "is no index" is not.
+COMPARED = r"(?:longer|more|less|fewer|later|earlier|other|larger|smaller|better|faster)\b"
+CREATED = "checkpoint|client|consumer|copy|directory|file|flow|folder|journal|producer|reader|segment|subscriber|table|topic"
+MISLEADING = {
+    "behind": (re.compile(r"\bbehind\b", re.IGNORECASE), "beyond, after or past; `lags behind` is right"),
+    "is no": (
+        re.compile(rf"(?<!\bthere )\b(?:is|are|was|were) no (?!{COMPARED})[\w`*]", re.IGNORECASE),
+        "is not a; `there is no` is right",
+    ),
+    "makes": (
+        re.compile(
+            rf'"""Makes? (?:a|an|one|the) (?:[a-z]+ )?(?:{CREATED})(?:[.,;]| (?:of|or|with|at|for|that|if|to|where|and|`))'
+        ),
+        "creates",
+    ),
 }
 
 
@@ -54,3 +83,63 @@ def test_a_file_that_the_glossary_names_is_there() -> None:
 
 def test_no_word_stands_in_it_twice() -> None:
     assert sorted(WORDS) == sorted(set(WORDS))
+
+
+def prose(path: Path) -> str:
+    """Returns a file with its lines joined, without the marks of comments between them, and without what is about lag."""
+    return LAG.sub("", re.sub(r"\s*\n[\s#*>|]*", " ", path.read_text(encoding="utf-8")))
+
+
+def texts() -> Iterator[Path]:
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*")) if (ROOT / room).is_dir() else [ROOT / room]:
+            name = path.relative_to(ROOT)
+            if (
+                path.is_file()
+                and "__pycache__" not in name.parts
+                and not {str(one) for one in (name, *name.parents)} & ELSEWHERE
+            ):
+                yield path
+
+
+@pytest.mark.parametrize("phrase", MISLEADING)
+def test_a_misleading_phrase_is_gone(phrase: str) -> None:
+    pattern, instead = MISLEADING[phrase]
+    found = [
+        f"{path.relative_to(ROOT)}: …{text[max(match.start() - 40, 0) : match.end() + 20]}…"
+        for path in texts()
+        for text in [prose(path)]
+        for match in pattern.finditer(text)
+    ]
+    assert found == [], f"say {instead}"
+
+
+@pytest.mark.parametrize(
+    ("phrase", "text"),
+    [
+        ("behind", "17 lies behind the end"),
+        ("behind", "a position is behind the end"),
+        ("is no", "`x` is no number"),
+        ("makes", '"""Makes the checkpoint `name`, or moves it.'),
+        ("makes", '"""Makes a new file and returns its descriptor.'),
+    ],
+)
+def test_a_misleading_phrase_is_found(phrase: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "page").write_text(text)
+    assert MISLEADING[phrase][0].search(prose(tmp_path / "page"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a reader that lags behind",
+        "a broker may be behind, and",
+        "there is\n    # no index",
+        "it is no longer there",
+        '"""Makes a damaged journal sound.',
+        '"""Makes room for a file.',
+    ],
+)
+def test_what_is_plain_english_is_not(text: str, tmp_path: Path) -> None:
+    (tmp_path / "page").write_text(text)
+    assert not any(pattern.search(prose(tmp_path / "page")) for pattern, _ in MISLEADING.values())
