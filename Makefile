@@ -38,7 +38,7 @@ as_root := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 # A line for each part of an installation, with the seconds it took.
 step := @tools/step
 
-.PHONY: help demo pyspark kafka test test-all ready test-sanitized fuzz bench lint docs recording build wheel clean machine java
+.PHONY: help demo pyspark kafka test test-all weekly ready test-sanitized fuzz bench lint docs recording build wheel clean machine java
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
@@ -59,6 +59,9 @@ test: ready ## runs the tests; ARGS='-k torn' are pytest's arguments
 
 test-all: ready ## runs those tests too that take long: every kill, every state of the models; ARGS as for test
 	$(test) -m pytest -n auto --dist loadgroup --exhaustive $(ARGS)
+
+weekly: ready ## runs the programs that look for mistakes, for an hour each; ARGS='torture --seconds 600' is one of them
+	@$(test) tools/weekly.py $(ARGS)
 
 # One part waits for the network while another compiles.
 ready: .venv-test/.tools
@@ -84,7 +87,7 @@ fuzz: ## feeds hostile bytes to the decoders of the core, for ten minutes; ARGS=
 		-c tools/fuzz/headers.c -o build/fuzz-headers.o
 	$(CC) -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all \
 		tools/fuzz/standalone.c build/fuzz-headers.o -o build/fuzz-headers
-	build/fuzz-headers $(or $(ARGS),--seconds 600) --failing build/fuzz-failing tests/fuzz/corpus/*
+	build/fuzz-headers $(or $(ARGS),--seconds 600) --failing build/fuzz-failing tools/fuzz/corpus/*
 
 bench: .venv/.installed-bench ## measures; ARGS are those of bench/core.py
 	$(release) bench/core.py $(ARGS)

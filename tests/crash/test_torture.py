@@ -1,28 +1,9 @@
-"""A few seconds of tools/torture.py, which by hand runs for hours; and that its accounts notice what is wrong."""
-
-import subprocess
-import sys
-from pathlib import Path
+"""tools/torture: a seed repeats its faults, and the accounts notice a record that is wrong."""
 
 import pytest
 from torture.accounts import Accounts
 from torture.plan import Plan, Size
 from torture.records import Wrong
-
-TORTURE = Path(__file__).parents[2] / "tools" / "torture.py"
-SMALL = [
-    "--seed", "1", "--lives", "1", "--rounds", "4", "--round-seconds", "1", "--producers", "2", "--subscribers", "4",
-]  # fmt: skip
-
-
-@pytest.mark.usefixtures("failpoints")
-def test_everything_at_once_keeps_what_was_acknowledged(tmp_path):
-    done = subprocess.run(
-        [sys.executable, str(TORTURE), *SMALL, "--path", str(tmp_path)],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_seed_plans_the_same_faults_again():

@@ -6,6 +6,7 @@ import argparse
 import errno
 import gc
 import json
+import math
 import os
 import random
 import shutil
@@ -243,6 +244,7 @@ def main() -> int:
     parser.add_argument("--full", action="store_true", help="every one")
     parser.add_argument("--kind", default="", choices=["", *ERRORS], help="only system calls of this kind")
     parser.add_argument("--error", help="only this errno, or SHORT")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="ends when these are over; the calls come in any order")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fault", nargs="+", help="only this one, as a failure names it: KIND AT ERRNO [for ever]")
     parser.add_argument("--folder", type=Path, help="where the journals lie, for the file system there")
@@ -257,10 +259,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="jlog-calls-", dir=place) as temporary:
         root = Path(os.path.realpath(temporary)) / "root"
         shim.watch(root)
-        for call in arguments.call or sorted(CALLS):
+        calls = arguments.call or sorted(CALLS)
+        if arguments.seconds < math.inf:
+            random.Random(arguments.seed).shuffle(calls)
+        for call in calls:
+            if time.monotonic() >= began + arguments.seconds:
+                break
             sweep = Sweep(call, root)
             for fault in wanted(sweep, arguments):
-                sweep.try_one(fault)
+                if time.monotonic() < began + arguments.seconds:
+                    sweep.try_one(fault)
             faults += sweep.faults
             failures += sweep.failures
     seconds = round(time.monotonic() - began, 1)

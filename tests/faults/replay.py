@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import copy
+import itertools
 import json
+import math
 import os
 import random
 import shutil
@@ -141,8 +143,9 @@ class Reopening:
 class Replay:
     """Reopens what power losses at moments of a recording leave."""
 
-    def __init__(self, events: list[Event], folder: Path, boot: str) -> None:
+    def __init__(self, events: list[Event], folder: Path, boot: str, until: float) -> None:
         self.events = events
+        self.until = until
         self.folder = folder
         self.boot = boot
         self.states = 0
@@ -161,6 +164,8 @@ class Replay:
         disk, promises = Disk(), self.all_values(self.events, Promises())
         for prefix in range(len(self.events) + 1):
             for choice in wanted.get(prefix, ()):
+                if time.monotonic() >= self.until:
+                    return
                 self._try(disk, promises, prefix, choice)
             if prefix < len(self.events):
                 event = self.events[prefix]
@@ -245,6 +250,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="of the run that is recorded")
     parser.add_argument("--seeds", type=int, default=1, help="so many runs, from --seed on")
+    parser.add_argument("--seconds", type=float, help="runs until these are over, in place of --seeds")
     parser.add_argument("--steps", type=int, default=60, help="of each run")
     parser.add_argument("--boot", choices=BOOTS, default="changed", help="the boot id after the loss: another, or unreadable")
     parser.add_argument("--states", type=int, default=150, help="tried of each run")
@@ -263,13 +269,18 @@ def main() -> int:
 
 def replay_all(arguments: argparse.Namespace, temporary: Path) -> int:
     began, states, failed = time.monotonic(), 0, 0
-    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+    until = began + arguments.seconds if arguments.seconds else math.inf
+    runs = 0
+    for seed in itertools.count(arguments.seed):
+        if runs and (time.monotonic() >= until if arguments.seconds else runs == arguments.seeds):
+            break
+        runs += 1
         folder = (arguments.folder or temporary) / f"{arguments.boot}-{seed}"
         if not (folder / "log").exists():
             scenario.record(folder, seed, arguments.steps, arguments.boot)
             (folder / "below").write_text(os.path.realpath(folder / "root"))
         events = read_log(folder / "log", (folder / "below").read_text())
-        replay = Replay(events, temporary / "work", arguments.boot)
+        replay = Replay(events, temporary / "work", arguments.boot, until)
         wanted = spread(events, 0 if arguments.full else arguments.states, random.Random(seed))
         if arguments.state:
             moment, _, choice = arguments.state.partition(":")
@@ -288,7 +299,7 @@ def replay_all(arguments: argparse.Namespace, temporary: Path) -> int:
                 f"--folder {kept} --state {replay.failures[0].splitlines()[0]}\n"
             )
     seconds = time.monotonic() - began
-    summary = {"states": states, "failures": failed, "runs": arguments.seeds, "seconds": round(seconds, 1)}
+    summary = {"states": states, "failures": failed, "runs": runs, "seconds": round(seconds, 1)}
     sys.stdout.write(json.dumps(summary) + "\n")
     return 1 if failed else 0
 

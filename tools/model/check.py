@@ -2,12 +2,16 @@
 
     python check.py            all of them, 9 minutes of a core
     python check.py --quick    those that take a few seconds each
+    python check.py --seconds 600   those that begin within this time
     python check.py WORDS...   only what has one of these words in its name, and the traces
 
 The exit status is 1 if a scenario does not hold, or a mistake is not caught.
 """
 
+import argparse
+import math
 import sys
+import time
 
 import adopting
 import cleaning
@@ -41,13 +45,19 @@ SCENARIOS = [scenario for model in MODELS for scenario in model.SCENARIOS]
 MISTAKES = [mistake for model in MODELS for mistake in model.MISTAKES]
 
 
-def main(arguments):
-    quick, words = "--quick" in arguments, [word for word in arguments if word != "--quick"]
-    failed = False
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    arguments = parser.parse_args()
+    words, began, failed = arguments.words, time.monotonic(), False
     for model in SCENARIOS + MISTAKES:
         name = model.wrong or model.name
-        if (quick and not model.quick) or (words and not any(word in name for word in words)):
+        if (arguments.quick and not model.quick) or (words and not any(word in name for word in words)):
             continue
+        if time.monotonic() >= began + arguments.seconds:
+            break
         result = explore(model)
         expected = bool(result.violation) == bool(model.wrong)
         failed |= not expected
@@ -61,4 +71,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

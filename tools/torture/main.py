@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import math
 import os
 import random
 import shutil
@@ -88,11 +89,14 @@ def _run(options: argparse.Namespace, path: Path, stack: ExitStack) -> bool:
     if options.filesystem:
         root = stack.enter_context(mounted(options.filesystem, options.megabytes))
     found = os.statvfs(root)
+    minutes = options.minutes if options.minutes or options.lives else 1.0
+    # A life that has begun is ended, so none is longer than the whole.
+    rounds = options.rounds if minutes is None else min(options.rounds, math.ceil(60 * minutes / options.round_seconds))
     size = Size(
         journals=options.journals,
         producers=options.producers,
         subscribers=options.subscribers,
-        rounds=options.rounds,
+        rounds=rounds,
         round_seconds=options.round_seconds,
         faults_a_second=options.faults,
         mirrored=broker is not None,
@@ -101,7 +105,6 @@ def _run(options: argparse.Namespace, path: Path, stack: ExitStack) -> bool:
     )
     print(f"seed {seed}, journals at {root}, {'which is filled at times' if size.may_fill else 'never filled'}")
     began = time.monotonic()
-    minutes = options.minutes if options.minutes or options.lives else 1.0
     run = Run(root, path, seed, size, broker)
     is_right = run.run(options.life, options.lives, minutes)
     _summary(run.counts, time.monotonic() - began, options.life)
