@@ -184,12 +184,11 @@ def test_an_archive_inside_the_journal_is_refused(make, path):
 
 
 def test_a_full_disk_leaves_no_half_of_a_segment(make, files, tmp_path):
-    from behaviour.elsewhere import run_with_mount, small_disk
+    from elsewhere import mounted_by, run_python, small_disk
 
     journal = make(files, segments=20)
     (tmp_path / "archive").mkdir()
-    run_with_mount(
-        small_disk(tmp_path / "archive", "32k"),
+    run_python(
         f"""
         journal = jlog.Journal({journal.path!r})
         try:
@@ -201,6 +200,7 @@ def test_a_full_disk_leaves_no_half_of_a_segment(make, files, tmp_path):
         assert 0 < kept < 200, kept
         assert values({files!r}) == [value_of(number) for number in range(kept)]
         """,
+        within=mounted_by(small_disk(tmp_path / "archive", "32k")),
     )
 
 

@@ -8,8 +8,8 @@ import pytest
 
 import jlog
 import oracle
-from behaviour.elsewhere import read_only, run_as_another_user, run_with_mount, small_disk
 from behaviour.journals import SMALL, fill, read_away, records, sequences, value_of, values
+from elsewhere import ANOTHER_USER, mounted_by, read_only, run_python, small_disk
 
 
 @pytest.fixture
@@ -203,8 +203,7 @@ def test_a_killed_backup_leaves_a_whole_journal_or_none(path, writer, target, sp
 def test_a_full_disk_leaves_nothing(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    run_with_mount(
-        small_disk(disk, "256k"),
+    run_python(
         f"""
         with jlog.Writer({str(tmp_path / "j")!r}, **SMALL) as writer:
             fill(writer, 5000)
@@ -216,6 +215,7 @@ def test_a_full_disk_leaves_nothing(tmp_path):
                 raise AssertionError("there was space")
         assert os.listdir({str(disk)!r}) == []
         """,
+        within=mounted_by(small_disk(disk, "256k")),
     )
 
 
@@ -236,14 +236,14 @@ def test_onto_another_file_system_and_from_a_read_only_one(tmp_path):
     path, copy = tmp_path / "j", tmp_path / "copy"
     with jlog.Writer(path, **SMALL) as writer:
         expected = fill(writer, 500)
-    run_with_mount(
-        small_disk(disk, "8m") + " && " + read_only(path),
+    run_python(
         f"""
         import shutil
         jlog.Journal({str(path)!r}).backup({str(disk / "copy")!r})
         assert jlog.Journal({str(disk / "copy")!r}).verify().ok
         shutil.copytree({str(disk / "copy")!r}, {str(copy)!r})
         """,
+        within=mounted_by(small_disk(disk, "8m") + " && " + read_only(path)),
     )
     assert values(copy) == expected
 
@@ -269,7 +269,7 @@ def test_a_process_that_may_only_read_may_copy(tmp_path):
             target.chmod(0o777)
             for file in [path, *path.rglob("*")]:
                 file.chmod(0o555 if file.is_dir() else 0o444)
-            run_as_another_user(f"jlog.Journal({str(path)!r}).backup({str(target)!r})")
+            run_python(f"jlog.Journal({str(path)!r}).backup({str(target)!r})", within=ANOTHER_USER)
             assert values(target) == expected
             for file in [path, *path.rglob("*")]:
                 file.chmod(0o755 if file.is_dir() else 0o644)
@@ -325,7 +325,7 @@ def backup_at_work(path, writer, target):
     import subprocess
     import sys
 
-    from behaviour.elsewhere import PRELUDE, TESTS
+    from elsewhere import PRELUDE, TESTS
 
     fill(writer, 100)
     jlog.Journal(path).add_subscriber("billing")

@@ -9,9 +9,9 @@ import pytest
 
 import jlog
 import oracle
-from behaviour.elsewhere import run
 from behaviour.journals import SMALL, fill, read_away, value_of, values
 from crash.tampering import lose_unsynced
+from elsewhere import run_python
 from jlog._core.write.attachment import detach
 from jlog.care.cleaning import attach
 from patience import HUNG_SECONDS
@@ -306,8 +306,7 @@ def test_durable_only_returns_no_record_that_is_not_durable(path):
 
 def test_the_collector_closes_a_writer_while_its_thread_logs(path, failpoints):
     """Neither of the two holds the other up."""
-    run(
-        f"""
+    run_python(f"""
 import gc, logging
 
 class Owner:
@@ -328,15 +327,13 @@ except OSError:
 del owner
 gc.collect()
 handler.release()
-""",
-    )
+""")
     assert values(path)
     oracle.check_journal(path)
 
 
 def test_a_writer_can_be_opened_while_the_interpreter_ends(path):
-    run(
-        f"""
+    run_python(f"""
 import atexit
 
 def at_the_end():
@@ -345,18 +342,15 @@ def at_the_end():
 
 atexit.register(at_the_end)
 jlog.Writer({str(path)!r}).append(b"value")
-"""
-    )
+""")
     assert values(path) == [b"value", b"last words"]
 
 
 def test_a_process_that_ends_without_closing_its_writers_ends(path):
-    run(
-        f"""
+    run_python(f"""
 writers = [jlog.Writer({str(path)!r} + str(number), sync="interval", sync_interval=0.001) for number in range(3)]
 for writer in writers:
     writer.append(b"value")
 sys.modules["kept"] = writers
-""",
-    )
+""")
     assert values(str(path) + "0") == [b"value"]

@@ -9,9 +9,9 @@ from contextlib import ExitStack
 import pytest
 
 import jlog
-from behaviour.elsewhere import read_only, run, run_with_mount
 from behaviour.journals import SMALL, fill, value_of
 from crash.tampering import flip
+from elsewhere import mounted_by, read_only, run_python
 from patience import HUNG_SECONDS
 from processes.children import nobody_follows, somebody_follows
 
@@ -142,8 +142,7 @@ def test_a_reader_on_a_read_only_mount_sees_new_records(path, spawn):
         thread = threading.Thread(target=write)
         thread.start()
         try:
-            run_with_mount(
-                read_only(path),
+            run_python(
                 f"""
                 import asyncio
 
@@ -156,6 +155,7 @@ def test_a_reader_on_a_read_only_mount_sees_new_records(path, spawn):
 
                 asyncio.run(follow())
                 """,
+                within=mounted_by(read_only(path)),
             )
         finally:
             done.set()
@@ -428,11 +428,13 @@ writer, reader, task = loop.run_until_complete(follow())
 
 
 def test_a_program_ends_while_readers_wait(path):
-    run(FOLLOWS.format(path=str(path)))
+    run_python(FOLLOWS.format(path=str(path)))
 
 
 def test_a_program_ends_while_a_loop_of_another_thread_waits(path):
-    run(FOLLOWS.format(path=str(path)) + "import threading; threading.Thread(target=loop.run_forever, daemon=True).start()")
+    run_python(
+        FOLLOWS.format(path=str(path)) + "import threading; threading.Thread(target=loop.run_forever, daemon=True).start()"
+    )
 
 
 IN_A_CHILD = """
@@ -460,4 +462,4 @@ assert loop.run_until_complete(task).value == b"from the child"
 
 
 def test_a_child_of_a_process_that_waits_follows_for_itself(path):
-    run((FOLLOWS + IN_A_CHILD).format(path=str(path)))
+    run_python((FOLLOWS + IN_A_CHILD).format(path=str(path)))

@@ -1,8 +1,10 @@
 """A disk without space: an error with errno and path, nothing half written, and on it goes with new space."""
 
+from functools import partial
+
 import pytest
 
-from behaviour.elsewhere import run_with_mount, small_disk
+from elsewhere import mounted_by, run_python, small_disk
 
 DISK = """
 import oracle
@@ -50,11 +52,7 @@ APPENDS = {
 def on_small_disk(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-
-    def run(code):
-        run_with_mount(small_disk(disk, "600k"), DISK.format(disk=str(disk)) + code)
-
-    return run
+    return partial(run_python, within=mounted_by(small_disk(disk, "600k"), before=DISK.format(disk=str(disk))))
 
 
 @pytest.mark.parametrize("append", APPENDS.values(), ids=APPENDS.keys())

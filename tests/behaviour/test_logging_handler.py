@@ -19,8 +19,8 @@ from itertools import count
 import pytest
 
 import jlog
-from behaviour.elsewhere import run_with_mount, small_disk
 from behaviour.journals import SMALL, records, values
+from elsewhere import mounted_by, run_python, small_disk
 from jlog import logging as jlog_logging
 from jlog.logging import JournalHandler
 
@@ -466,7 +466,7 @@ def test_a_full_disk_costs_records_and_not_the_application(tmp_path):
         assert reported == handler.dropped == 1000 - len(stored)
         assert stored == sorted(stored)
     """
-    run_with_mount(small_disk(disk, "600k"), code)
+    run_python(code, within=mounted_by(small_disk(disk, "600k")))
 
 
 @pytest.mark.damage

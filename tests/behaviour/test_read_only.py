@@ -9,8 +9,8 @@ import pytest
 
 import jlog
 import oracle
-from behaviour.elsewhere import read_only, run_as_another_user, run_with_mount
 from behaviour.journals import SMALL, fill
+from elsewhere import ANOTHER_USER, mounted_by, read_only, run_python
 
 
 @pytest.fixture
@@ -62,18 +62,18 @@ LOOKING = """
 
 
 def test_another_user_looks_at_a_journal_that_is_written_to(writer, path):
-    run_as_another_user(LOOKING.format(path=str(path)))
+    run_python(LOOKING.format(path=str(path)), within=ANOTHER_USER)
 
 
 def test_another_user_looks_at_a_closed_journal(writer, path):
     forbid(path, allow=True)
     writer.close()
     forbid(path)
-    run_as_another_user(LOOKING.format(path=str(path)))
+    run_python(LOOKING.format(path=str(path)), within=ANOTHER_USER)
 
 
 def test_a_read_only_mount_is_looked_at(writer, path):
-    run_with_mount(read_only(path), LOOKING.format(path=str(path)))
+    run_python(LOOKING.format(path=str(path)), within=mounted_by(read_only(path)))
 
 
 def test_another_user_follows_what_is_written_meanwhile(writer, path):
@@ -85,7 +85,7 @@ def test_another_user_follows_what_is_written_meanwhile(writer, path):
             else:
                 sys.exit("no record came")
     """
-    child = threading.Thread(target=run_as_another_user, args=(code.format(path=str(path)),))
+    child = threading.Thread(target=run_python, args=(code.format(path=str(path)), ANOTHER_USER))
     child.start()
     while child.is_alive():  # whenever it comes, it finds one behind what it has begun with
         writer.append(b"last")
@@ -123,12 +123,12 @@ def refused(path, call):
 
 @pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED.keys())
 def test_calls_that_write_are_refused_with_errno_and_file(writer, path, call):
-    run_as_another_user(refused(path, call))
+    run_python(refused(path, call), within=ANOTHER_USER)
 
 
 @pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED.keys())
 def test_calls_that_write_are_refused_on_a_read_only_mount(writer, path, call):
-    run_with_mount(read_only(path), refused(path, call))
+    run_python(refused(path, call), within=mounted_by(read_only(path)))
 
 
 @pytest.mark.parametrize("call", ["jlog.Journal({path!r})", "jlog.Reader({path!r})", "jlog.Writer({path!r})"])
@@ -136,6 +136,6 @@ def test_a_journal_without_read_permission_is_refused(writer, path, call):
     """The error has errno and file."""
     os.chmod(path, 0o000)
     try:
-        run_as_another_user(refused(path, call))
+        run_python(refused(path, call), within=ANOTHER_USER)
     finally:
         os.chmod(path, 0o755)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import jlog
-from behaviour.elsewhere import read_only, run_with_mount
 from behaviour.journals import SMALL, fill, read_away
 from crash.tampering import another_boot, copy, flip, zero
+from elsewhere import mounted_by, read_only, run_python
 from jlog.positions.position_files import DEAD_AFTER
 
 COUNTED = ("flushes", "syncs", "rolls")
@@ -252,7 +252,7 @@ def test_it_needs_no_right_to_write(writer, path):
         assert found.subscribers["billing"].lag == 93
         assert not found.subscribers["billing"].busy
     """
-    run_with_mount(read_only(path), code)
+    run_python(code, within=mounted_by(read_only(path)))
 
 
 # --- Subscribers -------------------------------------------------------------------------------------------------

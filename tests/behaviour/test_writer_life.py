@@ -8,8 +8,8 @@ import pickle
 import pytest
 
 import jlog
-from behaviour.elsewhere import run
 from behaviour.journals import SMALL, fill, value_of, values
+from elsewhere import run_python
 
 SEGMENT = f"{0:020d}.seg"
 
@@ -202,8 +202,7 @@ def test_it_cannot_be_made_twice(writer, path):
 
 def test_the_collector_closes_a_writer_while_another_one_opens(path):
     """Neither of the two holds the other up."""
-    run(
-        f"""
+    run_python(f"""
 import gc
 import jlog.system.filesystem
 
@@ -218,5 +217,4 @@ del owner
 check = jlog.system.filesystem.check_local
 jlog.system.filesystem.check_local = lambda path: (gc.collect(), check(path))  # it may come at any allocation
 jlog.Writer({str(path) + "-other"!r}).append(b"value")
-""",
-    )
+""")

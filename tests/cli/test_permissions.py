@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 import jlog
-from behaviour.elsewhere import BECOME_NOBODY, run
+from elsewhere import ANOTHER_USER, Place, run_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +26,7 @@ def said(*arguments):
         code = tool.run(list(arguments))
     return code, errors.getvalue()
 """
+as_another_user = partial(run_python, within=Place(before=BEFORE + ANOTHER_USER.before))
 
 
 @pytest.fixture
@@ -49,8 +51,7 @@ def forbid(path: str, directories: int, files: int) -> None:
 
 
 def test_a_user_who_may_only_read_is_told_which_commands_work(journal: str) -> None:
-    become = BECOME_NOBODY if os.geteuid() == 0 else ""
-    run(f"""{BEFORE}{become}
+    as_another_user(f"""
 for command in (["append", {journal!r}, os.devnull], ["read", {journal!r}, "billing"], ["read", {journal!r}, "new"],
                 ["subscriber", "add", {journal!r}, "new"], ["options", {journal!r}, "--max-age", "1d"]):
     code, text = said(*command)
@@ -65,8 +66,7 @@ def test_a_user_without_any_right_is_told_only_that(journal: str) -> None:
     for folder, _, names in os.walk(journal):
         for name in names:
             os.chmod(os.path.join(folder, name), 0)
-    become = BECOME_NOBODY if os.geteuid() == 0 else ""
-    run(f"""{BEFORE}{become}
+    as_another_user(f"""
 code, text = said("dump", {journal!r})
 assert code == 1 and text.endswith(": Permission denied\\n"), (code, text)
 """)

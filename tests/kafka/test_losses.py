@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import jlog
-from behaviour.elsewhere import run_with_mount, small_disk
 from crash.tampering import another_boot, newest_segment, zero
+from elsewhere import mounted_by, run_python, small_disk
 from jlog.kafka import Mirror, verify
 from kafka.processes import fill
 from kafka.witness import fields_of_journal, numbered
@@ -43,8 +43,7 @@ def test_a_capture_onto_a_full_disk_goes_on_when_there_is_space(tmp_path, broker
     disk.mkdir()
     witness.make(topic)
     witness.produce(topic, [b"%d " % n + bytes(1000) for n in range(5000)], transactions=500)
-    run_with_mount(
-        small_disk(disk, "8m"),
+    run_python(
         f"""
         import oracle
         from jlog.kafka import Capture, verify
@@ -66,6 +65,7 @@ def test_a_capture_onto_a_full_disk_goes_on_when_there_is_space(tmp_path, broker
         assert verify(path, url).compared == 5000
         oracle.check_journal(path)
         """,
+        within=mounted_by(small_disk(disk, "8m")),
     )
 
 

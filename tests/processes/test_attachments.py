@@ -2,12 +2,13 @@
 the last that uses it, and nothing of anybody else's is closed with it."""
 
 import os
+from functools import partial
 
 import pytest
 
 import exhaustive
-from behaviour.elsewhere import run
 from behaviour.journals import values
+from elsewhere import Place, run_python
 from processes.units import read_all
 
 # Threads change places after each microsecond. Whatever is wrong in any of them ends the process.
@@ -65,8 +66,7 @@ def mappings(path):
 """
 
 
-def stress(code, **options):
-    run(PRELUDE + code, **options)
+stress = partial(run_python, within=Place(before=PRELUDE))
 
 
 def test_writers_dropped_during_maintenance_are_closed_once(tmp_path):
@@ -280,8 +280,7 @@ SEEDS = int(os.environ.get("JLOG_SEEDS", exhaustive.count(2, 20)))
 def test_threads_forks_drops_and_the_collector_harm_nothing(tmp_path, seed):
     """Two journals, four threads, each with its own dice. Objects are in cycles too, so that the collector closes them
     anywhere. `JLOG_SEEDS=100` tries so many orders."""
-    stress(
-        f"""
+    stress(f"""
 import time
 paths = [{str(tmp_path)!r} + name for name in ("/a", "/b")]
 acknowledged = {{path: [] for path in paths}}
@@ -360,15 +359,12 @@ for path in paths:
     assert set(found) >= set(acknowledged[path])
     assert jlog.Journal(path).verify().ok
     assert jlog.Writer(path, exclusive=True, lock_timeout=30).next_sequence >= len(found)
-""",
-        timeout=110,
-    )
+""")
 
 
 def test_a_position_is_never_written_to_a_reused_descriptor(tmp_path):
     """One thread commits, another one closes the reader and opens a file, which gets the number at once."""
-    stress(
-        f"""
+    stress(f"""
 path, name = {str(tmp_path / "j")!r}, {str(tmp_path / "other")!r}
 with jlog.Writer(path) as writer:
     writer.extend([b"v"] * 10)
@@ -394,5 +390,4 @@ for turn in range(300):
     in_threads(commit, close)
     assert os.stat(name).st_size == 0, "a position was written into another file"
     jlog.Journal(path).set_subscriber("billing", 0)
-"""
-    )
+""")

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 import jlog
-from behaviour.elsewhere import run
+from elsewhere import run_python
 from processes.units import check_units, read_all
 
 RAISES = {
@@ -101,8 +101,7 @@ def test_a_fork_leaves_no_file_of_the_parent_removed(parent, tmp_path):
 def test_a_child_never_has_a_descriptor_that_its_parent_locks_by(tmp_path):
     """Threads open and close journals, readers and lock files while another one forks; children look at once."""
     path = tmp_path / "j"
-    run(
-        f"""
+    run_python(f"""
 import threading
 from jlog._core.system.lock import LockFile
 sys.setswitchinterval(1e-6)
@@ -151,9 +150,7 @@ finally:
     for thread in threads:
         thread.join()
 assert not [error for error in opened if isinstance(error, BaseException)]
-""",
-        timeout=110,
-    )
+""")
 
 
 def test_a_parent_killed_with_the_lock_is_dead_despite_children(spawn, tmp_path):

@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from behaviour.elsewhere import run
+from elsewhere import run_python
+from patience import HUNG_SECONDS
 
 TURNS = int(os.environ.get("JLOG_TURNS", "150"))
 GROWTH = 2 << 20  # bytes of memory, however many turns: what the allocator keeps for itself
@@ -158,8 +159,8 @@ def again(turn):
 
 
 @pytest.mark.usefixtures("failpoints")
-@pytest.mark.timeout(max(120, TURNS))
+@pytest.mark.timeout(max(300, TURNS))
 @pytest.mark.parametrize("things", THINGS.values(), ids=THINGS.keys())
 def test_nothing_is_left_of(in_memory, things):
     code = PRELUDE.format(path=str(in_memory / "j")) + things
-    run(code + LOOP.format(warm=50, turns=TURNS, growth=GROWTH), timeout=max(120, TURNS))
+    run_python(code + LOOP.format(warm=50, turns=TURNS, growth=GROWTH), seconds=max(HUNG_SECONDS, TURNS))

@@ -14,9 +14,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import jlog
 from behaviour import hostile
-from behaviour.elsewhere import read_only, run_with_mount
 from behaviour.journals import SMALL, fill, read_away
 from crash.tampering import another_boot, copy, lose_unsynced
+from elsewhere import mounted_by, read_only, run_python
 from jlog.errors import JournalError, PositionLost
 from jlog.pipeline.inputs import check_source
 from jlog.spark.reading import stream_reader
@@ -418,7 +418,7 @@ ELSEWHERE = """
 def elsewhere(path: Path, code: str) -> None:
     """Runs the code on a host of another name, where the journal is mounted read-only."""
     code = textwrap.dedent(ELSEWHERE.format(path=str(path))) + textwrap.dedent(code)
-    run_with_mount(read_only(path), code, host="another-host")
+    run_python(code, within=mounted_by(read_only(path), host="another-host"))
 
 
 @pytest.mark.parametrize("boot", ["this", "another"])

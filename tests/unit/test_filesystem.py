@@ -5,7 +5,7 @@ import os
 import pytest
 
 import jlog
-from behaviour.elsewhere import run_with_mount
+from elsewhere import mounted_by, run_python
 from jlog.system import filesystem
 from jlog.system.filesystem import LOCAL, OVERRIDE, check_local, type_of
 
@@ -75,7 +75,7 @@ os.mkdir(path + "/below")
 assert type_of(path + "/below") == "tmpfs"
 assert type_of(os.path.dirname(path)) != "tmpfs" or "tmpfs" == {type_of(str(tmp_path))!r}
 """
-    run_with_mount(f"mount -t tmpfs tmpfs '{tmp_path / name}'", code)
+    run_python(code, within=mounted_by(f"mount -t tmpfs tmpfs '{tmp_path / name}'"))
 
 
 def test_a_mount_elsewhere_whose_name_is_not_utf_8_harms_nobody(tmp_path):
@@ -84,4 +84,4 @@ def test_a_mount_elsewhere_whose_name_is_not_utf_8_harms_nobody(tmp_path):
 from jlog.system.filesystem import type_of
 assert type_of({str(tmp_path)!r}) == {type_of(str(tmp_path))!r}
 """
-    run_with_mount(f"mount -t tmpfs tmpfs '{tmp_path}'/*", code)
+    run_python(code, within=mounted_by(f"mount -t tmpfs tmpfs '{tmp_path}'/*"))

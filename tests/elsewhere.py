@@ -1,4 +1,4 @@
-"""Python code in a process of its own: as another user, or with mounts that nobody else sees."""
+"""Runs Python code in a process of its own, which may be another user's or have mounts that nobody else sees."""
 
 from __future__ import annotations
 
@@ -7,43 +7,54 @@ import shlex
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from patience import HUNG_SECONDS
 
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).parent
 NOBODY = 65534
 PRELUDE = """
 import errno, os, shutil, sys
 import jlog
 from behaviour.journals import *
 """
-# Once all is imported: the interpreter may lie where that user cannot come.
-BECOME_NOBODY = f"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """`command`: Python is run by it. `before`: the code that comes first."""
+
+    command: tuple[str, ...] = ()
+    before: str = ""
+
+
+HERE = Place()
+# A user who may not write files that this one has made read-only. `decode` imports what an error's traceback needs: this user
+# may not be able to read the interpreter's directory.
+ANOTHER_USER = Place(
+    before=f"""
 b"x".decode("unicode_escape")
 os.setgroups([])
 os.setgid({NOBODY})
 os.setuid({NOBODY})
 """
+    * (os.geteuid() == 0)
+)
 
 
-def run(code: str, *, before: list[str] | None = None, timeout: float = HUNG_SECONDS) -> None:
-    """Runs it to its end; what it raises fails the test. `before`: the command that Python is run by."""
+def run_python(source: str, within: Place = HERE, seconds: float = HUNG_SECONDS) -> None:
+    """Runs it to its end, within so many seconds. An exception there fails the test."""
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [*(before or []), sys.executable, "-c", PRELUDE + textwrap.dedent(code)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout)
+    command = [*within.command, sys.executable, "-c", PRELUDE + within.before + textwrap.dedent(source)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds)
     assert done.returncode == 0, done.stderr
 
 
-def run_as_another_user(code: str) -> None:
-    """As one who may not write what this user has made read-only."""
-    run((BECOME_NOBODY if os.geteuid() == 0 else "") + textwrap.dedent(code))
-
-
-def run_with_mount(mount: str, code: str, *, host: str | None = None) -> None:
-    """Behind a mount of its own, which ends with it, and on a host of this name; skips where this user may not mount."""
+def mounted_by(mount: str, *, host: str | None = None, before: str = "") -> Place:
+    """A place with the mounts of this shell command, and on a host of this name; skips where this user may not mount."""
     unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-r", "-m"]
     if host is not None:
         unshare, mount = [*unshare, "-u"], f"{mount} && hostname {host}"
@@ -53,7 +64,7 @@ def run_with_mount(mount: str, code: str, *, host: str | None = None) -> None:
         pytest.skip("there is no unshare; apt-get install util-linux")
     if tried.returncode != 0:
         pytest.skip(f"mounting in a namespace of its own is not allowed here, run as root: {tried.stderr.strip()}")
-    run(code, before=[*unshare, "sh", "-c", f'{mount} && exec "$@"', "sh"])
+    return Place((*unshare, "sh", "-c", f'{mount} && exec "$@"', "sh"), before)
 
 
 def read_only(path: Path) -> str:
