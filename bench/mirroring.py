@@ -171,8 +171,7 @@ def send(address: str, load: Load, *, partitions: int, plain: bool) -> Run:
     def run(directory: Path) -> tuple[int, float]:
         from confluent_kafka import KafkaError
 
-        from jlog._core.kafka.outgoing import SENT
-        from jlog._core.kafka.producer import Producer, Sending
+        from jlog._core.kafka.producer import SENT, Producer, Sending
         from jlog.kafka.client.library import library
 
         calls = library()

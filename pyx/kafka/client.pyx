@@ -51,11 +51,12 @@ cdef void note_line(const rd_kafka_t *client, int level, const char *facility, c
 
 
 class LibraryUnavailable(Exception):
-    """The library cannot be loaded, lacks a call, or has a version that jlog does not know."""
+    """The library is not there, lacks a call, or has a version that jlog does not know."""
 
 
 cdef class Library:
-    """The calls of the librdkafka at `path`. It stays loaded until the process ends."""
+    """The calls of the librdkafka that the module at `path` is linked with. The module must be loaded, and stays so until the
+    process ends."""
 
     def __init__(self, str path not None):
         cdef char problem[1024]

@@ -1,5 +1,5 @@
 /* The part of librdkafka's public interface that jlog uses, as a table of pointers. They are looked up at run time, in the very
- * library that the Python client has loaded, so that jlog needs no header and no library when it is built or imported.
+ * library that the Python client is linked with, so that jlog needs no header and no library when it is built or imported.
  *
  * The layouts and numbers are those of librdkafka's documented interface, which has kept them in all of 1.x and 2.x. */
 #ifndef JLOG_LIBRDKAFKA_H
@@ -15,6 +15,7 @@
 #define JLOG_RDKAFKA_BEYOND 0x03000000                   /* the next major version may change what is declared here */
 
 enum { JLOG_RDKAFKA_PRODUCER = 0, JLOG_RDKAFKA_CONSUMER = 1 };
+enum { JLOG_RDKAFKA_BY_KEY = -1 };                       /* partition of a message: the partitioner chooses it */
 enum { JLOG_RDKAFKA_COPY = 2 };                          /* flag of a message: the call copies its value */
 enum { JLOG_RDKAFKA_PURGE_ALL = 3 };                     /* messages in the queue, and those on their way */
 enum { JLOG_RDKAFKA_NO_TIME = 0 };                        /* kind of the time of a message that has none */
@@ -122,7 +123,7 @@ typedef void (*jlog_on_log)(const rd_kafka_t *, int, const char *, const char *)
 typedef void (*jlog_on_delivery)(rd_kafka_t *, const rd_kafka_message_t *, void *);
 typedef void (*jlog_on_commit)(rd_kafka_t *, int, rd_kafka_topic_partition_list_t *, void *);
 
-/* Every call that is used: what it returns, its name behind rd_kafka_, its arguments. */
+/* Every call that is used: what it returns, its name without rd_kafka_, its arguments. */
 #define JLOG_RDKAFKA_CALLS(CALL)                                                                                            \
     CALL(int, version, (void))                                                                                              \
     CALL(const char *, version_str, (void))                                                                                 \
@@ -187,28 +188,30 @@ struct jlog_rdkafka {
     JLOG_RDKAFKA_CALLS(JLOG_RDKAFKA_POINTER)
 };
 
-/* Fills the table from the library at `path`, which stays loaded. Returns 0, or -1 with what is missing in `problem`. */
+/* Fills the table from the libraries that the module at `path` is linked with. The module must be loaded already, and stays so.
+ * A search by its handle goes through all of its dependencies, whatever they are called and wherever they are. Returns 0, or -1
+ * with what is missing in `problem`. */
 static int jlog_rdkafka_load(struct jlog_rdkafka *calls, const char *path, char *problem, size_t problem_bytes)
 {
     static const char *const names[] = {JLOG_RDKAFKA_CALLS(JLOG_RDKAFKA_NAME)};
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE);
 
     _Static_assert(sizeof *calls == sizeof names / sizeof names[0] * sizeof(void *), "a pointer for each name");
     if (library == NULL) {
-        snprintf(problem, problem_bytes, "%s", dlerror());
+        snprintf(problem, problem_bytes, "%s is not loaded", path);
         return -1;
     }
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         void *const found = dlsym(library, names[i]);
 
         if (found == NULL) {
-            snprintf(problem, problem_bytes, "%s has no %s", path, names[i]);
+            snprintf(problem, problem_bytes, "%s is not linked with a library that has %s", path, names[i]);
             return -1;
         }
         memcpy((char *)calls + i * sizeof found, &found, sizeof found);
     }
     if (calls->version() < JLOG_RDKAFKA_OLDEST || calls->version() >= JLOG_RDKAFKA_BEYOND) {
-        snprintf(problem, problem_bytes, "%s is librdkafka %s; jlog calls 2.x", path, calls->version_str());
+        snprintf(problem, problem_bytes, "%s is linked with librdkafka %s; jlog calls 2.x", path, calls->version_str());
         return -1;
     }
     return 0;

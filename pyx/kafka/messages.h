@@ -1,11 +1,66 @@
-/* Encodes messages of Kafka as records, without a Python object in between. Headers that name a record's place in Kafka come
- * behind its own (kafka/place.h). */
+/* Encodes messages of Kafka as records, without a Python object in between. Headers that name a record's place in Kafka follow
+ * its own: the topic if there are several, the partition, and the offset. */
 #ifndef JLOG_MESSAGES_H
 #define JLOG_MESSAGES_H
 
 #include "kafka/librdkafka.h"
-#include "kafka/place.h"
 #include "records/encoded.h"
+
+#define JLOG_HEADER_BYTES 8u                             /* lengths of name and value */
+#define JLOG_TOPIC_BYTES_MAX 249u                        /* longest name of a topic */
+#define JLOG_DECIMAL_BYTES_MAX 20u
+#define JLOG_TOPIC_HEADER "jlog.kafka.topic"
+#define JLOG_PARTITION_HEADER "jlog.kafka.partition"
+#define JLOG_OFFSET_HEADER "jlog.kafka.offset"
+/* The most that the added headers take. */
+#define JLOG_PLACE_BYTES_MAX                                                                                                   \
+    (3 * JLOG_HEADER_BYTES + sizeof JLOG_TOPIC_HEADER + sizeof JLOG_PARTITION_HEADER + sizeof JLOG_OFFSET_HEADER +             \
+     JLOG_TOPIC_BYTES_MAX + 2 * JLOG_DECIMAL_BYTES_MAX)
+
+/* Writes a number that is not negative, and returns its length. */
+static inline uint32_t jlog_decimal(uint8_t *to, uint64_t number)
+{
+    uint8_t digits[JLOG_DECIMAL_BYTES_MAX];
+    uint32_t at = sizeof digits;
+
+    do
+        digits[--at] = (uint8_t)('0' + number % 10);
+    while ((number /= 10) != 0);
+    memcpy(to, digits + at, sizeof digits - at);
+    return (uint32_t)sizeof digits - at;
+}
+
+/* Writes lengths and name of a header. Its value follows. Returns where that begins. */
+static inline uint8_t *jlog_begin_header(uint8_t *to, const char *name, uint32_t name_bytes, uint32_t value_bytes)
+{
+    jlog_store32(to, name_bytes);
+    jlog_store32(to + 4, value_bytes);
+    memcpy(to + JLOG_HEADER_BYTES, name, name_bytes);
+    return to + JLOG_HEADER_BYTES + name_bytes;
+}
+
+static inline uint8_t *jlog_put_number_header(uint8_t *to, const char *name, uint32_t name_bytes, uint64_t number)
+{
+    uint8_t *value = to + JLOG_HEADER_BYTES + name_bytes;
+    const uint32_t value_bytes = jlog_decimal(value, number);
+
+    jlog_begin_header(to, name, name_bytes, value_bytes);
+    return value + value_bytes;
+}
+
+/* Adds the headers that name the message's place, the topic only if `topic` is given. There is room for JLOG_PLACE_BYTES_MAX. */
+static inline uint8_t *jlog_put_place(uint8_t *to, const char *topic, int32_t partition, int64_t offset)
+{
+    if (topic != NULL) {
+        const uint32_t bytes = (uint32_t)strnlen(topic, JLOG_TOPIC_BYTES_MAX);
+
+        to = jlog_begin_header(to, JLOG_TOPIC_HEADER, sizeof JLOG_TOPIC_HEADER - 1, bytes);
+        memcpy(to, topic, bytes);
+        to += bytes;
+    }
+    to = jlog_put_number_header(to, JLOG_PARTITION_HEADER, sizeof JLOG_PARTITION_HEADER - 1, (uint64_t)partition);
+    return jlog_put_number_header(to, JLOG_OFFSET_HEADER, sizeof JLOG_OFFSET_HEADER - 1, (uint64_t)offset);
+}
 
 /* Encodes the headers that the message has itself, and sets how many they are. Returns a JLOG_ENCODE_ status. */
 static inline int jlog_put_own_headers(struct jlog_encoded *to, const struct jlog_rdkafka *calls, rd_kafka_message_t *message,
@@ -60,7 +115,7 @@ static inline int jlog_put_message_headers(struct jlog_encoded *to, const struct
     return JLOG_ENCODE_DONE;
 }
 
-/* Encodes one message behind the others. Where it returns another status than JLOG_ENCODE_DONE, `to` is as it was. */
+/* Encodes one message after the others. If it returns another status than JLOG_ENCODE_DONE, `to` is as it was. */
 static inline int jlog_put_message(struct jlog_encoded *to, const struct jlog_rdkafka *calls, rd_kafka_message_t *message,
                                    int with_topic)
 {

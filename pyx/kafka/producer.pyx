@@ -4,7 +4,7 @@ from collections import namedtuple
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from cython cimport no_gc_clear
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from jlog._core.kafka.client cimport Client, Library, jlog_failure, jlog_note_delivery, milliseconds
@@ -18,17 +18,49 @@ from jlog._core.kafka.library cimport (
     rd_kafka_t,
     rd_kafka_topic_t,
 )
-from jlog._core.kafka.outgoing cimport JLOG_SENT, Outgoing, jlog_message, jlog_outgoing
+from jlog._core.records.record cimport RecordBatch
 
 cdef extern from "kafka/send.h" nogil:
+    enum:
+        JLOG_SENT
+        JLOG_NOT_PLAIN
+
     struct jlog_sending:
         rd_kafka_t *client
         rd_kafka_topic_t *topic
 
+    struct jlog_rules:
+        int32_t partition
+        uint32_t spread_over
+        uint32_t spread_bits
+        int without_key
+        int needs_key
+        int64_t limit_bytes
+        int64_t earliest_ms
+        int64_t latest_ms
+        const char *ours
+        size_t ours_bytes
+        const char *sequence_header
+        const char *timestamp_header
+        int64_t value_bytes
+        int64_t beside_bytes
+
+    struct jlog_message:
+        int32_t partition
+        const uint8_t *value
+        const uint8_t *key
+        size_t value_bytes
+        size_t key_bytes
+        int64_t time_ms
+
     int jlog_produce(const jlog_rdkafka *calls, const jlog_sending *to, const jlog_message *message,
                      rd_kafka_headers_t *headers, uint64_t place)
-    int jlog_send_records(const jlog_rdkafka *calls, const jlog_sending *to, jlog_outgoing *rules, const uint8_t *data,
+    int jlog_send_records(const jlog_rdkafka *calls, const jlog_sending *to, jlog_rules *rules, const uint8_t *data,
                           size_t bytes, int64_t base_time_us, size_t *at, uint64_t *sequence)
+    void jlog_pass_record(const uint8_t *data, size_t bytes, size_t *at, uint64_t *sequence)
+
+SENT = JLOG_SENT
+NOT_PLAIN = JLOG_NOT_PLAIN
 
 Failure = namedtuple("Failure", "code topic partition sequence")
 Failure.__doc__ = """A message that the brokers did not take. sequence: of its record, if that alone is why; None: not known."""
@@ -186,18 +218,85 @@ cdef class Producer(Client):
         self.topics.clear()
 
 
-cdef class Sending(Outgoing):
-    """A way of records to librdkafka. Another reason of send() is the number of its error."""
+cdef class Sending:
+    """Sends records to one topic. `value_bytes` and `beside_bytes` count values, and keys with headers, sent so far.
+
+    partition: of all records; None: that of the key, and records without one are spread over `partitions` by their sequence,
+    2 ** spread_bits at a time.
+    limit_bytes, times_ms, needs_key: a record against these rules is not sent.
+    ours: headers that begin so are not sent. sequence_header, timestamp_header: names of added headers.
+    """
 
     cdef Producer producer
     cdef str name
+    cdef jlog_rules rules
+    cdef list kept  # texts to which the rules point
+    cdef list chunks  # of the batch
+    cdef Py_ssize_t chunk
+    cdef uint64_t passed  # records in the chunks before this one
+    cdef bytes data
+    cdef int64_t base_time_us
+    cdef uint64_t first
+    cdef uint64_t sequence
+    cdef size_t at
 
-    def __init__(self, Producer producer not None, str topic not None, **rules):
-        Outgoing.__init__(self, **rules)
+    def __init__(self, Producer producer not None, str topic not None, str ours not None, *, partition, int partitions,
+                 int spread_bits, bint without_key, bint needs_key, int64_t limit_bytes, tuple times_ms, sequence_header=None,
+                 timestamp_header=None):
+        cdef jlog_rules *rules = &self.rules
         self.producer, self.name = producer, topic
+        self.chunks = []
+        self.kept = [text and text.encode() for text in (ours, sequence_header, timestamp_header)]
+        rules.ours, rules.ours_bytes = <bytes> self.kept[0], len(self.kept[0])
+        if sequence_header is not None:
+            rules.sequence_header = <bytes> self.kept[1]
+        if timestamp_header is not None:
+            rules.timestamp_header = <bytes> self.kept[2]
+        rules.partition = partition or 0
+        rules.spread_over = partitions if partition is None and partitions > 1 else 0
+        rules.spread_bits, rules.limit_bytes = spread_bits, limit_bytes
+        rules.without_key, rules.needs_key = without_key, needs_key
+        rules.earliest_ms, rules.latest_ms = times_ms
 
-    cdef int pass_on(self, const uint8_t *data, size_t size) except? -1:
+    @property
+    def value_bytes(self):
+        return self.rules.value_bytes
+
+    @property
+    def beside_bytes(self):
+        return self.rules.beside_bytes
+
+    def begin(self, RecordBatch batch not None):
+        """Takes a batch, from its first record on."""
+        self.chunks = batch.chunks
+        self.chunk = 0
+        self.passed = 0
+        self.enter_chunk()
+
+    cdef int enter_chunk(self) except -1:
+        if self.chunk < len(self.chunks):
+            self.at = 0
+            self.data, self.base_time_us, self.first, _ = self.chunks[self.chunk]
+            self.sequence = self.first
+        return 0
+
+    def send(self):
+        """Sends the rest of the batch. Returns SENT; or why the record at `index` was not sent: NOT_PLAIN where it is against a
+        rule or has a header whose name has a NUL, or the number of librdkafka's error. Another call tries that record again."""
+        cdef int code
+        while self.chunk < len(self.chunks):
+            code = self.send_chunk()
+            if code != JLOG_SENT:
+                return code
+            self.passed += self.sequence - self.first
+            self.chunk += 1
+            self.enter_chunk()
+        return JLOG_SENT
+
+    cdef int send_chunk(self) except? -1:
         cdef Producer producer = self.producer
+        cdef const uint8_t *data = <const uint8_t *> PyBytes_AS_STRING(self.data)
+        cdef size_t size = len(self.data)
         cdef jlog_sending to
         cdef int code
         producer.enter()
@@ -209,3 +308,13 @@ cdef class Sending(Outgoing):
         finally:
             producer.leave()
         return code
+
+    @property
+    def index(self):
+        """The index in the batch of the next record to send."""
+        return self.passed + (self.sequence - self.first if self.chunk < len(self.chunks) else 0)
+
+    def skip(self):
+        """Passes over the next record."""
+        if self.chunk < len(self.chunks):
+            jlog_pass_record(<const uint8_t *> PyBytes_AS_STRING(self.data), len(self.data), &self.at, &self.sequence)

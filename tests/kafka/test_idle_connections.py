@@ -9,7 +9,6 @@ from kafka_broker import Broker
 
 import jlog
 from jlog.kafka import Capture, Mirror
-from jlog.kafka.protocol.connection import Connection
 from kafka.processes import captured
 from kafka.witness import numbered, wait_until
 
@@ -48,9 +47,7 @@ def step_until(flow, records):
 
 
 @pytest.mark.timeout(300)
-def test_a_mirror_and_a_capture_go_on_when_the_broker_has_closed_their_connections(broker, tmp_path, monkeypatch):
-    made, connect = [], Connection._connect
-    monkeypatch.setattr(Connection, "_connect", lambda self: (made.append(self), connect(self)))
+def test_a_mirror_and_a_capture_go_on_when_the_broker_has_closed_their_connections(broker, tmp_path):
     url, journal, copy = f"kafka://{broker.address}/idle", tmp_path / "journal", tmp_path / "copy"
     with jlog.Writer(journal) as writer:
         writer.extend(numbered(10))
@@ -62,9 +59,7 @@ def test_a_mirror_and_a_capture_go_on_when_the_broker_has_closed_their_connectio
             wait_until(lambda: connections(broker.port) == 0)
             writer.extend(numbered(10, records - 10))
             for flow in (mirror, capture):
-                before = len(made)
                 step_until(flow, records)
-                assert len(made) > before
     mirror.close()
     capture.close()
     assert captured(copy) == 30

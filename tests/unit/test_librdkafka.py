@@ -1,29 +1,45 @@
-"""librdkafka as it is found in the process: what is missing is said, and is no crash."""
+"""librdkafka is found through the Python client that is linked with it; where it cannot be had, one line says so."""
 
 from __future__ import annotations
 
 import ctypes.util
+import logging
+import sys
 
 import pytest
 
 from jlog._core.kafka.client import Library, LibraryUnavailable
-from jlog.kafka.client.library import path_of_library
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+
+from jlog.kafka.client.library import library, loaded_library  # noqa: E402 - needs the client
 
 
-def test_the_library_of_the_client_is_found_in_the_process():
-    confluent_kafka = pytest.importorskip("confluent_kafka")
-    path = path_of_library()
-    assert path is not None
-    assert Library(path).version == confluent_kafka.libversion()[0]
+def test_the_library_is_the_one_that_the_client_is_linked_with():
+    assert loaded_library().version == confluent_kafka.libversion()[0]
 
 
-def test_a_path_without_a_library_is_said(tmp_path):
-    with pytest.raises(LibraryUnavailable, match="cannot open shared object file"):
+def test_a_module_that_is_not_loaded_is_an_error_with_its_path(tmp_path):
+    with pytest.raises(LibraryUnavailable, match=r"none\.so is not loaded"):
         Library(str(tmp_path / "none.so"))
 
 
-def test_a_library_that_lacks_a_call_is_said_with_its_name():
+def test_a_module_without_the_library_is_an_error_with_the_name_of_a_call():
     other = ctypes.util.find_library("c")
     assert other is not None
-    with pytest.raises(LibraryUnavailable, match="has no rd_kafka_version"):
+    with pytest.raises(LibraryUnavailable, match="is not linked with a library that has rd_kafka_version"):
         Library(other)
+
+
+def test_a_library_that_cannot_be_had_is_said_once(monkeypatch, caplog):
+    import _ctypes  # another module that is loaded, and not linked with librdkafka
+
+    monkeypatch.setattr(sys.modules["confluent_kafka.cimpl"], "__file__", _ctypes.__file__)
+    library.cache_clear()
+    try:
+        with caplog.at_level(logging.INFO, "jlog.kafka"):
+            assert [library(), library()] == [None, None]
+    finally:
+        library.cache_clear()
+    (line,) = caplog.messages
+    assert "is not linked with a library that has rd_kafka_version" in line

@@ -1,10 +1,13 @@
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from typing_extensions import disjoint_base
 
 from jlog._core.kafka.client import Client, Library
-from jlog._core.kafka.outgoing import Outgoing
+from jlog._core.records.record import RecordBatch
+
+SENT: int
+NOT_PLAIN: int
 
 class Failure(NamedTuple):
     code: int
@@ -35,5 +38,29 @@ class Producer(Client):
     ) -> None: ...
 
 @disjoint_base
-class Sending(Outgoing):
-    def __init__(self, producer: Producer, topic: str, **rules: Any) -> None: ...
+class Sending:
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str,
+        ours: str,
+        *,
+        partition: int | None,
+        partitions: int,
+        spread_bits: int,
+        without_key: bool,
+        needs_key: bool,
+        limit_bytes: int,
+        times_ms: tuple[int, int],
+        sequence_header: str | None = None,
+        timestamp_header: str | None = None,
+    ) -> None: ...
+    @property
+    def value_bytes(self) -> int: ...
+    @property
+    def beside_bytes(self) -> int: ...
+    @property
+    def index(self) -> int: ...
+    def begin(self, batch: RecordBatch) -> None: ...
+    def send(self) -> int: ...
+    def skip(self) -> None: ...

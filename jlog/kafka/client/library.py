@@ -1,32 +1,25 @@
-"""Finds the librdkafka that the Python client has loaded."""
+"""Finds the calls of the librdkafka that the Python client has loaded."""
 
 from __future__ import annotations
 
-import importlib.util
 from functools import cache
 
 from jlog._core.kafka.client import Library, LibraryUnavailable
+from jlog.kafka.client.settings import LOGGER
 
 
-def path_of_library() -> str | None:
-    """Returns the path of the librdkafka in this process; None where the Python client is missing or has it built in."""
-    if importlib.util.find_spec("confluent_kafka") is None:
-        return None
-    import confluent_kafka  # noqa: F401  loads it
+def loaded_library() -> Library:
+    """Returns the calls of the library that confluent_kafka is linked with, wherever it is. Raises LibraryUnavailable."""
+    from confluent_kafka import cimpl
 
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-        for line in maps:
-            _, slash, path = line.rstrip("\n").partition("/")
-            if "librdkafka" in path.rpartition("/")[2]:
-                return slash + path
-    return None
+    return Library(cimpl.__file__)
 
 
 @cache
 def library() -> Library | None:
-    """Returns its calls; None where they cannot be had, so that the Python client does all."""
+    """Returns the calls; None, and one line in the log, where they cannot be had."""
     try:
-        path = path_of_library()
-        return None if path is None else Library(path)
-    except (OSError, LibraryUnavailable):
+        return loaded_library()
+    except LibraryUnavailable as error:
+        LOGGER.warning("mirrors and captures use confluent_kafka for each message, which is slower: %s", error)
         return None

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from itertools import repeat
 from operator import methodcaller
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
 
 from jlog.flow.ends import Refuse
 from jlog.flow.errors import Refused
-from jlog.flow.records import Headers, RecordColumns
+from jlog.flow.records import Headers
 from jlog.kafka.client.names import OFFSET, PARTITION, SEQUENCE, TOPIC
 
 # Where the client fails to decode a name, it returns a value and sets an error. Only calls out of C see that this is wrong: the
@@ -20,6 +20,27 @@ from jlog.kafka.client.names import OFFSET, PARTITION, SEQUENCE, TOPIC
 _headers_of = methodcaller("headers")
 NO_UTF8 = "the name of one of its headers is no UTF-8"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+OnCommit = Callable[["KafkaError | None"], None]
+OnFailure = Callable[[KafkaError, str, "int | None"], None]  # with the topic, and the record's sequence if it is known
+
+
+class At(NamedTuple):
+    """A partition, and where it is read."""
+
+    topic: str
+    partition: int
+    offset: int  # of the next message
+    leader_epoch: int = -1  # of the last message; -1: not known
+
+
+class Event(NamedTuple):
+    """The end of a partition, or an error, between messages."""
+
+    error: KafkaError
+    topic: str  # "": the error is not of a topic
+    partition: int
+    offset: int
 
 
 class KafkaRecord:
@@ -158,84 +179,36 @@ class CapturedRecord(KafkaRecord):
 
 
 class CapturedBatch(KafkaBatch):
-    """A batch on its way into a journal: headers of each record name its place in Kafka."""
+    """A batch on its way into a journal: headers of each record name its place in Kafka, with the topic if `with_topic`."""
 
-    __slots__ = ("_origins",)
+    __slots__ = ("_with_topic",)
 
-    def __init__(self, messages: Any, origins: Origins) -> None:
+    def __init__(self, messages: Any, with_topic: bool) -> None:
         super().__init__(messages)
-        self._origins = origins
+        self._with_topic = with_topic
 
     def __iter__(self) -> Iterator[KafkaRecord]:
         return map(self._record, self._messages)
 
     def _record(self, message: Any) -> CapturedRecord:
-        return CapturedRecord(message, self._broken, self._origins.place_of(message))
-
-    def columns(self) -> RecordColumns:
-        messages = self._messages
-        return RecordColumns(
-            list(map(Message.value, messages)),
-            list(map(Message.key, messages)),
-            self._origins.headers(messages, self._own_headers()),
-            [
-                None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000
-                for kind, milliseconds in map(Message.timestamp, messages)
-            ],
-        )
-
-    def _own_headers(self) -> list[Headers | None]:
-        """Raises Refused for the first record with a header whose name is no UTF-8."""
-        found: list[Headers | None] = []
-        try:
-            found.extend(map(Message.headers, self._messages))
-        except (SystemError, UnicodeDecodeError):
-            broken = self._messages[len(found)]
-            self._broken.append(broken)
-            raise Refused(NO_UTF8, self._record(broken)) from None
-        return found
-
-
-class NativeCapturedBatch(CapturedBatch):
-    """The same, of messages as they were fetched, which become records without a Python object for each."""
-
-    __slots__ = ()
+        return CapturedRecord(message, self._broken, part_of(message, self._with_topic))
 
     def add_to(self, body: Any, refuse: Refuse) -> int:
         """Adds the records to the body of a journal's writer, as Sink.write does. Returns the bytes of their values."""
         found, index = 0, 0
         while True:
-            index, value_bytes, reason = self._messages.add_to(body, self._origins.with_topic, index)
+            index, value_bytes, reason = self._messages.add_to(body, self._with_topic, index)
             found += int(value_bytes)
-            if not reason or not refuse(index, self._record(self._messages[index]), reason):
+            if not reason:
+                return found
+            message = self._messages[index]
+            if reason == NO_UTF8:
+                self._broken.append(message)
+            if not refuse(index, self._record(message), reason):
                 return found
             index += 1
 
 
-class Origins:
-    """Makes the headers that name a record's place: partition and offset in decimal, and the topic where there are several."""
-
-    def __init__(self, places: Collection[tuple[str, int]], with_topic: bool) -> None:
-        self.with_topic = with_topic
-        self._known = {
-            (topic, partition): ((TOPIC, topic.encode()),) * with_topic + ((PARTITION, b"%d" % partition),)
-            for topic, partition in places
-        }
-
-    def place_of(self, message: Any) -> Headers:
-        return self._known[message.topic(), message.partition()]
-
-    def headers(self, messages: Sequence[Any], own_headers: Sequence[Headers | None]) -> list[Headers | None]:
-        """Returns the headers of each message, with its own before the added ones."""
-        places: Iterable[Headers]
-        if len(self._known) == 1:
-            places = repeat(*self._known.values())
-        else:
-            topics, partitions = map(Message.topic, messages), map(Message.partition, messages)
-            places = map(self._known.__getitem__, zip(topics, partitions, strict=True))
-        offsets = tuple(map(Message.offset, messages))
-        decimal = (b"%d " * len(offsets) % offsets).split()  # all in one call: one by one takes longer
-        return [
-            (*(own or ()), *place, offset)
-            for own, place, offset in zip(own_headers, places, zip(repeat(OFFSET), decimal), strict=False)
-        ]
+def part_of(message: Any, with_topic: bool) -> Headers:
+    """Returns the headers that name the partition of a message, and its topic before that if `with_topic`."""
+    return ((TOPIC, message.topic().encode()),) * with_topic + ((PARTITION, b"%d" % message.partition()),)

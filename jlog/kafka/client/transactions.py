@@ -14,6 +14,7 @@ from jlog.errors import JournalError
 from jlog.flow.errors import Refused, Retry
 from jlog.flow.stop import Stop
 from jlog.kafka.client.claims import Claims
+from jlog.kafka.client.clients import AnyProducer, open_producer
 from jlog.kafka.client.cluster import ANSWER_SECONDS, Cluster, Topic
 from jlog.kafka.client.errors import (
     REFUSED,
@@ -26,7 +27,6 @@ from jlog.kafka.client.errors import (
     told,
     unsettled,
 )
-from jlog.kafka.client.producer import AnyProducer, BatchwiseProducer, make_producer
 from jlog.kafka.client.settings import LOGGER, TRANSACTIONAL, Settings
 
 START_SECONDS = 30.0  # in which the broker ends a transaction that an earlier instance has left open
@@ -94,7 +94,7 @@ class Transactions:
             transaction_timeout_ms=given.get("transaction.timeout.ms", TRANSACTIONAL["transaction.timeout.ms"]),
         )
         with told("the settings", self._settings):
-            self._producer = make_producer(self._settings, conf, self._delivered)  # drop() finds it if a step below fails
+            self._producer = open_producer(conf, self._failed)  # drop() finds it if a step below fails
         self._failure = self._refused = None
         self._begun = False
         # The claim comes before the fence. So an instance that is fenced finds the newer claim, and never fences back.
@@ -107,7 +107,7 @@ class Transactions:
         assert self._producer is not None, "start() comes first"
         what = f"asking for the partitions of topic {self._topic}"
         with told(what, self._settings):
-            found = _partitions(self._producer, self._topic)
+            found = self._producer.count_partitions(self._topic, ANSWER_SECONDS)
         if found != partitions:
             text = f"{self._settings.servers}: {what}: not all brokers know its {partitions} partitions yet"
             raise unsettled(text)
@@ -203,7 +203,6 @@ class Transactions:
     def drop(self) -> None:
         if self._producer is not None:
             self._producer.purge()
-        if isinstance(self._producer, BatchwiseProducer):
             self._producer.close()
         self._producer = None
         self._begun = False
@@ -211,13 +210,12 @@ class Transactions:
 
     # --- Errors -----------------------------------------------------------------------------------------------------
 
-    def _delivered(self, error: KafkaError | None, message: Any) -> None:
-        if error is None or error.code() in PURGED:
+    def _failed(self, error: KafkaError, topic: str, sequence: int | None) -> None:
+        if error.code() in PURGED:
             return
         # Most records of a refused batch fail because of another record; the error of the refused record says more.
         if self._failure is None or self._failure.code() == KafkaError._INVALID_DIFFERENT_RECORD:
-            self._failure, self._failed_topic = error, message.topic()
-            self._refused = getattr(message, "sequence", None)
+            self._failure, self._failed_topic, self._refused = error, topic, sequence
 
     def _raise_if_failed(self) -> None:
         if self._failure is not None:
@@ -290,11 +288,3 @@ class Transactions:
         where = f"kafka://{self._settings.servers}/{self._topic}"
         text = f"{where}: the broker has given up a transaction that took too long, or an earlier mirror was just starting"
         return unsettled(text)
-
-
-def _partitions(producer: AnyProducer, topic: str) -> int:
-    """Returns the number of the topic's partitions as the producer knows it; 0 where it knows no such topic."""
-    if isinstance(producer, BatchwiseProducer):
-        return producer.count_partitions(topic, ANSWER_SECONDS)
-    found = producer.list_topics(topic, timeout=ANSWER_SECONDS).topics.get(topic)
-    return 0 if found is None else len(found.partitions)

@@ -11,8 +11,8 @@ from typing import Any
 from jlog.errors import JournalNotFound, PositionLost
 from jlog.flow.ends import SourcePosition, SourcePositionChange
 from jlog.kafka.client.cluster import Cluster, Topic
-from jlog.kafka.client.consumers import At
 from jlog.kafka.client.errors import TopicChanged
+from jlog.kafka.client.records import At
 from jlog.kafka.client.topology import matching_topics
 from jlog.kafka.client.url import TopicUrl, is_topic_name
 from jlog.positions.names import Start, timestamp_us_of

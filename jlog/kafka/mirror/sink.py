@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from jlog._core.kafka.outgoing import FULL, NOT_PLAIN, SENT
+from jlog._core.kafka.producer import NOT_PLAIN, SENT
 from jlog.flow.ends import Refuse, SourcePosition, SourcePositionChange, changed_by
 from jlog.flow.engine import nothing
 from jlog.flow.errors import Refused
@@ -17,10 +17,11 @@ from jlog.flow.letters import BYTES, dead_letter, is_about
 from jlog.flow.records import Headers, NewRecord, RecordLike
 from jlog.flow.stop import Stop
 from jlog.kafka.client.claims import OWNER
+from jlog.kafka.client.clients import AnyProducer
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.errors import REFUSED, TopicChanged, code_of, describe, unsettled
 from jlog.kafka.client.names import OURS_PREFIX, SEQUENCE, TIMESTAMP
-from jlog.kafka.client.producer import AnyProducer, BatchwiseProducer
+from jlog.kafka.client.native import NativeProducer
 from jlog.kafka.client.rules import Rules, milliseconds, overhead_bytes_of
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.table import check_prefix, ensure_table, read_table
@@ -200,7 +201,7 @@ class TopicSink:
 
     def write(self, batch: Iterable[RecordLike], refuse: Refuse) -> int:
         producer = self._begun()
-        if isinstance(batch, RecordBatch) and isinstance(producer, BatchwiseProducer) and self._is_plain():
+        if isinstance(batch, RecordBatch) and isinstance(producer, NativeProducer) and self._is_plain():
             return self._write_whole(producer, batch, refuse)
         produce, name, key_of = producer.produce, self.name, self._key
         assert self._topic is not None
@@ -253,7 +254,7 @@ class TopicSink:
         """Says whether the core can make the messages: no function of Python's says what is in them."""
         return self._key in (None, no_key) and self._origin in (None, sequence_of, origin_for_standby)
 
-    def _write_whole(self, producer: BatchwiseProducer, batch: RecordBatch, refuse: Refuse) -> int:
+    def _write_whole(self, producer: NativeProducer, batch: RecordBatch, refuse: Refuse) -> int:
         """Does what write() does, without an object for each record."""
         assert self._topic is not None
         assert self._rules is not None
@@ -273,7 +274,7 @@ class TopicSink:
         )
         sending.begin(batch)
         while (code := sending.send()) != SENT:
-            if code in (FULL, KafkaError._QUEUE_FULL):
+            if code == KafkaError._QUEUE_FULL:
                 self._transactions.poll(self._stop.slice())
             elif code == NOT_PLAIN or code in REFUSED:
                 index = sending.index
@@ -283,7 +284,7 @@ class TopicSink:
                     break
                 sending.skip()
             else:
-                raise self._transactions.what_failed(producer.error_of(code), "producing")
+                raise self._transactions.what_failed(KafkaException(KafkaError(code)), "producing")
         self.overhead_bytes += sending.beside_bytes
         self._transactions.poll(0)
         return sending.value_bytes

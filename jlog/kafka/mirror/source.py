@@ -15,16 +15,15 @@ from jlog.flow.engine import nothing
 from jlog.flow.errors import Retry
 from jlog.flow.letters import Place as LetterPlace
 from jlog.flow.stop import Stop
+from jlog.kafka.client.clients import AnyConsumer, open_consumer
 from jlog.kafka.client.cluster import Cluster, Topic
-from jlog.kafka.client.consumers import At, Event, Messages, PlainMessages, TopicConsumer
 from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, as_ours, is_lost_tail, is_without_group, told, unsettled
 from jlog.kafka.client.lag import committed_lag
-from jlog.kafka.client.records import CapturedBatch, KafkaBatch, NativeCapturedBatch, Origins
+from jlog.kafka.client.records import At, CapturedBatch, Event, KafkaBatch
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.topology import Topology, Watcher
 from jlog.kafka.client.url import TopicUrl, is_topic_name
 from jlog.kafka.mirror.parts import Part, Parts, Place
-from jlog.kafka.protocol.consumer import open_consumer
 from jlog.positions.names import Start
 
 BATCH_BYTES = 4 << 20
@@ -67,12 +66,11 @@ class TopicSource:
         self._watcher = Watcher(settings, url.topics, exclude)
         self._resumed_at = 0.0
         self._heard_at = 0.0  # monotonic time when the last message came
-        self._consumer: TopicConsumer | None = None
+        self._consumer: AnyConsumer | None = None
         self._parts: dict[Place, Part] = {}
         self._gone: set[str] = set()  # parts of the source position whose topics are gone
         self._ends: dict[Place, int] | None = None
         self._several = len(url.topics) > 1 or not is_topic_name(url.topics[0])
-        self._origins = Origins((), with_topic=False)
         self._broken: JournalError | None = None
         self._at_once = 100  # messages, as many as make BATCH_BYTES
 
@@ -103,7 +101,6 @@ class TopicSource:
 
     def _assign(self) -> None:
         """Begins to read, with a new client or with the one that is there. What that one has fetched ahead is fetched again."""
-        self._origins = Origins(self._parts, with_topic=self._several)
         if self._consumer is None:
             with told("the settings", self.settings):
                 self._consumer = open_consumer(self.settings, self._group, self._told_group)
@@ -115,14 +112,12 @@ class TopicSource:
     def read(self, max_records: int, timeout: float) -> KafkaBatch:
         if self._broken is None:
             self._look()
-        found = self._fetch(max_records, timeout) if self._broken is None else PlainMessages()
+        found = self._fetch(max_records, timeout) if self._broken is None else ()
         if self._broken is not None and not found:
             raise self._broken  # all messages before the error have been handed out
-        if not self._captured:
-            return KafkaBatch(found)
-        return (CapturedBatch if isinstance(found, PlainMessages) else NativeCapturedBatch)(found, self._origins)
+        return CapturedBatch(found, self._several) if self._captured else KafkaBatch(found)
 
-    def _fetch(self, max_records: int, timeout: float) -> Messages:
+    def _fetch(self, max_records: int, timeout: float) -> Any:
         assert self._consumer is not None, "resume() comes first"
         with told("reading", self.settings):
             found, events = self._consumer.consume(min(max_records, self._at_once), timeout)
@@ -151,7 +146,7 @@ class TopicSource:
             if part is not None:
                 part.pass_over_to(event.offset)
 
-    def _note_last(self, found: Messages) -> None:
+    def _note_last(self, found: Any) -> None:
         self._at_once = max(1, min(10_000, BATCH_BYTES // max(1, found.value_bytes // len(found))))
         for place, (offset, leader_epoch) in found.ends().items():
             part = self._parts[place]

@@ -1,1 +1,0 @@
-"""Kafka's protocol, spoken by jlog itself where whole batches are moved."""
