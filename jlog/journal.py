@@ -326,7 +326,7 @@ class Journal:
         deadline = self._deadline()
         if not dry_run:
             roll_if_due(self._path, deadline)
-        return clean(self._path, dry_run=dry_run, deadline=deadline, progress=progress)
+        return clean(self._path, read_meta(self._path), dry_run=dry_run, deadline=deadline, progress=progress)
 
     def archive(self, *, progress: Callable[[int], None] | None = None) -> list[Segment]:
         """Copies the sealed segments that are not archived yet to the archive, oldest first, reads each back, and returns them.
@@ -339,9 +339,10 @@ class Journal:
         progress: called with each number of bytes that were archived.
         """
         deadline = self._deadline()
-        archive = archive_of(self._path)
+        meta = read_meta(self._path)
+        archive = archive_of(self._path, meta)
         roll_if_due(self._path, deadline)
-        return list(archive_sealed(self._path, archive, deadline=deadline, progress=progress))
+        return list(archive_sealed(self._path, meta, archive, deadline=deadline, progress=progress))
 
     def verify(self, *, progress: Progress = lambda _: None) -> Report:
         """Reads and checks every retained byte. Changes nothing, and needs no lock. Calls `progress` with each number of bytes

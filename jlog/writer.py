@@ -7,8 +7,9 @@ from typing import Any
 
 from jlog._core.system.lock import Deadline
 from jlog._core.write import writer
-from jlog.care.cleaning import policy_of
+from jlog.care.cleaning import Cleaner
 from jlog.options import Retention, check_lock_timeout
+from jlog.storage.attaching import MetaPolicy
 from jlog.storage.meta import writer_options
 from jlog.system.filesystem import journal_path
 
@@ -78,7 +79,8 @@ class Writer(writer.Writer):
         capacity, changes = writer_options(path, precommit, options, create, deadline)
         super().__init__(
             path,
-            policy_of(path),
+            MetaPolicy(path),
+            Cleaner(path),
             capacity=capacity,
             options=changes,
             exclusive=exclusive,

@@ -24,7 +24,7 @@ jlog.cli
 jlog.demo jlog.bench
 jlog.pipeline
 jlog.spark jlog.logging jlog.metrics jlog.arrow
-jlog.libjlog jlog.compat
+jlog.libjlog
 jlog.ingest
 jlog
 jlog.transform

@@ -1,7 +1,4 @@
-"""Removes the segments that retention lets go, and archives segments: those that it removes, or all that are sealed.
-
-It is the work of a process that writes to the journal, so this file also makes a process one: attach().
-"""
+"""Removes the segments that retention lets go, and archives segments: those that it removes, or all that are sealed."""
 
 from __future__ import annotations
 
@@ -16,16 +13,15 @@ from jlog._core.recover.recovery import write_blocks
 from jlog._core.segments.segment import SegmentFile, first_block_offset, index_name, segment_name
 from jlog._core.system.durable import sync_data, sync_directory
 from jlog._core.system.lock import AT_ONCE, NEVER, Deadline
-from jlog._core.write.attachment import Attachment, detach
-from jlog._core.write.attachment import attach as attach_with_policy
+from jlog._core.write.attachment import Attachment
 from jlog.care.background import Background
 from jlog.care.retention import removable
 from jlog.errors import JournalError, JournalLocked
 from jlog.options import Retention, retention_of
 from jlog.positions import position_files
+from jlog.storage.attaching import attached
 from jlog.storage.copying import nobody_copies
 from jlog.storage.meta import Meta, read_meta
-from jlog.storage.policy import JournalPolicy
 from jlog.storage.segments import Segment, segments_now
 from jlog.system.files import naming, naming_its_path, open_file
 
@@ -52,6 +48,7 @@ def _removable_now(path: str, meta: Meta, retention: Retention) -> list[Segment]
 @naming_its_path
 def clean(
     path: str,
+    meta: Meta,
     *,
     dry_run: bool = False,
     deadline: Deadline = NEVER,
@@ -62,25 +59,21 @@ def clean(
     positions that allow it, and the new first sequence, are made durable before: a segment that a power loss brings back is
     then known to be removed.
 
+    meta: `journal.meta`, as it is now.
     progress: called with each number of bytes that the archive has taken.
     archive: the journal's archive, where it is open already.
     """
-    meta = read_meta(path)
     retention = retention_of(meta.options)
     found = _removable_now(path, meta, retention)
     if dry_run or not found:
         return found
     if retention.archive is not None:
-        return _archive_and_remove(path, meta, archive or archive_of(path), retention, found, deadline, progress)
-    attachment = attach(path, deadline)
-    try:
-        with position_files.table_locked(path, deadline):
-            found = removable(path, meta, retention, attachment.written_place, attachment.buffered_bytes)
-            if found:
-                remove(path, meta, attachment, found, deadline)
-            return found
-    finally:
-        detach(attachment, deadline=deadline)
+        return _archive_and_remove(path, meta, archive or archive_of(path, meta), retention, found, deadline, progress)
+    with attached(path, deadline) as attachment, position_files.table_locked(path, deadline):
+        found = removable(path, meta, retention, attachment.written_place, attachment.buffered_bytes)
+        if found:
+            remove(path, meta, attachment, found, deadline)
+        return found
 
 
 def _archive_and_remove(
@@ -99,15 +92,11 @@ def _archive_and_remove(
     for segment in found:
         if not _store(path, archive, segment, deadline, progress):
             continue  # another process has archived and removed it
-        attachment = attach(path, deadline)
-        try:
-            with position_files.table_locked(path, deadline):
-                oldest = removable(path, meta, retention, attachment.written_place, attachment.buffered_bytes)[:1]
-                if oldest == [segment]:
-                    remove(path, meta, attachment, oldest, deadline)
-                    removed += oldest
-        finally:
-            detach(attachment, deadline=deadline)
+        with attached(path, deadline) as attachment, position_files.table_locked(path, deadline):
+            oldest = removable(path, meta, retention, attachment.written_place, attachment.buffered_bytes)[:1]
+            if oldest == [segment]:
+                remove(path, meta, attachment, oldest, deadline)
+                removed += oldest
         if not oldest:
             break
     return removed
@@ -118,40 +107,34 @@ def _store(path: str, archive: Archive, segment: Segment, deadline: Deadline, pr
     a moment: an upload takes long, and may be cut off by the end of the process."""
     try:
         if os.path.getsize(segment.path) > segment.size_bytes:
-            attachment = attach(path, deadline)
-            try:
+            with attached(path, deadline) as attachment:
                 attachment.seal(segment.first_sequence, segment.size_bytes)
-            finally:
-                detach(attachment, deadline=deadline)
         archive.store(segment, progress)
     except FileNotFoundError:
         return False
     return True
 
 
-def archive_url(path: str) -> str | None:
-    return retention_of(read_meta(path).options).archive
-
-
-def archive_of(path: str) -> Archive:
+def archive_of(path: str, meta: Meta) -> Archive:
     """Opens the archive that the journal's retention names. Raises JournalError where it names none."""
     from jlog.archive.archive import Archive  # most journals archive nothing
 
-    url = archive_url(path)
+    url = retention_of(meta.options).archive
     if url is None:
-        raise JournalError(f"{path} has no archive: name one, `jlogtool options --archive URL {path}`")
+        raise JournalError(f"{path} has no archive; set one with `jlogtool options --archive URL {path}`")
     return Archive.of_journal(url, path)
 
 
 def archive_sealed(
     path: str,
+    meta: Meta,
     archive: Archive,
     *,
     deadline: Deadline = NEVER,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Segment]:
     """Copies the sealed segments that are not archived yet, oldest first, and yields each that is."""
-    sealed = [segment for segment in segments_now(path, read_meta(path)) if segment.sealed]
+    sealed = [segment for segment in segments_now(path, meta) if segment.sealed]
     missing = [segment for segment, is_there in zip(sealed, archive.has(sealed), strict=True) if not is_there]
     if missing:
         _take_part(path, deadline)
@@ -163,22 +146,20 @@ def archive_sealed(
 def _take_part(path: str, deadline: Deadline) -> None:
     """Is a process that writes for a moment: a journal that was copied begins a new epoch, and all records that it has are made
     durable. Else a power loss could take records from the journal that are archived, and others would get their numbers."""
-    attachment = attach(path, deadline)
-    try:
+    with attached(path, deadline) as attachment:
         attachment.sync(deadline)
-    finally:
-        detach(attachment, deadline=deadline)
 
 
 def archive_and_clean(path: str) -> None:
     """Archives what is sealed, and removes what may go; for a journal that archives when it rolls."""
-    if not retention_of(read_meta(path).options).archive_on_roll:
+    meta = read_meta(path)
+    if not retention_of(meta.options).archive_on_roll:
         return
-    archive = archive_of(path)
-    for _ in archive_sealed(path, archive):
+    archive = archive_of(path, meta)
+    for _ in archive_sealed(path, meta, archive):
         pass
     with suppress(JournalLocked):  # a backup copies the journal
-        clean(path, archive=archive)
+        clean(path, meta, archive=archive)
 
 
 def remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segment], deadline: Deadline = NEVER) -> None:
@@ -219,40 +200,33 @@ def _remove(path: str, meta: Meta, attachment: Attachment, segments: list[Segmen
 _background = Background(archive_and_clean)
 
 
-def after_roll(path: str) -> None:
-    """Cleans, or has a thread archive and clean."""
+class Cleaner:
+    """Cleans for the appends of this process, which call it without locks."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def after_roll(self) -> None:
+        """Cleans, or has a thread archive and clean. Waits for nothing."""
+        clean_if_free(self._path, on_roll=True)
+
+    def free_space(self, deadline: Deadline) -> None:
+        """Removes what may go, for an append that has met limit_bytes after the open segment was sealed. A journal with an
+        archive leaves this to clean(), or to the thread that archives, for a later append."""
+        clean_if_free(self._path, deadline.at_most(LOCK_SECONDS), on_roll=True)
+
+
+def clean_if_free(path: str, deadline: Deadline = AT_ONCE, *, on_roll: bool = False) -> bool:
+    """Cleans after a commit or a roll. Returns False where it leaves the work to the next one: another process is at it until
+    the deadline, or it fails. A journal with an archive leaves it to clean(), and after a roll to the thread that archives."""
     try:
-        in_background = retention_of(read_meta(path).options).archive_on_roll
-    except (JournalError, OSError):
-        in_background = False
-    if in_background:
-        _background.ask(path)
-    else:
-        clean_if_free(path)
-
-
-def clean_if_free(path: str) -> None:
-    """Cleans after a commit or a roll. It leaves the work to the next one where another process is at it, or where it fails,
-    and to clean() where the journal has an archive."""
-    try:
-        if retention_of(read_meta(path).options).archive is None:
-            clean(path, deadline=AT_ONCE)
-    except JournalLocked:
-        return
-    except (JournalError, OSError) as error:
-        logging.getLogger("jlog").warning("%s: nothing was cleaned: %s", path, error)
-
-
-def free_space(path: str, deadline: Deadline) -> bool:
-    """Removes what may go, for an append that has met limit_bytes after the open segment was sealed. Returns whether a segment
-    was removed. A journal with an archive leaves this to clean(), or to the thread that archives, for a later append."""
-    try:
-        retention = retention_of(read_meta(path).options)
-        if retention.archive_on_roll:
+        meta = read_meta(path)
+        retention = retention_of(meta.options)
+        if retention.archive is None:
+            clean(path, meta, deadline=deadline)
+        elif on_roll and retention.archive_on_roll:
             _background.ask(path)
-        if retention.archive is not None:
-            return False
-        return bool(clean(path, deadline=deadline.at_most(LOCK_SECONDS)))
+        return True
     except JournalLocked:
         return False
     except (JournalError, OSError) as error:
@@ -263,25 +237,7 @@ def free_space(path: str, deadline: Deadline) -> bool:
 def roll_if_due(path: str, deadline: Deadline = NEVER) -> None:
     """Rolls where the journal rolls by time, and no append has come since the period of the open segment ended. Raises OSError
     where this process may not write, also where nothing is due."""
-    attachment = attach(path, deadline)
-    try:
-        attachment.roll_if_due(deadline)
-    finally:
-        detach(attachment, deadline=deadline)
-
-
-# --- The process as one that writes ----------------------------------------------------------------------------------
-
-
-def policy_of(path: str) -> JournalPolicy:
-    """Makes the object that the core asks about the journal at the absolute `path`."""
-    return JournalPolicy(
-        path,
-        after_roll=lambda: after_roll(path),
-        free_space=lambda deadline: free_space(path, deadline),
-    )
-
-
-def attach(path: str, deadline: Deadline = NEVER) -> Attachment:
-    """Makes this process one that writes to the journal at the absolute `path`. Each attach() needs a detach()."""
-    return attach_with_policy(path, policy_of(path), deadline=deadline)
+    with attached(path, deadline) as attachment:
+        rolled = attachment.roll_if_due(deadline)
+    if rolled:
+        clean_if_free(path, on_roll=True)

@@ -9,9 +9,8 @@ from jlog._core.format.dual_slot import BoundsFile
 from jlog._core.recover.abandoned_buffer import only_processes_died
 from jlog._core.recover.recovery import recover_after_power_loss
 from jlog._core.system.lock import NEVER, OWNERS, RANGES, Deadline, LockFile
-from jlog._core.write.attachment import detach
-from jlog.care.cleaning import attach
 from jlog.errors import JournalLocked
+from jlog.storage.attaching import attached
 from jlog.storage.meta import read_meta
 
 
@@ -28,7 +27,8 @@ def continue_at(path: str, sequence: int, deadline: Deadline = NEVER) -> None:
     lock_file = LockFile(os.path.join(path, "lock"))
     try:
         while not _continue_at(path, sequence, lock_file, deadline):
-            detach(attach(path, deadline), deadline=deadline)  # writes to the segments what a killed process has left
+            with attached(path, deadline):
+                pass  # that writes to the segments what a killed process has left
     finally:
         lock_file.close()
 

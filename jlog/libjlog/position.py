@@ -13,7 +13,7 @@ STANDING_MAX = 256
 CHECK_BYTES = 4096  # bytes before the position that have to be the same when an import goes on
 
 
-Place = tuple[int, int, int]  # of a subscriber: its segment, its marker, and its sequence here
+SubscriberPlace = tuple[int, int, int]  # of a subscriber: its segment, its marker, and its sequence here
 HELD = -1  # segment and marker of a subscriber that holds what is imported, and is not at its place yet
 OTHERS = -1  # sequence of a subscriber that somebody else has moved or removed: the import leaves it alone
 
@@ -39,7 +39,7 @@ class ImportPosition:
     # The first sequence of each imported segment, and how many messages it has before its first damage (None: no damage).
     segments: dict[int, tuple[int, int | None]] = field(default_factory=dict)
     # Where each subscriber was put, by its name in hexadecimal digits.
-    subscribers: dict[str, Place] = field(default_factory=dict)
+    subscribers: dict[str, SubscriberPlace] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         return json.dumps(vars(self), separators=(",", ":")).encode()
@@ -58,7 +58,7 @@ class ImportPosition:
         return self.moved(segments=segments)
 
 
-def kept_places(places: dict[str, Place]) -> dict[str, Place]:
+def kept_places(places: dict[str, SubscriberPlace]) -> dict[str, SubscriberPlace]:
     """Returns as many places as the state has room for. The other subscribers are never moved again."""
     kept, used = {}, 0
     for name, place in sorted(places.items()):

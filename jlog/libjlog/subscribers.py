@@ -8,7 +8,7 @@ from contextlib import suppress
 from jlog.errors import PositionLost, SubscriberBusy, SubscriberExists, SubscriberNotFound
 from jlog.journal import Journal
 from jlog.libjlog.format import allowed_name
-from jlog.libjlog.position import HELD, OTHERS, ImportPosition, Place
+from jlog.libjlog.position import HELD, OTHERS, ImportPosition, SubscriberPlace
 
 
 def sequence_of(position: ImportPosition, segment: int, marker: int, end: int) -> int:
@@ -51,10 +51,10 @@ class SubscriberPlaces:
             with suppress(SubscriberExists):
                 self._journal.add_subscriber(allowed_name(name), sequence)
 
-    def place(self, position: ImportPosition, checkpoints: dict[bytes, tuple[int, int]]) -> dict[str, Place]:
+    def place(self, position: ImportPosition, checkpoints: dict[bytes, tuple[int, int]]) -> dict[str, SubscriberPlace]:
         """Puts the subscribers whose checkpoints have changed to their places, and returns the places of all."""
         end = self._journal.next_sequence
-        found: dict[str, Place] = {}
+        found: dict[str, SubscriberPlace] = {}
         for name, (segment, marker) in checkpoints.items():
             code = name.hex()
             before = position.subscribers.get(code)
@@ -64,7 +64,7 @@ class SubscriberPlaces:
             found[code] = before
         return found
 
-    def _put(self, name: bytes, before: Place | None, sequence: int) -> int:
+    def _put(self, name: bytes, before: SubscriberPlace | None, sequence: int) -> int:
         """Returns the sequence at which the subscriber is, or OTHERS."""
         here = allowed_name(name)
         if here.encode() != name:
@@ -78,7 +78,7 @@ class SubscriberPlaces:
             )
             return self._move(here, before, error.first_sequence)
 
-    def _move(self, name: str, before: Place | None, sequence: int) -> int:
+    def _move(self, name: str, before: SubscriberPlace | None, sequence: int) -> int:
         if before is not None and before[2] == OTHERS:
             return OTHERS
         found = self._journal.subscribers().get(name)

@@ -233,6 +233,21 @@ def standing(path: str, meta: Meta, kind: str) -> list[tuple[str, dual_slot.Stor
     return found
 
 
+def lowest(path: str, meta: Meta) -> tuple[PositionFile, int] | None:
+    """Opens the subscriber or checkpoint with the lowest position, and returns it with that position. Returns None where one
+    cannot be read."""
+    found = [
+        (at.sequence if at else -1, kind, name) for kind in (SUBSCRIBER, CHECKPOINT) for name, at in standing(path, meta, kind)
+    ]
+    if not found or min(found)[0] < 0:
+        return None
+    sequence, kind, name = min(found)
+    try:
+        return PositionFile(path, meta, kind, name), sequence
+    except LookupError:
+        return None  # removed in the meantime
+
+
 def is_held(path: str, meta: Meta, name: str) -> bool:
     """Says whether a Reader has the subscriber's name."""
     try:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from jlog._core.records.record import Record, RecordBatch
 from jlog._core.system.lock import NEVER, Deadline
-from jlog._core.write.attachment import detach
-from jlog.care.cleaning import attach
 from jlog.errors import JournalError
 from jlog.options import check_lock_timeout
 from jlog.positions.names import Start, check_name
@@ -19,6 +17,7 @@ from jlog.reading.journal_records import JournalRecords
 from jlog.reading.pace import Pace
 from jlog.reading.sources import RecordSource, seek_before_the_end
 from jlog.reading.subscriber import Subscriber
+from jlog.storage.attaching import attached
 from jlog.storage.damage import Damage
 from jlog.system.filesystem import is_url
 
@@ -242,12 +241,9 @@ class Reader:
 
     def _sync_journal(self, sequence: int, deadline: Deadline) -> None:
         """Makes records durable before the outside is told of them."""
-        attachment = attach(self._source.path, deadline)
-        try:
+        with attached(self._source.path, deadline) as attachment:
             if attachment.durable_end < sequence:
                 attachment.sync(deadline)
-        finally:
-            detach(attachment, deadline=deadline)
 
     def checkpoint(self, name: str) -> None:
         """Makes the checkpoint `name`, or moves it, to the position, durably. Like a subscriber it holds records back from

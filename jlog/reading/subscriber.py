@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
+from jlog._core.segments.segment import list_segments
 from jlog._core.system.lock import Deadline
 from jlog.care.cleaning import clean_if_free
-from jlog.errors import JournalClosed, JournalError, PositionLost
+from jlog.errors import CorruptJournal, JournalClosed, JournalError, PositionLost
 from jlog.positions import position_files
 from jlog.positions.names import Start
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, PositionFile
@@ -23,19 +26,23 @@ class Subscriber:
         self.name = name
         self.lost: PositionLost | None = None
         self._journal = journal
-        self._clean_at = 0
+        self._clean_at = 0  # the next segment, as far as it is known: a commit before it frees nothing
+        self._looked_in: int | None = None  # the open segment, after a commit in it has looked
+        self._holder: PositionFile | None = None  # the lowest position then
+        self._held_until = 0  # end of the segment in which that lay
         if not position_files.exists(journal.path, SUBSCRIBER, name):
             if not create:
                 raise position_files.not_found(journal.path, SUBSCRIBER, name)
-            self._make(start, deadline)
+            self._create(start, deadline)
         self._file: PositionFile | None = position_files.hold(journal.path, journal.meta, name)
         try:
-            self._resume(self._file.read())
+            self._committed = self._file.read()  # the name is this object's: nobody else moves the position
+            self._resume(self._committed)
         except BaseException:
             self.close()
             raise
 
-    def _make(self, start: Start, deadline: Deadline) -> None:
+    def _create(self, start: Start, deadline: Deadline) -> None:
         path, meta, cursor = self._journal.path, self._journal.meta, self._journal.cursor
         with position_files.table_locked(path, deadline):
             if not position_files.exists(path, SUBSCRIBER, self.name):
@@ -54,13 +61,13 @@ class Subscriber:
             self.lost = error
         except ValueError:
             outlives = outlives_its_records(journal.path, journal.meta, sequence, journal.cursor.next_sequence)
-            # The end is looked up again: a writer may have opened the journal in between.
-            if not outlives and journal.cursor.next_sequence < sequence:
+            end = journal.cursor.next_sequence  # looked up again: a writer may have opened the journal in between
+            if not outlives and end < sequence:
                 raise JournalError(
-                    f"{journal.path}: subscriber {self.name!r} stands at {sequence}, behind the journal's end: the journal "
-                    f"was replaced by an older one; `jlogtool subscriber set` moves the subscriber"
+                    f"{journal.path}: subscriber {self.name!r} is at {sequence}, beyond the end of the journal "
+                    f"({end}): the journal was replaced by an older one; move the subscriber with `jlogtool subscriber set`"
                 ) from None
-            seek_before_the_end(journal, min(sequence, journal.cursor.next_sequence))
+            seek_before_the_end(journal, min(sequence, end))
 
     @property
     def committed(self) -> int:
@@ -68,7 +75,7 @@ class Subscriber:
 
     def commit(self, sequence: int, deadline: Deadline, *, durable: bool) -> None:
         journal, file = self._journal, self._open_file()
-        if sequence >= file.read():
+        if sequence >= self._committed:
             if sequence > journal.cursor.position and sequence > journal.cursor.next_sequence:
                 raise ValueError(f"{journal.path} ends before sequence {sequence}; commit what has been read")
             file.write(sequence)
@@ -76,19 +83,55 @@ class Subscriber:
             with position_files.table_locked(journal.path, deadline):
                 journal.cursor.kept(sequence)
                 file.write(sequence)
+        self._committed = sequence
         if durable:
             file.sync()
         self._clean(sequence)
 
     def _clean(self, sequence: int) -> None:
-        """Looks for segments to remove, once for each segment that this subscriber leaves behind: the turn of the slowest
-        subscriber removes it."""
+        """Looks for segments to remove, once for each segment that this subscriber passes: the commit of the slowest subscriber
+        removes it. In the open segment there is nothing to look for until it is sealed, or until the position that holds the
+        earlier segments back has passed one of them."""
         if sequence < self._clean_at:
             return
-        gaps = self._journal.gaps
-        self._clean_at = gaps.next_segment_after(sequence)
-        if gaps.has_segment_before(sequence):
-            clean_if_free(self._journal.path)
+        open_segment = self._journal.cursor.open_segment  # read before the listing, which is at least as new
+        if open_segment is not None and open_segment == self._looked_in and self._is_held_back():
+            return
+        self._forget_look()
+        segments = list_segments(self._journal.path)
+        following = bisect_right(segments, sequence)
+        if following > 1 and not clean_if_free(self._journal.path):
+            return
+        if following < len(segments):
+            self._clean_at = segments[following]
+            return
+        self._clean_at, self._looked_in = sequence + 1, open_segment
+        if following > 1:
+            self._note_holder(segments)
+
+    def _note_holder(self, segments: list[int]) -> None:
+        """Notes the position that holds the earlier segments back, if one does."""
+        found = position_files.lowest(self._journal.path, self._journal.meta)
+        if found is None:
+            self._looked_in = None
+            return
+        self._holder, at = found
+        following = bisect_right(segments, at)
+        self._held_until = segments[following] if following < len(segments) else 0
+
+    def _is_held_back(self) -> bool:
+        if self._holder is None or not self._held_until:
+            return True  # what is left there stays for another reason than a position
+        try:
+            return self._holder.is_current and self._holder.read() < self._held_until
+        except (CorruptJournal, OSError):
+            return False
+
+    def _forget_look(self) -> None:
+        self._clean_at, self._looked_in = 0, None
+        if self._holder is not None:
+            self._holder.close()
+            self._holder = None
 
     def rewind(self, name: str, deadline: Deadline) -> None:
         journal, file = self._journal, self._open_file()
@@ -101,7 +144,8 @@ class Subscriber:
             journal.cursor.kept(sequence)
             file.write(sequence)
             file.sync()
-        self._clean_at = 0
+        self._committed = sequence
+        self._forget_look()
         self._resume(sequence)
 
     def close(self) -> None:
@@ -109,6 +153,7 @@ class Subscriber:
         if self._file is not None:
             self._file.close()
             self._file = None
+            self._forget_look()
 
     def _open_file(self) -> PositionFile:
         if self._file is None:

@@ -9,7 +9,7 @@ from jlog._core.format.constants import BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from jlog._core.recover.found_page import Body
 from jlog._core.segments.build import encode_state
 from jlog._core.segments.segment import segment_name
-from jlog.repair.findings import BlockRun, FoundSegment, Place
+from jlog.repair.findings import BlockPlace, BlockRun, FoundSegment
 from jlog.repair.steps import NewBlock, NewSegment
 
 State = dict[bytes, bytes]
@@ -27,7 +27,7 @@ class SegmentDraft:
     behind: SegmentDraft | None = None  # the segment whose last state it begins with
     changes: dict[int, StateChanges] = field(default_factory=dict)  # by the number of the run before which they go
     body: Body | None = None
-    previous: Place | None = None
+    previous: BlockPlace | None = None
     epoch: int = 0
     doubtful: bool = False  # the bytes that are read of it may not be on the disk, and never come there
 
@@ -38,7 +38,7 @@ class SegmentDraft:
         return self.runs[-1].end_sequence if self.runs else self.first_sequence
 
     @property
-    def end(self) -> Place:
+    def end(self) -> BlockPlace:
         """The place where its blocks end."""
         size = sum(
             part.end - part.start if isinstance(part, BlockRun) else BLOCK_HEADER_BYTES + len(part.raw)

@@ -10,7 +10,7 @@ from jlog._core.recover.found_page import Body, Page
 from jlog.storage.damage import Damage, DamagedRange
 from jlog.storage.meta import Meta
 
-Place = tuple[int, int, int]  # segment, offset, sequence
+BlockPlace = tuple[int, int, int]  # segment, offset, sequence
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class SegmentHead:
     """The fields of a segment's header that a repair needs."""
 
     epoch: int
-    previous: Place | None
+    previous: BlockPlace | None
     created_us: int
     replacements: int
 
@@ -113,8 +113,8 @@ class Findings:
     bodies: tuple[FoundBody, ...]
     segments: tuple[FoundSegment, ...]  # the journal's, oldest first
     segment_files: dict[int, SegmentFileOnDisk]
-    open_end: Place | None  # end of the blocks, as the page states it
-    recovered_end: Place | None  # end of the blocks, as the next writer finds it where no page states it
+    open_end: BlockPlace | None  # end of the blocks, as the page states it
+    recovered_end: BlockPlace | None  # end of the blocks, as the next writer finds it where no page states it
     indexes: tuple[FoundIndex, ...]
     positions: tuple[FoundPosition, ...]
     missing_directories: tuple[str, ...]
@@ -141,7 +141,7 @@ def trusted(page: Page | None, bounds: Bounds | None) -> Page | None:
 
 def is_chain(segments: tuple[FoundSegment, ...]) -> bool:
     """Whether every segment is whole, and each header names the end of the segment before."""
-    before: Place | None = None
+    before: BlockPlace | None = None
     for segment in segments:
         run, head = segment.whole_run, segment.head
         if run is None or head is None or (before is not None and head.previous != before):

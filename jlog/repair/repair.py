@@ -11,8 +11,6 @@ from contextlib import ExitStack, contextmanager, nullcontext
 
 from jlog._core.segments.segment import list_segments
 from jlog._core.system.lock import NEVER, OWNERS, RANGES, Deadline, LockFile
-from jlog._core.write.attachment import detach
-from jlog.care.cleaning import attach
 from jlog.care.verify import Progress, verify
 from jlog.errors import JournalLocked, JournalNotFound
 from jlog.positions import position_files
@@ -23,6 +21,7 @@ from jlog.repair.plan import plan
 from jlog.repair.report import RepairAction, RepairReport
 from jlog.repair.scan import StateReader, has_unwritten_records, scan
 from jlog.repair.steps import RepairPlan
+from jlog.storage.attaching import attached
 from jlog.storage.copying import nobody_copies
 from jlog.storage.meta import NAME as META
 from jlog.system.files import naming_its_path
@@ -48,7 +47,8 @@ def repair(
                 assert lock_file is not None
                 return _apply(findings, wanted, lock_file, progress, deadline)
         # Opening the journal as a writer does writes to the segments what the buffer holds, and what a failed sync has left.
-        detach(attach(path, deadline), deadline=deadline)
+        with attached(path, deadline):
+            pass
 
 
 def _report_of(findings: Findings, wanted: RepairPlan) -> RepairReport:

@@ -20,13 +20,13 @@ from jlog.options import DEFAULTS, PRECOMMIT_DEFAULT, Retention, retention_field
 from jlog.positions import position_files
 from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, PositionFile
 from jlog.repair.findings import (
+    BlockPlace,
     BlockRun,
     Findings,
     FoundBody,
     FoundIndex,
     FoundPosition,
     FoundSegment,
-    Place,
     SegmentFileOnDisk,
     SegmentHead,
     is_chain,
@@ -265,7 +265,7 @@ def _open_end(file: SegmentFile, page: Page) -> tuple[int, int]:
     return page.offset, page.first_sequence
 
 
-def _open_end_of_journal(path: str, uuid: bytes, page: Page | None, segments: tuple[FoundSegment, ...]) -> Place | None:
+def _open_end_of_journal(path: str, uuid: bytes, page: Page | None, segments: tuple[FoundSegment, ...]) -> BlockPlace | None:
     if page is None or not page.current or not segments or segments[-1].segment != page.segment:
         return None
     file = SegmentFile(path, page.segment, uuid, check_header=False)
@@ -277,7 +277,7 @@ def _open_end_of_journal(path: str, uuid: bytes, page: Page | None, segments: tu
 
 def _recovered_end(
     path: str, uuid: bytes, bounds: Bounds | None, page: Page | None, segments: tuple[FoundSegment, ...]
-) -> Place | None:
+) -> BlockPlace | None:
     """Returns the end that the next writer finds; None where it meets damage, or need not look for it."""
     if bounds is None or (page is not None and page.current) or not is_chain(segments):
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jlog.repair.findings import BlockRun, Place, SegmentHead
+from jlog.repair.findings import BlockPlace, BlockRun, SegmentHead
 from jlog.storage.damage import Damage
 from jlog.storage.meta import Meta
 
@@ -23,9 +23,9 @@ class NewSegment:
     """A segment as it is to be."""
 
     first_sequence: int
-    end: Place
+    end: BlockPlace
     epoch: int
-    previous: Place | None
+    previous: BlockPlace | None
     head: SegmentHead | None  # of the file that has its blocks
     source: int | None  # that file
     parts: tuple[tuple[BlockRun | NewBlock, int], ...]  # what follows the header, and the sequence with which each begins
@@ -78,7 +78,7 @@ class WriteAgain(RepairStep):
 @dataclass(frozen=True)
 class WriteBounds(RepairStep):
     first_sequence: int
-    end: Place
+    end: BlockPlace
     is_new: bool
 
 

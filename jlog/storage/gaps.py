@@ -66,15 +66,3 @@ class Gaps:
                 end = first
         run = max([last for _, last in self.all() if last < end], default=0)
         return max(end - records, run, min(first_retained, end))
-
-    def next_segment_after(self, sequence: int) -> int:
-        """Returns the first segment that begins behind this sequence, or the sequence's own successor where there is none
-        yet."""
-        segments = list_segments(self._path)
-        at = bisect_right(segments, sequence)
-        return segments[at] if at < len(segments) else sequence + 1
-
-    def has_segment_before(self, sequence: int) -> bool:
-        """Says whether some segment ends at or before this sequence."""
-        segments = list_segments(self._path)
-        return len(segments) > 1 and segments[1] <= sequence

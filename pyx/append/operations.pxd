@@ -11,6 +11,7 @@ from jlog._core.process.process cimport WritingProcess
 cdef class Operations:
     cdef WritingProcess process
     cdef object policy  # the policy of attach()
+    cdef object care  # of the process's first Writer; None: this process has had none, so that it appends nothing
     cdef Life life
     cdef LiveState state
     cdef PreparedSegments prepared
@@ -27,7 +28,7 @@ cdef class Operations:
     cdef int tidy_up(self, Operation *operation) except -1
     cdef int flush(self, Deadline deadline) except -1
     cdef int roll(self, Deadline deadline) except -1
-    cdef int roll_if_due(self, Deadline deadline) except -1
+    cdef bint roll_if_due(self, Deadline deadline) except -1
 
 cdef int make_direct(Append *append, int codec) except -1
 cdef int seal(WritingProcess process, uint64_t segment, uint64_t end) except -1

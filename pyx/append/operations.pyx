@@ -172,7 +172,8 @@ cdef class Operations:
         if operation.space_attempts == 2:
             if has_records(self.process.buffer.page):
                 self.roll(deadline)
-            self.policy.free_space(deadline)
+            if self.care is not None:
+                self.care.free_space(deadline)
         self.count_sealed(deadline)
         return 0
 
@@ -223,7 +224,8 @@ cdef class Operations:
         try:
             if operation.rolling.rolled:
                 seal(self.process, operation.rolling.sealed_segment, operation.rolling.sealed_end)
-                self.policy.after_roll()
+                if self.care is not None:
+                    self.care.after_roll()
             if operation.rotated and page.lease_limit < page.next_sequence + JLOG_LEASE_STRIDE // 2:
                 self.lease(0, AT_ONCE)
         except JournalLocked:
@@ -249,15 +251,17 @@ cdef class Operations:
         roll.kind = ROLL
         return self.run(&roll, deadline)
 
-    cdef int roll_if_due(self, Deadline deadline) except -1:
-        """Rolls if the period of the open segment's records is over. Appends roll too, but only when they come."""
+    cdef bint roll_if_due(self, Deadline deadline) except -1:
+        """Rolls if the period of the open segment's records is over, and returns whether it was. Appends roll too, but only
+        when they come."""
         cdef jlog_page *page = self.process.buffer.page
         cdef Operation turn
         if page.period_us != 0 and jlog_period_is_over(page, jlog_clock_us(CLOCK_REALTIME)):
             memset(&turn, 0, sizeof(turn))
             turn.kind = TURN
-            return self.run(&turn, deadline)
-        return 0
+            self.run(&turn, deadline)
+            return True
+        return False
 
 
 cdef int make_direct(Append *append, int codec) except -1:

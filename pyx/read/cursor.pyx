@@ -101,6 +101,12 @@ cdef class Cursor:
         return self.blocks.stop.written_place
 
     @property
+    def open_segment(self) -> object:
+        """First sequence of the open segment now; None if no process has the journal open for writing. Reads the control page
+        alone, and leaves the noted end as it is."""
+        return self.blocks.stop.open_segment
+
+    @property
     def buffered_bytes(self) -> int:
         """Bytes that the blocks behind the end place will take in their segment, as the end was noted last."""
         return self.blocks.stop.buffered_bytes

@@ -82,6 +82,16 @@ cdef class JournalEnd:
         return self.written().segment, self.written().offset, self.written().first_sequence
 
     @property
+    def open_segment(self) -> object:
+        """First sequence of the open segment now, read from the control page; None if no process has the journal open for
+        writing. What note() has found stays as it is."""
+        cdef Snapshot found
+        precommit = self.precommit
+        if precommit is None or (<Precommit> precommit).snapshot(&found, NULL) != PAGE_VALID:
+            return None
+        return found.slot.segment
+
+    @property
     def buffered_bytes(self) -> int:
         """Bytes that the blocks outside their segment will take there, uncompressed."""
         return self.now.slot.offset - self.written().offset + block_bytes(&self.now.slot)

@@ -27,7 +27,7 @@ cdef class Attachment:
     cdef finish(self, Deadline deadline)
     cdef void unregister(self)
     cdef begin(self, Deadline deadline)
-    cdef int take_writers(self, bint exclusive) except -1
+    cdef int take_writers(self, bint exclusive, care) except -1
     cdef int give_writers(self, bint exclusive) except -1
     cdef change_options(self, options, Deadline deadline)
     cdef int start_maintenance(self) except -1

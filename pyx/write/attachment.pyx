@@ -36,16 +36,13 @@ def attach(str path not None, policy, *, uint64_t capacity=0, Deadline deadline 
     """Returns this process's Attachment to the journal at the absolute `path`, which must exist. The first call opens it. Each
     attach() needs a detach(). Only calls for the same journal wait for each other.
 
-    policy: an object with the methods that the core calls for this journal. The Attachment keeps the policy of the call that
-        has opened it.
+    policy: an object that reads and writes journal.meta for the core.
         read() reads journal.meta. It returns (uuid, epoch, options), with the options as plain numbers: bytes of the buffer,
         bytes of a segment, bytes at which appends are refused (0: no limit), microseconds between syncs, microseconds of a
         rolling period (0: none), codec, sync mode.
         opened_alone(capacity, next_sequence) stores in journal.meta the facts that the first process has found, and returns the
         epoch.
         change(options) stores changed options in journal.meta, and returns all options, as numbers.
-        after_roll() is called without locks when this process has rolled. It must not wait.
-        free_space(deadline) is called without locks when the journal is at its limit.
     """
     cdef Attachment mine = None, found
     while True:
@@ -214,11 +211,12 @@ cdef class Attachment:
         finally:
             self.unpin()
 
-    def roll_if_due(self, Deadline deadline not None=NEVER) -> None:
-        """Rolls if the period of the open segment's records is over. Appends roll too, but only when they come."""
+    def roll_if_due(self, Deadline deadline not None=NEVER) -> bool:
+        """Rolls if the period of the open segment's records is over, and returns whether it was. Appends roll too, but only
+        when they come."""
         self.pin()
         try:
-            self.operations.roll_if_due(deadline)
+            return self.operations.roll_if_due(deadline)
         finally:
             self.unpin()
 
@@ -270,8 +268,12 @@ cdef class Attachment:
 
     # --- Options ------------------------------------------------------------------------------------------------
 
-    cdef int take_writers(self, bint exclusive) except -1:
-        """Makes this writing process one of several, or the only one if it has an exclusive Writer."""
+    cdef int take_writers(self, bint exclusive, care) except -1:
+        """Makes this writing process one of several, or the only one if it has an exclusive Writer.
+
+        care: an object with two methods, which appends call without locks. after_roll() is called when this process has rolled,
+        and must not wait. free_space(deadline) is called when the journal is at its limit.
+        """
         cdef int error = self.process.locks.file.try_lock(F_WRLCK if exclusive or self.exclusive_writers else F_RDLCK,
                                                           WRITERS_BYTE, 1)
         path = self.process.path
@@ -281,6 +283,8 @@ cdef class Attachment:
         if error != 0:
             raise OSError(error, os.strerror(error), path)
         self.exclusive_writers += exclusive
+        if self.operations.care is None:
+            self.operations.care = care
         return 0
 
     cdef int give_writers(self, bint exclusive) except -1:

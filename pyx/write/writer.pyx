@@ -45,6 +45,7 @@ cdef class Writer:
 
     path: absolute path of the journal's directory, which exists.
     policy: the policy for attach().
+    care: the object that cleans after a roll and at a full limit, see Attachment.take_writers().
     capacity: bytes of the shared pre-commit buffer; 0: this writer bypasses it.
     options: the options that this writer changes, as policy.change() takes them.
     exclusive: no other process may write to the journal.
@@ -63,7 +64,7 @@ cdef class Writer:
     cdef readonly str path
     cdef object __weakref__
 
-    def __init__(self, str path not None, policy, *, uint64_t capacity, options, bint exclusive, lock_timeout,
+    def __init__(self, str path not None, policy, care, *, uint64_t capacity, options, bint exclusive, lock_timeout,
                  Deadline deadline not None):
         self.path = path
         self.lock_timeout = lock_timeout
@@ -71,7 +72,7 @@ cdef class Writer:
         self.buffered = capacity != 0
         self.exclusive = exclusive
         try:
-            self.attachment.take_writers(exclusive)
+            self.attachment.take_writers(exclusive, care)
             try:
                 self.attachment.change_options(options, deadline)
                 self.attachment.start_maintenance()

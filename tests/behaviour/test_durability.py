@@ -12,8 +12,7 @@ import oracle
 from behaviour.journals import SMALL, fill, read_away, value_of, values
 from crash.tampering import lose_unsynced
 from elsewhere import run_python
-from jlog._core.write.attachment import detach
-from jlog.care.cleaning import attach
+from jlog.storage.attaching import attached
 from patience import HUNG_SECONDS
 
 NEVER = 1e6  # seconds: no interval ends in a test
@@ -202,13 +201,12 @@ def test_a_later_writer_sets_the_interval_of_every_process(path, spawn):
 
 def test_a_long_interval_is_not_cut_short(path):
     with jlog.Writer(path, sync="interval", sync_interval=NEVER) as writer:
-        attachment = attach(str(path))
-        attachment.maintain()
-        writer.append(b"value")
-        attachment.maintain()
-        attachment.maintain()
-        assert durable_end(path) == 0
-        detach(attachment)
+        with attached(str(path)) as attachment:
+            attachment.maintain()
+            writer.append(b"value")
+            attachment.maintain()
+            attachment.maintain()
+            assert durable_end(path) == 0
 
 
 @pytest.mark.parametrize("sync", ["interval", "append"])
@@ -247,10 +245,9 @@ def test_segments_that_were_removed_take_up_no_space(path):
         fill(writer, 100)
         read_away(path, "billing")
         assert jlog.Journal(path).first_sequence > 0
-        attachment = attach(str(path))
-        attachment.maintain()
-        assert not deleted()
-        detach(attachment)
+        with attached(str(path)) as attachment:
+            attachment.maintain()
+            assert not deleted()
 
 
 # --- A later writer changes it -----------------------------------------------------------------------------------

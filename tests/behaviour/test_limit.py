@@ -139,7 +139,7 @@ def test_it_holds_for_who_opens_a_full_journal_anew(path):
 
 def test_a_call_that_must_roll_twice_rolls_twice(path, spawn, monkeypatch):
     """It finds the limit behind its roll; while it makes room, another process fills the new segment."""
-    other, free_space = spawn(), cleaning.free_space
+    other, free_space = spawn(), cleaning.Cleaner.free_space
     options = {"precommit": 4 << 10, "segment_bytes": 4 << 10, "retention": jlog.Retention(limit_bytes=4000)}
 
     def make_room_for_others(*arguments):
@@ -152,7 +152,7 @@ def test_a_call_that_must_roll_twice_rolls_twice(path, spawn, monkeypatch):
         other.call("open_writer", "other", str(path), {})
         for _ in range(4):
             writer.append(b"x" * 900)
-        monkeypatch.setattr(cleaning, "free_space", make_room_for_others)
+        monkeypatch.setattr(cleaning.Cleaner, "free_space", make_room_for_others)
         assert writer.append(b"x" * 900) == 8
         assert len(list(path.glob("*.seg"))) == 2
 

@@ -107,7 +107,7 @@ def test_a_roll_whose_prepared_file_is_gone_fails_once(path):
 
 
 def test_an_append_succeeds_though_what_follows_a_roll_fails(path, monkeypatch):
-    def fail(_path):
+    def fail(_path, **_):
         raise RuntimeError("the cleaning is broken")
 
     monkeypatch.setattr(cleaning, "clean_if_free", fail)

@@ -10,6 +10,7 @@ import pytest
 import jlog
 import oracle
 from behaviour.journals import SMALL, fill, read_away, sequences, value_of, values
+from jlog.positions.position_files import table_locked
 
 
 @pytest.fixture
@@ -302,3 +303,70 @@ def test_lag_counts_only_what_is_still_there(journal, path):
     read_away(path, "billing", 55)
     os.rename(path / "subscribers" / ".late", path / "subscribers" / "late")
     assert journal.subscribers()["late"].lag == 50
+
+
+# --- Commits that free nothing -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def listings(path):
+    """The listings of the journal's directory, as Python reports them."""
+    found, watching = [], [True]
+
+    def note(event, arguments):
+        if watching and event in ("os.listdir", "os.scandir") and str(arguments[0]) == str(path):
+            found.append(event)
+
+    sys.addaudithook(note)  # it can never be removed
+    yield found
+    watching.clear()
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_commits_within_the_open_segment_list_no_directory(journal, writer, path, listings, held):
+    if held:
+        journal.add_subscriber("slow")
+    fill(writer, 20)
+    with jlog.Reader(path, "billing") as reader:
+        reader.commit(101)
+        assert listings
+        listings.clear()
+        for sequence in range(102, 120):
+            reader.commit(sequence)
+        assert listings == []
+        writer.roll()
+        reader.commit(120)
+        assert listings
+    assert journal.first_sequence == (0 if held else 120)
+
+
+@pytest.mark.parametrize("move", ["set_checkpoint", "remove_checkpoint", "set_by_the_reader"])
+def test_a_commit_within_the_open_segment_removes_what_a_checkpoint_lets_go(journal, writer, path, move):
+    journal.set_checkpoint("c", 15)
+    fill(writer, 20)
+    with jlog.Reader(path, "billing", start=110) as reader:
+        reader.commit(111)
+        assert journal.first_sequence == 10
+        if move == "set_checkpoint":
+            journal.set_checkpoint("c", 16)
+            reader.commit(112)
+            assert journal.first_sequence == 10
+            journal.set_checkpoint("c", 35)
+        elif move == "remove_checkpoint":
+            os.unlink(path / "checkpoints" / "c")
+        else:
+            reader.seek(35)
+            reader.checkpoint("c")
+        reader.commit(113)
+        assert journal.first_sequence == (100 if move == "remove_checkpoint" else 30)
+
+
+def test_a_commit_removes_what_the_one_before_had_to_leave(journal, writer, path):
+    """Another process held the lock of the table at the first one."""
+    fill(writer, 20)
+    with jlog.Reader(path, "billing") as reader:
+        with table_locked(str(path)):
+            reader.commit(110)
+        assert journal.first_sequence == 0
+        reader.commit(111)
+        assert journal.first_sequence == 100

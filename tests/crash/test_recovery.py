@@ -8,7 +8,7 @@ import jlog
 import oracle
 from crash.tampering import another_boot, copy, lose_unsynced, newest_segment, open_body_at, quarantined, zero
 from jlog._core.segments.segment import SegmentFile
-from jlog.storage.policy import JournalPolicy
+from jlog.storage.attaching import MetaPolicy
 from processes.units import check_units, read_all, values_of
 
 pytestmark = pytest.mark.usefixtures("failpoints")
@@ -290,7 +290,7 @@ def test_a_writer_uses_the_epoch_that_another_began_in_a_copy(spawn, tmp_path, m
     """Another process opens the copy first, after this one has read journal.meta and before it has the open lock."""
     with jlog.Writer(tmp_path / "j") as writer:
         writer.append(b"before")
-    path, others, read = copy(tmp_path / "j", tmp_path / "copy"), [spawn()], JournalPolicy.read
+    path, others, read = copy(tmp_path / "j", tmp_path / "copy"), [spawn()], MetaPolicy.read
 
     def read_too_early(policy):
         found = read(policy)
@@ -298,7 +298,7 @@ def test_a_writer_uses_the_epoch_that_another_began_in_a_copy(spawn, tmp_path, m
             others.pop().call("open_writer", "first", str(path), {})
         return found
 
-    monkeypatch.setattr(JournalPolicy, "read", read_too_early)
+    monkeypatch.setattr(MetaPolicy, "read", read_too_early)
     with jlog.Writer(path) as writer:
         writer.append(b"after")
         writer.roll()

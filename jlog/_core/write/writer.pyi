@@ -6,7 +6,7 @@ from typing import Any, TypeAlias, TypeVar
 import pyarrow
 from typing_extensions import Buffer, Self, disjoint_base
 
-from jlog._core.append.operations import Policy
+from jlog._core.append.operations import Care, Policy
 from jlog._core.records.encode import EncodedRecords
 from jlog._core.system.lock import Deadline
 from jlog._core.write.ingest import Piece
@@ -20,6 +20,7 @@ class Writer:
         self,
         path: str,
         policy: Policy,
+        care: Care,
         *,
         capacity: int,
         options: Mapping[str, Any],

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import click
 
 import jlog
-from jlog.care.archiving import keep_archived
+from jlog.care.archive_loop import keep_archived
 from jlog.cli.arguments.parameters import Parsed, checked, journal_argument, parse_duration
 from jlog.cli.signals import signals_to
 from jlog.cli.terminal.figures import human_bytes

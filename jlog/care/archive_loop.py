@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import NoReturn
 
 from jlog.care.background import MOST_DELAY_SECONDS
-from jlog.care.cleaning import archive_of, archive_sealed, archive_url, clean, roll_if_due
+from jlog.care.cleaning import archive_of, archive_sealed, clean, roll_if_due
 from jlog.errors import JournalError, JournalLocked, JournalNotFound
+from jlog.options import retention_of
 from jlog.storage.meta import read_meta
 from jlog.storage.segments import Segment, segments_now
 
@@ -32,24 +33,26 @@ def keep_archived(
 
     Raises JournalNotFound where the journal is gone, JournalError where it has no archive.
     """
-    archive, url = archive_of(path), archive_url(path)
+    meta = read_meta(path)
+    archive, url = archive_of(path, meta), retention_of(meta.options).archive
     sealed_at, seen, delay = time.monotonic(), None, LOOK_SECONDS
     while True:
         try:
-            if url != archive_url(path):  # it was changed
-                archive, url, seen = archive_of(path), archive_url(path), None
+            meta = read_meta(path)
+            if url != retention_of(meta.options).archive:  # it was changed
+                archive, url, seen = archive_of(path, meta), retention_of(meta.options).archive, None
             if every is not None and time.monotonic() - sealed_at >= every:
                 seal()
                 sealed_at = time.monotonic()
             else:
                 roll_if_due(path)
-            newest = segments_now(path, read_meta(path))[-1].first_sequence  # all before it are sealed
+            newest = segments_now(path, meta)[-1].first_sequence  # all before it are sealed
             if newest != seen:
-                for segment in archive_sealed(path, archive):
+                for segment in archive_sealed(path, meta, archive):
                     on_segment(segment)
                 seen = newest
             with suppress(JournalLocked):  # a backup copies the journal
-                clean(path, archive=archive)
+                clean(path, meta, archive=archive)
             delay = LOOK_SECONDS
         except JournalNotFound:
             raise

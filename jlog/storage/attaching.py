@@ -1,0 +1,62 @@
+"""Makes this process one that writes to a journal: a Writer for as long as it is open, other calls for a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from jlog._core.system.lock import NEVER, Deadline
+from jlog._core.write.attachment import Attachment, attach, detach
+from jlog.options import option_numbers
+from jlog.storage.meta import Meta, is_a_copy, read_meta, write_meta
+
+
+@contextmanager
+def attached(path: str, deadline: Deadline = NEVER) -> Iterator[Attachment]:
+    """Runs the context while this process is one that writes to the journal at the absolute `path`. Opening it completes what a
+    killed process has left: its records in the buffer get to the segments."""
+    attachment = attach(path, MetaPolicy(path), deadline=deadline)
+    try:
+        yield attachment
+    finally:
+        detach(attachment, deadline=deadline)
+
+
+class MetaPolicy:
+    """Reads and changes `journal.meta` for the core, and begins a new epoch in a copy. The core holds the open lock when it
+    calls a method that changes the file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._meta: Meta | None = None
+
+    def read(self) -> tuple[bytes, int, tuple[int, ...]]:
+        """Returns uuid, epoch and options of the journal, as `journal.meta` states them now."""
+        meta = self._meta = read_meta(self._path)
+        return meta.uuid, meta.epoch, option_numbers(meta.options)
+
+    def opened_alone(self, capacity: int, next_sequence: int) -> int:
+        """Notes a larger buffer, and begins a new epoch where the journal is a copy, since it departs from its original here.
+        Both go into one write, for any write makes the copy an original. Returns the epoch. The core has called read() under
+        the same lock."""
+        meta = self._meta
+        assert meta is not None
+        copied, grown = is_a_copy(self._path, meta), capacity > meta.options["precommit"]
+        if copied:
+            import secrets  # slow to import, and copies are rare
+
+            meta.epochs.append((secrets.randbits(63), next_sequence))
+        if grown:
+            meta.options["precommit"] = capacity
+        if copied or grown:
+            write_meta(self._path, meta)
+        return meta.epoch
+
+    def change(self, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """Notes these options where one differs. Returns all of the journal's options."""
+        meta = read_meta(self._path)
+        if any(meta.options[name] != value for name, value in options.items()):
+            meta.options.update(options)
+            write_meta(self._path, meta)
+        return option_numbers(meta.options)
