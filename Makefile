@@ -45,7 +45,7 @@ help: ## this list
 		printf '  make %-14s %s\n' "$$target" "$$text"; done
 
 demo: .venv/.installed$(if $(KAFKA),-kafka) pyspark ## shows what jlog does, in a minute; INPUT='FILE…' runs it on files of yours; KAFKA=1 also through a broker
-	@$(if $(KAFKA),tools/kafka-broker sh -c '$(release) docs/examples/demo/run.py --spark --kafka "$$KAFKA" $(INPUT)',$(release) docs/examples/demo/run.py --spark $(INPUT))
+	$(step) --show "the demo" $(if $(KAFKA),tools/kafka-broker sh -c '$(release) docs/examples/demo/run.py --spark --kafka "$$KAFKA" $(INPUT)',$(release) docs/examples/demo/run.py --spark $(INPUT))
 
 # Large, and of no use without Java: the demo says what it lacks, and the rest of it stands.
 pyspark: .venv/.installed

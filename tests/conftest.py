@@ -6,11 +6,13 @@ import os
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 import exhaustive
@@ -29,6 +31,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     exhaustive.learn(config)
+    # The same examples in each run: only a weekly run may find what the one for a change has not.
+    hypothesis.settings.register_profile("same", derandomize=not config.getoption("--exhaustive"))
+    hypothesis.settings.load_profile("same")
     # The tests start hundreds of processes. Without bytecode each of them would compile the whole package.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
@@ -45,6 +50,19 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     exhaustive.choose(config, items)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Prints the seconds that the tests of each directory took, longest first; what ran side by side counts twice."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[os.path.dirname(report.nodeid.partition("::")[0])] += report.duration
+    if len(seconds) > 1:
+        terminalreporter.section("seconds")
+        for directory, total in seconds.most_common():
+            terminalreporter.write_line(f"{total:7.0f} s  {directory}")
 
 
 SMALL = {"precommit": 4 << 10, "segment_bytes": 8 << 10}

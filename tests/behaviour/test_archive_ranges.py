@@ -244,7 +244,7 @@ def test_segments_that_store_state_are_read_in_ranges(path, tmp_path, counting):
 
 
 def test_a_block_larger_than_a_range_is_read(path, tmp_path, counting):
-    big = os.urandom(3_000_000)
+    big = random.Random(1).randbytes(3_000_000)
     with jlog.Writer(path, **OPTIONS, retention=jlog.Retention(archive=(tmp_path / "archive").as_uri())) as writer:
         append(writer, 100)
         writer.append(big)

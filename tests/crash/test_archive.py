@@ -1,6 +1,7 @@
 """Who archives is killed: nothing is removed that is not archived, nothing half is read, and the next one goes on."""
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -27,10 +28,10 @@ def make(path, url, size=0):
         "segment_bytes": 16 << 20,
     }  # so that each of the large ones is in a block of its own
     with jlog.Writer(path, **options, retention=jlog.Retention(archive=url)) as writer:
-        for _ in range(2):
+        for number in range(2):
             fill(writer, 10)
             if size:
-                writer.append(os.urandom(size))
+                writer.append(random.Random(number).randbytes(size))
             writer.roll()
         fill(writer, 1)
     read_away(path, "billing")

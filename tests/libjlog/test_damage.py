@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from pathlib import Path
@@ -229,7 +228,7 @@ def test_random_damage_costs_no_intact_message(seed: int, source: Path, journal:
         write_index(source / "00000000")
     damaged = dice.sample(range(COUNT), dice.choice((1, 2, 5, 30)))
     for number in damaged:
-        overwrite(source, places[number], dice.choice((bytes(16), b"\xff" * 16, os.urandom(16), bytes(4))))
+        overwrite(source, places[number], dice.choice((bytes(16), b"\xff" * 16, dice.randbytes(16), bytes(4))))
     import_all(source, journal)
     assert values(journal) == without(found, *damaged)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import random
 import select
 import signal
 import sys
@@ -111,7 +112,9 @@ def extend(name: str, times: int = 1, parts: int = 3, size: int = 0, state: bool
 def store(name: str, times: int, size: int = 60_000) -> None:
     """State and no record: under b"alone/" and its name a number that goes up, and so many bytes under a key of all."""
     for number in islice(units.setdefault(f"state of {name}", count()), times):
-        writers[name].extend([], state={b"alone/" + name.encode(): b"%d" % number, b"alone/": os.urandom(size)})
+        writers[name].extend(
+            [], state={b"alone/" + name.encode(): b"%d" % number, b"alone/": random.Random(number).randbytes(size)}
+        )
         tell("stored", number)
 
 

@@ -77,7 +77,7 @@ def test_kills_of_the_driver_at_any_time_lose_and_repeat_nothing(
             driver.said("(started)")
             if kill % 2 == 0:  # the others may be killed before they have done anything
                 driver.until(lambda before=before: batches_of(folder) > before)  # type: ignore[misc]
-            time.sleep(random.uniform(0, 2))
+            time.sleep(random.Random(kill).uniform(0, 2))
             driver.kill()
     Checkpoint(spark, str(folder)).query("checkpoint").forget_first_batch()
     frame = spark.readStream.format("jlog").option("subscriber", "lake").load(str(path))
