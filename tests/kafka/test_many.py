@@ -13,9 +13,9 @@ import pytest
 import jlog
 from jlog.kafka import Capture, Mirror, Mirrors, TopicChanged
 from jlog.kafka.client import cluster
-from jlog.kafka.many import config as config_file
-from jlog.kafka.many import lookout, worker
-from jlog.kafka.many.config import read_config
+from jlog.kafka.many import mirrors as supervisor
+from jlog.kafka.many import worker
+from jlog.kafka.many.config import Table, read_config
 from kafka.witness import Witness, numbered, wait_until
 
 
@@ -124,8 +124,8 @@ def test_followers_end_together(config, broker, witness, topic, tmp_path):
 def test_an_absent_cluster_is_waited_for_and_the_others_go_on(
     config, broker, fragile_broker, witness, topic, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(lookout, "LOOK_EVERY", 0.5)
-    monkeypatch.setattr(worker, "AGAIN_SECONDS", 0.5)
+    monkeypatch.setattr(supervisor, "LOOK_EVERY", 0.5)
+    monkeypatch.setattr(worker, "PAUSE_SECONDS", (0.5, 0.5))
     away = fragile_broker
     others = Witness(away.address)
     others.make(topic)
@@ -188,7 +188,7 @@ def test_it_ends_when_none_of_them_can_go_on(config, broker, witness, topic, tmp
 
 
 def test_one_failed_for_good_does_not_end_those_that_begin_again(config, topic, tmp_path, monkeypatch):
-    monkeypatch.setattr(lookout, "LOOK_EVERY", 0.5)
+    monkeypatch.setattr(supervisor, "LOOK_EVERY", 0.5)
     monkeypatch.setattr(cluster, "UNREACHABLE_SECONDS", 0.1)
     fill(tmp_path / "no topic's name", numbered(10))
     path = config(f"""
@@ -202,7 +202,7 @@ def test_one_failed_for_good_does_not_end_those_that_begin_again(config, topic, 
         journal = "{tmp_path}/{{topic}}"
     """)
     begun = []
-    monkeypatch.setattr(config_file, "_from_kafka", counting(begun, config_file._from_kafka))
+    monkeypatch.setattr(Table, "_from_kafka", counting(begun, Table._from_kafka))
     mirrors = Mirrors(path)
     thread = threading.Thread(target=mirrors.run)
     thread.start()
@@ -236,12 +236,21 @@ def test_dead_letters_need_a_place(tmp_path):
     assert not (tmp_path / "journal").exists()
 
 
+TO = "[[to-kafka]]\njournals = 'x'\nurl = 'kafka://x'\n"
+FROM = "[[from-kafka]]\ntopics = 'x'\nurl = 'kafka://x'\njournal = 'x'\n"
 BAD = {
     "no TOML": ("[[to-kafka", "mirrors.toml"),
     "nothing": ("[kafka]", "asks for nothing"),
     "unknown table": ("[[tokafka]]", "there is no tokafka"),
     "unknown name": ("[[to-kafka]]\njournals='x'\nurl='kafka://x'\ntopics='x'", "there is no topics"),
-    "missing name": ("[[from-kafka]]\nurl='kafka://x'\ntopics='x'", "journal is missing"),
+    "missing name": ("[[from-kafka]]\nurl='kafka://x'\ntopics='x'", "line 1: journal is missing"),
+    "one bracket": (TO.replace("[[", "[").replace("]]", "]"), r"line 1: write \[\[to-kafka\]\], in two pairs of brackets"),
+    "text for a number": (f"{TO}partitions = '6'\n{TO}", "line 4: partitions must be a whole number, not '6'"),
+    "a number for text": (f"# one\n{TO}{TO}topic = 6\n", "line 8: topic must be text in quotes, not 6"),
+    "text for a table": (f"{FROM}writer = 'lz4'\n", "line 5: writer must be a table"),
+    "a list of numbers": (FROM.replace("topics = 'x'", "topics = [1]"), r"line 2: topics must be text .*not \[1\]"),
+    "a flag for a number": (f"{TO}rate = true\n", "line 4: rate must be a number, not True"),
+    "a name without quotes": ("[kafka]\nsecurity.protocol = 'SSL'\n" + TO, "line 2: security must be text in quotes"),
 }
 
 
@@ -249,6 +258,29 @@ BAD = {
 def test_a_bad_file_of_mirrors_is_refused_with_the_reason(config, text, said):
     with pytest.raises(ValueError, match=said):
         Mirrors(config(text))
+
+
+def test_a_pattern_that_matches_nothing_is_named(config, broker, topic, tmp_path):
+    fill(tmp_path / "in" / "a", numbered(10))
+    path = config(f"""
+        [[to-kafka]]
+        journals = ["{tmp_path}/none/*", "{tmp_path}/in/*"]
+        url = "kafka://{broker.address}"
+        topic = "{topic}.{{name}}"
+
+        [[from-kafka]]
+        url = "kafka://{broker.address}"
+        topics = "{topic}.none.*"
+        journal = "{tmp_path}/{{topic}}"
+    """)
+    events = []
+    mirrors = Mirrors(path, until_end=True, on_event=events.append)
+    mirrors.run()
+    assert mirrors.failures == {}
+    assert sorted(events) == [
+        f"[[from-kafka]] 1: nothing matches {topic}.none.*",
+        f"[[to-kafka]] 1: nothing matches {tmp_path}/none/*",
+    ]
 
 
 def test_the_example_of_the_help_is_a_file_that_is_read(tmp_path):

@@ -223,7 +223,7 @@ def test_the_settings_of_the_environment_reach_the_processes(broker, topic, tmp_
 
 
 def test_one_that_dies_again_and_again_ends_where_it_has_an_end(broker, topic, tmp_path, monkeypatch):
-    monkeypatch.setattr(worker, "DEATH_SECONDS", (0.01, 0.02))
+    monkeypatch.setattr(worker, "PAUSE_SECONDS", (0.01, 0.02))
     fill(tmp_path / "in" / "a", 1)
     (tmp_path / "deadly.py").write_text("import os\n\ndef die(record):\n    os._exit(7)\n")
     monkeypatch.chdir(tmp_path)

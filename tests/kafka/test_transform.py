@@ -9,7 +9,7 @@ import pytest
 
 import exhaustive
 import jlog
-from jlog.flow.functions import load
+from jlog.flow.records import load
 from jlog.kafka import BrokerError, RecordRefused
 from jlog.transform import transforming
 from jlog.urls import create_journal, open_reader, open_writer
@@ -207,7 +207,7 @@ def test_a_function_that_cannot_be_loaded_says_why(tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "broken", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ValueError, match=r"'broken:same' (cannot be loaded: \w+Error: |is no function)"):
+    with pytest.raises(ValueError, match=r"'broken:same' (cannot be loaded: \w+Error: |is not a function)"):
         load("broken:same")
 
 

@@ -27,7 +27,7 @@ from jlog.cli.signals import signals_to
 from jlog.cli.terminal.figures import human_bytes
 from jlog.cli.terminal.output import complain, json_option, print_fields, print_json, print_table, tell_at_terminal
 from jlog.cli.terminal.progress import progress_bar, working
-from jlog.flow.functions import load
+from jlog.flow.records import load
 from jlog.flow.signals import stopping
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from fnmatch import fnmatchcase
-from functools import partial
 from typing import Any
 
 from jlog.flow.engine import Flow
-from jlog.flow.functions import load
+from jlog.flow.records import load
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster
 from jlog.kafka.client.errors import at_once
@@ -22,10 +23,41 @@ from jlog.kafka.client.url import SCHEME, is_topic_name, parse_any
 from jlog.kafka.mirror.mirror import Capture, Mirror
 
 TO_KAFKA, FROM_KAFKA = "to-kafka", "from-kafka"
-BOTH = {"dead_letter", "linger", "rate", "refused", "settings", "skip_missing", "start", "transform", "url"}
-NAMES = {
-    TO_KAFKA: BOTH | {"create", "journals", "key", "partitions", "read_only", "replication_factor"} | {"subscriber", "topic"},
-    FROM_KAFKA: BOTH | {"exclude", "group", "journal", "topics", "writer"},
+
+TEXT, TEXTS, NUMBER, WHOLE, FLAG, NAMED = (str,), (str, list), (int, float), (int,), (bool,), (dict,)
+MEANINGS: dict[tuple[type, ...], str] = {
+    TEXT: "text in quotes",
+    TEXTS: "text in quotes, or a list of texts",
+    NUMBER: "a number",
+    WHOLE: "a whole number",
+    FLAG: "true or false",
+    NAMED: 'a table, as in { "linger.ms" = "5" }',
+    (START := (str, int, datetime)): '"begin", "end", a time or a whole number',
+}
+BOTH = {
+    "dead_letter": TEXT,
+    "linger": NUMBER,
+    "rate": NUMBER,
+    "refused": TEXT,
+    "settings": NAMED,
+    "skip_missing": FLAG,
+    "start": START,
+    "transform": TEXT,
+    "url": TEXT,
+}
+OPTIONS: dict[str, dict[str, tuple[type, ...]]] = {
+    TO_KAFKA: {
+        **BOTH,
+        "create": FLAG,
+        "journals": TEXTS,
+        "key": TEXT,
+        "partitions": WHOLE,
+        "read_only": FLAG,
+        "replication_factor": WHOLE,
+        "subscriber": TEXT,
+        "topic": TEXT,
+    },
+    FROM_KAFKA: {**BOTH, "exclude": TEXTS, "group": TEXT, "journal": TEXT, "topics": TEXTS, "writer": NAMED},
 }
 NEEDED = {TO_KAFKA: ("journals", "url"), FROM_KAFKA: ("topics", "url", "journal")}
 
@@ -52,87 +84,64 @@ class Job:
         return Mirror(self.source, self.sink, **options, **more)
 
 
-Find = Callable[[Stop], Iterable[Job]]
+@dataclass(frozen=True)
+class Table:
+    """A table [[to-kafka]] or [[from-kafka]] of the file. `where` is its place there."""
+
+    where: str
+    kind: str
+    values: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(repr=False)
+
+    @at_once()
+    def find(self, stop: Stop) -> tuple[list[Job], list[str]]:
+        """Finds what the table asks for now, and the patterns that no journal or topic matches."""
+        return self._to_kafka() if self.kind == TO_KAFKA else self._from_kafka(stop)
+
+    def _to_kafka(self) -> tuple[list[Job], list[str]]:
+        values = self.values
+        servers = parse_any(values["url"]).servers
+        given = self._options("journals", "topic", "read_only")
+        if values.get("read_only"):
+            given["subscriber"] = None
+        paths = {pattern: _journals(pattern) for pattern in _several(values["journals"])}
+        jobs = []
+        for path in sorted({path for found in paths.values() for path in found}):
+            topic = values.get("topic", "{name}").replace("{name}", os.path.basename(path))
+            options = dict(given)
+            if options.get("refused") == "dead-letter":
+                options["dead_letter"] = options.get("dead_letter", "{topic}.refused").replace("{topic}", topic)
+            url = f"{SCHEME}{servers}/{topic}"
+            jobs.append(Job(f"{path} to {url}", TO_KAFKA, path, url, options))
+        return jobs, [pattern for pattern, found in paths.items() if not found]
+
+    def _from_kafka(self, stop: Stop) -> tuple[list[Job], list[str]]:
+        at = parse_any(self.values["url"])
+        given = self._options("topics", "journal", "writer") | self.values.get("writer", {})
+        exclude = given["exclude"] = _several(self.values.get("exclude", []))
+        wanted, journal = _several(self.values["topics"]), self.values["journal"]
+        if "{topic}" not in journal:
+            return [_capture(f"{SCHEME}{at.servers}/{','.join(wanted)}", journal, given)], []
+        del given["exclude"]
+        cluster = Cluster(Settings(at, given["config"], ends=["source"]), stop)
+        cluster.check()
+        names = [name for name in cluster.names() if not is_ours(name) and not _matches(name, exclude)]
+        jobs = [
+            _capture(f"{SCHEME}{at.servers}/{name}", journal.replace("{topic}", name), given)
+            for name in names
+            if _matches(name, wanted)
+        ]
+        return jobs, [pattern for pattern in wanted if not any(fnmatchcase(name, pattern) for name in names)]
+
+    def _options(self, *left_out: str) -> dict[str, Any]:
+        """Returns the options of the mirror or the capture, without those that only this file has."""
+        found = {name: value for name, value in self.values.items() if name not in (*left_out, "url", "settings")}
+        found["config"] = {**self.settings, **self.values.get("settings", {})}
+        return found
 
 
-def finders(config_file: str | os.PathLike[str]) -> dict[str, Find]:
-    """Reads the file. Returns for each table, by its place in the file, the call that finds what it asks for now."""
-    tables = read_config(config_file)
-    settings = {**from_surroundings(), **tables.get("kafka", {})}
-    return {
-        f"[[{kind}]] {number}": partial(find, table, settings)
-        for kind, find in ((TO_KAFKA, _to_kafka), (FROM_KAFKA, _from_kafka))
-        for number, table in enumerate(tables.get(kind, []), 1)
-    }
-
-
-def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-
-    with open(path, "rb") as file:
-        try:
-            found: dict[str, Any] = tomllib.load(file)
-        except tomllib.TOMLDecodeError as error:
-            raise ValueError(f"{os.fspath(path)}: {error}") from None
-    _check_names(f"{os.fspath(path)}", found, {"kafka", *NAMES})
-    for kind, known in NAMES.items():
-        for number, table in enumerate(found.get(kind, []), 1):
-            where = f"{os.fspath(path)}, [[{kind}]] {number}"
-            _check_names(where, table, known)
-            missing = [name for name in NEEDED[kind] if name not in table]
-            if missing:
-                raise ValueError(f"{where}: {missing[0]} is missing")
-    if not any(found.get(kind) for kind in NAMES):
-        raise ValueError(f"{os.fspath(path)} asks for nothing; write [[to-kafka]] or [[from-kafka]]")
-    return found
-
-
-def _check_names(where: str, table: Mapping[str, Any], known: set[str]) -> None:
-    unknown = sorted(set(table) - known)
-    if unknown:
-        raise ValueError(f"{where}: there is no {unknown[0]}; there are {', '.join(sorted(known))}")
-
-
-def _to_kafka(table: Mapping[str, Any], settings: Mapping[str, Any], _stop: Stop) -> Iterator[Job]:
-    servers = parse_any(table["url"]).servers
-    given = _options(table, settings, {"journals", "topic", "url", "read_only"})
-    if table.get("read_only"):
-        given["subscriber"] = None
-    for path in _journals(_several(table["journals"])):
-        topic = table.get("topic", "{name}").replace("{name}", os.path.basename(path))
-        options = dict(given)
-        if options.get("refused") == "dead-letter":
-            options["dead_letter"] = options.get("dead_letter", "{topic}.refused").replace("{topic}", topic)
-        url = f"{SCHEME}{servers}/{topic}"
-        yield Job(f"{path} to {url}", TO_KAFKA, path, url, options)
-
-
-def _journals(patterns: list[str]) -> list[str]:
-    found = {os.path.abspath(path) for pattern in patterns for path in glob.glob(pattern)}
-    return sorted(path for path in found if os.path.exists(os.path.join(path, "journal.meta")))
-
-
-@at_once()
-def _from_kafka(table: Mapping[str, Any], settings: Mapping[str, Any], stop: Stop) -> list[Job]:
-    at = parse_any(table["url"])
-    given = _options(table, settings, {"topics", "url", "journal", "writer"}) | table.get("writer", {})
-    wanted = _several(table["topics"])
-    journal = table["journal"]
-    if "{topic}" not in journal:
-        return [_capture(f"{SCHEME}{at.servers}/{','.join(wanted)}", journal, given)]
-    cluster = Cluster(Settings(at, given["config"], ends=["source"]), stop)
-    cluster.check()
-    names = [name for name in cluster.names() if not is_ours(name)]
-    exclude = given.pop("exclude", ())
-    matching = [
-        name
-        for name in names
-        if any(fnmatchcase(name, pattern) for pattern in wanted) and not any(fnmatchcase(name, pattern) for pattern in exclude)
-    ]
-    return [_capture(f"{SCHEME}{at.servers}/{name}", journal.replace("{topic}", name), given) for name in matching]
+def _journals(pattern: str) -> list[str]:
+    return [os.path.abspath(path) for path in glob.glob(pattern) if os.path.exists(os.path.join(path, "journal.meta"))]
 
 
 def _capture(url: str, journal: str, options: dict[str, Any]) -> Job:
@@ -141,11 +150,96 @@ def _capture(url: str, journal: str, options: dict[str, Any]) -> Job:
     return Job(f"{url} to {journal}", FROM_KAFKA, url, journal, options)
 
 
-def _options(table: Mapping[str, Any], settings: Mapping[str, Any], left_out: set[str]) -> dict[str, Any]:
-    found = {name: value for name, value in table.items() if name not in left_out | {"settings"}}
-    found["config"] = {**settings, **table.get("settings", {})}
-    return found
+def _matches(name: str, patterns: list[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _several(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
+
+
+# --- Reading --------------------------------------------------------------------------------------------------------
+
+
+def read_tables(path: str | os.PathLike[str]) -> list[Table]:
+    """Reads the file. Raises ValueError with the line for what is wrong in it."""
+    config = read_config(path)
+    settings = {**from_surroundings(), **config.get("kafka", {})}
+    return [
+        Table(f"[[{kind}]] {number}", kind, values, settings)
+        for kind in OPTIONS
+        for number, values in enumerate(config.get(kind, []), 1)
+    ]
+
+
+def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    try:
+        found: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from None
+    _check(_Lines(os.fspath(path), text), found)
+    return found
+
+
+def _check(lines: _Lines, config: Mapping[str, Any]) -> None:
+    _check_names(lines, config, {"kafka", *OPTIONS}, "")
+    for name, value in config.get("kafka", {}).items():
+        if isinstance(value, (dict, list)):
+            raise lines.error(
+                f'{name} must be text in quotes; a name with a dot needs quotes too: "{name}.…"', "[kafka]", 1, name
+            )
+    for kind, options in OPTIONS.items():
+        header, tables = f"[[{kind}]]", config.get(kind, [])
+        if not isinstance(tables, list):
+            raise lines.error(f"write {header}, in two pairs of brackets", f"[{kind}]")
+        for number, table in enumerate(tables, 1):
+            _check_names(lines, table, set(options), header, number)
+            for name, value in table.items():
+                _check_type(lines, options[name], header, number, name, value)
+            missing = [name for name in NEEDED[kind] if name not in table]
+            if missing:
+                raise lines.error(f"{missing[0]} is missing", header, number)
+    if not any(config.get(kind) for kind in OPTIONS):
+        raise lines.error("it asks for nothing; write [[to-kafka]] or [[from-kafka]]")
+
+
+def _check_names(lines: _Lines, table: Mapping[str, Any], known: set[str], header: str, number: int = 1) -> None:
+    unknown = sorted(set(table) - known)
+    if unknown:
+        there = ", ".join(sorted(known))
+        raise lines.error(f"there is no {unknown[0]}; there are {there}", header or f"[[{unknown[0]}]]", number, unknown[0])
+
+
+def _check_type(lines: _Lines, types: tuple[type, ...], header: str, number: int, name: str, value: Any) -> None:
+    is_wrong = not isinstance(value, types) or (isinstance(value, bool) and bool not in types)
+    if is_wrong or (isinstance(value, list) and not all(isinstance(one, str) for one in value)):
+        raise lines.error(f"{name} must be {MEANINGS[types]}, not {value!r}", header, number, name)
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The text of the file, in which an error is looked for: the parser does not keep the lines of what it has read."""
+
+    path: str
+    text: str
+
+    def error(self, problem: str, header: str = "", number: int = 1, name: str = "") -> ValueError:
+        """Returns the error in the table with this header, the `number`th one, at this name."""
+        at, count, is_inside = 0, 0, not header
+        for line_number, line in enumerate(self.text.splitlines(), 1):
+            line = line.strip()
+            if line.startswith("["):
+                count += line.startswith(header)
+                is_inside = line.startswith(header) and count == number
+                at = line_number if is_inside else at
+            elif is_inside and name and re.match(rf"[\"']?{re.escape(name)}\b", line):
+                at = line_number
+                break
+        return ValueError(f"{self.path}{f', line {at}' if at else ''}: {problem}")

@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 
 from jlog.errors import JournalError
+from jlog.flow.ends import Lag
 from jlog.flow.engine import nothing
 from jlog.flow.lags import Watched
-from jlog.flow.stop import SLICE_SECONDS, Stop
+from jlog.flow.stats import FlowStats
+from jlog.flow.stop import SLICE_SECONDS, Stop, Stopped
 from jlog.kafka.client.errors import may_pass
-from jlog.kafka.many.config import Job, finders
-from jlog.kafka.many.lookout import Lookout
-from jlog.kafka.many.worker import KILL_SECONDS, Worker
+from jlog.kafka.many.config import Job, Table, read_tables
+from jlog.kafka.many.worker import Worker
+
+LOOK_EVERY = 5.0  # seconds between two looks for journals and topics
+KILL_SECONDS = 2.0  # from the request to stop
 
 
 class Mirrors:
@@ -38,7 +44,7 @@ class Mirrors:
         writer = { compression = "lz4" }     # options of jlog.Writer
 
     until_end: each of them ends where its source ended when it began.
-    lags: `flows` tell their lags too, for which brokers are asked every few seconds.
+    lags: `flows` have their lags too, for which brokers are asked every few seconds.
     on_event: is called with each line that a person should see.
 
     Raises ValueError for an error in the file, OSError where it cannot be read.
@@ -52,63 +58,68 @@ class Mirrors:
         lags: bool = False,
         on_event: Callable[[str], None] = nothing,
     ) -> None:
-        self._finders = finders(config_file)
+        self._tables = read_tables(config_file)
         self._stop = Stop()
         self._until_end = until_end
         self._lags = lags
         self._on_event = on_event
         self._workers: dict[str, Worker] = {}
-        self._lookouts: dict[str, Lookout] = {}
         self._said: dict[str, str] = {}
         self.flows: dict[str, Watched] = {}
         self.failures: dict[str, Exception] = {}
 
     def jobs(self) -> Iterator[Job]:
         """Yields the mirrors and captures of the journals and topics that exist now."""
-        for find in self._finders.values():
-            yield from find(self._stop)
+        for table in self._tables:
+            yield from self._find(table)
 
     def run(self) -> None:
         """Runs until stop(), until every mirror has failed, or with until_end until all have ended."""
-        self._lookouts = {where: Lookout(find, self._stop, once=self._until_end) for where, find in self._finders.items()}
         try:
-            while not self._stop.requested:
-                for where, lookout in self._lookouts.items():
-                    self._take(where, lookout)
-                for name, worker in self._workers.items():
-                    worker.poll()
-                    if worker.failure is not None:
-                        self.failures[name] = worker.failure
-                if self._is_over():
-                    break
-                self._stop.wait(SLICE_SECONDS)
+            with suppress(Stopped):
+                while not self._stop.requested:
+                    for table in self._tables:
+                        self._look(table)
+                    until = time.monotonic() + LOOK_EVERY
+                    while self._until_end or time.monotonic() < until:
+                        if self._is_over() or self._stop.wait(SLICE_SECONDS):
+                            return
         finally:
-            self._end()
+            self._stop.request()
+            for worker in self._workers.values():
+                worker.terminate()
+            until = time.monotonic() + KILL_SECONDS
+            for worker in self._workers.values():
+                worker.finish(until - time.monotonic())
 
     def stop(self) -> None:
         """Ends run() within 2 s, from another thread or a signal handler. Each transaction under way is committed if the
         brokers answer in time."""
         self._stop.request()
 
-    def _take(self, where: str, lookout: Lookout) -> None:
-        """Takes over what a table has found, or why it found nothing."""
-        error = lookout.error
-        if not lookout.looks:
-            self.flows[where] = lookout  # not ready as long as it is not known what there is to do
-        elif error is None:
-            self.flows.pop(where, None)
-            self.failures.pop(where, None)
-        elif not isinstance(error, (JournalError, OSError)):
-            raise error
-        else:
-            self.flows[where] = lookout
-            self._say(where, str(error))
+    def _look(self, table: Table) -> None:
+        """Starts what the table asks for and does not run yet."""
+        try:
+            jobs = self._find(table)
+        except (JournalError, OSError) as error:
+            self.flows[table.where] = Absent(error)
+            self._say(table.where, str(error))
             if self._until_end or not may_pass(error):
-                self.failures[where] = error
-        for job in lookout.found:
+                self.failures[table.where] = error
+            return
+        self.flows.pop(table.where, None)
+        self.failures.pop(table.where, None)
+        for job in jobs:
             if job.name not in self._workers:
-                worker = Worker(job, until_end=self._until_end, lags=self._lags, on_event=self._on_event)
-                self.flows[job.name] = self._workers[job.name] = worker
+                self.flows[job.name] = self._workers[job.name] = Worker(
+                    job, until_end=self._until_end, lags=self._lags, stop=self._stop, on_event=self._on_event
+                )
+
+    def _find(self, table: Table) -> list[Job]:
+        jobs, unmatched = table.find(self._stop)
+        if unmatched:
+            self._say(table.where, f"nothing matches {', '.join(unmatched)}")
+        return jobs
 
     def _say(self, where: str, text: str) -> None:
         if self._said.get(where) != text:
@@ -116,25 +127,24 @@ class Mirrors:
             self._on_event(f"{where}: {text}")
 
     def _is_over(self) -> bool:
-        lookouts = self._lookouts.values()
-        if not all(lookout.looks for lookout in lookouts) or not all(worker.is_over for worker in self._workers.values()):
-            return False
-        if self._until_end:
-            return True
-        return bool(self.failures) and not any(lookout.error and may_pass(lookout.error) for lookout in lookouts)
+        workers_are_over = all(worker.is_over for worker in self._workers.values())
+        self.failures |= {name: worker.failure for name, worker in self._workers.items() if worker.failure is not None}
+        if not workers_are_over or self._until_end:
+            return workers_are_over
+        may_come = any(isinstance(flow, Absent) and may_pass(flow.error) for flow in self.flows.values())
+        return bool(self.failures) and not may_come
 
-    def _end(self) -> None:
-        """Ends all processes, those that do not end in time by force."""
-        self._stop.request()
-        workers = self._workers.values()
-        for worker in workers:
-            worker.stop()
-        until = time.monotonic() + KILL_SECONDS
-        while any(worker.is_running for worker in workers) and time.monotonic() < until:
-            time.sleep(SLICE_SECONDS / 5)
-            for worker in workers:
-                worker.finish()
-        for worker in workers:
-            worker.kill()
-        for lookout in self._lookouts.values():
-            lookout.join()
+
+@dataclass
+class Absent:
+    """A table of the file of which it is not known what it asks for, as a flow that is not open."""
+
+    error: Exception
+    is_open = was_open = False
+
+    @property
+    def stats(self) -> FlowStats:
+        return FlowStats(last_error=str(self.error))
+
+    def lag(self) -> Lag | None:
+        return None

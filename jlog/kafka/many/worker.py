@@ -1,32 +1,31 @@
-"""A mirror or a capture as its supervisor sees it: its process, what that reports, and when it is started again."""
+"""A mirror or a capture as its supervisor sees it: its process, the reports of that, and when it is started again."""
 
 from __future__ import annotations
 
+import marshal
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import IO
 
 from jlog.errors import JournalError
 from jlog.flow.ends import Lag
 from jlog.flow.stats import FlowStats
+from jlog.flow.stop import Stop
 from jlog.kafka.client.errors import may_pass
 from jlog.kafka.client.settings import ENVIRONMENT
-from jlog.kafka.many.child import Assignment
+from jlog.kafka.many.child import Assignment, Report
 from jlog.kafka.many.config import Job
-from jlog.kafka.many.reports import Report, Reports
 
-AGAIN_SECONDS = 5.0  # until a flow is started again that found no broker
-DEATH_SECONDS = 1.0, 30.0  # the same for a process that died, at first and at most
+PAUSE_SECONDS = 1.0, 30.0  # before a process is started again, at first and at most
 DEATHS_IN_A_ROW = 5  # of a flow that has to come to an end; one that follows is started again for ever
 SILENT_SECONDS = 10.0  # without a report, after which a process counts as hanging
-KILL_SECONDS = 2.0  # from the request to stop
 REAP_SECONDS = 5.0  # a killed process may wait for its disk
 
 # The child has the supervisor's own path for imports, so that it finds the same modules. Until then it imports only what is
@@ -35,139 +34,118 @@ BOOT = "import marshal, sys; sys.path[:] = marshal.load(sys.stdin.buffer); from 
 
 
 class Worker:
-    """Runs a job in a process of its own, in turns of poll(). Its attributes are those of a flow, for metrics: it is not open
-    while the process is dead, or does not report.
+    """Runs a job in a process of its own, and starts it again when it dies, in a thread. Its attributes are those of a flow,
+    for metrics: it is not open while the process is dead, or does not report.
 
     until_end: the job ends; a process that dies again and again is a failure.
     lags: the process looks at the lag every few seconds.
+    stop: starts no further process.
     on_event: is called with each line that a person should see.
     """
 
-    def __init__(self, job: Job, *, until_end: bool, lags: bool, on_event: Callable[[str], None]) -> None:
+    def __init__(self, job: Job, *, until_end: bool, lags: bool, stop: Stop, on_event: Callable[[str], None]) -> None:
         self.job = job
         self.failure: Exception | None = None  # the error that ended it for good
         self.is_over = False
         self._until_end = until_end
         self._lags = lags
+        self._stop = stop
         self._on_event = on_event
         self._said = ""
         self._process: subprocess.Popen[bytes] | None = None
-        self._pipe = -1
-        self._reports: Reports | None = None
         self._report = Report()
-        self._heard_at = 0.0
-        self._start_at = time.monotonic()
-        self._deaths = 0  # in a row, without a transaction in between
+        self._heard_at = time.monotonic()
+        self._in_a_row = 0  # ends of the process without a transaction in between
+        self._thread = threading.Thread(target=self._run, name="jlog-mirror", daemon=True)
+        self._thread.start()
 
     # --- Running ----------------------------------------------------------------------------------------------------
 
-    def poll(self) -> None:
-        """Hears what the process has reported, starts it if it is time, and handles its end. Never waits."""
-        if self._process is None:
-            if not self.is_over and time.monotonic() >= self._start_at:
-                self._start()
-            return
-        self._hear()
-        if self._process.poll() is not None:
-            self._hear()  # what came between the two calls
-            self._ended(self._process.returncode)
+    def _run(self) -> None:
+        while not self.is_over:
+            how = self._run_process()
+            self._in_a_row += 1
+            self._judge(how)
+            if not self.is_over:
+                self._stop.wait(min(PAUSE_SECONDS[0] * 2 ** (self._in_a_row - 1), PAUSE_SECONDS[1]))
 
-    def _start(self) -> None:
+    def _run_process(self) -> str:
+        """Runs one process up to its end. Returns how it has died; an empty text if it has sent its last report."""
         self._report = Report()
         self._heard_at = time.monotonic()
         try:
-            self._process, self._pipe, theirs = _started(self.job.name)
+            process = _started(self.job.name)
         except OSError as error:  # of too many processes or descriptors: the others go on
-            self._start_again(f"its process cannot be started: {error}")
-            return
-        self._reports = Reports(self._pipe)
-        given = Assignment(self.job, self._until_end, self._lags, theirs, os.getpid())
-        with suppress(BrokenPipeError):  # it has died, which poll() finds
-            _send(self._process.stdin, given)
+            return f"cannot be started: {error}"
+        self._process = process
+        if self._stop.requested:
+            process.terminate()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        given = Assignment(self.job, self._until_end, self._lags, os.getpid())
+        with suppress(BrokenPipeError), process.stdin as pipe:
+            pipe.write(marshal.dumps(sys.path) + pickle.dumps(given))
+        with suppress(EOFError, pickle.UnpicklingError), process.stdout as pipe:  # it was killed, maybe within a report
+            while not self._report.ended:
+                self._hear(pickle.load(pipe))
+        code = process.wait()
+        self._process = None
+        if self._report.ended:
+            return ""
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
-    def _hear(self) -> None:
-        assert self._reports is not None, "_start() comes first"
-        for report in self._reports.new():
-            self._heard_at = time.monotonic()
-            self._report = report
-            if report.stats.transactions:
-                self._deaths = 0
-            for text in report.events:
-                self._say(text)
+    def _hear(self, report: Report) -> None:
+        self._heard_at = time.monotonic()
+        self._report = report
+        if report.stats.transactions:
+            self._in_a_row = 0
+        for text in report.events:
+            self._say(text)
+
+    def _judge(self, how: str) -> None:
+        """Decides what comes after the end of the process."""
+        failure = self._report.failure
+        if self._stop.requested:
+            self.is_over = True
+        elif how:
+            if self._until_end and self._in_a_row >= DEATHS_IN_A_ROW:
+                self._fail(JournalError(f"its process {how}, {self._in_a_row} times in a row"))
+            else:
+                self._said = ""
+                self._say(f"its process {how}; it is started again")
+        elif failure is None:
+            self.is_over = self._until_end  # otherwise a signal has ended it, and not the supervisor
+        elif self._until_end or not may_pass(failure):
+            self._fail(failure)
+        else:
+            self._say(str(failure) or repr(failure))
+
+    def _fail(self, error: Exception) -> None:
+        self._say(str(error) or repr(error))
+        self.failure = error
+        self.is_over = True
 
     def _say(self, text: str) -> None:
         if text != self._said:
             self._said = text
             self._on_event(f"{self.job.name}: {text}")
 
-    def _ended(self, code: int) -> None:
-        self._forget_process()
-        last = self._report
-        if not last.ended:
-            self._died(code)
-        elif last.failure is None:
-            self.is_over = self._until_end
-            self._start_at = time.monotonic() + DEATH_SECONDS[0]  # a signal has ended it, and not the supervisor
-        else:
-            self._say(str(last.failure) or repr(last.failure))
-            if self._until_end or not may_pass(last.failure):
-                self._fail(last.failure)
-            else:
-                self._start_at = time.monotonic() + AGAIN_SECONDS
+    # --- Ending, after the request to stop --------------------------------------------------------------------------
 
-    def _died(self, code: int) -> None:
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        self._start_again(f"its process {how}")
-
-    def _start_again(self, text: str) -> None:
-        self._deaths += 1
-        if self._until_end and self._deaths >= DEATHS_IN_A_ROW:
-            self._fail(JournalError(f"{text}, {self._deaths} times in a row"))
-            self._say(str(self.failure))
-            return
-        wait = min(DEATH_SECONDS[0] * 2 ** (self._deaths - 1), DEATH_SECONDS[1])
-        self._start_at = time.monotonic() + wait
-        self._said = ""
-        self._say(f"{text}; it is started again in {wait:g} s")
-
-    def _fail(self, error: Exception) -> None:
-        self.is_over = True
-        self.failure = error
-
-    # --- Ending -----------------------------------------------------------------------------------------------------
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None
-
-    def stop(self) -> None:
+    def terminate(self) -> None:
         """Asks the process to end. It has committed or aborted its transaction when it has ended."""
-        self.is_over = True
-        if self._process is not None:
-            self._process.terminate()
-
-    def kill(self) -> None:
-        """Ends a process that does not end by itself. The next start finds out what it has committed."""
-        if self._process is not None:
-            self._on_event(f"{self.job.name}: its process does not end, and is killed; the next start goes on where it was")
-            self._process.kill()
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(REAP_SECONDS)
-            self._forget_process()
-
-    def finish(self) -> None:
-        """Hears the last reports of a process that was asked to end."""
-        if self._process is not None:
-            ended = self._process.poll() is not None
-            self._hear()
-            if ended:
-                self._forget_process()
-
-    def _forget_process(self) -> None:
-        process, self._process = self._process, None
+        process = self._process
         if process is not None:
-            _close(process.stdin)
-            os.close(self._pipe)
+            process.terminate()
+
+    def finish(self, seconds: float) -> None:
+        """Waits for the end, and kills a process that does not end. The next start finds out what that one has committed."""
+        self._thread.join(max(0.0, seconds))
+        process = self._process
+        if process is not None and self._thread.is_alive():
+            self._on_event(f"{self.job.name}: its process does not end, and is killed; the next start goes on where it was")
+            process.kill()
+            self._thread.join(REAP_SECONDS)
 
     # --- As a flow --------------------------------------------------------------------------------------------------
 
@@ -198,34 +176,11 @@ class Worker:
         return f"its process has not answered for {silent:.0f} s" if silent > SILENT_SECONDS else ""
 
 
-def _started(name: str) -> tuple[subprocess.Popen[bytes], int, int]:
-    """Starts a process. Returns it, the pipe of its reports, and the number that this pipe's other end has there."""
-    ours, theirs = os.pipe()
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-c", BOOT, name],  # the name is for those who list processes
-            stdin=subprocess.PIPE,
-            pass_fds=[theirs],
-            env={name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT)},
-            start_new_session=True,  # Ctrl-C comes to the supervisor alone
-        )
-    except BaseException:
-        os.close(ours)
-        raise
-    finally:
-        os.close(theirs)
-    return process, ours, theirs
-
-
-def _send(pipe: IO[bytes] | None, given: Assignment) -> None:
-    import marshal
-
-    assert pipe is not None, "it is a pipe"
-    pipe.write(marshal.dumps(sys.path) + pickle.dumps(given))
-    pipe.flush()
-
-
-def _close(pipe: IO[bytes] | None) -> None:
-    if pipe is not None:
-        with suppress(BrokenPipeError):
-            pipe.close()
+def _started(name: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", BOOT, name],  # the name is for those who list processes
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT)},
+        start_new_session=True,  # Ctrl-C comes to the supervisor alone
+    )
