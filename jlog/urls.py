@@ -64,7 +64,7 @@ def open_journal(url: str | os.PathLike[str], *, lock_timeout: float | None = No
 
 
 def create_journal(url: str | os.PathLike[str], **options: Any) -> None:
-    """Makes an empty journal, or a topic; as jlog.Journal.create."""
+    """Creates an empty journal, or a topic; as jlog.Journal.create."""
     path = path_of(url)
     if path is not None:
         Journal.create(path, **options)
@@ -98,7 +98,7 @@ def list_topics(url: str) -> list[str]:
 def path_of(url: str | os.PathLike[str]) -> str | os.PathLike[str] | None:
     """Returns a journal's path, or None for the URL of a topic. Raises ValueError for any other URL.
 
-    A text without a scheme, or with an unknown one and no `//` behind it, is a path: file names may have colons.
+    A text without a scheme, or with an unknown one and no `//` after it, is a path: file names may have colons.
     """
     found = _SCHEME.match(url) if isinstance(url, str) else None
     if url == "":

@@ -14,8 +14,11 @@ SourcePosition = dict[str, dict[str, Any]]
 # The same for the parts that change. A part that is None is removed.
 SourcePositionChange = Mapping[str, dict[str, Any] | None]
 
+# The place of a record: the part of the source position, what tells it from an earlier one of the same name, position in it
+Place = tuple[str, str, int]
+
 # What a sink calls for a record that it refuses: with its index in the batch, the record, and the reason. The result says
-# whether to go on behind it.
+# whether to go on after it.
 Refuse = Callable[[int, RecordLike, str], bool]
 
 
@@ -39,6 +42,8 @@ class Lag:
 class Source(Protocol):
     """The end that records come from, in an order that is always the same."""
 
+    identity: str  # names the source among those of one sink
+
     @property
     def missing(self) -> int:
         """The number of records that retention removed before they were read, and that were passed over."""
@@ -58,7 +63,7 @@ class Source(Protocol):
         next, if anything does."""
 
     def source_positions(self) -> SourcePositionChange:
-        """Returns the source position behind the records that were read, as far as it differs from the one to which it went."""
+        """Returns the source position after the records that were read, as far as it differs from the one to which it went."""
 
     def secure(self) -> None:
         """Makes sure that the source position will hold: the records before it survive a power loss, and are still the same."""
@@ -76,12 +81,16 @@ class Source(Protocol):
     def describe(self, record: Any) -> str:
         """Names the place of this record, for an error."""
 
+    def place(self, record: Any) -> Place:
+        """Returns the place of this record in the source."""
+
     def close(self) -> None: ...
 
 
 class Sink(Protocol):
     """The end that records go to: each transaction stores its records and the source position as a whole, or nothing."""
 
+    where: str  # the path or the URL
     transaction_records: int  # number of records that suits a transaction
     left_out: int  # records that the open transaction leaves out
     overhead_bytes: int  # bytes of keys and headers in the open transaction, where they count towards its size
@@ -95,11 +104,12 @@ class Sink(Protocol):
         """Looks whether it could take records, while none come. Raises Retry, or an error that stays. Waits for nothing."""
 
     def write(self, batch: Iterable[RecordLike], refuse: Refuse) -> int:
-        """Writes into the open transaction, and returns the bytes of the values. Tells of each record that it refuses, and goes
-        on behind it, or writes none of those behind it. Raises Refused where a record was refused that it took before."""
+        """Writes into the open transaction, and returns the bytes of the values. Calls `refuse` for each record that it
+        refuses, and goes on after it, or writes none of those after it. Raises Refused where a record was refused that it took
+        before."""
 
-    def leave_out(self, record: RecordLike, where: str, reason: str) -> None:
-        """Handles a refused record, in the open transaction."""
+    def leave_out(self) -> None:
+        """Counts a refused record, in the open transaction."""
 
     def prepare(self, source_positions: SourcePositionChange) -> None:
         """Puts the source position into the open transaction. Only commit() follows."""

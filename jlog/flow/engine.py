@@ -6,19 +6,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 from jlog.errors import JournalFull
 from jlog.flow.ends import Lag, Sink, Source, SourcePosition, SourcePositionChange, changed_by
 from jlog.flow.errors import RecordRefused, Refused, Retry, Unsettled
-from jlog.flow.letters import DeadLetters
+from jlog.flow.letters import DeadLetters, End, Made
+from jlog.flow.options import FlowOptions
 from jlog.flow.records import Function, RecordLike, apply
-from jlog.flow.refusals import End, Made, Policy
 from jlog.flow.stats import FlowStats
-from jlog.flow.stop import Stop, Stopped
+from jlog.flow.stop import Stopped
 
-LINGER_SECONDS = 0.1  # default; up to 5 s, so that a transaction never comes near the brokers' limit
-MAX_LINGER_SECONDS = 5.0
 LINGERS = 5  # longest transaction while records keep coming, as many times `linger`
 TRANSACTION_BYTES = 32 << 20
 CHUNK_RECORDS = 2_000
@@ -27,62 +25,41 @@ RETRY_SECONDS = 0.1, 5.0  # first and longest wait, in seconds
 SLICE_OF_RATE = 0.1  # seconds of records that are read in one piece where a rate is set
 
 
-def nothing(_: object) -> None:
-    """Ignores an event or a count."""
-
-
 class Flow:
     """Runs `source` into `sink`. The sink commits records and source position together, and only that position says where to go
     on.
 
-    function: turns each record into records (see apply).
-    refused: the treatment of a record that the sink or the function refuses.
-    letters: a place for refused records that is no part of the sink.
-    until_end: ends where the source ended when it was opened.
-    rate: records a second, at most.
-    linger: seconds that a transaction waits for more records after its first one. While they keep coming without a pause it
-        takes five times as long. Less is a lower latency, and more transactions for the same records.
-    on_event: is called with each line that a person should see.
-    on_commit: is called with the number of records of each transaction.
+    options: see FlowOptions.
+    open_source: opens the source.
+    open_sink: opens the sink of this source.
+    open_letters: opens the place for refused records, if the options name one. An error of any of the three closes what was
+        opened before.
     """
 
     def __init__(
         self,
-        source: Source,
-        sink: Sink,
-        *,
-        stop: Stop,
-        function: Function | None = None,
-        refused: Policy = "stop",
-        letters: DeadLetters | None = None,
-        until_end: bool = False,
-        rate: float | None = None,
-        linger: float = LINGER_SECONDS,
-        on_event: Callable[[str], None] = nothing,
-        on_commit: Callable[[int], None] = nothing,
+        options: FlowOptions,
+        open_source: Callable[[], Source],
+        open_sink: Callable[[Any], Sink],
+        open_letters: Callable[[Any, Any, FlowOptions], DeadLetters] | None = None,
     ) -> None:
-        if rate is not None and not rate > 0:
-            raise ValueError(f"a rate is records a second, above 0, not {rate!r}")
-        if not 0 <= linger <= MAX_LINGER_SECONDS:
-            raise ValueError(f"linger is seconds, from 0 to {MAX_LINGER_SECONDS:g}, not {linger!r}")
-        if refused not in get_args(Policy):
-            raise ValueError(f"refused is one of {', '.join(get_args(Policy))}, not {refused!r}")
-        self.source = source
-        self.sink = sink
         self.stats = FlowStats()
-        self._stop = stop
-        self._function = function
-        self._refused = refused
-        self._letters = letters
-        self._until_end = until_end
-        self._rate = rate
-        self._linger = linger
-        self._on_event = on_event
-        self._on_commit = on_commit
+        self._options = options
+        self._stop = options.stop
+        self._function = options.function
+        self._letters: DeadLetters | None = None
+        with ExitStack() as opened:
+            self.source = open_source()
+            opened.callback(self.source.close)
+            self.sink = open_sink(self.source)
+            opened.callback(self.sink.close)
+            if open_letters is not None and options.dead_letter is not None:
+                self._letters = open_letters(self.source, self.sink, options)
+            opened.pop_all()
         self._open = False
         self._ever_open = False
         self._committed: SourcePosition = {}
-        self._limit = sink.transaction_records
+        self._limit = self.sink.transaction_records
         self._alone: Any = None  # the record of the open transaction, while it has but one
         # Records that were refused when the transaction was tried before, by their place. A source of several parts may hand
         # them out in another order when it is read again.
@@ -107,7 +84,7 @@ class Flow:
                 if self.stats.retries > retries:
                     self._stop.wait(self._retry_after)
                     self._retry_after = min(2 * self._retry_after, RETRY_SECONDS[1])
-                elif not moved and self._until_end and self._open and self.source.at_end():
+                elif not moved and self._options.until_end and self._open and self.source.at_end():
                     break
         except Stopped:
             pass  # the broker aborts what is left open, and the next start finds the source position
@@ -151,8 +128,8 @@ class Flow:
 
     def set_position(self, position: Any, part: str | None = None) -> SourcePosition:
         """Sets where the next run goes on, whatever was moved before, in one commit of the sink. Nothing else changes: records
-        that were moved stay where they are, and those behind an earlier position are moved again. Ends the flow, which has to
-        be made anew to run.
+        that were moved stay where they are, and those after an earlier position are moved again. Ends the flow; create it
+        anew to run it.
 
         position: "begin", "end", an aware datetime, or a sequence; for a topic the offset of one partition.
         part: TOPIC or TOPIC/PARTITION, for a source of topics; None: all of the source.
@@ -216,7 +193,7 @@ class Flow:
         return any(self._committed.get(name) != source_position for name, source_position in source_positions.items())
 
     def _is_idle(self) -> bool:
-        return self._until_end or self._stop.requested or time.monotonic() - self._moved_at > IDLE_SECONDS
+        return self._options.until_end or self._stop.requested or time.monotonic() - self._moved_at > IDLE_SECONDS
 
     # --- A transaction ----------------------------------------------------------------------------------------------
 
@@ -229,30 +206,30 @@ class Flow:
             batch = self.source.read(self._chunk(self._limit - moved), wait if not self._stop.requested else 0)
             now = time.monotonic()
             if not len(batch):
-                if now >= until or self._stop.requested or (self._until_end and self.source.at_end()):
+                if now >= until or self._stop.requested or (self._options.until_end and self.source.at_end()):
                     break
                 continue
             if moved == 0:
-                until, full_at = now + self._linger, now + LINGERS * self._linger
+                until, full_at = now + self._options.linger, now + LINGERS * self._options.linger
             self._pending[0] = moved + len(batch)
             self._pending[0] = moved = moved + self._write(batch)
-            size = self._pending[1] + self.sink.overhead_bytes
+            size = self._pending[1] + self.sink.overhead_bytes + (0 if self._letters is None else self._letters.bytes)
             if self._end is not None or self._stop.requested or time.monotonic() >= full_at or size >= TRANSACTION_BYTES:
                 break
         return moved
 
     def _chunk(self, wanted: int) -> int:
         """Returns how many records to read next, once the rate allows them."""
-        if self._rate is None:
+        if self._options.rate is None:
             return min(wanted, CHUNK_RECORDS)
         self._stop.wait(self._free_at - time.monotonic())
-        return max(1, min(wanted, CHUNK_RECORDS, int(self._rate * SLICE_OF_RATE)))
+        return max(1, min(wanted, CHUNK_RECORDS, int(self._options.rate * SLICE_OF_RATE)))
 
     def _write(self, batch: Any) -> int:
         """Writes the records, and returns how many of them are moved or left out: all of them, but where the flow ends at a
         refused one."""
-        if self._rate is not None:
-            self._free_at = max(self._free_at, time.monotonic() - SLICE_OF_RATE) + len(batch) / self._rate
+        if self._options.rate is not None:
+            self._free_at = max(self._free_at, time.monotonic() - SLICE_OF_RATE) + len(batch) / self._options.rate
         if self._pending[0] == 1:
             (self._alone,) = batch
         if self._function is None and not self._known:
@@ -275,7 +252,7 @@ class Flow:
                 several = [record] if self._function is None else self._apply(self._function, record)
             except Refused as error:
                 goes_on = self._treat(index, record, record, str(error))
-            except Exception as error:  # noqa: BLE001 - whatever the user's function raises is told together with its record
+            except Exception as error:  # noqa: BLE001 - whatever the user's function raises is reported with its record
                 goes_on = self._treat(index, record, record, f"the transform raised {type(error).__name__}: {error}", error)
             else:
                 goes_on = True
@@ -300,11 +277,11 @@ class Flow:
 
     def _refuse(self, made: list[Made] | None, index: int, record: Any, reason: str) -> bool:
         """Is called by the sink: it refuses this record, which it was given at this index. Returns whether the sink takes those
-        behind it."""
+        after it."""
         if made is None:
             return self._treat(index, record, record, reason)
         of, origin = made[index].number, made[index].origin
-        if self._refused == "stop" and index and made[index - 1].number == of:
+        if self._options.refused == "stop" and index and made[index - 1].number == of:
             raise Refused(reason, origin)  # other records that were made of the same one are in the transaction already
         return self._treat(of, origin, record, reason)
 
@@ -312,11 +289,11 @@ class Flow:
         """Leaves a record out, or ends the transaction before the source's record that it was made of. Returns whether it
         goes on."""
         where = self.source.describe(origin)
-        if self._refused == "stop":
+        if self._options.refused == "stop":
             self._end = End(index, where, reason, getattr(origin, "sequence", None), cause)
             return False
-        self._on_event(f"{where} is refused: {reason}")
-        self.sink.leave_out(record, where, reason)
+        self._options.on_event(f"{where} is refused: {reason}")
+        self.sink.leave_out()
         if self._letters is not None:
             self._letters.add(record, where, reason, origin)
         return True
@@ -343,7 +320,7 @@ class Flow:
         self._limit = min(2 * self._limit, self.sink.transaction_records)
         self._retry_after = RETRY_SECONDS[0]
         self._moved_at = time.monotonic()
-        self._on_commit(self._pending[0])
+        self._options.on_commit(self._pending[0])
 
     # --- Errors -----------------------------------------------------------------------------------------------------
 
@@ -395,6 +372,6 @@ class Flow:
         if not self._ever_open and not isinstance(error, Unsettled):
             raise error.cause
         if str(error) != self.stats.last_error:
-            self._on_event(f"{error}; trying again")
+            self._options.on_event(f"{error}; trying again")
         self.stats.retries += 1
         self.stats.last_error = str(error)

@@ -11,10 +11,9 @@ import portalocker
 
 from jlog.errors import JournalError, JournalFull, JournalLocked, PositionLost, RecordTooLarge
 from jlog.flow import stored_positions
-from jlog.flow.ends import Lag, Refuse, SourcePosition, SourcePositionChange, changed_by
-from jlog.flow.engine import nothing
+from jlog.flow.ends import Lag, Place, Refuse, SourcePosition, SourcePositionChange, changed_by
 from jlog.flow.errors import Refused, Retry
-from jlog.flow.letters import Place
+from jlog.flow.options import nothing
 from jlog.flow.records import RecordColumns, RecordLike, columns_of
 from jlog.journal import Journal
 from jlog.reading.reader import Reader
@@ -35,7 +34,7 @@ class JournalSource:
     Without a subscriber it needs no write access, and holds nothing back from retention; with durable_only it then hands out
     only synced records.
     start: where a new subscriber begins.
-    skip_missing: goes on behind records that retention has removed.
+    skip_missing: goes on after records that retention has removed.
     for_standby: the source position has a second part, which says what a standby needs to know of the journal.
     """
 
@@ -55,6 +54,7 @@ class JournalSource:
         self._about: dict[str, Any] = {}
         self._about_at = 0.0
         self._journal = Journal(path)
+        self.identity = self._journal.uuid
         self._durable_only = durable_only and subscriber is None
         self._tells_begin = subscriber is not None and subscriber in self._journal.subscribers()
         self._reader = Reader(path, subscriber, start=start, durable_only=self._durable_only)
@@ -89,7 +89,7 @@ class JournalSource:
             self._end = self._end_now()
 
     def _tell_begin(self) -> None:
-        """Tells where the flow begins, if the sink may lack records before that place: it may have lost its position."""
+        """Reports where the flow begins, if the sink may lack records before that place: it may have lost its position."""
         if self._tells_begin and self._begin > self._journal.first_sequence:
             path = self._journal.path
             self._on_event(
@@ -240,9 +240,9 @@ def journal_lag(journal: Journal, position: int) -> Lag:
         return Lag(0, 0, 0.0)
     size = 0.0
     for segment in journal.segments():
-        behind = segment.first_sequence + segment.records - max(position, segment.first_sequence)
-        if segment.records and behind > 0:
-            size += segment.size_bytes * behind / segment.records
+        left = segment.first_sequence + segment.records - max(position, segment.first_sequence)
+        if segment.records and left > 0:
+            size += segment.size_bytes * left / segment.records
     return Lag(records, int(size), _age(journal, position))
 
 
@@ -257,7 +257,7 @@ def _age(journal: Journal, position: int) -> float | None:
 
 
 class JournalSink:
-    """Appends to the journal at `path`, which is made if there is none, with the options of jlog.Writer. The source position
+    """Appends to the journal at `path`, which is created if there is none, with the options of jlog.Writer. The source position
     goes into its state, in one atomic append with the records. Only one process at a time is the sink of a journal; others may
     append to it."""
 
@@ -267,24 +267,20 @@ class JournalSink:
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self.left_out = 0
         self._writer = Writer(path, **options)
-        self._path = self._writer.path
+        self.where = str(self._writer.path)
         self._body = self._writer.body()
         self._source_positions: SourcePosition = {}
         self._state: dict[bytes, bytes] = {}
         self._prepared: SourcePositionChange = {}
         try:
-            self._lock = hold_as_sink(self._path)
+            self._lock = hold_as_sink(self.where)
         except BaseException:
             self._writer.close()
             raise
 
-    @property
-    def path(self) -> str:
-        return str(self._path)
-
     def open(self, *, forget: bool = False) -> SourcePosition:  # noqa: ARG002
         self.drop()
-        self._state = Journal(self._path).state()
+        self._state = Journal(self.where).state()
         self._source_positions = stored_positions.decode(self._state)
         return dict(self._source_positions)
 
@@ -304,9 +300,9 @@ class JournalSink:
         return found.value_bytes
 
     def look(self) -> None:
-        """Is always ready: what it cannot write it tells when it is written."""
+        """Is always ready: what it cannot write it reports when that is written."""
 
-    def leave_out(self, record: RecordLike, where: str, reason: str) -> None:  # noqa: ARG002
+    def leave_out(self) -> None:
         self.left_out += 1
 
     def prepare(self, source_positions: SourcePositionChange) -> None:
@@ -328,7 +324,7 @@ class JournalSink:
                     self._state.pop(key, None)
         except RecordTooLarge as error:
             raise JournalError(
-                f"{self._path}: the positions of {len(source_positions)} parts of the source have no room ({error}): move "
+                f"{self.where}: the positions of {len(source_positions)} parts of the source have no room ({error}): move "
                 f"fewer topics into one journal"
             ) from None
         except JournalFull as error:

@@ -47,7 +47,7 @@ class Lags:
                 try:
                     lag = flow.lag()
                     self._said.pop(name, None)
-                except Exception as error:  # noqa: BLE001 - whatever it is, the lags of the others are told
+                except Exception as error:  # noqa: BLE001 - whatever it is, the lags of the others are reported
                     lag = None
                     if self._said.get(name) != str(error):
                         logging.getLogger("jlog.metrics").warning("%s: %s", name, error)

@@ -1,4 +1,4 @@
-"""Refused records that are kept at another place than the sink: a journal, or a topic that is no part of its transactions."""
+"""Refused records, and the dead letters that keep them at a place of their own: a journal or a topic."""
 
 from __future__ import annotations
 
@@ -7,24 +7,41 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from jlog.errors import JournalFull, PositionLost
-from jlog.flow.ends import SourcePosition
+from jlog.flow.ends import Place, Sink, Source, SourcePosition
 from jlog.flow.errors import Refused, Retry
+from jlog.flow.options import FlowOptions
 from jlog.flow.records import Headers, NewRecord, RecordLike
 from jlog.journal import Journal
 from jlog.reading.reader import Reader
 from jlog.writer import Writer
 
 REASON, RECORD = "jlog.refused", "jlog.record"  # headers of a dead letter
-SINK, PLACE = "jlog.sink", "jlog.place"  # of one at another place than the sink, by which its flow finds it again
+SINK, PLACE = "jlog.sink", "jlog.place"  # by which its flow finds it again
 BYTES = "jlog.bytes"  # of one whose value was too large for its place: the size of the record
 REASON_BYTES = 1_000  # longest reason: the error of a function may quote the whole record
 
-Place = tuple[str, str, int]  # part of the source position, what tells it from an earlier one of the same name, position in it
+
+class Made(NamedTuple):
+    """A record to write, and the one of the source that it was made of, with its number in the batch, from 0."""
+
+    record: RecordLike
+    number: int
+    origin: Any
+
+
+class End(NamedTuple):
+    """The refused record before which a transaction ends, with its number in the batch, from 0."""
+
+    number: int
+    where: str
+    reason: str
+    sequence: int | None
+    cause: Exception | None = None
 
 
 def dead_letter(record: RecordLike, where: str, reason: str, more: Headers = ()) -> NewRecord:
@@ -67,20 +84,21 @@ class DeadLetters:
     """The dead letters of a flow. They are stored before the sink commits. So a flow that is killed between the two refuses the
     same records again, and finds that their letters are there: each refused record has one letter.
 
-    sink: names the sink, since several flows may have one place for their letters.
-    place: returns the place of a record in the source.
+    The headers of each name its record's place in the source and the sink, since several flows may have one place for their
+    letters.
     """
 
-    def __init__(self, box: LetterBox, sink: str, place: Callable[[Any], Place]) -> None:
+    def __init__(self, box: LetterBox, source: Source, sink: Sink) -> None:
         self._box = box
-        self._sink = sink.encode()
-        self._place = place
+        self._sink = sink.where.encode()
+        self._place = source.place
+        self.bytes = 0  # of the letters that are not stored yet, without their headers
         self._letters: list[NewRecord] = []  # of the open transaction, not stored yet
-        self._added: Counter[Place] = Counter()  # the open transaction's. Of one record several may have been made
+        self._added: Counter[Place] = Counter()  # the open transaction's. One record may have become several
         self._stored: Counter[Place] = Counter()  # of records to which the flow may come again
 
     def open(self, committed: SourcePosition) -> None:
-        """Finds the letters of records that are not behind the source position."""
+        """Finds the letters of records that the source position is not past."""
         self.drop()
         self._stored = Counter()
         for letter in self._box.open():
@@ -97,6 +115,7 @@ class DeadLetters:
         if self._added[place] > self._stored[place]:
             more = [(SINK, self._sink), (PLACE, json.dumps(place).encode())]
             self._letters.append(dead_letter(record, where, reason, more))
+            self.bytes += len(record.value or b"") + len(record.key or b"")
 
     def store(self) -> None:
         """Stores the letters of the open transaction."""
@@ -119,6 +138,7 @@ class DeadLetters:
     def drop(self) -> None:
         """Forgets the letters of the open transaction that are not stored."""
         self._letters = []
+        self.bytes = 0
         self._added = Counter()
 
     def close(self) -> None:
@@ -136,13 +156,13 @@ def _is_behind(place: Place, committed: SourcePosition) -> bool:
     return position < int(found["offset"] if "offset" in found else found["sequence"])
 
 
-def name_of_flow(sink: str, source: str) -> str:
+def name_of_flow(source: Source, sink: Sink) -> str:
     """Names the flow between the two among those that have one place for their letters."""
-    return hashlib.sha256(f"{source} to {sink}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{source.identity} to {sink.where}".encode()).hexdigest()[:16]
 
 
 class JournalBox:
-    """The journal at `path`, which is made if there is none. Several flows may share it.
+    """The journal at `path`, which is created if there is none. Several flows may share it.
 
     A checkpoint says from where on its letters may be those of a transaction that the sink has not committed. It also keeps
     retention from removing them before that.
@@ -184,20 +204,15 @@ class JournalBox:
         self._writer.close()
 
 
-def letters_in_journal(
-    path: str | os.PathLike[str], sink: str | os.PathLike[str], source: str, place: Callable[[Any], Place]
-) -> DeadLetters:
-    """Returns the dead letters of the flow between the two, in the journal at `path`."""
-    if os.path.realpath(path) == os.path.realpath(sink):
-        raise ValueError(f"{os.fspath(path)} is the sink: dead letters need a journal of their own")
-    if os.path.exists(os.path.join(path, "journal.meta")) and Journal(path).uuid == source:
+def letters_in_journal(source: Source, sink: Sink, options: FlowOptions) -> DeadLetters:
+    """Opens the dead letters of the flow between the two, in a journal."""
+    assert options.dead_letter is not None
+    path = os.fspath(options.dead_letter)
+    if os.path.realpath(path) == os.path.realpath(sink.where):
+        raise ValueError(f"{path} is the sink: dead letters need a journal of their own")
+    if os.path.exists(os.path.join(path, "journal.meta")) and Journal(path).uuid == source.identity:
         raise ValueError(
-            f"{os.fspath(path)} is the source: each dead letter would be moved, and refused again; dead letters need a journal "
-            f"of their own"
+            f"{path} is the source: each dead letter would be moved, and refused again; dead letters need a journal of their "
+            f"own"
         )
-    return DeadLetters(JournalBox(path, name_of_flow(os.fspath(sink), source)), os.fspath(sink), place)
-
-
-def check_policy(refused: str, dead_letter: str | os.PathLike[str] | None) -> None:
-    if (refused == "dead-letter") != (dead_letter is not None):
-        raise ValueError("refused='dead-letter' and a place for dead letters (dead_letter) go together")
+    return DeadLetters(JournalBox(path, name_of_flow(source, sink)), source, sink)

@@ -21,7 +21,7 @@ COUNTERS = {
 
 
 class FlowCollector(Collector):
-    """Tells Prometheus what the flows count. The name of a flow becomes the label `mirror`.
+    """Collects the counts of the flows for Prometheus. The name of a flow becomes the label `mirror`.
 
     A lag that could not be found out has no sample.
     """
@@ -51,7 +51,7 @@ class FlowCollector(Collector):
         yield from self._lag_families()
 
     def _lag_families(self) -> Iterator[Metric]:
-        records = GaugeMetricFamily("jlog_mirror_lag_records", "Records behind the source's end.", labels=["mirror"])
+        records = GaugeMetricFamily("jlog_mirror_lag_records", "Records not moved yet.", labels=["mirror"])
         size = GaugeMetricFamily("jlog_mirror_lag_bytes", "The same in bytes, estimated.", labels=["mirror"])
         age = GaugeMetricFamily("jlog_mirror_lag_seconds", "Age of the oldest record not moved.", labels=["mirror"])
         labels = ["mirror", "topic", "partition"]
@@ -60,9 +60,9 @@ class FlowCollector(Collector):
             for family, value in ((records, lag.records), (size, lag.bytes), (age, lag.seconds)):
                 if value is not None:
                     family.add_metric([name], value)
-            for part, behind in lag.parts.items():
+            for part, records_left in lag.parts.items():
                 topic, _, partition = part.rpartition("/")
-                parts.add_metric([name, topic, partition], behind)
+                parts.add_metric([name, topic, partition], records_left)
         yield from (records, size, age, parts)
 
     def not_ready(self) -> list[str]:

@@ -44,7 +44,7 @@ class NewRecord:
 
     @classmethod
     def like(cls, record: RecordLike, **changes: Any) -> NewRecord:
-        """Makes a copy of `record` with these changes: NewRecord.like(record, value=b"…")."""
+        """Returns a copy of `record` with these changes: NewRecord.like(record, value=b"…")."""
         return replace(cls(record.value, record.key, record.headers, record.timestamp_us), **changes)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class FlowStats:
-    """The counts of a flow since it was made."""
+    """The counts of a flow since it was created."""
 
     records: int = 0  # records of the source, in committed transactions
     bytes: int = 0  # bytes of their values

@@ -12,6 +12,7 @@ except ModuleNotFoundError as error:
 
 from jlog.flow.ends import Lag
 from jlog.flow.errors import RecordRefused
+from jlog.flow.options import FlowOptions
 from jlog.flow.stats import FlowStats
 from jlog.kafka.client.errors import BrokerError, Fenced, TopicChanged
 from jlog.kafka.client.settings import Settings
@@ -32,6 +33,7 @@ __all__ = [
     "Capture",
     "Comparison",
     "Fenced",
+    "FlowOptions",
     "FlowStats",
     "Lag",
     "Mirror",

@@ -75,7 +75,7 @@ class Process:
         self._process.send_signal(signal.SIGCONT)
 
     def end(self) -> tuple[int, str]:
-        """By SIGTERM, which a paused one gets when it goes on; its exit code and what it said on stderr."""
+        """Ends it by SIGTERM, which a paused one gets when it goes on. Returns its exit code and its lines on stderr."""
         self._process.send_signal(signal.SIGTERM)
         self.resume()
         return self.wait()
@@ -119,7 +119,7 @@ def fill(journal: Any, records: int, first: int = 0) -> None:
 
 
 def position(journal: Any) -> int:
-    """Of the next record to be mirrored, as the last transaction has left it."""
+    """The sequence of the next record to be mirrored, as the last transaction has left it."""
     return max((at.sequence for at in jlog.Journal(journal).subscribers().values()), default=0)
 
 
@@ -128,7 +128,7 @@ def not_mirrored(journal: Any) -> int:
 
 
 def captured(journal: Any) -> int:
-    """How many records are in it, which may not have been made yet."""
+    """The number of records in the journal, which may not have been created yet."""
     try:
         return len(jlog.Journal(journal))
     except jlog.JournalNotFound:
@@ -136,7 +136,7 @@ def captured(journal: Any) -> int:
 
 
 def stored(url: str, journal: Any) -> dict[str, int]:
-    """The position of each part of a source of topics in a journal, which may not have been made yet."""
+    """The position of each part of a source of topics in a journal, which may not have been created yet."""
     try:
         return {row.part: row.position for row in positions(url, journal)}
     except jlog.JournalNotFound:

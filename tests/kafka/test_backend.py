@@ -1,4 +1,4 @@
-"""What kafka:// URLs do beside what journals do."""
+"""Behaviour of kafka:// URLs that journals do not have."""
 
 from __future__ import annotations
 

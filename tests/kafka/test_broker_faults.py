@@ -130,7 +130,7 @@ def test_a_capture_outlives_its_broker(broker, journal, url, witness, topic):
 def test_a_transaction_that_ends_under_another_leader_is_no_lost_tail(
     broker, journal, url, witness, topic, together, monkeypatch
 ):
-    """Its end then has a newer leader epoch than its last record, behind which it is. The client may tell of both together."""
+    """Its end then has a newer leader epoch than the last record before it. The client may report both together."""
     if together:
         fetch = TopicSource._fetch
         monkeypatch.setattr(TopicSource, "_fetch", lambda self, *given: time.sleep(1) or fetch(self, *given))
@@ -151,7 +151,7 @@ def test_a_transaction_that_ends_under_another_leader_is_no_lost_tail(
 
 @pytest.mark.timeout(300)
 def test_a_broker_that_the_others_took_for_dead_is_asked_again(broker, url, witness, topic):
-    """For some moments behind its return it knows another epoch of the partition than it tells."""
+    """For some moments after its return it knows another epoch of the partition than it reports."""
     witness.make(topic)
     with open_reader(url) as reader:
         for _ in range(exhaustive.count(1, 3)):

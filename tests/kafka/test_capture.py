@@ -53,7 +53,7 @@ def test_headers_say_where_in_kafka_a_record_was(witness, topic, url, journal):
 
 
 def test_headers_of_ours_that_a_message_brings_do_not_count(witness, topic, url, journal):
-    """It was dumped from a journal that had been captured elsewhere, for example."""
+    """Such a message was dumped from a journal that had been captured elsewhere, for example."""
     witness.make(topic)
     brought = [("jlog.kafka.partition", b"7"), ("jlog.kafka.offset", b"1000"), ("mine", b"1")]
     witness.produce(topic, [{"value": b"%d" % number, "headers": brought} for number in range(3)])
@@ -273,7 +273,7 @@ def test_retention_that_overtakes_it_is_told_with_the_range(witness, topic, url,
 
 
 def test_retention_of_what_was_captured_is_no_loss(witness, topic, url, journal):
-    """Also of the end of the last transaction, which is behind the last record."""
+    """This holds also for the end of the last transaction, which comes after the last record."""
     witness.make(topic)
     for first in (0, 10, 20):
         witness.produce(topic, numbered(10, first), transactions=10)
@@ -283,7 +283,7 @@ def test_retention_of_what_was_captured_is_no_loss(witness, topic, url, journal)
 
 
 def test_retention_that_overtakes_a_running_capture_is_told(witness, topic, url, journal):
-    """It has fetched a few of many small batches when those behind them are removed."""
+    """The capture has fetched a few of many small batches when those after them are removed."""
     witness.make(topic)
     witness.produce(topic, [bytes(1000)] * 200, transactions=1)
     little = {"queued.min.messages": 1, "queued.max.messages.kbytes": 2, "fetch.message.max.bytes": 2000}

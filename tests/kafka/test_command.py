@@ -130,19 +130,19 @@ def test_a_dry_run_warns_of_what_the_topic_would_remove_at_once(tmp_path, url, w
 def test_a_record_that_the_topic_refuses_ends_it_with_1(journal, url, witness, topic):
     witness.make(topic, max_message_bytes=10_000)
     with jlog.Writer(journal) as writer:
-        writer.extend([bytes(20_000), b"behind"])
+        writer.extend([bytes(20_000), b"after"])
     code, _, said = run("mirror", "to-kafka", "--until-end", journal, url)
     assert code == 1
     assert re.search(r"record 100 is refused: .*--refused skip", said)
     code, _, said = run("mirror", "to-kafka", "--until-end", "--refused", "dead-letter", journal, url)
     assert (code, "record 100 is refused" in said) == (0, True)
-    assert witness.values(topic) == [*numbered(100), b"behind"]
+    assert witness.values(topic) == [*numbered(100), b"after"]
     assert witness.values(f"{topic}.refused") == [bytes(20_000)]
 
 
 @pytest.mark.parametrize("arguments", [("--subscriber", "billing"), ("--read-only",)], ids=["named", "none"])
 def test_a_read_only_mirror_makes_no_subscriber(journal, url, witness, topic, arguments):
-    """One with --subscriber makes that one alone."""
+    """A mirror with --subscriber creates that one alone."""
     with jlog.Writer(journal) as writer:
         writer.sync()
     do("mirror", "to-kafka", "--until-end", *arguments, journal, url)
@@ -270,7 +270,7 @@ def test_a_transform_to_a_topic_has_a_topics_options(tmp_path, url, witness, top
 
 
 def test_a_dry_run_of_a_transform_writes_nothing(journal, tmp_path, monkeypatch):
-    """It runs the function."""
+    """The dry run calls the function."""
     (tmp_path / "changes.py").write_text("def low(record):\n    return [record] * (int(record.value) < 10)\n")
     monkeypatch.chdir(tmp_path)
     arguments = ("transform", "--dry-run", "--transform", "changes:low", journal, tmp_path / "sink")

@@ -175,7 +175,7 @@ def test_a_writer_is_pickled_as_what_opens_it_again(writer, place):
 
 
 def test_a_value_that_is_too_large_is_refused(place):
-    """It leaves nothing."""
+    """Nothing of it is left."""
     with open_writer(place) as writer:
         with pytest.raises(jlog.RecordTooLarge):
             writer.append(bytes((1 << 30) + 1))
@@ -233,12 +233,12 @@ STARTS = {
     "begin": ("begin", 0),
     "end": ("end", 10),
     "middle": (4, 4),
-    "behind the last": (10, 10),
+    "after the last": (10, 10),
     "a time": (at(4), 4),
     "before a time": (at(4) - timedelta(milliseconds=1), 4),
-    "behind a time": (at(4) + timedelta(milliseconds=1), 5),
+    "after a time": (at(4) + timedelta(milliseconds=1), 5),
     "before all": (at(-1), 0),
-    "behind all": (at(100), 10),
+    "after all": (at(100), 10),
     "checkpoint": ("before-batch", 7),
 }
 
@@ -254,7 +254,7 @@ def test_it_starts_where_it_is_told(ten, name, start, expected):
 
 REFUSED = {
     "naive": (datetime(2024, 1, 1), ValueError),  # noqa: DTZ001
-    "behind the end": (11, ValueError),
+    "beyond the end": (11, ValueError),
     "negative": (-1, ValueError),
     "no checkpoint": ("nowhere", jlog.CheckpointNotFound),
     "no name": ("no/name", ValueError),
@@ -377,7 +377,7 @@ def test_reading_waits_as_long_as_it_is_told(ten, writer, name):
 
 
 def test_following_ends_after_a_while_without_records(ten, writer, name):
-    """It returns records as they come."""
+    """Records are returned as they come."""
     with open_reader(ten, name, start=8) as reader:
         found = []
         for record in reader.follow(timeout=1):

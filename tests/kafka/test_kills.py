@@ -100,7 +100,7 @@ def test_a_second_mirror_takes_over_and_the_first_ends(journal, url, witness, to
 
 
 def test_a_stopped_mirror_that_wakes_too_late_adds_nothing(journal, url, witness, topic, processes):
-    """It is stopped in the middle of a transaction."""
+    """The mirror is stopped in the middle of a transaction."""
     fill(journal, 50_000)
     stopped = processes("to-kafka", journal, url, "--rate", 10_000)
     wait_until(lambda: position(journal) > 0)

@@ -118,7 +118,7 @@ def test_a_stopped_transform_has_moved_all_before_the_record_and_nothing_of_it(w
 
 
 def test_a_capture_stops_in_each_partition_where_it_was(witness, topic, journal):
-    """Of several partitions too, nothing behind the refused record is passed over when it goes on."""
+    """Nothing after the refused record is passed over when it goes on, with several partitions too."""
     url = witness.make(topic, partitions=3)
     for partition in range(3):
         witness.produce(topic, numbered(50, 50 * partition), partition=partition)
@@ -160,7 +160,7 @@ def test_a_capture_has_dead_letters(witness, topic, journal, letters):
 
 
 def test_a_mirror_has_dead_letters_in_a_journal(witness, topic, journal, tmp_path):
-    """They have all of the record, however large it is."""
+    """The letters have all of the record, however large it is."""
     url = witness.make(topic, max_message_bytes=2000)
     with jlog.Writer(journal) as writer:
         writer.append(b"1")
@@ -180,10 +180,21 @@ def test_dead_letters_in_their_own_sink_are_refused(tmp_path):
         )
 
 
-def test_dead_letters_in_their_own_source_are_refused(journal, url):
+def test_dead_letters_in_their_own_source_are_refused(journal, url, witness, topic):
     fill(journal, 1)
     with pytest.raises(ValueError, match="is the source"):
         Mirror(journal, url, refused="dead-letter", dead_letter=journal)
+    witness.make(topic)
+    with pytest.raises(ValueError, match="is the source"):
+        Capture(url, journal, refused="dead-letter", dead_letter=url)
+
+
+def test_dead_letters_in_the_topic_of_their_own_mirror_are_refused(journal, url, topic):
+    fill(journal, 1)
+    for place in (url, topic):
+        with pytest.raises(ValueError, match="is the sink"):
+            Mirror(journal, url, refused="dead-letter", dead_letter=place)
+    Mirror(journal, url).close()  # the subscriber's name is free
 
 
 def test_an_option_that_is_refused_leaves_the_sink_free(tmp_path):
@@ -211,7 +222,12 @@ def test_dead_letters_of_a_topic_that_was_made_anew_are_written(witness, topic, 
     assert values(letters) == [b"0", b"3", b"6", b"9"] * 2
 
 
-PLACES = [("topic", "journal", "journal"), ("topic", "journal", "topic"), ("journal", "topic", "journal")]
+PLACES = [
+    ("topic", "journal", "journal"),
+    ("topic", "journal", "topic"),
+    ("journal", "topic", "journal"),
+    ("journal", "topic", "topic"),
+]
 
 
 @pytest.mark.parametrize(("source", "sink", "letters"), PLACES)

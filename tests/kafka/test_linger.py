@@ -1,4 +1,4 @@
-"""How long a transaction waits for more records."""
+"""The time that a transaction waits for more records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_linger_is_no_longer_than_brokers_allow(flow, linger, url, witness, to
     with jlog.Writer(tmp_path / "journal") as writer:
         writer.extend(numbered(1))
     ends = (tmp_path / "journal", url) if flow is Mirror else (url, tmp_path / "copy")
-    with pytest.raises(ValueError, match="linger is seconds, from 0 to 5"):
+    with pytest.raises(ValueError, match="linger must be a number of seconds, from 0 to 5"):
         flow(*ends, linger=linger)
 
 
@@ -53,4 +53,4 @@ def test_every_command_takes_it(url, broker, topic, tmp_path, monkeypatch):
     file.write_text(f'[[from-kafka]]\nurl = "kafka://{broker.address}"\ntopics = "{topic}"\njournal = "all"\nlinger = 9\n')
     mirrors = Mirrors(file, until_end=True)
     mirrors.run()
-    assert ["linger is seconds" in str(error) for error in mirrors.failures.values()] == [True]
+    assert ["linger must be a number of seconds" in str(error) for error in mirrors.failures.values()] == [True]

@@ -1,4 +1,4 @@
-"""What retention, full disks and power losses take: told, never passed over in silence, and nothing else is lost."""
+"""Losses by retention, full disks and power losses are reported, never passed over in silence; nothing else is lost."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_journal_without_its_tail_has_lost_nothing_mirrored(spawn, journal, ur
 
 
 def test_a_journal_that_was_set_back_stops_the_mirror(journal, url, witness, topic):
-    """As a file system does that is set back to a snapshot: the files are the same ones, with what they had before."""
+    """Sets the files back, as a file system that goes back to a snapshot does: the same files, with their earlier bytes."""
     fill(journal, 10)
     before = {path: path.read_bytes() for path in journal.rglob("*") if path.is_file()}
     fill(journal, 10, 10)

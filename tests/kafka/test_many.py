@@ -224,7 +224,7 @@ def counting(calls, function):
 
 @pytest.mark.parametrize("refused", ["dead_letter", "drop"])
 def test_a_refused_record_has_one_of_three_fates(tmp_path, refused):
-    """And never, for a word that is not known, that they are passed over."""
+    """An unknown word never means that refused records are passed over."""
     fill(tmp_path / "journal", numbered(1))
     with pytest.raises(ValueError, match="stop, skip, dead-letter"):
         Mirror(tmp_path / "journal", "kafka://localhost/topic", refused=refused)

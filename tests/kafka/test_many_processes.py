@@ -139,7 +139,7 @@ def test_sigterm_ends_all_processes_also_one_that_hangs(processes, file, witness
 
 
 def test_sigterm_leaves_no_transaction_open(processes, broker, witness, topic, tmp_path):
-    """Records of others behind an open transaction could not be read for as long as that may last."""
+    """Records of others after an open transaction could not be read for as long as that may last."""
     fill(tmp_path / "in" / "a", 100_000)
     supervisor = processes("run", write_file(tmp_path, broker, topic, 'settings = { "linger.ms" = "10" }'))
     wait_until(lambda: witness.exists(f"{topic}.a") and witness.end(f"{topic}.a") > 1)

@@ -1,4 +1,4 @@
-"""How much memory a mirror and a capture take, whatever they have before them."""
+"""The memory of a mirror and a capture does not depend on their lag."""
 
 from __future__ import annotations
 

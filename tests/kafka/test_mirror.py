@@ -296,7 +296,7 @@ def test_a_function_that_raises_stops_it_at_that_record(writer, journal, url, wi
 
 def test_a_record_that_is_too_large_stops_it_behind_those_before(writer, journal, url, witness, topic):
     witness.make(topic, max_message_bytes=10_000)
-    writer.extend([*numbered(500), bytes(20_000), b"behind"])
+    writer.extend([*numbered(500), bytes(20_000), b"after"])
     with pytest.raises(RecordRefused, match=r"record 500 .*max\.message\.bytes=10000") as caught:
         mirror(journal, url)
     assert caught.value.sequence == 500

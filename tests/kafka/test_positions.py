@@ -53,7 +53,7 @@ def test_a_topic_made_again_is_set_alone(two, journal, position):
 
 
 def test_a_position_is_set_once(two, journal):
-    """The next starts go on behind the records that were moved since."""
+    """The next starts go on after the records that were moved since."""
     url, _, _ = two
     Capture(url, journal).set_position("begin")
     moved = [Capture(url, journal, until_end=True).run().records for _ in range(2)]

@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 
 def right(text: str) -> Right:
-    """Of `write topic NAME`."""
+    """Parses `write topic NAME`."""
     operation, rest = text.split(" ", 1)
     kind = next(kind for kind in ("topic", "group", "transactional id") if rest.startswith(kind))
     return Right(operation, kind, rest[len(kind) + 1 :])

@@ -88,7 +88,7 @@ def test_gaps_are_the_same(primary, standby, url, witness, topic):
 
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_a_topic_without_its_first_records_makes_no_standby(primary, standby, url, witness, topic, partitions):
-    """It may begin behind them if it is told to, and says so: from there on it has every record."""
+    """A standby with skip_missing begins after them, and says so: from there on it has every record."""
     fill(primary, 3000)
     mirror(primary, url, partitions=partitions)
     witness.remove_before(topic, 300)
@@ -125,7 +125,7 @@ def test_a_standby_that_retention_overtakes_goes_on_behind_what_is_gone(primary,
 
 
 def test_retention_of_what_a_standby_has_read_is_no_loss(primary, standby, url, witness, topic):
-    """Also of the end of the last transaction, which is behind the last record."""
+    """This holds also for the end of the last transaction, which comes after the last record."""
     for first in (0, 10, 20):
         fill(primary, 10, first)
         mirror(primary, url)
@@ -199,7 +199,7 @@ def test_a_standby_takes_over(primary, standby, url, witness, topic):
 
 
 def test_a_mirror_that_runs_is_fenced_by_the_takeover(primary, standby, url, processes, witness, topic):
-    """What it had mirrored is in the standby, and it ends."""
+    """All that the first host had mirrored is in the standby, and its mirror ends."""
     fill(primary, 20_000)
     mirror(primary, url)
     running = processes("to-kafka", primary, url, "--standby")
@@ -215,7 +215,7 @@ def test_a_mirror_that_runs_is_fenced_by_the_takeover(primary, standby, url, pro
 
 
 def test_a_mirror_that_is_started_again_and_again_does_not_keep_a_standby_from_taking_over(primary, standby, url, monkeypatch):
-    """As a supervisor does it, on a first host that is not dead."""
+    """A supervisor starts it again and again, on a first host that is not dead."""
     fill(primary, 100)
     mirror(primary, url)
     follow(url, standby)
@@ -310,7 +310,7 @@ def test_a_standby_has_one_writer(primary, standby, url, spawn):
 
 
 def test_a_takeover_while_the_standby_runs_fences_nothing(primary, standby, url, processes):
-    """It is refused before it does anything, and the mirror goes on."""
+    """The promotion is refused before it does anything, and the mirror goes on."""
     fill(primary, 10)
     running = processes("to-kafka", "--standby", primary, url)
     wait_until(lambda: position(primary) == 10)

@@ -50,7 +50,7 @@ def test_two_newcomers_at_once_leave_one(journal, url, topic, witness, processes
 
 
 def committed_at_once(witness, topic):
-    """A record of another producer, behind what a mirror had open, is seen by those who read committed records."""
+    """Readers of committed records see a record of another producer after a transaction that a mirror had open."""
     begun = time.monotonic()
     witness.produce(topic, [b"of another producer"])
     while b"of another producer" not in witness.values(topic):

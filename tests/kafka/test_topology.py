@@ -66,7 +66,7 @@ def test_a_partition_added_meanwhile_begins_at_0(witness, topic, url, journal):
 
 
 def test_removed_records_of_an_added_partition_are_told(witness, topic, url, journal):
-    """It does not begin with what retention has left."""
+    """The capture does not begin with the records that retention has left."""
     witness.make(topic)
     capture(url, journal)
     add_partitions(witness, topic, 2)
@@ -224,7 +224,7 @@ def test_positions_of_a_thousand_partitions_have_room(witness, topic, broker, jo
 
 
 def test_a_full_journal_holds_a_capture_back(witness, topic, url, journal, processes):
-    """It goes on once there is room."""
+    """The capture goes on once there is room."""
     witness.make(topic)
     witness.produce(topic, [b"%04d" % n + bytes(1000) for n in range(1000)], transactions=100)
     retention = jlog.Retention(limit_bytes=200_000)
@@ -247,7 +247,7 @@ def test_a_full_journal_holds_a_capture_back(witness, topic, url, journal, proce
 
 
 def test_keys_change_their_partition_at_one_record(witness, topic, url, journal, processes):
-    """All records before it went by the old number of partitions, and all behind it by the new one."""
+    """All records before it went by the old number of partitions, and all after it by the new one."""
     witness.make(topic, partitions=2)
     with jlog.Writer(journal) as writer:
         writer.extend(numbered(40_000), keys=[b"%d" % (n % 97) for n in range(40_000)])

@@ -40,7 +40,7 @@ def moved(flow, count):
 
 
 def run_once_answered(make):
-    """Makes a flow and runs it, again and again where a broker that was asked first is away."""
+    """Creates a flow and runs it, again and again where a broker that was asked first is away."""
     while True:
         with suppress(BrokerError):
             return make().run()
@@ -156,7 +156,7 @@ def test_a_tail_that_an_unclean_election_has_lost_ends_a_capture(unclean, journa
     moved(running, 10)
     unclean.keep_from_one()
     unclean.witness.produce(unclean.topic, numbered(5, 10), transactions=5)
-    while positions(unclean.url, journal)[0].position < 16:  # behind the end of the transaction
+    while positions(unclean.url, journal)[0].position < 16:  # after the end of the transaction
         running.step(timeout=0.1)
     unclean.elect()
     unclean.witness.produce(unclean.topic, numbered(more, 1000))
@@ -170,7 +170,7 @@ def test_a_tail_that_an_unclean_election_has_lost_ends_a_capture(unclean, journa
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("more", "said"), [(0, "have lost its tail"), (20, "have other records there")])
 def test_a_tail_that_an_unclean_election_has_lost_ends_a_standby(unclean, journal, tmp_path, more, said):
-    """It ends while it runs, and at each start."""
+    """The flow ends while it runs, and at each start."""
     jlog.Journal.create(journal)
     table = Settings(parse(unclean.url)).names.table(unclean.topic, jlog.Journal(journal).uuid)
     unclean.witness.make(table, replicas=[1], cleanup_policy="compact")
@@ -281,7 +281,7 @@ def test_a_topic_that_vanishes_between_two_questions_is_left_out(witness, topic,
 
 
 def test_what_an_unknown_partition_means_depends_on_the_topic(witness, topic, url, journal):
-    """The client says the same of a broker that is behind, and of a topic that was made again with fewer partitions."""
+    """The client says the same of a broker that is behind, and of a topic that was created again with fewer partitions."""
     witness.make(topic)
     fill(journal, 10)
     mirror = Mirror(journal, url)
@@ -322,7 +322,7 @@ def test_a_pattern_of_many_topics_takes_few_requests(witness, topic, broker, jou
 
 
 def test_a_mirror_whose_table_is_deleted_ends(witness, topic, url, journal):
-    """It would not know any more where it is."""
+    """Otherwise the flow would not know any more where it is."""
     fill(journal, 10)
     mirror = Mirror(journal, url)
     moved(mirror, 10)

@@ -1,4 +1,4 @@
-"""What a command answers over HTTP."""
+"""Asks a command over HTTP."""
 
 from __future__ import annotations
 

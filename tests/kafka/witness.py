@@ -1,4 +1,4 @@
-"""A plain client of Kafka's, which knows nothing of jlog: makes topics, writes to them, and says what is in them."""
+"""A plain client of Kafka's, which knows nothing of jlog: it creates topics, writes to them, and reads them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ANSWER_SECONDS = 15.0
 
 
 class Fields(NamedTuple):
-    """What a message and a record have in common."""
+    """The fields that a message and a record have in common."""
 
     value: bytes | None
     key: bytes | None
@@ -113,7 +113,7 @@ class Witness:
         self.admin.incremental_alter_configs([resource])[resource].result(HUNG_SECONDS)
 
     def remove_before(self, topic: str, offset: int, partition: int = 0) -> None:
-        """As retention does."""
+        """Removes records as retention does."""
         at = TopicPartition(topic, partition, offset)
         self.admin.delete_records([at])[at].result(HUNG_SECONDS)
 
@@ -206,7 +206,7 @@ class Witness:
             consumer.close()
 
     def messages(self, topic: str, *, committed: bool = True) -> list[list[Any]]:
-        """Of each partition."""
+        """The messages of each partition."""
         found: list[list[Any]] = [[] for _ in range(self.partitions(topic))]
         for message in self.stream(topic, committed=committed):
             found[message.partition()].append(message)
@@ -221,12 +221,12 @@ class Witness:
         assert expected == count
 
     def values(self, topic: str, *, committed: bool = True) -> list[bytes | None]:
-        """Of a topic with one partition."""
+        """The values of a topic with one partition."""
         (only,) = self.messages(topic, committed=committed)
         return [message.value() for message in only]
 
     def fields(self, topic: str) -> list[Fields]:
-        """Of all partitions, one after the other."""
+        """The fields of all messages, one partition after the other."""
         return [fields_of_message(message) for messages in self.messages(topic) for message in messages]
 
 
@@ -235,7 +235,7 @@ def fields_of_message(message: Any) -> Fields:
 
 
 def fields_of_journal(path: Any, *, with_ours: bool = False) -> list[Fields]:
-    """As a topic shows them; headers that begin with jlog.kafka. only `with_ours`."""
+    """The fields as a topic shows them; headers that begin with jlog.kafka. only `with_ours`."""
     with jlog.Reader(path) as reader:
         return [
             Fields(

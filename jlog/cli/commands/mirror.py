@@ -146,7 +146,7 @@ def settings_of(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(name: str, make: Callable[..., Any], options: dict[str, Any]) -> None:
-    """Makes the flow, and runs it up to its end or a signal. `name` is its name in metrics."""
+    """Creates the flow, and runs it up to its end or a signal. `name` is its name in metrics."""
     names = ("until_end", "start", "skip_missing", "rate", "linger")
     given = {name: options[name] for name in names if name in options} | settings_of(options)
     if options.get("transform"):

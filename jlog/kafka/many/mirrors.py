@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from jlog.errors import JournalError
 from jlog.flow.ends import Lag
-from jlog.flow.engine import nothing
 from jlog.flow.lags import Watched
+from jlog.flow.options import nothing
 from jlog.flow.stats import FlowStats
 from jlog.flow.stop import SLICE_SECONDS, Stop, Stopped
 from jlog.kafka.client.errors import may_pass

@@ -18,7 +18,7 @@ def check_not_captured(journal: Journal, topic: Topic, where: str) -> None:
     """Raises JournalError where the journal has captured this very topic."""
     stored = positions_in_journal(journal.path)
     if MARK in stored:
-        return  # a standby that takes over goes on in the topic that it was made from
+        return  # a standby that takes over goes on in the topic that it was read from
     captured = [part for part in stored if part.rpartition("/")[0] == topic.name]
     if any(stored[part].get("topic_id") == topic.id for part in captured):
         raise JournalError(

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from jlog.flow.engine import LINGER_SECONDS, Flow, nothing
+from jlog.flow.engine import Flow
 from jlog.flow.journals import JournalSink, JournalSource
-from jlog.flow.letters import check_policy
-from jlog.flow.records import Function, RecordLike
-from jlog.flow.refusals import Policy
-from jlog.flow.stop import Stop
+from jlog.flow.options import FlowOptions
+from jlog.flow.records import RecordLike
 from jlog.kafka.client.errors import at_once
-from jlog.kafka.client.names import identity_of_topics
-from jlog.kafka.client.settings import Config, Settings
+from jlog.kafka.client.settings import End, Settings
 from jlog.kafka.client.topology import matching_topics
-from jlog.kafka.client.url import parse, parse_topics
+from jlog.kafka.client.url import TopicUrl, parse, parse_topics
 from jlog.kafka.mirror.circles import check_not_captured, check_not_mirrored
-from jlog.kafka.mirror.letters import letters_at, topic_beside
+from jlog.kafka.mirror.letters import open_letters
 from jlog.kafka.mirror.sink import Key, TopicSink, no_key, origin_for_standby, sequence_of
 from jlog.kafka.mirror.source import TopicSource
 from jlog.positions.names import Start
@@ -38,18 +35,8 @@ class Mirror(Flow):
     sequence_header: each message has the sequence of its record as the header jlog.kafka.sequence.
     standby: sends what a standby needs (jlog.kafka.Standby): also the time in microseconds, and the journal's subscribers,
         checkpoints and options.
-    partitions, replication_factor: for a topic that has to be made, unless create=False.
-    function: turns each record into a record, a list of records, or None.
-    refused: "stop", "skip" or "dead-letter", for records that the topic or the function refuses.
-    dead_letter: with refused="dead-letter", a topic, or the path of a journal. A name is that of a topic beside this one.
-    until_end: run() ends where the journal ended when it began.
-    rate: records a second, at most.
-    linger: seconds that a transaction waits for more records (see Flow): 0.01 for a low latency.
-    skip_missing: goes on behind records that retention has removed.
-    config, config_file: settings of librdkafka (see Settings).
-    on_event: is called with each line that a person should see.
-    on_commit: is called with the number of records of each transaction.
-    stop: a request to stop that several flows share.
+    partitions, replication_factor: for a topic that has to be created, unless create=False.
+    options: see FlowOptions.
 
     Raises Fenced, TopicChanged, RecordRefused, PositionLost, SubscriberBusy or BrokerError where it cannot go on.
 
@@ -65,72 +52,41 @@ class Mirror(Flow):
         subscriber: str | None = "",
         start: Start = "begin",
         key: str | Key = "record",
-        function: Function | None = None,
-        refused: Policy = "stop",
-        dead_letter: str | os.PathLike[str] | None = None,
-        until_end: bool = False,
-        rate: float | None = None,
-        linger: float = LINGER_SECONDS,
-        skip_missing: bool = False,
         partitions: int = 1,
         replication_factor: int | None = None,
         create: bool = True,
         sequence_header: bool = False,
         standby: bool = False,
-        config: Config = None,
-        config_file: str | os.PathLike[str] | None = None,
-        on_event: Callable[[str], None] = nothing,
-        on_commit: Callable[[int], None] = nothing,
-        stop: Stop | None = None,
+        **options: Any,
     ) -> None:
-        at = parse(url)
-        if function is not None and (sequence_header or standby):
+        given = FlowOptions(**options)
+        if given.function is not None and (sequence_header or standby):
             raise ValueError("a transform makes records that have no sequence: no header can have it, and no standby its place")
-        settings = Settings(at, config, config_file, ["sink"])
-        name = default_subscriber(at.topic) if subscriber == "" else subscriber
-        stop = stop or Stop()
-        check_policy(refused, dead_letter)
-        beside = topic_beside(dead_letter, at.servers)
-        source = JournalSource(journal, name, start=start, skip_missing=skip_missing, for_standby=standby, on_event=on_event)
-        try:
-            sink = TopicSink(
+        at = parse(url)
+        settings = Settings(at, given.config, given.config_file, ["sink"])
+
+        def open_source() -> JournalSource:
+            name = default_subscriber(at.topic) if subscriber == "" else subscriber
+            skip_missing, on_event = given.skip_missing, given.on_event
+            return JournalSource(journal, name, start=start, skip_missing=skip_missing, for_standby=standby, on_event=on_event)
+
+        def open_sink(source: JournalSource) -> TopicSink:
+            return TopicSink(
                 settings,
                 at.topic,
-                source.journal.uuid,
-                stop=stop,
+                source.identity,
+                stop=given.stop,
                 key=key if callable(key) else key_of(key),
                 partition=at.partition,
-                dead_letter=beside,
                 partitions=partitions,
                 replication_factor=replication_factor,
                 create=create,
                 check_topic=lambda topic: check_not_captured(source.journal, topic, str(at)),
                 origin=origin_for_standby if standby else sequence_of if sequence_header else None,
-                about={"key": key if isinstance(key, str) else "function", "transform": function is not None},
+                about={"key": key if isinstance(key, str) else "function", "transform": given.function is not None},
             )
-            letters = (
-                letters_at(
-                    dead_letter, str(at), source.journal.uuid, source.place, stop=stop, config=config, config_file=config_file
-                )
-                if dead_letter is not None and beside is None
-                else None
-            )
-            super().__init__(
-                source,
-                sink,
-                stop=stop,
-                function=function,
-                refused=refused,
-                letters=letters,
-                until_end=until_end,
-                rate=rate,
-                linger=linger,
-                on_event=on_event,
-                on_commit=on_commit,
-            )
-        except BaseException:
-            source.close()
-            raise
+
+        super().__init__(given, open_source, open_sink, open_letters)
 
 
 class Capture(Flow):
@@ -146,8 +102,7 @@ class Capture(Flow):
     group: a consumer group to which the capture commits its offsets, without being a member, so that tools which watch groups
         see its lag. It does not go on from there.
     exclude: patterns of topics that are not captured, though a pattern of the URL matches them.
-    dead_letter: with refused="dead-letter", the path of a journal, or the URL of a topic.
-    writer_options: options of jlog.Writer. The others are those of Mirror.
+    options: see FlowOptions. The others are those of jlog.Writer.
 
     Raises TopicChanged, PositionLost, JournalLocked, BrokerError or OSError where it cannot go on.
     """
@@ -160,69 +115,34 @@ class Capture(Flow):
         start: Start = "begin",
         exclude: Collection[str] = (),
         group: str | None = None,
-        function: Function | None = None,
-        refused: Policy = "stop",
-        dead_letter: str | os.PathLike[str] | None = None,
-        until_end: bool = False,
-        rate: float | None = None,
-        linger: float = LINGER_SECONDS,
-        skip_missing: bool = False,
-        config: Config = None,
-        config_file: str | os.PathLike[str] | None = None,
-        on_event: Callable[[str], None] = nothing,
-        on_commit: Callable[[int], None] = nothing,
-        stop: Stop | None = None,
-        **writer_options: Any,
+        **options: Any,
     ) -> None:
+        given = FlowOptions.take(options)
         at = parse_topics(url)
-        check_policy(refused, dead_letter)
-        settings = Settings(at, config, config_file, ["source"])
-        stop = stop or Stop()
-        source = TopicSource(
-            settings,
-            at,
-            stop=stop,
-            start=start,
-            exclude=exclude,
-            group=group,
-            skip_missing=skip_missing,
-            about={"transform": True} if function is not None else {},
-            on_event=on_event,
-        )
-        with at_once():
-            source.cluster.check(at.topics[0])  # no journal is made for a topic that cannot be read
-            check_not_mirrored(source.cluster, matching_topics(source.cluster, at.topics, exclude), journal)
-        sink = JournalSink(journal, **writer_options)
-        try:
-            letters = (
-                letters_at(
-                    dead_letter,
-                    sink.path,
-                    identity_of_topics(at.topics),
-                    source.place,
-                    stop=stop,
-                    config=config,
-                    config_file=config_file,
-                )
-                if dead_letter is not None
-                else None
-            )
-            super().__init__(
-                source,
-                sink,
-                stop=stop,
-                function=function,
-                refused=refused,
-                letters=letters,
-                until_end=until_end,
-                rate=rate,
-                linger=linger,
-                on_event=on_event,
-                on_commit=on_commit,
-            )
-        except BaseException:
-            sink.close()
-            raise
+
+        def open_source() -> TopicSource:
+            about = {"transform": True} if given.function is not None else {}
+            source = open_topics(at, given, start=start, exclude=exclude, group=group, about=about)
+            with at_once():
+                check_not_mirrored(source.cluster, matching_topics(source.cluster, at.topics, exclude), journal)
+            return source
+
+        super().__init__(given, open_source, lambda _: JournalSink(journal, **options), open_letters)
+
+
+def open_topics(url: TopicUrl, options: FlowOptions, ends: Sequence[End] = ("source",), **more: Any) -> TopicSource:
+    """Opens topics as a source, once they can be read: no journal is created for one that cannot."""
+    source = TopicSource(
+        Settings(url, options.config, options.config_file, ends),
+        url,
+        stop=options.stop,
+        skip_missing=options.skip_missing,
+        on_event=options.on_event,
+        **more,
+    )
+    with at_once():
+        source.cluster.check(url.topics[0])
+    return source
 
 
 def default_subscriber(topic: str) -> str:

@@ -11,10 +11,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from jlog._core.kafka.producer import NOT_PLAIN, SENT
 from jlog.flow.ends import Refuse, SourcePosition, SourcePositionChange, changed_by
-from jlog.flow.engine import nothing
 from jlog.flow.errors import Refused
-from jlog.flow.letters import BYTES, dead_letter, is_about
-from jlog.flow.records import Headers, NewRecord, RecordLike
+from jlog.flow.options import nothing
+from jlog.flow.records import Headers, RecordLike
 from jlog.flow.stop import Stop
 from jlog.kafka.client.claims import OWNER
 from jlog.kafka.client.clients import AnyProducer
@@ -22,17 +21,17 @@ from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.errors import REFUSED, TopicChanged, code_of, describe, unsettled
 from jlog.kafka.client.names import OURS_PREFIX, SEQUENCE, TIMESTAMP
 from jlog.kafka.client.native import NativeProducer
-from jlog.kafka.client.rules import Rules, milliseconds, overhead_bytes_of
+from jlog.kafka.client.rules import Rules, overhead_bytes_of
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.table import check_prefix, ensure_table, read_table
 from jlog.kafka.client.topology import Watcher
 from jlog.kafka.client.transactions import Transactions
+from jlog.kafka.client.url import TopicUrl
 from jlog.record import RecordBatch
 
 NUL = "the name of one of its headers has a NUL"
 SINK = "sink"  # the sink's own row in the table
 SPREAD_BITS = 10  # records without a key go to one partition 1024 at a time
-OF_DEAD_LETTERS = {"max.message.bytes": str(16 << 20)}  # settings of a topic for dead letters that is made
 
 _SET_POSITION = (
     "Move everything again with `jlogtool mirror positions set SOURCE SINK begin`, or only new records with `… SINK end`"
@@ -46,8 +45,7 @@ class TopicSink:
 
     key: returns a message's key, None for the record's own.
     partition: the only partition to write to.
-    dead_letter: a topic for refused records.
-    partitions, replication_factor, create, topic_config: for a topic that has to be made.
+    partitions, replication_factor, create, topic_config: for a topic that has to be created.
     check_topic: raises an error where records must not go to this topic.
     origin: returns headers that say where a record comes from, beside its own.
     about: is stored with the source position.
@@ -64,7 +62,6 @@ class TopicSink:
         stop: Stop,
         key: Key | None = None,
         partition: int | None = None,
-        dead_letter: str | None = None,
         partitions: int = 1,
         replication_factor: int | None = None,
         create: bool = True,
@@ -78,11 +75,11 @@ class TopicSink:
         self.settings = settings
         self.cluster = Cluster(settings, stop)
         self.name = topic
+        self.where = str(TopicUrl(settings.servers, (topic,), partition))
         self.table = settings.names.table(topic, identity)
         self._stop = stop
         self._key = key
         self._partition = partition
-        self._dead_letter = dead_letter
         self._making: dict[str, Any] = {
             "partitions": partitions,
             "replication_factor": replication_factor,
@@ -103,7 +100,6 @@ class TopicSink:
         self._table: Topic | None = None
         self._opened_at = 0.0
         self._rules: Rules | None = None
-        self._dead_letter_bytes = 0
 
     # --- Beginning --------------------------------------------------------------------------------------------------
 
@@ -114,9 +110,7 @@ class TopicSink:
         topic = topics[0]
         self._check(topic)
         assert self._rules is not None
-        limit = self._rules.limit_bytes
-        largest = max(limit, self._dead_letter_bytes)
-        self._transactions.start(limit, largest)
+        self._transactions.start(self._rules.limit_bytes, self._rules.limit_bytes)
         self._transactions.check_partitions(topic.partitions)
         self._transactions.end_what_was_left(topics)
         found = read_source_positions(self.cluster, self.table, self._stop)
@@ -145,11 +139,7 @@ class TopicSink:
         replication_factor = self._making["replication_factor"]
         self._table, _ = ensure_table(self.cluster, self.table, replication_factor)
         self._rules = Rules(self.cluster.config(self.name), self.settings.given.get("message.max.bytes"))
-        if self._dead_letter is None:
-            return [topic, self._table]
-        letters, _ = self.cluster.ensure(self._dead_letter, replication_factor=replication_factor, config=OF_DEAD_LETTERS)
-        self._dead_letter_bytes = Rules(self.cluster.config(self._dead_letter)).limit_bytes
-        return [topic, self._table, letters]
+        return [topic, self._table]
 
     def _check_same(self, source_positions: SourcePosition, topic: Topic) -> None:
         sink = source_positions.get(SINK, {})
@@ -251,7 +241,7 @@ class TopicSink:
         return size
 
     def _is_plain(self) -> bool:
-        """Says whether the core can make the messages: no function of Python's says what is in them."""
+        """Returns whether the core can build the messages: no Python function decides what is in them."""
         return self._key in (None, no_key) and self._origin in (None, sequence_of, origin_for_standby)
 
     def _write_whole(self, producer: NativeProducer, batch: RecordBatch, refuse: Refuse) -> int:
@@ -319,27 +309,15 @@ class TopicSink:
                 return
             self._transactions.poll(self._stop.slice())
 
-    def leave_out(self, record: RecordLike, where: str, reason: str) -> None:
+    def leave_out(self) -> None:
         self._begun()
         self.left_out += 1
-        if self._dead_letter is not None:
-            self.send_letter(dead_letter(record, where, reason))
 
-    def send_letter(self, letter: NewRecord) -> None:
-        """Sends a dead letter, in the open transaction. It loses its value, and if need be its key, where these are more than
-        the topic for dead letters takes."""
-        value, key, headers = letter.value, letter.key, without_ours(letter.headers)
-        about = [*filter(is_about, headers)]
-        size = len(value or b"") + overhead_bytes_of(key, headers)
-        if size > self._dead_letter_bytes:
-            value, headers = None, [*about, (BYTES, b"%d" % (size - overhead_bytes_of(None, about)))]
-            if overhead_bytes_of(key, headers) > self._dead_letter_bytes:
-                key = None
-        time_ms = 0 if letter.timestamp_us is None else milliseconds(letter.timestamp_us)
-        try:
-            self._produce(self._dead_letter, value, key, -1, None, None, time_ms, headers)
-        except KafkaException as error:
-            raise self._transactions.what_failed(error, "producing a dead letter") from None
+    @property
+    def limit_bytes(self) -> int:
+        """The most bytes that a message may have, once the sink is open."""
+        assert self._rules is not None, "open() comes first"
+        return self._rules.limit_bytes
 
     def prepare(self, source_positions: SourcePositionChange) -> None:
         self._begun()
@@ -373,10 +351,8 @@ class TopicSink:
         found = self.cluster.find(topic)
         if topic == self.table:
             self._check_table(found)
-        elif topic == self.name:
+        else:
             self._check_is(found)
-        elif found is None:
-            raise TopicChanged(f"kafka://{self.settings.servers}/{topic} was deleted, which has the dead letters")
 
     def _check_topic(self) -> None:
         self._check_is(self.cluster.find(self.name))

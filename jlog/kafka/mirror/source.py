@@ -10,20 +10,20 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from jlog.errors import JournalError, JournalNotFound
-from jlog.flow.ends import Lag, SourcePosition, SourcePositionChange
-from jlog.flow.engine import nothing
+from jlog.flow.ends import Lag, Place, SourcePosition, SourcePositionChange
 from jlog.flow.errors import Retry
-from jlog.flow.letters import Place as LetterPlace
+from jlog.flow.options import nothing
 from jlog.flow.stop import Stop
 from jlog.kafka.client.clients import AnyConsumer, open_consumer
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.errors import OFFSET_GONE, TIMED_OUT, as_ours, is_lost_tail, is_without_group, told, unsettled
 from jlog.kafka.client.lag import committed_lag
+from jlog.kafka.client.names import identity_of_topics
 from jlog.kafka.client.records import At, CapturedBatch, Event, KafkaBatch
 from jlog.kafka.client.settings import Settings
 from jlog.kafka.client.topology import Topology, Watcher
 from jlog.kafka.client.url import TopicUrl, is_topic_name
-from jlog.kafka.mirror.parts import Part, Parts, Place
+from jlog.kafka.mirror.parts import Part, Partition, Parts
 from jlog.positions.names import Start
 
 BATCH_BYTES = 4 << 20
@@ -34,8 +34,9 @@ class TopicSource:
     topics that match a pattern, are read within seconds.
 
     start, exclude, skip_missing: see Parts.
-    group: a consumer group to which committed offsets are told, for tools that watch groups. Nothing depends on it.
+    group: a consumer group to which offsets are committed, for tools that watch groups. Nothing depends on it.
     captured: adds headers that name the place of each record.
+    name: tells apart several flows from the same topics to one sink.
     about: is stored with the source position.
     """
 
@@ -50,12 +51,14 @@ class TopicSource:
         skip_missing: bool = False,
         group: str | None = None,
         captured: bool = True,
+        name: str | None = None,
         about: Mapping[str, Any] = {},
         on_event: Callable[[str], None] = nothing,
     ) -> None:
         self.settings = settings
         self.cluster = Cluster(settings, stop)
         self.url = url
+        self.identity = name or identity_of_topics(url.topics)
         self._stop = stop
         self._group = group
         self._group_error = ""
@@ -67,9 +70,9 @@ class TopicSource:
         self._resumed_at = 0.0
         self._heard_at = 0.0  # monotonic time when the last message came
         self._consumer: AnyConsumer | None = None
-        self._parts: dict[Place, Part] = {}
+        self._parts: dict[Partition, Part] = {}
         self._gone: set[str] = set()  # parts of the source position whose topics are gone
-        self._ends: dict[Place, int] | None = None
+        self._ends: dict[Partition, int] | None = None
         self._several = len(url.topics) > 1 or not is_topic_name(url.topics[0])
         self._broken: JournalError | None = None
         self._at_once = 100  # messages, as many as make BATCH_BYTES
@@ -132,7 +135,7 @@ class TopicSource:
                 self._hear(event)
             except JournalError as error:
                 self._broken = error
-                found.cut(before)  # those behind it are not handed out
+                found.cut(before)  # those after it are not handed out
                 break
         if found:
             self._note_last(found)
@@ -140,7 +143,7 @@ class TopicSource:
         return found
 
     def _note_ends(self, ends: Iterable[Event]) -> None:
-        """Handles ends of partitions, behind the messages that came with them."""
+        """Handles ends of partitions, after the messages that came with them."""
         for event in ends:
             part = self._parts.get((event.topic, event.partition))
             if part is not None:
@@ -169,7 +172,7 @@ class TopicSource:
             if self._is_named(place[0]):
                 raise self._find.gone(place[0])
 
-    def _overtaken(self, place: Place, *, lost_tail: bool) -> None:
+    def _overtaken(self, place: Partition, *, lost_tail: bool) -> None:
         """Handles an offset that retention has removed, or at which the brokers have other records now than were read."""
         topic, part = self._same(place[0]), self._parts[place]
         first = self.cluster.first_offsets(topic, [place[1]])[place[1]]
@@ -224,11 +227,11 @@ class TopicSource:
 
     def _follow(self, found: Topology) -> None:
         """Reads partitions and topics that are new, and no longer those that are gone."""
-        new: dict[Place, Part] = {}
+        new: dict[Partition, Part] = {}
         read = {name: part.topic for (name, _), part in self._parts.items()}
         for name, topic in found.topics.items():
             if name not in read:
-                with suppress(JournalNotFound):  # it is gone already, which the next look tells
+                with suppress(JournalNotFound):  # it is gone already, which the next look finds
                     new |= self._find.added(topic, range(topic.partitions))
             elif topic.id != read[name].id:
                 raise self._find.changed(name)
@@ -264,7 +267,7 @@ class TopicSource:
             self._consumer.commit([At(*place, part.offset) for place, part in self._parts.items()])
 
     def _told_group(self, error: KafkaError | None) -> None:
-        """Tells once why the group does not get the offsets."""
+        """Reports once why the group does not get the offsets."""
         text = "" if error is None else f"group {self._group} does not get the offsets: {error.str()}"
         if text and text != self._group_error:
             self._on_event(text)
@@ -282,7 +285,7 @@ class TopicSource:
     def describe(self, record: Any) -> str:
         return f"{self._find.where(record.topic)}: partition {record.partition}, offset {record.sequence}"
 
-    def place(self, record: Any) -> LetterPlace:
+    def place(self, record: Any) -> Place:
         topic = self._parts[record.topic, record.partition].topic
         return f"{record.topic}/{record.partition}", topic.id, record.sequence
 

@@ -34,7 +34,7 @@ def find_mirrored(settings: Settings, topic: str, of: str | None, stop: Stop) ->
     cluster.topic(topic)
     if of is None:
         begin = settings.names.table(topic, "")
-        # A dot behind it is part of the name of another topic, as in orders.v2: a uuid has none.
+        # A dot after it is part of the name of another topic, as in orders.v2: a uuid has none.
         tables = [name for name in cluster.names() if name.startswith(begin) and "." not in name[len(begin) :]]
     else:
         tables = [settings.names.table(topic, of)]

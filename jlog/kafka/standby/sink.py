@@ -50,10 +50,10 @@ class StandbySink(JournalSink):
         stored = super().open(forget=forget)
         if MARK in stored:
             sequence = int(stored[MARK]["next"])
-            with Reader(self.path, start=sequence) as reader:
+            with Reader(self.where, start=sequence) as reader:
                 if len(reader.read(1)):
                     raise JournalError(
-                        f"{self.path}: the records from {sequence} on came from no mirror, so this is no standby any more; "
+                        f"{self.where}: the records from {sequence} on came from no mirror, so this is no standby any more; "
                         f"make a new one. Only `mirror standby` writes to a standby, until it is promoted"
                     )
         return stored
@@ -61,8 +61,8 @@ class StandbySink(JournalSink):
     def pass_over(self, sequence: int) -> None:
         """Makes this sequence the next one. No record is in the open transaction."""
         self._writer.close()
-        continue_at(self.path, sequence)
-        self._writer = Writer(self.path, exclusive=True, create=False)
+        continue_at(self.where, sequence)
+        self._writer = Writer(self.where, exclusive=True, create=False)
         self.drop()
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from jlog.errors import JournalNotFound, PositionLost
-from jlog.flow.ends import Lag, SourcePosition, SourcePositionChange
-from jlog.flow.engine import nothing
+from jlog.flow.ends import Lag, Place, SourcePosition, SourcePositionChange
 from jlog.flow.journals import about_part
+from jlog.flow.options import nothing
 from jlog.flow.stop import Stop
 from jlog.kafka.client.cluster import Cluster, Topic
 from jlog.kafka.client.errors import (
@@ -40,10 +40,7 @@ MARK = "standby"  # part of the source position that says whose standby the jour
 class StandbySource:
     """Reads the topic of `mirror`.
 
-    skip_missing: begins behind records that retention has removed from the topic. `missing` counts their sequences.
-    next_sequence: returns the next sequence of the standby's journal.
-    pass_over: makes this sequence the next one. It is called only when every record that was handed out is committed.
-    tell_about: is called with what the table says of the mirrored journal: its end, its subscribers and its checkpoints.
+    skip_missing: begins after records that retention has removed from the topic. `missing` counts their sequences.
     """
 
     def __init__(
@@ -55,9 +52,6 @@ class StandbySource:
         stop: Stop,
         skip_missing: bool = False,
         on_event: Callable[[str], None] = nothing,
-        next_sequence: Callable[[], int],
-        pass_over: Callable[[int], None],
-        tell_about: Callable[[dict[str, Any]], None],
     ) -> None:
         self.settings = settings
         self.cluster = Cluster(settings, stop)
@@ -66,20 +60,17 @@ class StandbySource:
         self._name = topic
         self._mirror = mirror
         self._table = mirror.table
-        self._uuid = mirror.uuid
+        self.identity = self._uuid = mirror.uuid
         self._skip_missing = skip_missing
         self._on_event = on_event
         self._stop = stop
-        self._next_sequence = next_sequence
-        self._pass_over = pass_over
-        self._tell_about = tell_about
         self._consumer: Consumer | None = None
         self._watcher = Watcher(settings, [topic])
         self._heard_at = 0.0  # monotonic time when the last message came
         self._topic: Topic | None = None
         self._merge = Merge((), 0)
         self._read: dict[int, int] = {}  # offset of the next message of each partition
-        self._last: dict[int, tuple[int, int]] = {}  # offset behind the last message of each partition, and its leader epoch
+        self._last: dict[int, tuple[int, int]] = {}  # offset after the last message of each partition, and its leader epoch
         self._begun: dict[int, int] = {}
         self._ends: dict[int, int] | None = None
         self._paused: set[int] = set()
@@ -88,6 +79,17 @@ class StandbySource:
         self._gap: tuple[int, dict[int, int]] | None = None  # its end, and the ends of the partitions when it was seen
 
     # --- Beginning --------------------------------------------------------------------------------------------------
+
+    def feed(
+        self, next_sequence: Callable[[], int], pass_over: Callable[[int], None], follow: Callable[[dict[str, Any]], None]
+    ) -> None:
+        """Sets the calls to the standby's journal.
+
+        next_sequence: returns its next sequence.
+        pass_over: makes this sequence the next one. It is called only when every record that was handed out is committed.
+        follow: takes what the table says of the mirrored journal: its end, its subscribers and its checkpoints.
+        """
+        self._next_sequence, self._pass_over, self._follow = next_sequence, pass_over, follow
 
     def resume(self, source_positions: SourcePosition) -> None:
         self._let_go()
@@ -123,8 +125,8 @@ class StandbySource:
             raise self._lost_tail(partition, end)
 
     def _place(self, partition: int) -> TopicPartition:
-        """Returns where to read on: behind the last message. By its leader epoch the brokers can tell whether they have lost
-        what was read. Ends of transactions behind it may have a newer one, and are read once more."""
+        """Returns where to read on: after the last message. By its leader epoch the brokers can see whether they have lost
+        what was read. Ends of transactions after it may have a newer one, and are read once more."""
         if partition not in self._last:
             return TopicPartition(self._name, partition, self._read[partition])
         offset, leader_epoch = self._last[partition]
@@ -182,7 +184,7 @@ class StandbySource:
         until = time.monotonic() + timeout
         self._look()
         if not self._handed_out:
-            self._tell_about(self.about)
+            self._follow(self.about)
         while True:
             taken = self._merge.take(max_records)
             if taken:
@@ -255,15 +257,15 @@ class StandbySource:
     def _hold_back(self, consumer: Consumer) -> None:
         """Pauses partitions that are too far ahead of the others, and resumes them later."""
         ahead = {partition for partition, waiting in self._merge.waiting.items() if len(waiting) > AHEAD_RECORDS}
-        behind = {partition for partition in self._paused if len(self._merge.waiting[partition]) < AHEAD_RECORDS // 2}
+        to_resume = {partition for partition in self._paused if len(self._merge.waiting[partition]) < AHEAD_RECORDS // 2}
         if ahead - self._paused:
             consumer.pause([TopicPartition(self._name, partition) for partition in ahead - self._paused])
-        if behind:
-            consumer.resume([TopicPartition(self._name, partition) for partition in behind])
-        self._paused = (self._paused | ahead) - behind
+        if to_resume:
+            consumer.resume([TopicPartition(self._name, partition) for partition in to_resume])
+        self._paused = (self._paused | ahead) - to_resume
 
     def _hear(self, message: Any) -> None:
-        """Handles a message that is no record: the end of a partition, or an error."""
+        """Handles a message that is not a record: the end of a partition, or an error."""
         error, partition = message.error(), message.partition()
         is_table = message.topic() == self._table
         if error.code() == KafkaError._PARTITION_EOF:
@@ -351,6 +353,9 @@ class StandbySource:
 
     def describe(self, record: Any) -> str:  # noqa: ARG002
         return f"{self._where()}: a record of the mirrored journal"
+
+    def place(self, record: Any) -> Place:
+        raise NotImplementedError("a standby takes every record: it has no dead letters")
 
     def close(self) -> None:
         self._watcher.close()

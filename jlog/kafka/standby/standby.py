@@ -1,4 +1,4 @@
-"""Keeps a standby of a mirrored journal, and makes it the journal that is written to."""
+"""Keeps a standby of a mirrored journal, and promotes it to the journal that is written to."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from jlog.errors import JournalError
-from jlog.flow.engine import LINGER_SECONDS, Flow, nothing
+from jlog.flow.engine import Flow
 from jlog.flow.errors import Retry
 from jlog.flow.journals import PROMOTED, JournalSink, about_part
+from jlog.flow.options import FlowOptions, nothing
 from jlog.flow.stats import FlowStats
 from jlog.flow.stop import Stop
 from jlog.journal import Journal
@@ -37,16 +38,16 @@ class Standby(Flow):
 
     The standby has the same records under the same sequences, with the same gaps, and its subscribers and checkpoints follow
     those of the mirrored journal within seconds, as far as the records are there. Readers may read it. Nothing else writes to
-    it. Like the topic it is behind by what is not mirrored yet. promote() makes it the journal that is written to.
+    it. Like the topic it lags behind by what is not mirrored yet. promote() makes it the journal that is written to.
 
     url: the topic, which has the messages of that mirror alone.
     journal: a new directory, or the standby of an earlier run.
     of: uuid of the mirrored journal, where the topic was mirrored to by several ones in turn.
     skip_missing: begins at the first sequence from which the topic has every record, where retention has removed some.
-    linger: as for Mirror.
+    options: see FlowOptions; none of them changes or leaves out a record.
 
     Raises TopicChanged or PositionLost where it cannot have every record; JournalLocked while another process writes to it;
-    JournalError where no mirror sends what a standby needs, or the journal is no standby.
+    JournalError where no mirror sends what a standby needs, or the journal is not a standby.
 
         jlog.kafka.Mirror("/var/lib/orders", "kafka://localhost:9092/orders", standby=True).run()     # on one host
         jlog.kafka.Standby("kafka://localhost:9092/orders", "/var/lib/orders").run()                  # on the other
@@ -58,41 +59,27 @@ class Standby(Flow):
         journal: str | os.PathLike[str],
         *,
         of: str | None = None,
-        skip_missing: bool = False,
-        until_end: bool = False,
-        linger: float = LINGER_SECONDS,
-        config: Config = None,
-        config_file: str | os.PathLike[str] | None = None,
-        on_event: Callable[[str], None] = nothing,
-        on_commit: Callable[[int], None] = nothing,
-        stop: Stop | None = None,
+        **options: Any,
     ) -> None:
+        given = FlowOptions(**options)
+        wrong = sorted({"function", "refused", "dead_letter", "rate"} & options.keys())
+        if wrong:
+            raise TypeError(f"a standby has every record as it is: {wrong[0]} is not an option of it")
         at = parse(url)
-        stop = stop or Stop()
-        settings = Settings(at, config, config_file)
+        settings = Settings(at, given.config, given.config_file)
         with at_once():
-            mirrored = find_mirrored(settings, at.topic, of, stop)
-        sink = StandbySink(journal, mirrored.uuid, mirrored.about["options"])
-        try:
-            self.positions = Positions(sink.path, on_event)
-            source = StandbySource(
-                settings,
-                at.topic,
-                mirrored,
-                stop=stop,
-                skip_missing=skip_missing,
-                on_event=on_event,
-                next_sequence=lambda: sink.next_sequence,
-                pass_over=sink.pass_over,
-                tell_about=self.positions.follow,
-            )
-            super().__init__(
-                source, sink, stop=stop, until_end=until_end, linger=linger, on_event=on_event, on_commit=on_commit
-            )
-        except BaseException:
-            sink.close()
-            raise
-        self._topic = source
+            mirrored = find_mirrored(settings, at.topic, of, given.stop)
+
+        def open_sink(source: StandbySource) -> StandbySink:
+            sink = StandbySink(journal, mirrored.uuid, mirrored.about["options"])
+            self.positions = Positions(sink.where, given.on_event)
+            source.feed(lambda: sink.next_sequence, sink.pass_over, self.positions.follow)
+            return sink
+
+        self._topic = StandbySource(
+            settings, at.topic, mirrored, stop=given.stop, skip_missing=given.skip_missing, on_event=given.on_event
+        )
+        super().__init__(given, lambda: self._topic, open_sink)
 
     def run(self) -> FlowStats:
         stats = super().run()
@@ -166,7 +153,7 @@ def _check_not_replaced(settings: Settings, topic: str, mark: dict[str, Any], pa
 
 def _fence(settings: Settings, topic: str, uuid: str, path: str) -> tuple[int, int]:
     """Fences the mirror of the other journal, and notes in its table that it was replaced, so that it never begins again.
-    Returns the first sequence that this journal gives out, and the end of the other one as far as its mirror has told it.
+    Returns the first sequence that this journal gives out, and the end of the other one as far as its mirror has stored it.
 
     Tries again where that mirror was just starting, and has fenced this process before it could see the note: a supervisor may
     start it each time that it ends."""

@@ -40,7 +40,7 @@ class Checkpoints:
         return dict(sorted(found.items()))
 
     def put(self, name: str, offset: int) -> None:
-        """Makes the checkpoint or moves it. Returns when the brokers have it."""
+        """Creates the checkpoint or moves it. Returns when the brokers have it."""
         ensure_table(self._cluster, self._table, None)
         row = {"offset": offset, "topic_id": self._topic.id, "moved_us": int(time.time() * 1e6)}
         self._write(name, json.dumps(row).encode())

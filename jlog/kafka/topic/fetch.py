@@ -16,7 +16,7 @@ AT_ONCE = 1_000
 
 class Fetch:
     """Hands out messages from the offset of the last seek() on. `eof` is the offset of the partition's end once all messages
-    before it were handed out; it lies behind the ends of transactions."""
+    before it were handed out; it is after the ends of transactions."""
 
     def __init__(self, partition: Partition, consumer: Consumer) -> None:
         self._partition = partition

@@ -62,7 +62,7 @@ def busy(partition: Partition, name: str, why: str = "") -> SubscriberBusy:
 
 
 def consumer_of(partition: Partition, name: str | None) -> Consumer:
-    """Makes a consumer of the group, which does not join it."""
+    """Creates a consumer of the group, which does not join it."""
     with told("the settings", partition.settings):
         group = {} if name is None else {"group_id": name}
         return Consumer(partition.settings.for_consumer(**group))

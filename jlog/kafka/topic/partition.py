@@ -51,7 +51,7 @@ class Partition:
         return self.cluster.end_offsets(self.topic, [self.number])[self.number]
 
     def check_same(self) -> None:
-        """Raises TopicChanged where the topic was deleted, or made again."""
+        """Raises TopicChanged where the topic was deleted, or created again."""
         found = self.cluster.find(self.name)
         if found is None:
             raise TopicChanged(f"{self.url} was deleted")
@@ -70,8 +70,8 @@ class Partition:
         return Checkpoints(self.cluster, self.topic, self.number)
 
     def find(self, start: Start, *, checkpoints: bool = True) -> int:
-        """Returns an offset. Raises ValueError for a start that is no position, or one behind the end, and CheckpointNotFound
-        for a name that no checkpoint has."""
+        """Returns an offset. Raises ValueError for a start that is not a position, or one beyond the end, and
+        CheckpointNotFound for a name that no checkpoint has."""
         if isinstance(start, bool) or not isinstance(start, (str, int, datetime)):
             raise TypeError(f"a position is 'begin', 'end', an offset, an aware datetime or a checkpoint's name, not {start!r}")
         if start == "begin":

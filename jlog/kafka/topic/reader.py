@@ -185,7 +185,7 @@ class TopicReader:
         self._check_open()
         self._buffer.extend(self._fetch.get(timeout))
         if self._buffer and time.monotonic() > self._same_at + SAME_SECONDS:
-            self._partition.check_same()  # no fetch tells that the topic is another one
+            self._partition.check_same()  # no fetch reports that the topic is another one
             self._same_at = time.monotonic()
         if not self._buffer and self._fetch.eof is not None:
             self._position = max(self._position, self._fetch.eof)
@@ -213,7 +213,7 @@ class TopicReader:
         return True
 
     async def _wait_async(self, timeout: float | None) -> bool:
-        """Waits in a thread, for a short time again and again: a wait that is cancelled leaves no thread behind that reads on,
+        """Waits in a thread, for a short time again and again: a wait that is cancelled leaves no thread that reads on,
         or that the loop would wait for at its end."""
         until = float("inf") if timeout is None else time.monotonic() + timeout
         while True:
@@ -286,7 +286,7 @@ class TopicReader:
 
     @at_once()
     def checkpoint(self, name: str) -> None:
-        """Makes the checkpoint `name`, or moves it, to the position. It holds nothing back from retention."""
+        """Creates the checkpoint `name`, or moves it, to the position. It holds nothing back from retention."""
         check_name(name, "checkpoint")
         self._check_open()
         self._partition.checkpoints().put(name, self._partition.kept(self._position))

@@ -1,4 +1,4 @@
-"""Topics as journals: makes, shows and deletes them, and keeps their positions."""
+"""Topics as journals: creates, shows and deletes them, and keeps their positions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TopicJournal:
 
     @property
     def uuid(self) -> str:
-        """Id of the topic, which changes when the topic is deleted and made again."""
+        """Id of the topic, which changes when the topic is deleted and created again."""
         return self._partition.topic.id
 
     # --- Contents ---------------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class TopicJournal:
         """None: clients do not know it."""
 
     def gaps(self) -> list[tuple[int, int]]:
-        """Returns no gaps, for a topic does not tell them."""
+        """Returns no gaps, for a topic does not list them."""
         return []
 
     @at_once()
@@ -139,7 +139,7 @@ class TopicJournal:
 
     @at_once()
     def add_subscriber(self, name: str, start: Start = "begin", *, copy_of: str | None = None) -> None:
-        """Makes a subscriber. Raises SubscriberExists where the group has an offset already."""
+        """Creates a subscriber. Raises SubscriberExists where the group has an offset already."""
         check_name(name, "subscriber")
         there = groups.subscribers_of(self._partition)
         if name in there:
@@ -203,7 +203,7 @@ def topic_config(
     roll: str | None = None,
     retention: Retention | None = None,
 ) -> dict[str, str]:
-    """Turns options of a journal into settings of a topic that is made. Raises ValueError for options that a topic cannot
+    """Turns options of a journal into settings of a topic that is created. Raises ValueError for options that a topic cannot
     have."""
     found = {}
     if compression is not None and compression != "none":
@@ -251,7 +251,7 @@ def create_journal(
     retention: Retention | None = None,
     **meaningless: Any,
 ) -> None:
-    """Makes a topic. Raises JournalExists where one is there, unless `exist_ok`. Options of a journal become its settings;
+    """Creates a topic. Raises JournalExists where one is there, unless `exist_ok`. Options of a journal become its settings;
     those of the pre-commit buffer and of syncing have no effect."""
     unknown = sorted(set(meaningless) - {"precommit", "sync", "sync_interval"})
     if unknown:
@@ -259,8 +259,10 @@ def create_journal(
     at = parse(url)
     cluster = Cluster(Settings(at, config, config_file))
     cluster.check(at.topic)
-    made = cluster.create(at.topic, partitions, replication_factor, topic_config(compression, segment_bytes, roll, retention))
-    if not made and not exist_ok:
+    created = cluster.create(
+        at.topic, partitions, replication_factor, topic_config(compression, segment_bytes, roll, retention)
+    )
+    if not created and not exist_ok:
         raise JournalExists(f"{at} is a topic already; open it, or choose another name", str(at))
 
 

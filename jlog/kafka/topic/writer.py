@@ -30,7 +30,7 @@ class TopicWriter:
     """Writes to one partition, as jlog.Writer writes to a journal. append() returns None, since the offset is known only when
     the brokers have the record: flush() returns when all required replicas have acknowledged all records, or raises.
 
-    A missing topic is made, with `partitions` (1) and `replication_factor` (the brokers' default), unless create=False.
+    A missing topic is created, with `partitions` (1) and `replication_factor` (the brokers' default), unless create=False.
     compression, segment_bytes, roll and retention are settings of a new topic; for an existing one only compression has an
     effect, on what is written. precommit, sync, sync_interval and lock_timeout have no effect. exclusive is a ValueError.
 
