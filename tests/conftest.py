@@ -1,4 +1,4 @@
-"""What every test gets: its journals are checked by the oracle when it is over."""
+"""Fixtures and options of all tests. When a test is over, the oracle checks its journals."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def crc32c(data: bytes) -> int:
 
 
 class OracleError(Exception):
-    """What stands at `offset` of `path` is not what the format allows."""
+    """The format does not allow what is at `offset` of `path`."""
 
     def __init__(self, path: str, offset: int, reason: str) -> None:
         super().__init__(path, offset, reason)
@@ -130,7 +130,7 @@ class OpenBlock(NamedTuple):
 
     @property
     def end(self) -> tuple[int, int, int]:
-        """Where the block behind it begins, if that is in the same segment."""
+        """The offset of the block after it, if that is in the same segment."""
         end_offset = self.offset + BLOCK_HEADER.size + len(self.raw)
         return self.segment, end_offset, self.first_sequence + self.record_count
 
@@ -208,7 +208,7 @@ class Page:
 
     @property
     def closing_slot(self) -> Slot | None:
-        """Of the block before the open one, while that is not in its segment."""
+        """The closing block, while it is not in its segment."""
         is_there = self.unwritten == self.generation - 1 and self.unwritten
         return self.slots[self.unwritten & 1] if is_there else None
 
@@ -238,12 +238,12 @@ class Contents:
         0,
         0,
         0,
-    )  # segment, offset, sequence behind the last block in a segment: the closing and the open one not counted
+    )  # segment, offset, sequence after the last block in a segment: the closing and the open one not counted
     gaps: list[Gap] = field(default_factory=list)
     state: dict[bytes, bytes] = field(default_factory=dict)
     subscribers: dict[str, Position] = field(default_factory=dict)
     checkpoints: dict[str, Position] = field(default_factory=dict)
-    leftovers: list[str] = field(default_factory=list)  # files that are no part of the journal (any more, or yet)
+    leftovers: list[str] = field(default_factory=list)  # files that are not a part of the journal (any more, or yet)
 
     @property
     def blocks(self) -> list[Block]:
@@ -269,7 +269,7 @@ class Contents:
         return list(self.iter_records())
 
     def iter_records(self) -> Iterator[Record]:
-        """In order, from the first that retention has left, the closing and the open block's too. Read from the files
+        """In order, from the first that retention has left, with those of the closing and the open block. Read from the files
         now."""
         for segment in self.segments:
             file = File(segment.path)
@@ -374,7 +374,7 @@ def boot_id() -> bytes:
 
 
 def is_written_to(path: str) -> bool:
-    """Whether a writing process holds its slot's byte of `lock`."""
+    """Returns whether a writing process holds its slot's byte of `lock`."""
     flock = struct.Struct("hhxxxxqqixxxx")
     try:
         with open(os.path.join(path, "lock"), "rb") as file:
@@ -478,7 +478,7 @@ def block_at(file: File, uuid: bytes, segment: int, offset: int, *, whole: bool)
 
 
 def block_of(image: bytes, path: str, uuid: bytes, segment: int, offset: int, at: int | None = None) -> Block:
-    """What a header says that belongs to this place. `at`: where in the file it stands, if not there."""
+    """Returns the fields of the header that belongs to this place. `at`: its offset in the file, if it is elsewhere."""
 
     def wants(holds: bool, reason: str) -> None:
         require(holds, path, offset if at is None else at, reason)
@@ -616,7 +616,7 @@ def decode_open(block: OpenBlock) -> tuple[list[Record], list[Change]]:
 
 
 class Walk:
-    """From segment to segment and block to block, filling in the contents.
+    """Walks from segment to segment and block to block, and fills in the contents.
 
     While the control page is current it says where the end is, and every block before that must be there; else the end
     is that of the valid prefix, and what was synced must lie before it."""
@@ -671,7 +671,7 @@ class Walk:
         found = []
         for name in sorted(name for name in os.listdir(contents.path) if re.fullmatch(r"[0-9]{20}\.seg", name)):
             path = os.path.join(contents.path, name)
-            # What a power loss has left of a roll is no part of the journal, nor what it has brought back of a segment that
+            # What a power loss has left of a roll is not a part of the journal, nor what it has brought back of a segment that
             # retention had removed; a missing link is found by the walk, and below.
             number = int(name[:20])
             lenient = self.place is None or number > self.place.segment or number < first
@@ -735,7 +735,7 @@ class Walk:
         return following.previous_end_offset, following.previous_end_sequence
 
     def require_nothing_synced_behind(self) -> None:
-        """Neither the mark nor a block behind the end may have known that more was synced: that would be damage, not a
+        """Neither the mark nor a block beyond the end may have known that more was synced: that would be damage, not a
         torn tail."""
         last = self.contents.segments[-1]
         mark = synced_mark_of(self.contents)
@@ -761,7 +761,7 @@ class Walk:
 
     def add_bodies(self) -> None:
         """The closing block and the open one where the page is current; else what begins exactly at the end or has more than
-        the last block, and what begins exactly behind that."""
+        the last block, and what begins exactly after that."""
         page, contents = self.page, self.contents
         if page is None:
             return
@@ -860,7 +860,7 @@ class Walk:
 
 
 def begins_whole(path: str, uuid: bytes) -> bool:
-    """Whether a segment is there: its header and its first block."""
+    """Returns whether a segment exists: its header and its first block."""
     try:
         header = read_segment_header(path, uuid)
         block_at(File(path), uuid, header.first_sequence, SEGMENT_HEADER.size, whole=True)
@@ -870,7 +870,7 @@ def begins_whole(path: str, uuid: bytes) -> bool:
 
 
 def durable_end_at(file: File, uuid: bytes, segment: int, offset: int) -> int:
-    """What a whole block at this place knew to be synced; 0 without one."""
+    """Returns the synced end that a whole block at this place has noted; 0 without one."""
     try:
         return block_at(file, uuid, segment, offset, whole=True).durable_end
     except OracleError:
@@ -1062,7 +1062,7 @@ def check_bounds(contents: Contents) -> None:
     if closed is not None:
         # The next opening may have begun a segment there, and be killed before it took the note away.
         at_end = closed[2] == next_sequence and closed <= end
-        # Or behind a gap, and be killed before it noted that.
+        # Or after a gap, and be killed before it noted that.
         last = contents.segments[-1]
         agrees = at_end or (next_sequence == last.first_sequence and closed[2] == last.previous_end_sequence)
         require(agrees, path, 80, f"the closed end {closed} is not where the journal ends, {end}")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BUCKET = "archive"
-# It says which port it got, and ends with whoever started it.
+# It says which port it got, and ends with the process that started it.
 PROGRAM = """
 import logging, sys
 from moto.server import ThreadedMotoServer
@@ -34,7 +34,7 @@ CREDENTIALS = {
 
 
 def use(port: int) -> None:
-    """For s3:// from now on, in this process and its children."""
+    """Sets the server for s3:// URLs from now on, in this process and its children."""
     import fsspec
 
     os.environ.update(CREDENTIALS, AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}")

@@ -1,4 +1,4 @@
-"""What a page of the documentation shows: its code blocks, and the comments that say how they are run."""
+"""The code blocks of a page of the documentation, and the comments that say how they are run."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def whole_lines(text: str) -> Iterator[str]:
 
 
 def is_closed(text: str) -> bool:
-    """Whether each quotation in it has an end."""
+    """Returns whether each quotation in it has an end."""
     without_comment = re.sub(r"(^|\s)#.*$", "", text, flags=re.MULTILINE)
     quotations = re.sub(r"'[^']*'|\"(?:\\.|[^\"\\])*\"", "", without_comment)
     return not re.search(r"['\"]", quotations)

@@ -186,7 +186,7 @@ def missing_in(line: str) -> set[str]:
 
 
 def goes_on(line: str) -> bool:
-    """Whether the line goes on until it is ended. In the background it does not."""
+    """Returns whether the line goes on until it is ended. In the background it does not."""
     words = words_of(line)
     return not GO_ON.isdisjoint(words) and words[-1] != "&" and "--limit" not in words
 

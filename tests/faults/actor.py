@@ -100,7 +100,7 @@ class Actor:
     # --- Reading -----------------------------------------------------------------------------------------------
 
     def read(self) -> None:
-        """What has been handed out has been published."""
+        """Every record that was handed out has been published."""
         with jlog.Reader(self.path) as reader:
             found = [(record.sequence, record.value.decode()) for record in reader]
         shim.note("handed", records=found[-200:])

@@ -77,7 +77,7 @@ class Fault:
 
     @property
     def may_stick(self) -> bool:
-        """What an fdatasync failed to write the kernel may have dropped. All else can be done again."""
+        """The kernel may have dropped what an fdatasync failed to write. All else can be done again."""
         return self.kind == "sync"
 
     def begin(self) -> None:
@@ -89,7 +89,7 @@ class Fault:
 
 
 class FullDisk(Fault):
-    """There is no byte left on the file system below `folder`."""
+    """A file system below `folder` that has no byte left."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__("disk", 1, errno.ENOSPC, for_ever=True)

@@ -29,7 +29,7 @@ Image = dict[str, "bytes | None"]  # by path; None is a directory
 
 
 class Change(NamedTuple):
-    """Of a file's content, not synced yet."""
+    """A change of a file's content that is not synced yet."""
 
     number: int
     kind: str
@@ -39,7 +39,7 @@ class Change(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Of a name in a directory, not synced yet: the file that has it then, None for nothing."""
+    """A change of a name in a directory that is not synced yet: the file that then has the name, or None."""
 
     number: int
     directory: str
@@ -151,7 +151,7 @@ class Disk:
         file.views = before[-1:] + file.views[len(before) :]
 
     def _sync_names(self, directories: set[str], began: int) -> None:
-        """What a rename took out of a directory is in the other one then."""
+        """Syncs the names of these directories; a file that a rename takes out of one of them is in the other one then."""
         moved = {entry.number for entry in self.entries if entry.directory in directories and entry.number < began}
         upto: dict[str, int] = defaultdict(int)
         for entry in self.entries:
@@ -172,7 +172,7 @@ class Disk:
     # --- What is left -------------------------------------------------------------------------------------------
 
     def as_it_is(self) -> Image:
-        """What the processes see: nothing but they may have died."""
+        """Returns what the processes see, as if only they had died."""
         image: Image = {}
         for path, file in self.names.items():
             image[path] = None if file.is_directory else self._now(file)
@@ -188,7 +188,7 @@ class Disk:
         return content
 
     def state(self, choice: str) -> Image:
-        """What a power loss leaves. `choice` is one of PLAIN, or a seed."""
+        """Returns what a power loss leaves. `choice` is one of PLAIN, or a seed."""
         if choice in PLAIN:
             chooser = Chooser(None, content=choice in ("everything", "content"), names=choice in ("everything", "names"))
         else:
@@ -197,7 +197,7 @@ class Disk:
 
 
 class Chooser:
-    """Which part of what was not synced is there."""
+    """Decides which changes that were not synced have survived."""
 
     def __init__(self, dice: random.Random | None, *, content: bool = True, names: bool = True) -> None:
         self._dice = dice
@@ -259,7 +259,7 @@ class Chooser:
         return applied(file.synced, changes)
 
     def _torn(self, change: Change) -> list[Change]:
-        """Of a write some of its sectors, or its pages: the first ones, or any."""
+        """Returns some sectors or pages of a write: the first ones, or any."""
         if change.kind != "W":
             return [change]
         assert self._dice is not None

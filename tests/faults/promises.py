@@ -1,4 +1,4 @@
-"""What a recorded run was promised up to a moment, and whether a journal keeps it."""
+"""The promises that a recorded run had been given at a moment, and the check that a journal keeps them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Records = list[tuple[int, bytes]]
 
 @dataclass
 class Position:
-    """Of a subscriber or a checkpoint."""
+    """The position of a subscriber or a checkpoint."""
 
     durable: bool = False  # it was there, and survived a power loss, once its call had returned
     possible: set[int] = field(default_factory=set)  # where it may stand since
@@ -76,7 +76,7 @@ class Promises:
         self.published_end = max(self.published_end, *(number + 1 for number in numbers), 0)
 
     def forget(self, first: int) -> None:
-        """Numbers from here on are given out anew: nobody has been told of their records."""
+        """Forgets the records from this number on: none was acknowledged, and their numbers are given out again."""
         assert first >= self.published_end, f"{first} was given out before, up to {self.published_end}"
         self.values = {sequence: value for sequence, value in self.values.items() if sequence < first}
 
@@ -157,5 +157,5 @@ def is_made(path: str) -> bool:
 
 
 def check_soundness(path: str, *, indexes: bool) -> None:
-    """After the last writer has closed. A power loss may leave indexes wrong, which are built anew when they are wanted."""
+    """The last writer has closed. A power loss may leave indexes wrong; they are built again when they are needed."""
     oracle.check_journal(path, indexes=indexes)

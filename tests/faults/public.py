@@ -88,7 +88,7 @@ def bypassing(world: World) -> None:
 
 
 def subscribed(world: World) -> None:
-    """It has read all there is, and committed none of it."""
+    """A reader that has read everything and committed nothing."""
     filled(world)
     world.reader = jlog.Reader(world.path, SUBSCRIBER)
     assert len(list(world.reader)) == len(world.values)
@@ -208,7 +208,7 @@ def subscribe(world: World) -> None:
 
 def verify(world: World) -> None:
     report = jlog.Journal(world.path).verify()
-    # What cannot be read is damage to whoever looks for damage; a process without descriptors has found none.
+    # A check for damage reports a file that cannot be read as damage; a process without descriptors has found none.
     assert report.ok or world.error == errno.EIO, report
 
 
@@ -262,7 +262,7 @@ def restore_it(world: World) -> Look:
 
 
 def positions(world: World) -> None:
-    """What Journal does to them."""
+    """The calls of Journal on subscribers."""
     journal = jlog.Journal(world.path)
     for name in {"new"} & journal.subscribers().keys():
         journal.remove_subscriber(name)

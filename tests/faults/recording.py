@@ -1,4 +1,4 @@
-"""What the shim has recorded: events in the order in which they happened."""
+"""The recording of the shim: events in the order in which they happened."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ BOOTS = ("changed", "absent")
 
 
 def materialise(image: Image, root: Path, *, new_boot: bool) -> None:
-    """Writes it, and makes the files those that the journal's own names of them say: it is no copy."""
+    """Writes it with the device and inode numbers that the journal has noted, so that it does not count as a copy."""
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir()
     for path in sorted(image):
@@ -232,7 +232,7 @@ class Replay:
 
 
 def spread(events: list[Event], states: int, dice: random.Random) -> dict[int, list[str]]:
-    """So many states, at moments all over the run; 0: at every moment each plain choice and some seeds."""
+    """Returns so many states, at moments spread over the run. With 0, every moment has each plain choice and some seeds."""
     moments = list(range(len(events) + 1))
     wanted: dict[int, list[str]] = {moment: [] for moment in moments}
     if states == 0:

@@ -135,7 +135,7 @@ class Stage:
 
 
 def record(folder: Path, seed: int, steps: int, boot: str) -> list[Event]:
-    """What happened on the disk below `folder`/root. Its log stays in `folder`."""
+    """Records what happens on the disk below `folder`/root. Its log stays in `folder`."""
     root, log = folder / "root", folder / "log"
     root.mkdir(parents=True)
     dice = random.Random(seed)

@@ -40,7 +40,7 @@ def compiled() -> Path:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """That of a process under the shim."""
+    """Returns the environment of a process under the shim."""
     paths = {"LD_PRELOAD": str(compiled()), "PYTHONPATH": str(TESTS), "PYTHONDONTWRITEBYTECODE": "1"}
     return {**os.environ, **paths, **more}
 
@@ -70,12 +70,12 @@ def loaded() -> bool:
 
 
 def watch(directory: str | os.PathLike[str]) -> None:
-    """From now on the calls on what lies below it are counted, made to fail and recorded."""
+    """Counts, lets fail and records calls on files below it from now on."""
     _library().shim_below(os.fsencode(os.path.realpath(directory)))
 
 
 def dry_sync(dry: bool) -> None:
-    """Whether a sync returns at once and has done nothing: where only the order of events matters."""
+    """Lets a sync return at once without syncing, where only the order of events matters."""
     _library().shim_dry_sync(int(dry))
 
 

@@ -1,5 +1,5 @@
-"""Behind an fdatasync that failed nothing counts as synced because it can be read: the kernel calls clean what it could not
-write. What the disk has then is what was synced before, and what is written and synced anew."""
+"""After a failed fdatasync no record counts as synced because it can be read: the kernel marks pages as clean that it could
+not write. The disk has what was synced before, and what has been written and synced again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BLOCKS = 4
 
 @pytest.fixture
 def root(spawn, tmp_path, raised_by):
-    """A journal with a synced block, and blocks behind it that an fdatasync has failed to write; all processes are dead."""
+    """A journal with a synced block, and blocks after it that an fdatasync has failed to write; all processes are dead."""
     child, path = spawn(), tmp_path / "root" / "j"
     path.parent.mkdir()
     child.call("open_writer", "w", str(path), {"precommit": 4 << 10})
@@ -41,11 +41,11 @@ def content_of(root):
     return dict(sorted(found.items()))
 
 
-def never_written(root, behind=None):
+def never_written(root, after=None):
     """The disk: of the newest segment it has what lies before this offset, by default the mark's."""
     path = root / "j"
     newest = newest_segment(path)
-    offset = synced_mark_of(path)[1] if behind is None else behind
+    offset = synced_mark_of(path)[1] if after is None else after
     content = content_of(root)
     name = str(newest.relative_to(root))
     content[name] = content[name][:offset].ljust(len(content[name]), b"\0")
@@ -63,7 +63,7 @@ def drop(path, block):
 
 
 def under_shim(root, log):
-    """What a process is started with whose writes below `root` are recorded."""
+    """Returns the command that starts a process whose writes below `root` are recorded."""
     under = {"LD_PRELOAD": shim.compiled(), "JLOG_SHIM_BELOW": os.path.realpath(root), "JLOG_SHIM_LOG": log}
     return ("env", *(f"{name}={value}" for name, value in under.items()))
 
@@ -126,7 +126,7 @@ def test_cleaning_syncs_the_state_it_keeps_before_it_removes(spawn, tmp_path):
         writer.extend([b"first"], state={b"key": b"kept"})
         writer.roll()
     child.call("clean_and_die_prepared", str(path), "billing", 1)
-    disk = never_written(root, behind=0)
+    disk = never_written(root, after=0)
     assert spawn("", under_shim(root, log)).call("clean", str(path)) == [0]
     for event in read_log(log, root):
         disk.follow(event)

@@ -27,7 +27,7 @@ def test_promises_hold_after_a_power_loss_at_any_moment(boot, seed):
     assert json.loads(done.stdout)["states"] >= STATES
 
 
-def test_a_subscriber_goes_on_behind_records_lost_with_power(tmp_path):
+def test_a_subscriber_goes_on_after_records_lost_with_power(tmp_path):
     """Its position was written back by the kernel, and they were not."""
     lost = tmp_path / "lost"
     with jlog.Writer(tmp_path / "j") as writer:

@@ -1,4 +1,4 @@
-"""What the system calls are made to fail in: a journal with its writer and reader, and what must be in it."""
+"""The world in which system calls fail: a journal with its writer and reader, and the records that must be in it."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class World:
 
 
 def in_child(call: Callable[[], Any], failpoint: str = "") -> None:
-    """In a process of its own, which ends as if the machine had no time left for it."""
+    """Does it in a process of its own, which ends without closing anything."""
     child = os.fork()
     if child == 0:
         try:

@@ -53,7 +53,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def install(wheel: Path, folder: Path) -> Path:
-    """Makes an environment that has jlog and what it depends on, and not even pip. Returns its Python."""
+    """Creates an environment that has jlog and what it depends on, and not even pip. Returns its Python."""
     if not PACKAGES.is_dir():
         pytest.skip("no packages that jlog depends on: make build/.wheelhouse")
     checked(sys.executable, "-m", "venv", "--without-pip", folder)

@@ -30,7 +30,7 @@ def extend_with_state(tell: Tell, writer: jlog.Writer) -> None:
 
 
 class Calls:
-    """Of one process. `before`: its objects are made before the other process stops."""
+    """The calls of one process. `before`: its objects are opened before the other process stops."""
 
     def __init__(self, path: str, target: str, lock_timeout: float) -> None:
         self.path, self.target, self.options = path, target, {"lock_timeout": lock_timeout}

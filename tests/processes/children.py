@@ -29,7 +29,7 @@ class Died(Exception):
 
 
 class Raised(Exception):
-    """What the child was told to do raised this."""
+    """The exception that a call in the child raised."""
 
     def __init__(self, kind: str, message: str, errno: int | None, filename: str | None) -> None:
         super().__init__(kind, message)
@@ -72,7 +72,7 @@ class Child:
             raise Died(f"{verb}: it had died before") from None
 
     def result(self) -> Any:
-        """Of what was started. Died, or Raised."""
+        """Returns the result of the call that was started. Raises Died or Raised."""
         while True:
             kind, *content = self._message()
             if kind == "done":
@@ -124,7 +124,7 @@ class Child:
     # --- Its end -------------------------------------------------------------------------------------------------
 
     def dies(self, *call: Any) -> None:
-        """It is killed while it does this (or what was started)."""
+        """Checks that it is killed during this call (or the one that was started)."""
         if call:
             self.start(*call)
         try:
@@ -135,7 +135,7 @@ class Child:
             raise AssertionError(f"it lived on and answered {answer}")
 
     def may_die(self, *call: Any) -> bool:
-        """Whether it was killed while it did this: the visit may never come."""
+        """Returns whether it was killed during this call: the code may never come to the failpoint."""
         try:
             self.call(*call)
         except Died:
@@ -179,7 +179,7 @@ class Child:
         self.process.send_signal(signal.SIGCONT)
 
     def goes_on(self) -> Any:
-        """From its failpoint, until it has answered: it may stop again, for each place in the code counts its own visits."""
+        """Continues it from its failpoint until it has answered. It may stop again: each failpoint counts its own visits."""
         assert self.process.stdout is not None
         guard = time.monotonic() + HUNG_SECONDS
         while True:

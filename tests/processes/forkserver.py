@@ -27,7 +27,7 @@ class Forked:
 
     def __init__(self, pid: int, stdin: int, stdout: int) -> None:
         self.pid = pid
-        self.stdin = open(stdin, "wb", buffering=0)  # noqa: SIM115 - it is closed by whoever discards the worker
+        self.stdin = open(stdin, "wb", buffering=0)  # noqa: SIM115 - closed when the worker is discarded
         self.stdout = open(stdout, "rb", buffering=0)  # noqa: SIM115
         self.returncode: int | None = None
 

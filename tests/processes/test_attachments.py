@@ -124,7 +124,7 @@ in_threads(drop, open_files)
 """)
 
 
-def test_a_call_that_outlives_its_writer_closes_behind_it(tmp_path):
+def test_a_call_that_outlives_its_writer_closes_what_it_used(tmp_path):
     stress(f"""
 path = {str(tmp_path / "j")!r}
 acknowledged = []
@@ -209,7 +209,7 @@ jlog.Writer(path).close()
 holder = jlog.Writer(path, exclusive=True)
 page = os.open(path + "/precommit", os.O_RDWR)
 before, kept = descriptors(), []
-# Another page: whoever comes now finds that it is not the one that the writers share.
+# Another page: a process that opens now finds that it is not the one that the writers share.
 inode = os.pread(page, 8, 56)
 os.pwrite(page, bytes(8), 56)
 def fail_to_open():

@@ -27,7 +27,7 @@ def tried(command: tuple[str, ...]) -> tuple[str, ...]:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> tuple[str, ...]:
-    """What makes a process one of a container with another boot id."""
+    """The command that runs a process in a container with another boot id."""
     name = tmp_path / "boot_id"
     name.write_text("01234567-89ab-cdef-0123-456789abcdef\n")
     return tried((*ANOTHER_BOOT, str(name)))
@@ -112,7 +112,7 @@ def test_under_another_boot_id_only_known_syncs_are_durable(writer, spawn, path,
 
 @pytest.mark.parametrize("made", [copy, copy_of_killed])
 def test_with_an_outdated_page_only_known_syncs_are_durable(writer, path, tmp_path, made):
-    """Also where the only container that this machine can be is this one."""
+    """Holds also on a machine that allows no other container."""
     found = made(path, tmp_path / "copy")
     another_boot(found)
     with jlog.Reader(found) as reader:

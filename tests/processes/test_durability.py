@@ -1,4 +1,4 @@
-"""Group commit over processes: who syncs may die or stop, an fdatasync may fail, and nothing that was promised is lost."""
+"""Group commit over processes: a syncing process may die or stop, an fdatasync may fail, and no synced record is lost."""
 
 import errno
 import os
@@ -218,7 +218,7 @@ def test_the_thread_that_syncs_takes_over_from_a_killed_one(spawn, tmp_path):
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 @pytest.mark.parametrize("damaged", [True, False])
 def test_a_late_opener_syncs_after_an_unfinished_fdatasync(spawn, tmp_path, raised_by, how, damaged):
-    """The kernel tells of a failed write-back whoever had the file open then. The other one may have been told."""
+    """The kernel reports a failed write-back to one process that has the file open. That may be the other one."""
     path, first, idle, late = tmp_path / "j", spawn(), spawn(), spawn()
     first.call("open_writer", "w", str(path), SMALL)
     idle.call("open_writer", "x", str(path), {})
@@ -293,7 +293,7 @@ def test_a_process_that_dies_in_fdatasync_may_know_of_a_failure(spawn, tmp_path,
     check_units(path, acknowledged_by([first, victim, late]))
 
 
-def test_nothing_is_promised_behind_a_failure_told_to_another(spawn, tmp_path, raised_by):
+def test_nothing_is_promised_after_a_failure_told_to_another(spawn, tmp_path, raised_by):
     """The kernel does not tell a process of a failure that others were told of before it opened the file."""
     path, first, other = tmp_path / "j", spawn(), spawn()
     for child, name in [(first, "w"), (other, "x")]:
@@ -401,7 +401,7 @@ def test_a_mending_that_is_killed_is_done_again(failed, spawn, tmp_path, point, 
 
 
 def test_a_block_that_cannot_be_read_any_more_ends_what_is_kept(failed, tmp_path):
-    """As after a power loss: the kernel has dropped what it could not write."""
+    """The kernel has dropped what it could not write, as after a power loss."""
     path = tmp_path / "j"
     for child in failed:
         child.kill()

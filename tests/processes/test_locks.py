@@ -1,4 +1,4 @@
-"""Who holds the append lock and stops is waited for; who dies is taken over from."""
+"""A stopped process that holds the append lock is waited for; from a dead one the lock is taken over."""
 
 import signal
 

@@ -43,7 +43,7 @@ TAKING_OVER = ["takeover.proved", "takeover.taken", "takeover.derived"]
 
 
 def wrong_outcomes(child, waits_for_nobody=()):
-    """Of its calls: each gives a result, or JournalLocked where it may wait for another process."""
+    """Checks its calls: each returns a result, or raises JournalLocked where it may wait for another process."""
     return {
         name: outcome
         for name, outcome in child.outcomes.items()
@@ -57,7 +57,7 @@ def few(points, count=1):
 
 @pytest.fixture
 def all_calls_end(spawn, tmp_path, victim):
-    """Of one that has the journal open already, and of one that comes. Returns what they have acknowledged."""
+    """Checks the calls of a process that has the journal open and of one that opens it. Returns what they acknowledged."""
     places = str(tmp_path / "j"), str(tmp_path / "backup"), LIMIT
     known, stranger = spawn(), spawn()
     known.call("prepare_calls", *places)

@@ -1,4 +1,4 @@
-"""What the workers write, so that whatever a kill leaves can be checked from the records alone.
+"""The records that the workers write, from which alone one can check what a kill has left.
 
 A unit is what one call appends: all of it or nothing. Each of its values says whose it is, which one in that writer's
 order, which part of how many, and whether the call stored state, which then is {writer: unit}.

@@ -206,7 +206,7 @@ def sequences(path: str, durable_only: bool = False) -> list[int]:
 
 
 def close_by_signal(path: str) -> str:
-    """What comes out of a reader that waits when SIGINT closes it."""
+    """Tells what a waiting reader does when SIGINT closes it."""
     with jlog.Reader(path, start="end") as reader:
         before = signal.signal(signal.SIGINT, lambda *_: reader.close())
         try:
@@ -220,7 +220,7 @@ def close_by_signal(path: str) -> str:
 
 
 def look_again(name: str) -> list[int]:
-    """What a reader that stays open finds now."""
+    """Tells what a reader that stays open finds now."""
     return [record.sequence for record in readers[name]]
 
 
@@ -318,7 +318,7 @@ def write_on(path: str) -> int | str:
 
 
 def arm(failpoints: str) -> None:
-    """From now on."""
+    """Sets it from now on."""
     os.environ["JLOG_FAILPOINTS"] = failpoints
 
 
@@ -454,7 +454,7 @@ def make_calls_of_a_stranger(path: str, target: str, lock_timeout: float) -> Non
 
 
 def fork(name: str, path: str) -> dict[str, Any]:
-    """What the child of a fork finds: told by the child itself, which lives on when its parent dies, until the test closes
+    """Forks a child, which itself tells what it finds. It lives on when its parent dies, until the test closes
     the input of both."""
     if os.fork() == 0:
         tell("forked", os.getpid(), what_a_fork_finds(name, path))

@@ -151,7 +151,7 @@ class JournalMachine(RuleBasedStateMachine):
         return self.readers[name]
 
     def reader_that_lost_nothing(self, name, part=0.0):
-        """Who has committed more than it has read may stand before the first record that is kept: it is told, or still
+        """A reader may be before the oldest retained record, if it has committed beyond what it read: it is told, or still
         has the file, and goes on at the first."""
         reader, first = self.reader(name, part), self.journal.first_sequence
         start = self.positions[name]
