@@ -1,36 +1,47 @@
-"""Draws docs/choosing.json, which bench/choosing.py measured, into docs/drawings: `charts.py [FOLDER]`. Prints it as tables."""
+"""Draws measurements as SVG, with matplotlib from the extra `bench`.
+
+`charts.py` draws docs/choosing.json, which bench/choosing.py measured, into docs/drawings, and prints it as tables.
+`charts.py RESULTS.json docs/benchmarks.svg` draws the results of `make bench ARGS='--json RESULTS.json'`.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
 import sys
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import drawings
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
-FIGURES = drawings.FOLDER.parent / "choosing.json"
-WIDTH = 480  # as narrow as the text allows, so that a telephone shrinks it little
-LEFT, RIGHT = 64, 24
-PANEL = 176  # height of a panel's plot, in pixels
-STEP = PANEL + 104  # from one panel to the next
-STYLE = """
-.grid { stroke: #d0d4da; }
-.line { fill: none; stroke-width: 2; }
-.spread { stroke-width: 1.5; stroke-opacity: 0.6; stroke-dasharray: none !important; }
-.first { stroke: #2f6fc4; }
-.second { stroke: #b07a1c; stroke-dasharray: 7 3; }
-.third { stroke: #c04a3f; stroke-dasharray: 2 3; }
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+FIGURES = DOCS / "choosing.json"
+# As narrow as the text allows, so that a telephone shrinks it little.
+WIDTH_INCHES, PANEL_INCHES, BAR_INCHES = 5.6, 2.8, 0.42
+COLOURS = ("#2f6fc4", "#b07a1c", "#c04a3f")
+STYLES = ("-", (0, (7, 3)), (0, (2, 3)))
+TARGET = "#d62828"
+DARK = """\
+<style>
 @media (prefers-color-scheme: dark) {
-  .grid { stroke: #3a424c; }
-  .first { stroke: #6ea8f5; }
-  .second { stroke: #d9a441; }
-  .third { stroke: #e5776b; }
-}"""
+  svg, svg text { fill: #e6ebf0 !important; }
+  [style*="fill: #ffffff"] { fill: #14181d !important; }
+  [style*="stroke: #000000"] { stroke: #e6ebf0 !important; }
+  [style*="stroke: #d0d4da"] { stroke: #3a424c !important; }
+  [style*="fill: #2f6fc4"] { fill: #6ea8f5 !important; }
+  [style*="stroke: #2f6fc4"] { stroke: #6ea8f5 !important; }
+  [style*="stroke: #b07a1c"] { stroke: #d9a441 !important; }
+  [style*="stroke: #c04a3f"] { stroke: #e5776b !important; }
+}
+</style>
+</svg>
+"""
 ENDS = ("min", "median", "max")
-KINDS = ("first", "second", "third")
 
 Figure = dict[str, float]  # median, min and max
 Figures = dict[str, dict[str, Figure]]  # by value of the option, and by name
@@ -66,77 +77,78 @@ PANELS = {
 }
 
 
-class Scale:
-    """Maps figures to depths below the top of a plot, in pixels."""
-
-    def __init__(self, figures: list[float], logarithmic: bool) -> None:
-        self._logarithmic = logarithmic
-        if logarithmic:
-            low, high = math.floor(math.log10(min(figures))), math.ceil(math.log10(max(figures)))
-            self.ticks = [10.0**power for power in range(low, max(high, low + 1) + 1)]
-        else:
-            power = 10.0 ** math.floor(math.log10(max(figures)))
-            step = next(part for part in (power / 5, power / 2, power, 2 * power) if max(figures) <= 6 * part)
-            self.ticks = [step * number for number in range(math.ceil(max(figures) / step) + 1)]
-
-    def depth(self, figure: float) -> float:
-        low, high, at = (
-            math.log10(number) if self._logarithmic else number for number in (self.ticks[0], self.ticks[-1], figure)
-        )
-        return PANEL * (high - at) / (high - low)
+# --- Drawings -----------------------------------------------------------------------------------------------------------
 
 
-class Chart(drawings.Drawing):
-    """Panels below each other, with the values of an option from left to right."""
+def canvas(rows: int, row_inches: float) -> tuple[Canvas, Any]:
+    """Returns an empty drawing with `rows` plots below each other. The same figures always give the same file."""
+    import matplotlib
+    from matplotlib import pyplot
 
-    style = drawings.STYLE + STYLE
-    width = WIDTH
-
-    def __init__(self, title: str, panels: int) -> None:
-        super().__init__(title, panels * STEP + 8)
-
-    def panel(self, number: int, panel: Panel, figures: Figures) -> None:
-        top = number * STEP + 64
-        lines = {name: [at[name] for at in figures.values()] for name in panel.names}
-        scale = Scale(
-            [figure[end] / panel.unit for line in lines.values() for figure in line for end in ENDS], panel.logarithmic
-        )
-        self._parts.append(f'<text class="title" x="16" y="{top - 40}">{escape(panel.title)}</text>')
-        for tick in scale.ticks:
-            y = top + scale.depth(tick)
-            self._parts.append(f'<path class="grid" d="M{LEFT},{y:.1f} H{WIDTH - RIGHT}"/>')
-            self._parts.append(f'<text class="label" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{tick:,.10g}</text>')
-        columns = self._columns(list(figures), top + PANEL + 20)
-        for place, (name, line) in enumerate(lines.items()):
-            depths = [{end: top + scale.depth(figure[end] / panel.unit) for end in ENDS} for figure in line]
-            self._line(KINDS[place], columns, depths)
-            self._legend(LEFT + place * 150, top - 18, name, KINDS[place])
-
-    def _columns(self, names: list[str], y: int) -> list[float]:
-        """Writes the values of the option, and returns where they stand."""
-        step = (WIDTH - RIGHT - LEFT) / len(names)
-        columns = [LEFT + (number + 0.5) * step for number in range(len(names))]
-        for x, name in zip(columns, names, strict=True):
-            self._parts.append(f'<text class="label" x="{x:.1f}" y="{y}" text-anchor="middle">{escape(name)}</text>')
-        return columns
-
-    def _line(self, kind: str, columns: list[float], depths: list[Figure]) -> None:
-        """Draws the medians as a line, and at each of them the way from the least to the greatest."""
-        for x, depth in zip(columns, depths, strict=True):
-            self._parts.append(f'<path class="spread {kind}" d="M{x:.1f},{depth["min"]:.1f} V{depth["max"]:.1f}"/>')
-        points = " ".join(f"{x:.1f},{depth['median']:.1f}" for x, depth in zip(columns, depths, strict=True))
-        self._parts.append(f'<polyline class="line {kind}" points="{points}"/>')
-
-    def _legend(self, x: int, y: int, name: str, kind: str) -> None:
-        self._parts.append(f'<path class="line {kind}" d="M{x},{y} h28"/>')
-        self.label(x + 34, y + 4, name)
+    matplotlib.rcParams |= {"svg.hashsalt": "jlog", "svg.fonttype": "none", "font.family": "sans-serif"}
+    return pyplot.subplots(rows, squeeze=False, figsize=(WIDTH_INCHES, row_inches * rows), layout="constrained")
 
 
-def chart(option: str, figures: Figures) -> Chart:
-    found = Chart(f"What {option} costs: {', and '.join(panel.title for panel in PANELS[option])}", len(PANELS[option]))
-    for number, panel in enumerate(PANELS[option]):
-        found.panel(number, panel, figures)
-    return found
+def save(figure: Canvas, target: Path, source: str) -> None:
+    """Writes the drawing, with dark colours for dark screens; `source` is the digest of the figures."""
+    figure.savefig(target, format="svg", metadata={"Date": None, "Description": source})
+    target.write_text(target.read_text(encoding="utf-8").removesuffix("</svg>\n") + DARK, encoding="utf-8")
+
+
+def digest(figures: object) -> str:
+    return "figures " + hashlib.sha256(json.dumps(figures).encode()).hexdigest()
+
+
+def draw_option(option: str, figures: Figures, target: Path) -> None:
+    """Draws panels below each other, with the values of the option from left to right."""
+    figure, axes = canvas(len(PANELS[option]), PANEL_INCHES)
+    for panel, plot in zip(PANELS[option], axes.flat, strict=True):
+        draw_panel(plot, panel, figures)
+    save(figure, target, digest(figures))
+
+
+def draw_panel(plot: Axes, panel: Panel, figures: Figures) -> None:
+    """Draws the medians as lines, and at each of them the range from the least to the greatest."""
+    plot.set_title(panel.title, loc="left", fontsize=10, fontweight="bold")
+    for name, colour, style in zip(panel.names, COLOURS, STYLES, strict=False):
+        low, median, high = ([at[name][end] / panel.unit for at in figures.values()] for end in ENDS)
+        plot.plot(list(figures), median, color=colour, linestyle=style, label=name)
+        plot.vlines(list(figures), low, high, color=colour, alpha=0.6)
+    if panel.logarithmic:
+        plot.set_yscale("log")
+        plot.minorticks_off()
+    else:
+        plot.set_ylim(bottom=0)
+    plot.yaxis.set_major_formatter(lambda tick, _at: f"{tick:,.10g}")
+    plot.grid(axis="y", color="#d0d4da")
+    plot.legend(loc="upper left", bbox_to_anchor=(0, -0.12), ncols=len(COLOURS), frameon=False)
+
+
+def draw_contests(contests: list[dict[str, Any]], target: Path) -> None:
+    """Draws a bar for each contest: how many times as fast as its rival, from the least to the most of the rounds."""
+    figure, axes = canvas(1, BAR_INCHES * len(contests) + 1)
+    plot = axes[0, 0]
+    for at, contest in enumerate(reversed(contests)):
+        ratio = contest["ratio"]
+        plot.barh(at, ratio["median"], color=COLOURS[0], height=0.4)
+        plot.plot([ratio["min"], ratio["max"]], [at, at], color="black", linewidth=1)
+        if wanted := re.search(r"[\d.]+", contest["target"]):
+            plot.plot([float(wanted[0])] * 2, [at - 0.24, at + 0.22], color=TARGET, linewidth=2)
+        # Above its bar, since beside it a telephone would show the names and none of the bars.
+        name = f"{contest['name']}  ({contest['rival']['name']})"
+        plot.text(0.01, at + 0.24, name, transform=plot.get_yaxis_transform(), fontsize=9, va="bottom")
+    plot.set_yticks([])
+    plot.set_ylim(-0.6, len(contests) - 0.2)
+    plot.axvline(1, color="gray", linewidth=0.8, zorder=0)
+    plot.set_xscale("log", base=2)
+    ticks = [0.5, 1, 2, 4, 8, 16]
+    plot.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
+    legend = "the median,\na line from the least to the most, and in red the target"
+    plot.set_xlabel(f"times as fast as the rival in brackets: {legend}")
+    save(figure, target, digest(contests))
+
+
+# --- Tables -------------------------------------------------------------------------------------------------------------
 
 
 def table(option: str, figures: Figures) -> str:
@@ -160,10 +172,14 @@ def rounded(number: float) -> str:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else drawings.FOLDER
-    found = json.loads(FIGURES.read_text())
+    if sys.argv[1:]:
+        results, target = map(Path, sys.argv[1:])
+        contests = json.loads(results.read_text(encoding="utf-8"))["contests"]
+        draw_contests([contest for contest in contests if contest["ratio"]], target)
+        return
+    found = json.loads(FIGURES.read_text(encoding="utf-8"))
     for option in PANELS:
-        (folder / f"choosing-{option}.svg").write_text(chart(option, found[option]).svg(), encoding="utf-8")
+        draw_option(option, found[option], DOCS / "drawings" / f"choosing-{option}.svg")
         print(table(option, found[option]), end="\n\n")
 
 

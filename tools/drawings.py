@@ -40,9 +40,6 @@ text { fill: #24292f; font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "
 class Drawing:
     """Boxes with text, and arrows between points. Places and sizes are pixels."""
 
-    style = STYLE
-    width = WIDTH
-
     def __init__(self, title: str, height: int) -> None:
         self._title = title
         self._height = height
@@ -64,18 +61,18 @@ class Drawing:
         self._parts.append(f'<polyline class="arrow" points="{path}" marker-end="url(#tip)"/>')
 
     def svg(self) -> str:
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self._height}" role="img">'
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self._height}" role="img">'
         tip = (
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
             '<path class="tip" d="M0,0 L8,4 L0,8 z"/></marker></defs>'
         )
-        paper = f'<rect class="paper" x="0.5" y="0.5" width="{self.width - 1}" height="{self._height - 1}" rx="8"/>'
+        paper = f'<rect class="paper" x="0.5" y="0.5" width="{WIDTH - 1}" height="{self._height - 1}" rx="8"/>'
         title = f"<title>{escape(self._title)}</title>"
-        return "\n".join([head, title, f"<style>\n{self.style}\n</style>", tip, paper, *self._parts, "</svg>", ""])
+        return "\n".join([head, title, f"<style>\n{STYLE}\n</style>", tip, paper, *self._parts, "</svg>", ""])
 
     def _text(self, x: int, y: int, text: str, kind: str, width: int | None = None) -> None:
         """Around x, with a width that it must fit into; without one from x on."""
-        room = self.width - x if width is None else width
+        room = WIDTH - x if width is None else width
         if len(text) * CHARACTER[kind] > room:
             raise ValueError(f"{text!r} is wider than {room} pixels")
         place = f'x="{x}" y="{y}"' + ("" if width is None else ' text-anchor="middle"')

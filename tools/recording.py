@@ -2,6 +2,9 @@
 
 The command runs at a real terminal, and the SVG shows each line when the terminal showed it. The recording is of its lines, so
 the command must print one after the other, as `jlogtool demo` does. Pauses are cut to PAUSE_SECONDS.
+
+Other recorders do not give what the README needs, a drawing of text that follows dark screens: agg draws a GIF of asciinema's
+recordings, and termtosvg is no longer maintained.
 """
 
 from __future__ import annotations

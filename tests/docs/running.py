@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from command_line import all_commands
+from manual import all_commands
 
 from docs.console import DOCS, Block, Command, blocks, command_before, commands
 from docs.shell import Shell

@@ -21,7 +21,7 @@ def test_a_drawing_is_that_of_its_program(draw: drawings.Draw) -> None:
 def test_a_chart_and_its_table_are_those_of_the_figures(option: str) -> None:
     figures = json.loads(charts.FIGURES.read_text(encoding="utf-8"))[option]
     drawn = (DOCS / "drawings" / f"choosing-{option}.svg").read_text(encoding="utf-8")
-    assert drawn == charts.chart(option, figures).svg(), "run tools/charts.py"
+    assert charts.digest(figures) in drawn, "run tools/charts.py"
     assert charts.table(option, figures) in (DOCS / "choosing.md").read_text(encoding="utf-8"), "run tools/charts.py"
 
 
