@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -33,13 +34,17 @@ from jlog.positions.position_files import CHECKPOINT, SUBSCRIBER, Position, Posi
 from jlog.positions.start import find_start, find_time
 from jlog.storage.damage import Damage, walk_segment
 from jlog.storage.gaps import Gaps
-from jlog.storage.meta import create_journal, read_meta
+from jlog.storage.meta import DIRECTORIES, create_journal, read_meta
 from jlog.storage.segments import Segment, segments_now
 from jlog.system.filesystem import journal_path
 
 if TYPE_CHECKING:
     from jlog.care.statistics import Stats, StatsSource
     from jlog.repair.report import RepairReport
+
+
+OWN_FILES = re.compile(r"journal\.meta|precommit|bounds|lock|\d{20}\.(seg|idx)|next\..+|\.journal\.meta.*")
+OWN_DIRECTORIES = (*DIRECTORIES, "quarantine")
 
 
 @dataclass(frozen=True)
@@ -97,10 +102,8 @@ class Journal:
 
     @staticmethod
     def delete(path: str | os.PathLike[str], *, lock_timeout: float | None = None) -> None:
-        """Removes the journal with all its records. Raises JournalLocked or SubscriberBusy while a process writes or
-        subscribes."""
-        import shutil  # slow to import, and few programs delete journals
-
+        """Removes the journal with all its records. Other files in its directory stay, and the directory with them. Raises
+        JournalLocked or SubscriberBusy while a process writes or subscribes."""
         deadline = Deadline(check_lock_timeout(lock_timeout))
         path = journal_path(path)
         meta = read_meta(path)
@@ -114,7 +117,7 @@ class Journal:
                 for name in position_files.names(path, SUBSCRIBER):
                     position_files.hold(path, meta, name).close()
                 os.unlink(os.path.join(path, "journal.meta"))  # comes first: a half deleted journal is no journal any more
-                shutil.rmtree(path)
+                _remove_files(path)
         finally:
             lock_file.close()
 
@@ -440,3 +443,16 @@ class Journal:
             "checkpoints": checkpoints,
             "skipped": [{"first_sequence": first, "next_sequence": last} for first, last in self.gaps()],
         }
+
+
+def _remove_files(path: str) -> None:
+    """Removes the journal's own files, and the directory if nothing else is in it."""
+    import shutil  # slow to import, and few programs delete journals
+
+    for entry in list(os.scandir(path)):
+        if entry.name in OWN_DIRECTORIES and entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        elif OWN_FILES.fullmatch(entry.name) and not entry.is_dir(follow_symlinks=False):
+            os.unlink(entry.path)
+    if not os.listdir(path):
+        os.rmdir(os.path.realpath(path))  # a link to the directory stays

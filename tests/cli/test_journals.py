@@ -94,6 +94,20 @@ def test_ls_goes_on_behind_a_journal_that_it_cannot_read(tmp_path: Path) -> None
     assert [found["path"] for found in result.json] == [str(tmp_path / "good")]
 
 
+def test_rm_leaves_what_is_not_the_journals_and_names_it(numbers: Path) -> None:
+    (numbers / "notes.txt").write_text("not the journal's")
+    with jlog.Writer(numbers / "inner") as inner:
+        inner.append(b"acknowledged")
+        result = run("rm", "--yes", numbers)
+        assert (result.code, result.err) == (
+            0,
+            f"jlogtool: {numbers} is still there, with files that are not the journal's: inner, notes.txt\n",
+        )
+        assert sorted(path.name for path in numbers.iterdir()) == ["inner", "notes.txt"]
+        inner.append(b"goes on")
+    assert len(jlog.Journal(numbers / "inner")) == 2
+
+
 def test_rm_needs_yes_where_nobody_can_be_asked(numbers: Path) -> None:
     assert run("rm", numbers).code == 2
     assert numbers.exists()

@@ -19,7 +19,7 @@ BEFORE = """
 import io
 from contextlib import redirect_stderr
 from jlog.cli import tool
-from jlog.cli.commands import append, dump, options, read, subscribers, tail
+from jlog.cli.commands import append, dump, journals, options, read, subscribers, tail
 
 def said(*arguments):
     with redirect_stderr(io.StringIO()) as errors:
@@ -69,4 +69,16 @@ def test_a_user_without_any_right_is_told_only_that(journal: str) -> None:
     as_another_user(f"""
 code, text = said("dump", {journal!r})
 assert code == 1 and text.endswith(": Permission denied\\n"), (code, text)
+""")
+
+
+def test_ls_fails_at_a_directory_that_it_may_not_read(journal: str) -> None:
+    """Otherwise a backup that goes by the list would leave out the journals in there."""
+    above = os.path.dirname(journal)
+    closed = os.path.join(above, "closed")
+    os.mkdir(closed)
+    os.chmod(closed, 0)
+    as_another_user(f"""
+code, text = said("ls", "--json", {above!r})
+assert (code, text) == (1, "jlogtool: {closed}: Permission denied\\n"), (code, text)
 """)

@@ -103,22 +103,25 @@ def list_journals(directory: str, as_json: bool) -> None:
     """List the journals below DIR (the current directory), with their subscribers and lag.
 
     `lag` is that of the slowest subscriber. For a topic, `records` and `lag` count offsets, some of which may be no
-    records. A journal that cannot be read has a line on stderr, and the exit code is 1.
+    records. A journal or a directory that cannot be read has a line on stderr, and the exit code is 1.
 
     \b
     Examples:
       jlogtool ls /var/lib
       jlogtool ls --json /var/lib | jq '.[] | select(.lag > 1000) | .path'
     """
-    paths = list_topics(directory) if is_topic(directory) else journals_below(directory)
+    unreadable: list[OSError] = []
+    paths = list_topics(directory) if is_topic(directory) else journals_below(directory, unreadable.append)
     tried = [_try_summary(path) for path in paths]
     found = [summary for summary in tried if summary]
+    for error in unreadable:
+        complain(error)
     if as_json:
         print_json(found)
     else:
         columns = ("journal", "records ", "size ", "lag ", "subscribers")
         print_table(columns, [_summary_row(summary) for summary in found])
-    if None in tried:
+    if None in tried or unreadable:
         raise click.exceptions.Exit(FAILED)
 
 
@@ -204,7 +207,8 @@ def remove(journal: str, yes: bool) -> None:
     """Delete JOURNAL with all its records, subscribers and checkpoints.
 
     On a terminal it asks first; elsewhere it needs --yes. It deletes no journal that a process writes to, or reads as a
-    subscriber, and none for which the answer is no: the exit code is then 1.
+    subscriber, and none for which the answer is no: the exit code is then 1. Other files below JOURNAL stay, and a line
+    on stderr names them.
 
     \b
     Examples:
@@ -214,11 +218,13 @@ def remove(journal: str, yes: bool) -> None:
     if not yes:
         question = f"Delete {_what_it_holds(journal)}?"
         if not sys.stdin.isatty():
-            raise click.UsageError("stdin is no terminal to ask on; --yes deletes without asking")
+            raise click.UsageError("stdin is not a terminal to ask on; --yes deletes without asking")
         if not click.confirm(question, err=True):
             complain(f"{journal} was not deleted")
             raise click.exceptions.Exit(FAILED)
     delete_journal(journal)
+    if not is_topic(journal) and os.path.isdir(journal):
+        complain(f"{journal} is still there, with files that are not the journal's: {', '.join(sorted(os.listdir(journal)))}")
 
 
 def _what_it_holds(path: str) -> str:
