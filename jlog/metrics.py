@@ -20,7 +20,7 @@ try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector as _Collector
 except ImportError as error:
-    raise ImportError(f"jlog.metrics needs prometheus-client: pip install 'pyjlog[metrics]' ({error})") from error
+    raise ImportError("jlog.metrics needs prometheus-client, which is not installed: pip install 'pyjlog[metrics]'") from error
 
 __all__ = ["Collector", "Server", "exposition", "serve"]
 

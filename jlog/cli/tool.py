@@ -7,14 +7,14 @@ import os
 import sys
 import warnings
 from io import TextIOWrapper
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import click
 
 import jlog
-from jlog.cli.arguments.groups import Group
+from jlog.cli.arguments.groups import Group, harmless
 from jlog.cli.exits import DAMAGED, DONE, FAILED, INTERRUPTED
-from jlog.cli.terminal.output import complain, say_no_more
+from jlog.cli.terminal.output import complain, say_no_more, whole_stdout
 from jlog.errors import CorruptJournal, JournalError
 
 NAME = "jlogtool"
@@ -75,7 +75,15 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
 class Tool(Group):
     """Imports the file of a command only when the command is used, so that no command waits for the libraries of another."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    known_elsewhere: ClassVar[dict[str, str]] = {
+        "cat": "`jlogtool dump JOURNAL` prints all records.",
+        "cp": "`jlogtool backup JOURNAL DIRECTORY` copies a journal, also while it is in use.",
+        "grep": "`jlogtool dump --grep REGEX JOURNAL` prints the records that match.",
+        "mv": "A journal is a directory: close it in all processes, then move it with `mv`.",
+        "version": "`jlogtool --version` prints the version.",
+    }
+
+    def list_commands(self, ctx: click.Context | None = None) -> list[str]:  # noqa: ARG002
         return [name for section in SECTIONS.values() for name in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
@@ -127,9 +135,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Runs the command line and exits with its code."""
     _fill_standard_streams()
     warnings.showwarning = _show_warning
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a path need not be UTF-8, and a terminal need not have every character
-            stream.reconfigure(errors="backslashreplace")
+    if sys.stdout is not None:
+        sys.stdout = whole_stdout()
+    if isinstance(sys.stderr, TextIOWrapper):  # a path need not be UTF-8, and a terminal need not have every character
+        sys.stderr.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -174,6 +183,10 @@ def _invoke(arguments: list[str]) -> int:
     except click.Abort:  # is raised by Ctrl-C or Ctrl-D at a question
         return INTERRUPTED
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption) and (command := error.option_name.lstrip("-")) in harmless(
+            tool.list_commands()
+        ):
+            error = click.UsageError(f"No such option {error.option_name!r}. Did you mean `jlogtool {command}`?", error.ctx)
         error.show()
         return error.exit_code
     return DONE

@@ -14,6 +14,7 @@ import pytest
 import jlog
 from cli.command import COMMAND, HUNG_SECONDS, do, run, start
 from cli.terminal import terminal
+from filesystems import CannotMount, mounted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,9 +104,23 @@ def test_length32_that_ends_within_a_record_keeps_those_before(journal: Path) ->
 
 def test_an_impossible_length_is_refused_and_not_waited_for(journal: Path) -> None:
     with start("append", journal, "--framing", "length32") as tool:
-        tool.stdin.write(struct.pack("<I", (1 << 30) + 1))
+        tool.stdin.write(framed([b"before"]) + struct.pack("<I", (1 << 30) + 1))
         assert tool.wait(HUNG_SECONDS) == 1
         assert tool.stderr.read().count(b"\n") == 1
+    assert values(journal) == [b"before"]
+
+
+def test_a_full_disk_fails_with_the_number_of_records_that_are_appended(tmp_path: Path) -> None:
+    lines = b"".join(b"%0100d\n" % number for number in range(40_000))
+    try:
+        with mounted("tmpfs", 2) as small:
+            result = run("append", "--segment-bytes", "1M", small / "journal", stdin=lines)
+            held = len(jlog.Journal(small / "journal"))
+    except CannotMount as error:
+        pytest.skip(str(error))
+    assert result.code == 1
+    assert "No space left on device" in result.err
+    assert f"{held:,} records of the input were appended before the error" in result.err
 
 
 def test_interrupted_it_keeps_what_it_has_appended(journal: Path) -> None:

@@ -61,6 +61,30 @@ def test_help_of_an_unknown_command_says_so() -> None:
     assert (result.code, "No such command 'nonsense'." in result.err, "mean" in result.err) == (2, True, False)
 
 
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("grep x /tmp/j", "`jlogtool dump --grep REGEX JOURNAL`"),
+        ("cat /tmp/j", "`jlogtool dump JOURNAL`"),
+        ("mv /tmp/j /tmp/k", "move it with `mv`"),
+        ("version", "`jlogtool --version`"),
+        ("--tail /tmp/j", "`jlogtool tail`"),
+        ("dump --tail /tmp/j", "`jlogtool tail`"),
+    ],
+)
+def test_what_people_type_out_of_habit_is_answered_with_what_does_it(typed: str, answer: str) -> None:
+    result = run(*typed.split())
+    assert (result.code, answer in result.err) == (2, True), result.err
+
+
+@pytest.mark.parametrize("typed", ["rmm", "r", "clena", "repiar", "subscriber rmm", "--rm", "--repair"])
+def test_a_suggestion_removes_and_repairs_nothing(typed: str) -> None:
+    result = run(*typed.split())
+    assert result.code == 2
+    assert not any(f"{mark}{name}{mark}" in result.err for name in ("rm", "clean", "repair") for mark in ("'",)), result.err
+    assert "jlogtool rm" not in result.err
+
+
 @pytest.mark.parametrize(("typed", "meant"), [("tial", "tail"), ("subscriber sl", "ls"), ("mirror to-kafak", "to-kafka")])
 def test_a_mistyped_command_names_the_nearest(typed: str, meant: str) -> None:
     result = run(*typed.split())

@@ -61,21 +61,24 @@ BAD = {
     "[1]": "a record is an object",
     '{"value": 1}': "value is text or null, not 1",
     '{"key": {}}': "key is text or null",
-    '{"value_base64": "x"}': "value_base64 is no base64",
-    '{"value_base64": 5}': "value_base64 is no base64",
+    '{"value_base64": "x"}': "value_base64 is not base64",
+    '{"value_base64": 5}': "value_base64 is not base64",
     '{"headers": [1]}': "a header is",
     '{"headers": 1}': "headers is a list",
     '{"headers": [["a"]]}': "a header is",
-    '{"headers": [["a", null, "!"]]}': "no base64",
+    '{"headers": [["a", null, "!"]]}': "not base64",
     '{"timestamp": 5}': "timestamp is a time",
     '{"timestamp": "noon"}': "is no time",
     '{"timestamp_us": 9223372036854775808}': "64 bits",
     '{"timestamp_us": "1"}': "64 bits",
     '{"value": "\\ud800"}': "surrogates not allowed",
+    '{"headers": [["\\ud800", "x"]]}': "surrogates not allowed",
+    '{"value":' + "[" * 100_000 + "]" * 100_000 + "}": "nested too deeply",
+    '{"MESSAGE": "the disk is on fire"}': "is not a record",
 }
 
 
-@pytest.mark.parametrize("text", BAD)
+@pytest.mark.parametrize("text", BAD, ids=lambda text: text[:40])
 def test_a_line_that_is_no_record_ends_it_behind_those_before(journal: Path, text: str) -> None:
     result = run("append", "--format", "jsonl", journal, stdin=line(value="good") + f"{text}\n{{}}\n".encode())
     assert (result.code, "line 2" in result.err, BAD[text] in result.err) == (1, True, True)

@@ -307,6 +307,15 @@ def test_it_follows_the_size_of_the_terminal(top, quiet):
     terminal.until(lambda: terminal.words_of("done")[-1:] == ["-"])
 
 
+def test_a_narrow_terminal_drops_columns_and_not_the_names(top, quiet):
+    terminal = top(quiet)
+    terminal.resize(60, 24)
+    terminal.until(lambda: "BYTES/S" in terminal.text and "ROLL/S" not in terminal.text and terminal.words_of("behind"))
+    header = next(line for line in terminal.lines if "JOURNAL" in line)
+    assert header.split()[0] == "JOURNAL"
+    assert "REC/S" in header
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(1, 10), (3, 20), (5, 200), (60, 15)])
 def test_a_terminal_that_is_too_small_shows_what_fits(top, quiet, rows, columns):
     terminal = top(quiet)

@@ -18,10 +18,7 @@ MAKING = ("partitions", "replication_factor", "no_create")
 
 def kafka() -> Any:
     """Imports jlog.kafka, which needs an extra, when a command uses it."""
-    try:
-        return importlib.import_module("jlog.kafka")
-    except ModuleNotFoundError as error:
-        raise click.UsageError(f"this needs {error.name}: pip install 'pyjlog[kafka]'") from error
+    return importlib.import_module("jlog.kafka")
 
 
 def making_options(command: Command) -> Command:

@@ -23,10 +23,12 @@ from jlog.cli.arguments.parameters import (
 from jlog.cli.arguments.retention import complete_retention
 from jlog.cli.arguments.topics import making_options, take_making
 from jlog.cli.commands.options import journal_options
+from jlog.cli.exits import FAILED
 from jlog.cli.records.framing import SPLITTERS, chunks
 from jlog.cli.records.jsonl import split_jsonl
-from jlog.cli.terminal.output import json_option, print_json, tell_at_terminal
+from jlog.cli.terminal.output import complain, json_option, print_json, tell_at_terminal
 from jlog.cli.terminal.progress import progress_bar
+from jlog.errors import JournalError
 from jlog.flow.records import RecordColumns
 
 if TYPE_CHECKING:
@@ -116,7 +118,7 @@ def append(
                 if os.isatty(fd):
                     tell_at_terminal("reads lines from the terminal; Ctrl-D ends")
                 for found in split(_counted(chunks(fd, name), advance), name):
-                    at = _extend(writer, found)
+                    at = _extend(writer, found, records)
                     first = first if records else at
                     records += len(found)
         writer.flush()
@@ -124,10 +126,16 @@ def append(
         print_json({"first_sequence": first, "records": records})
 
 
-def _extend(writer: jlog.WriterProtocol, found: list[bytes] | RecordColumns) -> int | None:
-    if isinstance(found, RecordColumns):
-        return writer.extend(found.values, found.keys, found.headers, found.timestamps_us)
-    return writer.extend(found)
+def _extend(writer: jlog.WriterProtocol, found: list[bytes] | RecordColumns, before: int) -> int | None:
+    """Appends all records or none. If that fails, a line says how many of the input are in the journal: those before."""
+    try:
+        if isinstance(found, RecordColumns):
+            return writer.extend(found.values, found.keys, found.headers, found.timestamps_us)
+        return writer.extend(found)
+    except (OSError, JournalError) as error:
+        complain(error)
+        complain(f"{before:,} records of the input were appended before the error")
+        raise click.exceptions.Exit(FAILED) from error
 
 
 @contextmanager

@@ -176,13 +176,11 @@ def served(listen: str | None, flows: Mapping[str, Any]) -> Iterator[None]:
     if listen is None:
         yield
         return
-    try:
-        from prometheus_client import CollectorRegistry
+    from jlog.metrics import serve  # isort: skip  # comes first: it says which extra is missing
+    from prometheus_client import CollectorRegistry
 
-        from jlog.flow.metrics import FlowCollector
-        from jlog.metrics import serve
-    except ImportError as error:
-        raise click.UsageError(f"--metrics needs {error.name}: pip install 'pyjlog[metrics]'") from error
+    from jlog.flow.metrics import FlowCollector
+
     registry = CollectorRegistry()
     collector = FlowCollector(flows)
     registry.register(collector)

@@ -60,24 +60,24 @@ def split_length32(pieces: Iterator[bytes], name: str) -> Iterator[list[bytes]]:
         data += piece
         if len(data) < needed:
             continue
-        found, at, needed = _records_in(bytes(data), name)
+        found, at, needed = _records_in(bytes(data))
         del data[:at]
         if found:
             yield found
+        if needed > VALUE_BYTES_MAX + _LENGTH.size:
+            raise too_large(name)
     if data:
         raise click.ClickException(f"{name} ends within a record, {len(data)} bytes after it began; those before are kept")
 
 
-def _records_in(data: bytes, name: str) -> tuple[list[bytes], int, int]:
-    """Returns the complete records, the offset of their end, and the length of the next record."""
+def _records_in(data: bytes) -> tuple[list[bytes], int, int]:
+    """Returns the complete records, the offset of their end, and the size of the next record with its length."""
     found = []
     at, size, needed = 0, len(data), 0
     length_at = _LENGTH.unpack_from
     while size - at >= 4:
         (length,) = length_at(data, at)
-        if length > VALUE_BYTES_MAX:
-            raise too_large(name)
-        if size - at - 4 < length:
+        if length > VALUE_BYTES_MAX or size - at - 4 < length:
             needed = length + 4
             break
         found.append(data[at + 4 : at + 4 + length])

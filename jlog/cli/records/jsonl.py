@@ -15,6 +15,8 @@ from jlog.cli.records.framing import split_lines
 from jlog.flow.records import RecordColumns
 from jlog.positions.names import timestamp_us_of
 
+FIELDS = {"value", "value_base64", "key", "key_base64", "headers", "timestamp", "timestamp_us", "sequence"}
+
 
 def split_jsonl(pieces: Iterator[bytes], name: str) -> Iterator[RecordColumns]:
     """Yields the records of the lines that are complete. A missing field is null, and the sequence is ignored."""
@@ -27,9 +29,11 @@ def split_jsonl(pieces: Iterator[bytes], name: str) -> Iterator[RecordColumns]:
                 continue
             try:
                 _add(found, json.loads(line))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 if len(found):
                     yield found
+                if isinstance(error, RecursionError):
+                    error = ValueError("its values are nested too deeply")
                 raise click.ClickException(f"{name}, line {number}: {error}; the lines before it are appended") from None
         if len(found):
             yield found
@@ -38,6 +42,8 @@ def split_jsonl(pieces: Iterator[bytes], name: str) -> Iterator[RecordColumns]:
 def _add(columns: RecordColumns, record: Any) -> None:
     if not isinstance(record, dict):
         raise ValueError('a record is an object, {"value": "text"}')
+    if record and not FIELDS & record.keys():
+        raise ValueError(f"an object with none of the fields {', '.join(sorted(FIELDS))} is not a record")
     headers = [_header(header) for header in _list(record.get("headers"))]
     value, key, timestamp_us = _bytes(record, "value"), _bytes(record, "key"), _timestamp(record)
     columns.values.append(value)
@@ -67,12 +73,13 @@ def _decoded(coded: Any, name: str) -> bytes:
     try:
         return base64.b64decode(coded, validate=True)
     except (binascii.Error, TypeError, ValueError):
-        raise ValueError(f"{name} is no base64") from None
+        raise ValueError(f"{name} is not base64") from None
 
 
 def _header(header: Any) -> tuple[str, bytes | None]:
     if not isinstance(header, list) or not 2 <= len(header) <= 3 or not isinstance(header[0], str):
         raise ValueError(f'a header is ["name", "text"] or ["name", null, "base64"], not {json.dumps(header)}')
+    header[0].encode()  # raises UnicodeEncodeError, a ValueError, for half of a surrogate pair
     return header[0], _text(header[1], "a header") if len(header) == 2 else _decoded(header[2], "a header")
 
 

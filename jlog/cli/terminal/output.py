@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import select
@@ -18,6 +19,8 @@ from jlog.errors import JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from _typeshed import ReadableBuffer
 
 WIDTH_WITHOUT_TERMINAL = 10_000  # wide enough that nothing is folded
 
@@ -58,6 +61,22 @@ def _advice(error: OSError) -> str:
         f"; writing, and reading as a subscriber, needs write permission on {journal} and all in it; `jlogtool dump` and "
         "`jlogtool tail` only need to read it"
     )
+
+
+class PatientFile(io.FileIO):
+    """A file that waits where a pipe which does not block is full. Another process that has this pipe may have set it so."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        while (written := super().write(data)) is None:
+            select.select([], [self.fileno()], [])
+        return written
+
+
+def whole_stdout() -> io.TextIOWrapper:
+    """Returns a stdout that writes everything or raises OSError. Python's own stdout drops the rest of a short write if
+    PYTHONUNBUFFERED is set, or if a pipe that does not block is full."""
+    out = io.BufferedWriter(PatientFile(1, "wb", closefd=False))
+    return io.TextIOWrapper(out, sys.stdout.encoding, errors="backslashreplace", line_buffering=sys.stdout.isatty())
 
 
 def in_colour() -> bool:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.live import Live
 
+from jlog.cli.terminal.output import say_no_more
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType, TracebackType
@@ -98,8 +100,10 @@ class Screen:
         if live is None:
             return
         try:
-            with suppress(OSError):
+            try:
                 live.stop()
+            except OSError:
+                say_no_more()
         finally:
             with suppress(OSError, termios.error):
                 termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._modes)

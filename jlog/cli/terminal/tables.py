@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     import jlog
 
+NAME_CELLS = 10  # enough of a name to know it by
 ALARMING = ("damaged", "expired", "dead")
 
 
@@ -56,6 +57,7 @@ class Column(Generic[Row]):
     is_path: bool = False  # a path is cut off at its beginning
     from_width: int = 0  # least width of a terminal that shows the column
     falling: bool = True  # whether the largest comes first, unless reversed
+    dropped: int = 0  # its turn among the columns that a narrow terminal drops; 0: never
 
 
 def _of_stats(name: str) -> Callable[[Sample], Any]:
@@ -67,38 +69,39 @@ def _of_rates(name: str) -> Callable[[Sample], Any]:
 
 
 def _journal_column(
-    title: str, width: int, value: Callable[[Sample], Any], form: Callable[[Any], str], key: str
+    title: str, width: int, value: Callable[[Sample], Any], form: Callable[[Any], str], key: str, dropped: int = 0
 ) -> Column[Sample]:
-    return Column(title, width, lambda sample: form(value(sample)), value, key)
+    return Column(title, width, lambda sample: form(value(sample)), value, key, dropped=dropped)
 
 
 JOURNALS: tuple[Column[Sample], ...] = (
     Column("JOURNAL", 0, lambda sample: sample.path, lambda sample: sample.path, "j", True, falling=False),
     _journal_column("REC/S", 7, _of_rates("records"), rate, "a"),
-    _journal_column("BYTES/S", 9, _of_rates("bytes"), size, "b"),
+    _journal_column("BYTES/S", 9, _of_rates("bytes"), size, "b", 6),
     _journal_column("RECORDS", 8, _of_stats("records"), count, "n"),
     _journal_column("SIZE", 9, _of_stats("size_bytes"), size, "z"),
-    _journal_column("SEGS", 5, _of_stats("segments"), count, "e"),
-    _journal_column("FLUSH/S", 7, _of_rates("flushes"), rate, "f"),
-    _journal_column("SYNC/S", 6, _of_rates("syncs"), rate, "y"),
-    _journal_column("ROLL/S", 6, _of_rates("rolls"), rate, "o"),
-    _journal_column("WR", 3, _of_stats("writers"), count, "w"),
+    _journal_column("SEGS", 5, _of_stats("segments"), count, "e", 5),
+    _journal_column("FLUSH/S", 7, _of_rates("flushes"), rate, "f", 4),
+    _journal_column("SYNC/S", 6, _of_rates("syncs"), rate, "y", 3),
+    _journal_column("ROLL/S", 6, _of_rates("rolls"), rate, "o", 2),
+    _journal_column("WR", 3, _of_stats("writers"), count, "w", 1),
 )
 SUBSCRIBERS: tuple[Column[SubscriberRow], ...] = (
     Column("SUBSCRIBER", 0, lambda row: row.name, lambda row: row.name, "n", falling=False),
     Column("JOURNAL", 0, lambda row: row.sample.path, lambda row: row.sample.path, "j", True, falling=False),
-    Column("READ/S", 7, lambda row: rate(row.read), lambda row: row.read, "a"),
+    Column("READ/S", 7, lambda row: rate(row.read), lambda row: row.read, "a", dropped=5),
     Column("LAG", 8, lambda row: count(row.at.lag), lambda row: row.at.lag, "l"),
-    Column("LAG/S", 7, lambda row: change(row.grown), lambda row: row.grown, "m"),
+    Column("LAG/S", 7, lambda row: change(row.grown), lambda row: row.grown, "m", dropped=3),
     Column(
         "OLDEST",
         6,
         lambda row: span(row.at.oldest_unread_seconds),
         lambda row: row.at.oldest_unread_seconds,
         "o",
+        dropped=2,
     ),
-    Column("IDLE", 6, lambda row: span(row.at.idle_seconds), lambda row: row.at.idle_seconds, "i", from_width=90),
-    Column("HELD", 9, lambda row: size(row.at.held_bytes), lambda row: row.at.held_bytes, "h"),
+    Column("IDLE", 6, lambda row: span(row.at.idle_seconds), lambda row: row.at.idle_seconds, "i", from_width=90, dropped=1),
+    Column("HELD", 9, lambda row: size(row.at.held_bytes), lambda row: row.at.held_bytes, "h", dropped=4),
     Column("STATE", 7, lambda row: row.state, lambda row: row.state, "t", falling=False),
 )
 
@@ -157,10 +160,13 @@ class TableView(Generic[Row]):
 
     def fit(self, width: int, *, without: str = "") -> None:
         """Chooses the columns for a terminal of this width, and their widths: columns of names are as wide as they need to be,
-        or share what is left."""
+        or share what is left. Where that is too little to know a name by, other columns are dropped."""
         columns = [c for c in self.columns if width >= c.from_width and c.title != without]
         named = [column for column in columns if not column.width]
-        left = width - sum(column.width for column in columns) - len(columns) + 1
+        enough = sum(min(self._needed(column), NAME_CELLS) for column in named)
+        droppable = sorted((column for column in columns if column.dropped), key=lambda column: column.dropped)
+        while (left := width - sum(c.width for c in columns) - len(columns) + 1) < enough and droppable:
+            columns.remove(droppable.pop(0))
         self.widths = {column: column.width for column in columns}
         for place, column in enumerate(sorted(named, key=self._needed)):
             self.widths[column] = max(1, min(self._needed(column), left // (len(named) - place)))
