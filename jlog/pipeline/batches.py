@@ -48,7 +48,7 @@ class Loading:
 
     def add(self, batch: BatchId, frame: DataFrame, expected: Expected) -> tuple[int, int]:
         """Adds a batch, and returns the numbers of good and bad records. Raises JournalError where the expected records, those
-        that the tasks have read, and the rows in the tables do not agree; then the batch does not count."""
+        that the tasks have read, and the rows in the tables do not agree; then the whole batch is discarded."""
         frame = frame.coalesce(expected.tasks)  # a topic has a task for each of its partitions, however few records they have
         parsed = self.parsed(frame, self._evolved(frame, self._fields_of(frame)))
         self._check_partitions(parsed)
@@ -110,7 +110,7 @@ class Loading:
                 sequence, journal, name = found
                 raise JournalError(
                     f"the record {sequence} of {journal} has the field {name!r}, which has no column, and --evolve fail was "
-                    f"given. Nothing of this batch counts. To go on, name the field in --schema, or use --evolve other"
+                    f"given. The whole batch is discarded. To go on, name the field in --schema, or use --evolve other"
                     f"{'' if plan.format == PARQUET else ' or --evolve add'}"
                 )
         if plan.evolve != ADD or len(fields.fields) >= FIELDS_MAX:
@@ -123,12 +123,12 @@ class Loading:
 
     def _known_fields(self) -> StructType | None:
         if self._plan.schema is not None:
-            told = StructType.fromDDL(self._plan.schema)
-            if not isinstance(told, StructType):
+            given = StructType.fromDDL(self._plan.schema)
+            if not isinstance(given, StructType):
                 raise ValueError(f"the schema {self._plan.schema!r} names no fields; write 'level string, ms double'")
             added = self._kept.newest() if self._plan.evolve == ADD else None
-            names = {folded(name) for name in told.names}
-            return StructType([*told.fields, *(one for one in added or [] if folded(one.name) not in names)])
+            names = {folded(name) for name in given.names}
+            return StructType([*given.fields, *(one for one in added or [] if folded(one.name) not in names)])
         return self._kept.newest() if self._plan.parser.needs_sample else self._plan.parser.fields()
 
     def fields_before(self, names: tuple[str, ...]) -> StructType:

@@ -55,8 +55,8 @@ class Checkpoint:
     def replace_settings(self, name: str, settings: dict[str, Any]) -> None:
         self._files.replace(f"{self.path}/{name}.json", json.dumps(settings))
 
-    def made_id(self) -> str:
-        """Returns the id of this pipeline. It is made once."""
+    def kept_id(self) -> str:
+        """Returns the id of this pipeline. It is created once."""
         path = f"{self.path}/id"
         found = self._files.read(path)
         if found is None:

@@ -23,7 +23,7 @@ TOPIC_BYTES_PER_RECORD = 1 << 10  # Spark does not say how large a topic's messa
 @dataclass(frozen=True)
 class Expected:
     """least and most: the bounds of the number of records. They are equal for journals. A topic may have fewer records than
-    offsets, and so may a journal that lacks records, if the pipeline goes on behind lost ones. size_bytes: about."""
+    offsets, and so may a journal that lacks records, if the pipeline goes on after lost ones. size_bytes: approximate."""
 
     least: int = 0
     most: int = 0
@@ -43,7 +43,7 @@ class Expected:
             wanted = str(self.most) if self.least == self.most else f"{self.least} to {self.most}"
             raise JournalError(
                 f"{records} records of this batch have arrived, and by the offsets in Spark's checkpoint it has {wanted}. "
-                f"Nothing of it counts; run the pipeline again"
+                f"The whole batch is discarded; run the pipeline again"
             )
 
 

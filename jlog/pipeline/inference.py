@@ -27,7 +27,7 @@ NUMBERS = (LongType(), DecimalType(DECIMAL_DIGITS, 0), DoubleType())  # each one
 
 def infer_fields(values: Iterable[str | bytes]) -> StructType:
     """Returns the fields of these objects in the order of their names. Where there are more than FIELDS_MAX, the most frequent
-    ones count. Values that are no JSON object do not count."""
+    ones count. Values that are not JSON objects do not count."""
     seen = Seen()
     for value in values:
         found = _parsed(value)
@@ -107,7 +107,7 @@ def _parsed(value: str | bytes) -> dict[str, object] | None:
 
 
 def _kind_of(value: object) -> DataType:
-    """Returns the type of a value that is no container. A number that no type holds stays text."""
+    """Returns the type of a value that is no container. A number that fits into no type stays text."""
     if isinstance(value, bool):
         return BooleanType()
     if isinstance(value, int):
@@ -120,7 +120,7 @@ def _kind_of(value: object) -> DataType:
 
 
 def _is_name(name: str) -> bool:
-    """Says whether a column can have this name. Half a surrogate pair is no text in UTF-8."""
+    """Says whether a column can have this name. No text in UTF-8 has half a surrogate pair."""
     return name != "" and not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 

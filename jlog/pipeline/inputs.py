@@ -48,7 +48,7 @@ def check_source(source: str, pattern: str | None = None) -> str:
 def _topic_of(url: str) -> tuple[str, str]:
     servers, _, topic = url.partition("://")[2].partition("/")
     if not servers or not topic or "?" in topic:
-        raise ValueError(f"{url} names no topic; write kafka://HOST:PORT/TOPIC")
+        raise ValueError(f"{url} does not name a topic; write kafka://HOST:PORT/TOPIC")
     return servers, topic
 
 
@@ -90,7 +90,7 @@ class Inputs:
         return self._sources
 
     def begin(self) -> None:
-        """Finds where the journals of a new query begin, and keeps that. Makes the subscriber there."""
+        """Finds where the journals of a new query begin, and keeps that. Creates the subscriber there."""
         if not self._paths or not self._checkpoint.is_new() or self._checkpoint.first() is not None:
             return
         reader = StreamReader(_schema(), {**self._options, **_start(self._plan.start)})
@@ -174,7 +174,7 @@ def _start_of_topic(text: str | None) -> dict[str, str]:
 
 
 def check_start(text: str | None, sources: Sequence[str]) -> None:
-    """Raises ValueError for a place that is none, or none of a topic."""
+    """Raises ValueError for a text that is not a place to begin at, or not one in a topic."""
     if text is not None:
         parse({"path": "/", **_start(text)})
         if any(map(is_topic, sources)):
@@ -188,7 +188,7 @@ def _cores(spark: SparkSession) -> int:
 
 
 def check_subscribers(plan: PipelinePlan) -> None:
-    """Warns where a subscriber of a query holds records back that this run does not have."""
+    """Warns of a subscriber that holds records back for a query which this run does not have."""
     if plan.subscriber is None or plan.windows is not None or plan.journal_pattern is not None:
         return
     name = subscriber_of(plan, WINDOWS)
@@ -219,7 +219,7 @@ def explained(reason: str, sources: Sequence[str]) -> str:
     if "UnknownTopicOrPartitionException" not in reason:
         return reason
     topics = ", ".join(source for source in sources if is_topic(source))
-    return f"{topics}: there is no such topic, or it was deleted; make it, or name another one. Spark says: {reason}"
+    return f"{topics}: there is no such topic, or it was deleted; create it, or name another one. Spark says: {reason}"
 
 
 def _check_kafka(spark: SparkSession) -> None:
@@ -233,6 +233,6 @@ def _check_kafka(spark: SparkSession) -> None:
         scala = jvm.scala.util.Properties.versionNumberString().rpartition(".")[0]
         package = f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark.version}"
         raise JournalError(
-            f"Spark's source for Kafka is not there; add --conf spark.jars.packages={package}, or with spark-submit "
+            f"Spark's source for Kafka is missing; add --conf spark.jars.packages={package}, or with spark-submit "
             f"--packages {package}"
         ) from None

@@ -51,7 +51,7 @@ def tables_of(spark: SparkSession, plan: PipelinePlan, checkpoint: Checkpoint) -
     def table(place: str, lists: str, partition_by: Sequence[str], *, evolves: bool = False) -> Table:
         if plan.format == PARQUET:
             return ParquetTable(spark, place, f"{plan.checkpoint}/{lists}", partition_by)
-        pipeline, is_path = checkpoint.made_id(), not plan.is_table
+        pipeline, is_path = checkpoint.kept_id(), not plan.is_table
         return FORMATS[plan.format](spark, place, pipeline, partition_by, is_path=is_path, evolves=evolves)
 
     records = table(plan.dest, "batches", plan.partition_by, evolves=plan.evolve == ADD)

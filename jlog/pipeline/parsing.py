@@ -25,12 +25,12 @@ TEXT, FOUND, KEYS, PLAIN, MAP = "_text", "_found", "_keys", "_plain", "_map"
 TAKEN = {*RECORD, "value", "date", "hour", ERROR, OTHER}
 WHOLE = "_whole"  # the column where Spark puts a text that does not fit the schema
 VALUE = "_"  # the one field of an object around a value
-# Matches JSON without half a surrogate pair. That is no text in UTF-8, and Spark puts a question mark in its place.
+# Matches JSON without half a surrogate pair. No text in UTF-8 has one, and Spark puts a question mark in its place.
 NO_HALF_PAIR = r"\A(?:[^\\]++|\\[^u]|\\u(?![dD][89a-fA-F])|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+\z"
 
 DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
 GROUP = re.compile(r"\(\?P?<([A-Za-z_]\w*)>")
-# A key, and the value behind =. The pattern never backtracks, however long the line is.
+# A key, and the value after =. The pattern never backtracks, however long the line is.
 PAIR = r"""([^\s="]++)=("(?:[^"\\]|\\.)*+"|[^\s"]*+)"""
 PAIR_OR_WORD = rf"""{PAIR}|[^\s="]++"""  # takes a word as a whole, and does not look for pairs in its rest
 LINE = rf"""^\s*+(?:(?:{PAIR}|[^\s="]++)(?:\s++|$))*+$"""
@@ -72,7 +72,7 @@ class Parser:
         try:
             found = re.compile(GROUP.sub(r"(?P<\1>", self.pattern)).groupindex
         except re.error as error:
-            raise ValueError(f"{self.pattern!r} is no regular expression: {error}") from None
+            raise ValueError(f"{self.pattern!r} is not a regular expression: {error}") from None
         return list(found.items())
 
     # --- Columns ------------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class Parser:
         frame = frame.withColumn(MAP, f.when(needs_map, f.from_json(element, "array<map<string,string>>")))
         frame = frame.withColumn(MAP, f.when(f.size(MAP) == 1, f.col(MAP).getItem(0)))
         wrong = f.when(_has_half_pair(), "the value has half a surrogate pair")
-        wrong = wrong.when(f.when(needs_map, f.col(MAP).isNull()).otherwise(~f.col(PLAIN)), "the value is no JSON object")
+        wrong = wrong.when(f.when(needs_map, f.col(MAP).isNull()).otherwise(~f.col(PLAIN)), "the value is not a JSON object")
         columns = []
         if fields.fields:
             whole = StructType([StructField(VALUE, fields), StructField(WHOLE, StringType())])
@@ -167,8 +167,8 @@ class Parser:
             frame = frame.withColumn(FOUND, f.from_json(inside, whole, options))
             found = f.col(FOUND).getField(VALUE)
             columns = [found.getField(one.name).alias(name) for one, name in _named(fields)]
-            wrong = wrong.when(found.isNull(), "the value is no JSON object")
-            wrong = wrong.when(f.col(FOUND).getField(WHOLE).isNotNull(), "a field is not of the type that it should be")
+            wrong = wrong.when(found.isNull(), "the value is not a JSON object")
+            wrong = wrong.when(f.col(FOUND).getField(WHOLE).isNotNull(), "a field does not fit into its column")
         return wrong, [*columns, _other(fields)], frame
 
     def _regex(self, frame: DataFrame, fields: StructType) -> tuple[Column, list[Column], DataFrame]:
@@ -184,7 +184,7 @@ class Parser:
         frame = frame.withColumn(MAP, _pairs())
         is_line = f.coalesce(f.size(MAP), f.lit(0)) > 0
         raw = {one.name: f.col(MAP).getItem(one.name) for one in fields.fields}
-        wrong, columns, frame = _cast(f.when(~is_line, "the value is no logfmt"), raw, fields, frame)
+        wrong, columns, frame = _cast(f.when(~is_line, "the value is not logfmt"), raw, fields, frame)
         return wrong, [*columns, _other(fields)], frame
 
 
@@ -262,7 +262,9 @@ def _cast(
             raise ValueError(f"the schema has the field {one.name}, and the pattern no group of that name")
         cast = raw[one.name].try_cast(one.dataType)
         if not isinstance(one.dataType, StringType):
-            wrong = wrong.when(raw[one.name].isNotNull() & cast.isNull(), f"{one.name} is no {one.dataType.simpleString()}")
+            wrong = wrong.when(
+                raw[one.name].isNotNull() & cast.isNull(), f"{one.name} does not fit into {one.dataType.simpleString()}"
+            )
         columns.append(cast.alias(name))
     return wrong, columns, frame
 

@@ -115,8 +115,8 @@ class Pipeline:
         """Silences the server that takes Spark's accumulators, which prints a traceback where its virtual machine has gone."""
         server = getattr(spark.sparkContext, "_accumulatorServer", None)
         if server is not None:
-            tell = server.handle_error
-            server.handle_error = lambda *request: None if self.is_stopped else tell(*request)
+            handle = server.handle_error
+            server.handle_error = lambda *request: None if self.is_stopped else handle(*request)
 
     # --- Beginning ----------------------------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class Pipeline:
         from jlog.pipeline.inputs import check_subscribers
 
         plan = self._plan
-        if plan.query is not None:  # a mistake in the query should not show after hours
+        if plan.query is not None:  # a mistake in the query should show before hours of work
             spark._jsparkSession.sessionState().sqlParser().parsePlan(plan.query)
         known = checkpoint.settings(PIPELINE)
         if known is None:
@@ -307,7 +307,7 @@ class Pipeline:
                     if query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]  # raises the error that ends the query
                         running.remove(query)
                     if self._reports is not None:
-                        self._reports.tell(query)
+                        self._reports.report(query)
         finally:
             self._end(queries)
 

@@ -22,7 +22,7 @@ def is_topic(source: str) -> bool:
 @dataclass(frozen=True)
 class Windows:
     """Counts the records of each window of time, for each value of these columns. A count is written to its own directory when
-    the watermark, so many seconds behind the newest record, has passed the window."""
+    the watermark, which is so many seconds before the newest record, has passed the window."""
 
     directory: str
     seconds: float
@@ -44,9 +44,9 @@ class PipelinePlan:
     interval: seconds from batch to batch; None: reads up to the ends and stops.
     schema: the fields, as DDL; None: those of the first records.
     subscriber: a subscriber of the journals that follows.
-    start: where a new pipeline begins: earliest, latest, or a time with its offset; None: at its subscriber, or earliest.
+    start: where a new pipeline begins: earliest, latest, or a time with a UTC offset; None: at its subscriber, or earliest.
     journal_pattern: a regular expression for the journals below the one source.
-    fail_on_data_loss: False goes on behind records that are gone.
+    fail_on_data_loss: False goes on after records that are gone.
     evolve: what becomes of fields without a column: they go to `other`, are added as columns, or end the pipeline."""
 
     sources: tuple[str, ...]

@@ -14,7 +14,7 @@ BatchReport = dict[str, Any]
 
 
 class Reports:
-    """Reports each batch once Spark has told its progress."""
+    """Reports each batch once Spark has reported its progress."""
 
     def __init__(self, topics: Sequence[str], on_batch: Callable[[BatchReport], object]) -> None:
         """topics: URLs of topics, in the order that they have among a query's sources; they are the first of these."""
@@ -26,24 +26,24 @@ class Reports:
         """Keeps the counts of a batch until it is reported."""
         self._rows[query, number] = rows
 
-    def tell(self, query: StreamingQuery) -> None:
-        """Reports the batches of which Spark has told the progress since the last call."""
+    def report(self, query: StreamingQuery) -> None:
+        """Reports the batches whose progress Spark has reported since the last call."""
         if not any(name == query.name for name, _ in list(self._rows)):
             return
-        for told in query.recentProgress:
-            if "addBatch" not in told["durationMs"]:
-                continue  # an idle query tells the number of its next batch
-            rows = self._rows.pop((str(query.name), told["batchId"]), None)
+        for at in query.recentProgress:
+            if "addBatch" not in at["durationMs"]:
+                continue  # an idle query reports the number of its next batch
+            rows = self._rows.pop((str(query.name), at["batchId"]), None)
             if rows is not None:
-                seconds = told["batchDuration"] / 1000
-                report = {"query": query.name, "batch": told["batchId"], "time": told["timestamp"], "seconds": seconds}
-                self._on_batch({**report, **rows, "behind": self._behind(told)})
+                seconds = at["batchDuration"] / 1000
+                report = {"query": query.name, "batch": at["batchId"], "time": at["timestamp"], "seconds": seconds}
+                self._on_batch({**report, **rows, "behind": self._behind(at)})
 
-    def _behind(self, told: Mapping[str, Any]) -> dict[str, BatchReport]:
+    def _behind(self, at: Mapping[str, Any]) -> dict[str, BatchReport]:
         """Returns the distance of a batch's end from the newest record of each source."""
-        topics = zip(self._topics, told["sources"], strict=False)
+        topics = zip(self._topics, at["sources"], strict=False)
         found = {url: {"records": messages_behind(source)} for url, source in topics}
-        return {**found, **{name: _of_journal(at) for name, at in progress(told).items()}}
+        return {**found, **{name: _of_journal(journal) for name, journal in progress(at).items()}}
 
 
 def messages_behind(source: Mapping[str, Any]) -> int:

@@ -41,7 +41,7 @@ def stretches(first: int, end: int, count: int, records: int) -> Iterator[tuple[
 
 def sample_journals(sources: Mapping[str, SparkSource], begin: Offset | None) -> Iterator[bytes]:
     """Yields values of these journals and archives. begin: the positions where the pipeline has begun. A part that cannot be
-    read is left out: the batch that has it tells the reason."""
+    read is left out: the batch that has it reports the reason."""
     if not sources:
         return
     records, count = -(-RECORDS // len(sources)), max(2, STRETCHES // len(sources))

@@ -77,7 +77,7 @@ def _hidden(spark: SparkSession, directories: list[str]) -> set[tuple[str, str]]
 
 
 def _sights(spark: SparkSession, proofs: list[str]) -> set[Sight]:
-    """Returns the sights of all executors that are there. Spark cannot be told where a task has to run, so tasks are started
+    """Returns the sights of all executors that are there. A program cannot choose where Spark runs a task, so tasks are started
     until there was one everywhere."""
     context: Any = spark.sparkContext
     tasks = 2 * max(2, context.defaultParallelism)

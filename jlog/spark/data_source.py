@@ -61,11 +61,11 @@ class JournalDataSource(DataSource):
 
 
 def _check_python() -> None:
-    """Checks the Python of the workers, for Spark starts them with another interpreter than the program's, unless told."""
+    """Checks the Python of the workers, which by default Spark starts with another interpreter than the program's."""
     if importlib.util.find_spec("pyarrow") is None:
         raise ImportError(
             f"{sys.executable}, which Spark has started for its Python workers, has no pyarrow. Set PYSPARK_PYTHON, or "
             "spark.pyspark.python, to an interpreter that has it, on all nodes: in a virtual environment to sys.executable, "
-            "before the session is made. Or install it there: pip install 'pyjlog[spark]'",
+            "before the session is created. Or install it there: pip install 'pyjlog[spark]'",
             name="pyarrow",
         )

@@ -1,4 +1,4 @@
-"""A frame of a journal that goes around Spark's interface for data sources, which has a cost for each row."""
+"""Loads a journal around Spark's interface for data sources, which has a cost for each row."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def load(
         schema = SCHEMA
     wanted = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     assert isinstance(wanted, StructType)
-    told = {name.lower(): _text(value) for name, value in options.items()}
-    if "pushdown" in told:
+    given = {name.lower(): _text(value) for name, value in options.items()}
+    if "pushdown" in given:
         raise ValueError("Spark pushes no filters down to this frame; use spark.read.format('jlog') for pushdown")
-    reader = batch_reader(wanted, {**told, "path": os.fspath(path)})
+    reader = batch_reader(wanted, {**given, "path": os.fspath(path)})
     partitions = reader.partitions()
 
     def read(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:

@@ -14,7 +14,7 @@ NUMBERED_SOURCES = "v1"  # the format in which a source is known by the number o
 def digest_of(begin: str | None, end: str) -> str:
     """Returns a digest, 32 hexadecimal digits, of the records that a batch is made of. end: the text of the batch's own file;
     begin: that of the batch before, None for the first batch. Spark's settings and the time, which stand in the file too, do
-    not count. Raises ValueError for a text that is no such file."""
+    not count. Raises ValueError for another text."""
     digest = hashlib.sha256()
     for text in (begin, end):
         lines = [] if text is None else offsets_in(text)
@@ -25,9 +25,8 @@ def digest_of(begin: str | None, end: str) -> str:
 
 
 def offsets_in(text: str) -> list[str]:
-    """Returns the lines behind the version and the metadata, one for each source. Raises ValueError for a text that is no such
-    file."""
+    """Returns the lines after the version and the metadata, one for each source. Raises ValueError for another text."""
     version, *lines = text.rstrip("\n").split("\n")
     if not version.startswith("v") or len(lines) < 2:
-        raise ValueError(f"this is no file of offsets, for it has no line of a source: {text[:100]!r}")
+        raise ValueError(f"this is not a file of offsets, for it has no line of a source: {text[:100]!r}")
     return lines[1:] if version == NUMBERED_SOURCES else sorted(lines[1:])

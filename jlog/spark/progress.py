@@ -13,7 +13,7 @@ class JournalProgress:
     """sequence: the query has the records before this one, once its batch is done.
     latest_sequence: the end of the records that it may read.
     records_behind, bytes_behind: the distance between the two. The bytes are those of the segments, about.
-    records_not_durable: records behind the end that nobody has synced, where the driver cannot do so.
+    records_not_durable: records after the durable end, which are not synced yet, where the driver cannot sync them.
     newest_record_age: seconds since the timestamp of the newest archived record. None for a journal.
     """
 

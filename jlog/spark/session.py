@@ -1,4 +1,4 @@
-"""Starts a Spark session for jlog's own programs: quiet, on this machine unless told otherwise, with workers that find jlog."""
+"""Starts a Spark session for jlog's own programs: quiet, on this machine by default, with workers that find jlog."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LOCAL = {
 
 
 def missing() -> str:
-    """Returns the command that installs what Spark needs; an empty text where nothing is missing."""
+    """Returns the command that installs the missing parts of Spark; an empty text if nothing is missing."""
     if submitted():
         return ""
     try:
@@ -91,29 +91,29 @@ def session(
             builder = builder.config(option, value)
         try:
             with _stderr_to(None if submitted() else log), _our_interrupt():
-                made = builder.getOrCreate()
-        except Exception as error:  # any error of Java, or of a library that it was told to load
+                spark = builder.getOrCreate()
+        except Exception as error:  # any error of Java, or of a library that it loads
             raise JournalError(f"Spark does not start: {reason_of(error)}{_cause(error, log)}") from error
     try:
-        yield made
+        yield spark
     finally:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a service manager may have ended the virtual machine in the same moment
-            made.stop()
+            spark.stop()
 
 
 def reason_of(error: Exception) -> str:
     """Returns the message without the stack: that of a Python worker, if there is one, else that of Java, or the first line of
     Spark's own."""
     lines = str(error).splitlines()
-    told = [line for line in lines if line.startswith(("jlog.errors.", "ValueError: ", "OSError: ", "ImportError: ", ": "))]
-    if told:
-        return told[-1].partition(": ")[2]
+    known = [line for line in lines if line.startswith(("jlog.errors.", "ValueError: ", "OSError: ", "ImportError: ", ": "))]
+    if known:
+        return known[-1].partition(": ")[2]
     return next((line for line in lines if line.strip()), type(error).__name__)
 
 
 def _cause(error: Exception, log: str | None) -> str:
-    """Returns what the log says of a virtual machine that ended before Spark could speak with it."""
+    """Returns the reason, from its log, why the virtual machine ended before Spark could speak with it."""
     if log is None or NO_GATEWAY not in str(error):
         return ""
     try:
@@ -123,13 +123,13 @@ def _cause(error: Exception, log: str | None) -> str:
     except OSError:
         return ""
     caused = [line for line in lines if line.startswith(CAUSED_BY)]
-    told = [found[0] for line in caused or lines if not line.startswith("\tat ") and (found := _EXCEPTION.search(line))]
-    if not told:
+    errors = [found[0] for line in caused or lines if not line.startswith("\tat ") and (found := _EXCEPTION.search(line))]
+    if not errors:
         return ""
     name = socket.gethostname()
-    unknown = "UnknownHostException" in told[-1] and name in told[-1]
+    unknown = "UnknownHostException" in errors[-1] and name in errors[-1]
     advice = f"; add this host's own name to /etc/hosts: 127.0.1.1 {name}" if unknown else ""
-    return f"; {told[-1]}{advice}"
+    return f"; {errors[-1]}{advice}"
 
 
 def _settings(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
@@ -144,7 +144,7 @@ def _settings(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def _let_workers_find_us() -> None:
-    """Tells Spark which Python its workers are. By itself it takes `python3`, which may not have jlog."""
+    """Sets the Python of Spark's workers. By itself Spark takes `python3`, which may not have jlog."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)

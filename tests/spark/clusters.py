@@ -139,7 +139,7 @@ class Cluster:
         return found
 
     def kill_an_executor(self) -> None:
-        """Waits for one, if another was killed just now."""
+        """Waits for an executor, if another one was killed just now."""
         until = time.monotonic() + HUNG_SECONDS
         while not (found := self.executors()):
             assert time.monotonic() < until, "there is no executor"
@@ -175,7 +175,7 @@ class Running:
         )
 
     def until(self, holds: Callable[[], object]) -> None:
-        """Waits for what it does."""
+        """Waits until this holds."""
         until = time.monotonic() + RUN_SECONDS
         while not holds():
             assert self.process.poll() is None, self.process.communicate()
@@ -183,14 +183,14 @@ class Running:
             time.sleep(0.02)
 
     def summary(self) -> dict[str, Any]:
-        """Waits for its end, which has to be a good one."""
+        """Waits for its end, which must have exit code 0."""
         out, err = self.process.communicate(timeout=RUN_SECONDS)
         assert self.process.returncode == 0, err.decode()
         found: dict[str, Any] = json.loads(out)
         return found
 
     def error(self) -> str:
-        """Waits for its end, which has to be an error; returns what it says."""
+        """Waits for its end, which must be an error; returns its message."""
         out, err = self.process.communicate(timeout=RUN_SECONDS)
         assert (self.process.returncode, out) == (1, b""), (out, err)
         return err.decode()
@@ -202,7 +202,7 @@ class Running:
 
 
 def _environment(packages: Path) -> dict[str, str]:
-    """As on a host where jlog is installed: nothing of what a test has put into this process's own."""
+    """The environment of a host where jlog is installed, without what a test has put into that of this process."""
     paths = os.pathsep.join(map(str, [packages, ROOT, ROOT / "tests"]))
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     return {**kept, "PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -24,8 +24,8 @@ HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that share a session run in one worker, so that there is one such Java virtual machine. The others, which start
-    theirs themselves, share a cluster in another worker."""
+    """Tests that share a session run in one worker, so that there is one such Java virtual machine. The others, which start
+    their own, share a cluster in another worker."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             group = "spark-cluster" if "hosts" in fixtures else "spark-processes"
             item.add_marker(pytest.mark.xdist_group("spark" if "spark" in fixtures else group))
             if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(300))  # whoever comes first waits for Java
+                item.add_marker(pytest.mark.timeout(300))  # the first test waits for Java
 
 
 @pytest.fixture(scope="session")
@@ -109,7 +109,7 @@ def _hosts(_spark_environment: None, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """Of the test's own directories on the hosts."""
+    """The name of the test's own directories on the hosts."""
     return re.sub(r"\W+", "-", request.node.name)
 
 

@@ -1,5 +1,5 @@
 """A driver of its own, which tests may kill: `driver.py FOLDER MASTER`. Each line of its standard input is a call in JSON: the
-verb and its arguments. It prints what it has come to."""
+verb and its arguments. It prints the result."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lake(spark: SparkSession, journal: str, folder: str, options: dict[str, str]
 
 
 def rest(spark: SparkSession, journal: str, folder: str, options: dict[str, str]) -> None:
-    """The same query up to the journal's end. Tells how many rows there are, how many sequences, and the last one."""
+    """The same query up to the journal's end. Prints the number of rows, the number of sequences, and the last one."""
     lake_of(spark, journal, folder, options).trigger(availableNow=True).start(f"{folder}/rows").awaitTermination()
     frame = spark.read.parquet(f"{folder}/rows").selectExpr("count(*)", "count(distinct sequence)", "max(sequence)")
     tell("rows", *frame.head() or ())
@@ -65,7 +65,7 @@ def count(spark: SparkSession, journal: str, folder: str) -> None:
 
 
 def wait_for_somebody(folder: str) -> None:
-    """A task tells its executor's pid through one pipe, and goes on when somebody has opened the other."""
+    """A task writes its executor's pid into one pipe, and goes on once the test has opened the other."""
     daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
     with open(f"{folder}/tasks", "w") as tasks:
         tasks.write(daemon.rpartition(")")[2].split()[1] + "\n")
@@ -90,7 +90,7 @@ def follow(spark: SparkSession, lines: str, folder: str, journal: str, options: 
 
 
 def stage(spark: SparkSession, journal: str, staging: str) -> None:
-    """A batch write without a name, of more than is appended at once, with its rows staged in another directory."""
+    """A batch write without a name, larger than one append, with its rows staged in another directory."""
     frame = spark.range(RECORDS, numPartitions=PARTITIONS).selectExpr("rpad(cast(id AS string), 1000, '.') AS value")
     frame.write.format("jlog").option("stagingDirectory", staging).mode("append").save(journal)
     tell("done")

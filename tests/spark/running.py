@@ -50,13 +50,13 @@ class Driver:
         self._lines.put(None)
 
     def call(self, verb: str, *arguments: object) -> None:
-        """Does not wait for what comes of it."""
+        """Sends a call, and does not wait for its result."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([verb, *arguments], default=str) + "\n")
         self._process.stdin.flush()
 
     def said(self, pattern: str) -> str:
-        """Waits for a line like this; what its group matched."""
+        """Waits for a line like this; returns what its group matched."""
         heard = []
         while (line := self._lines.get(timeout=HUNG_SECONDS)) is not None:
             heard.append(line)
@@ -77,7 +77,7 @@ class Driver:
             yield lines.readline().decode()
 
     def until(self, true: Callable[[], object]) -> None:
-        """Waits for what it does."""
+        """Waits until this holds."""
         until = time.monotonic() + HUNG_SECONDS
         while not true():
             assert self._process.poll() is None, "it has ended"

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def settings(folder: Path) -> dict[str, str]:
-    """Of a session that is started quickly, and leaves nothing but in this directory."""
+    """The settings of a session that starts quickly, and leaves nothing outside of this directory."""
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

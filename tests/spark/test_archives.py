@@ -33,7 +33,7 @@ SCHEMA_WITH_VALUES = StructType([*SCHEMA.fields, StructField("value", BinaryType
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An archive is listed whenever it is asked for."""
+    """Lists an archive at every look, without a pause."""
     monkeypatch.setattr(ends, "ARCHIVE_SECONDS", 0)
     monkeypatch.setattr(ends, "PAUSE", -1)
     monkeypatch.setattr(archives, "LISTING_SECONDS", 0)
@@ -134,7 +134,7 @@ def test_an_available_now_run_of_an_archive_ends_where_it_was(orders: Archiving)
 
 
 def test_tasks_do_not_list_the_archive(orders: Archiving, tmp_path: Path) -> None:
-    """They have what they need from the plan, and read the segments themselves alone."""
+    """A task has what it needs from the plan, and reads nothing but the segments."""
     orders.archive(300)
     reader = BatchReader(SCHEMA_WITH_VALUES, parse({"path": orders.url, "maxrecordsperpartition": "70"}))
     partitions = reader.partitions()
@@ -177,7 +177,7 @@ def test_new_segments_are_found_without_a_listing(
     assert counting.listings == listings
 
 
-def test_a_segment_behind_a_gap_is_found_by_a_listing(orders: Archiving, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_after_a_gap_is_found_by_a_listing(orders: Archiving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "LISTING_SECONDS", 0.1)
     orders.archive(100)
     reader = stream(orders.url)
@@ -272,7 +272,7 @@ def test_a_stream_of_an_archive_has_no_subscriber(orders: Archiving) -> None:
 def test_a_query_waits_for_an_archive_that_is_behind(
     orders: Archiving, tmp_path: Path, caplog: pytest.LogCaptureFixture, fails: str
 ) -> None:
-    """It has read the journal itself before."""
+    """The query has read the journal itself before."""
     orders.archive(100)
     (folder,) = (tmp_path / "archive").iterdir()
     last = max(folder.glob("*.json"))
@@ -314,7 +314,7 @@ def test_the_archive_of_another_journal_fails_the_query(orders: Archiving, tmp_p
         stream(orders.url).latestOffset(marks, ReadAllAvailable())
 
 
-def test_a_query_may_be_behind_the_first_archived_segment(orders: Archiving, tmp_path: Path) -> None:
+def test_a_query_may_begin_before_the_first_archived_segment(orders: Archiving, tmp_path: Path) -> None:
     orders.archive(100)
     (folder,) = (tmp_path / "archive").iterdir()
     oldest, second, *_ = sorted(folder.glob("*.json"))

@@ -1,4 +1,4 @@
-"""A master and two workers, each on a host of its own: no record is lost, whatever they share and whoever is killed."""
+"""A master and two workers, each on a host of its own: no record is lost, whatever they share, and after any kill."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def journal(hosts: Cluster, name: str) -> Path:
 
 
 def fill(path: Path, records: int) -> None:
-    """In many small segments, so that retention can remove those that were read."""
+    """Many small segments, so that retention can remove those that were read."""
     with jlog.Writer(path, segment_bytes=64 << 10) as writer:
         for _ in range(0, records, 1000):
             writer.extend([b'{"level": "info", "message": "%050d"}' % 1] * 1000)
@@ -71,7 +71,7 @@ def test_a_destination_that_one_host_lacks_is_refused(hosts: Cluster, journal: P
 
 @pytest.mark.exhaustive
 def test_a_mount_lost_during_a_run_fails_the_batch(hosts: Cluster, journal: Path, name: str) -> None:
-    """What the batch lacks is not lost: the next run has it."""
+    """Records that the batch lacks are not lost: the next run has them."""
     dest = hosts.shared / name / "lake"
     arguments = ["--subscriber", "lake", "--trigger", "1s", journal, dest]
     running = hosts.pipeline(*arguments)

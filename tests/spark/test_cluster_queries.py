@@ -1,4 +1,4 @@
-"""Queries of users on a master and two workers, each on a host of its own: each row is there once, whoever is killed."""
+"""Queries of users on a master and two workers, each on a host of its own: each row is there once, after any kill too."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def fill(path: Path, records: int) -> None:
 
 
 def kill_an_executor(driver: Driver, folder: Path) -> None:
-    """Kills that of the first task that waits."""
+    """Kills the executor of the first task that waits."""
     with driver.told_through(folder / "tasks") as executor:
         os.kill(int(executor), signal.SIGKILL)
 
 
 def released(folder: Path) -> BinaryIO:
-    """Lets the tasks go on that wait, until it is closed."""
+    """Lets waiting tasks go on, until it is closed."""
     return open(folder / "go", "r+b", buffering=0)
 
 
@@ -98,7 +98,7 @@ def test_a_journal_that_the_hosts_lack_is_refused(
 def test_a_stream_has_all_records_despite_kills(
     drive: Callable[..., Driver], hosts: Cluster, folder: Path, conf: dict[str, str]
 ) -> None:
-    """Of an executor, and then of the driver."""
+    """An executor is killed, and then the driver."""
     journal = folder / "journal"
     fill(journal, 20_000)
     query = [journal, folder, {"subscriber": "lake", "maxRecordsPerTrigger": "2000", "minPartitions": "2"}]
@@ -121,7 +121,7 @@ def test_a_stream_has_all_records_despite_kills(
 
 
 def journal_at(hosts: Cluster, folder: Path, name: str, place: str) -> tuple[Path, dict[str, str]]:
-    """Makes a journal that all hosts see, or only the driver's. Returns it with the options for the sink."""
+    """Creates a journal that all hosts see, or only the driver's. Returns it with the options for the sink."""
     if place == "shared":
         path, options = folder / "journal", {}
     else:
@@ -160,7 +160,7 @@ def test_staging_that_the_hosts_do_not_share_is_refused(
 def test_a_stream_is_written_once_despite_kills(
     drive: Callable[..., Driver], hosts: Cluster, folder: Path, name: str, place: str, conf: dict[str, str]
 ) -> None:
-    """Of an executor, and then of the driver."""
+    """An executor is killed, and then the driver."""
     journal, options = journal_at(hosts, folder, name, place)
     lines = folder / "lines"
     lines.mkdir()

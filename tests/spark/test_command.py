@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("_spark_environment")
 
 
 def start(*arguments: Any) -> subprocess.Popen[bytes]:
-    """In a group of processes of its own, so that it can be killed with its virtual machine."""
+    """Starts it in a group of processes of its own, so that it can be killed with its virtual machine."""
     command = [
         sys.executable,
         "-m",
@@ -94,8 +94,8 @@ def ctrl_c(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_a_batch_behind_an_idle_time_is_reported_at_once_and_with_its_own_time(tmp_path: Path) -> None:
-    """An idle query tells Spark's progress too, under the number of the batch that comes next."""
+def test_a_batch_after_an_idle_time_is_reported_at_once_and_with_its_own_time(tmp_path: Path) -> None:
+    """Spark reports the progress of an idle query too, under the number of the next batch."""
     journal, lake = tmp_path / "journal", tmp_path / "lake"
     fill(journal, 100)
     often = "spark.sql.streaming.noDataProgressEventInterval=100ms"
@@ -103,7 +103,7 @@ def test_a_batch_behind_an_idle_time_is_reported_at_once_and_with_its_own_time(t
     assert process.stdout is not None
     try:
         assert json.loads(process.stdout.readline())["batch"] == 0
-        time.sleep(5)  # nothing shows when Spark has told the progress of an idle query
+        time.sleep(5)  # nothing shows when Spark has reported the progress of an idle query
         appended = datetime.now(timezone.utc)
         fill(journal, 50)
         told = json.loads(process.stdout.readline())
@@ -217,7 +217,7 @@ def test_without_java_it_says_the_one_command(tmp_path: Path, monkeypatch: pytes
 
 
 def test_without_pyspark_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stands before the installed one on the path does as if there were none."""
+    """A module before the installed one on the path behaves as if there were none."""
     jlog.Journal.create(tmp_path / "journal")
     (tmp_path / "pyspark.py").write_text('raise ModuleNotFoundError("No module named pyspark", name="pyspark")\n')
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
@@ -243,7 +243,7 @@ exit 1
 """
 
 
-def test_a_java_that_ends_at_once_is_told_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_that_ends_at_once_is_reported_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark's own error says only that it ended."""
     jlog.Journal.create(tmp_path / "journal")
     java = tmp_path / "bin" / "java"

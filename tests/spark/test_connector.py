@@ -1,4 +1,4 @@
-"""The connectors of tables, on a Spark that they are not made for."""
+"""The connectors of tables, on a Spark that they do not support."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_pipeline_without_the_connector_writes_nothing(spark: SparkSession, tm
         writer.append(b"x")
     places = [str(tmp_path / name) for name in ("dest", "checkpoint", "quarantine")]
     plan = PipelinePlan((str(tmp_path / "journal"),), *places, Parser("none"), format="delta")
-    with pytest.raises(JournalError, match="the connector of Delta Lake is not there"):
+    with pytest.raises(JournalError, match="the connector of Delta Lake is missing"):
         Pipeline(plan).run(spark)
     assert not (tmp_path / "dest").exists()
 

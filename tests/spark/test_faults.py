@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Path:
 
 @contextmanager
 def appending(path: Path) -> Iterator[None]:
-    """Somebody appends and rolls meanwhile."""
+    """A writer appends and rolls meanwhile."""
     stopped = threading.Event()
 
     def append() -> None:
@@ -57,7 +57,7 @@ def appending(path: Path) -> Iterator[None]:
 
 
 def batches_of(folder: Path) -> int:
-    """How many of them the query has noted as done."""
+    """Returns the number of batches that the query has completed."""
     return len(list((folder / "checkpoint" / "commits").glob("[0-9]*")))
 
 
@@ -65,7 +65,7 @@ def batches_of(folder: Path) -> int:
 def test_kills_of_the_driver_at_any_time_lose_and_repeat_nothing(
     spark: SparkSession, drive: Callable[[Path], Driver], path: Path, tmp_path: Path
 ) -> None:
-    """The subscriber's commits remove what the query has done with, so that nothing could be read again."""
+    """The subscriber's commits remove the records that the query has completed, so none could be read again."""
     folder = tmp_path / "lake"
     options = {"subscriber": "lake", "maxRecordsPerTrigger": "400"}
     jlog.Journal.create(path)
@@ -94,15 +94,15 @@ def test_kills_of_the_driver_at_any_time_lose_and_repeat_nothing(
 def test_a_user_sees_that_the_first_subscriber_begins_to_remove(
     drive: Callable[[Path], Driver], path: Path, tmp_path: Path
 ) -> None:
-    """On stderr, though the subscriber is made in a Python worker of Spark's."""
+    """On stderr, although the subscriber is created in a Python worker of Spark's."""
     jlog.Journal.create(path)
     driver = drive(tmp_path / "lake")
     driver.call("lake", path, tmp_path / "lake", {"subscriber": "lake"})
-    assert driver.said("^(.*): lake is the first subscriber, made for this query") == str(path)
+    assert driver.said("^(.*): lake is the first subscriber, created for this query") == str(path)
 
 
 def test_a_first_batch_that_was_never_noted_is_forgotten(spark: SparkSession, path: Path, tmp_path: Path) -> None:
-    """Spark itself refuses to go on beside what is left of it."""
+    """Spark itself refuses to go on beside the files that it left."""
     with jlog.Writer(path) as writer:
         fill(writer, 10)
     checkpoint = tmp_path / "checkpoint"
@@ -170,7 +170,7 @@ def test_a_journal_missing_in_a_task_is_reported_with_the_host(spark: SparkSessi
 
 
 def test_a_task_that_sees_less_than_was_planned_fails(spark: SparkSession, path: Path, tmp_path: Path) -> None:
-    """As on a host where what was appended has not arrived."""
+    """As on a host where the newest records have not arrived."""
     with jlog.Writer(path) as writer:
         fill(writer, 10)
         backup = jlog.Journal(path).backup(tmp_path / "backup")
@@ -184,7 +184,7 @@ def test_a_task_that_sees_less_than_was_planned_fails(spark: SparkSession, path:
 
 
 def test_a_python_without_pyarrow_is_named(tmp_path: Path) -> None:
-    """All that is installed here but that."""
+    """The interpreter has all packages of this one but pyarrow."""
     venv.create(tmp_path / "lacking", symlinks=True)
     python = tmp_path / "lacking" / "bin" / "python"
     (packages,) = (tmp_path / "lacking" / "lib").glob("python*/site-packages")
@@ -228,7 +228,7 @@ def test_damage_fails_the_query_with_its_place(spark: SparkSession, path: Path, 
 def test_permissive_reads_the_rest_and_counts_what_is_lost(
     spark: SparkSession, path: Path, tmp_path: Path, damaged: tuple[Path, int, list[int]], partitions: int
 ) -> None:
-    """Partitions may begin and end within what is damaged."""
+    """Partitions may begin and end within the damage."""
     file, offset, lost = damaged
     frame = spark.read.format("jlog").option("mode", "permissive").option("damagePath", str(tmp_path / "lost"))
     found = sorted(row.sequence for row in frame.option("minPartitions", partitions).load(str(path)).collect())
@@ -255,7 +255,7 @@ def test_a_stream_reads_past_damage_if_it_may(
 
 @pytest.mark.damage
 def test_a_segment_file_that_is_gone_is_damage(spark: SparkSession, path: Path, damaged: tuple[Path, int, list[int]]) -> None:
-    """Retention did not remove it: somebody did."""
+    """A user has removed it, and not retention."""
     file, _, _ = damaged
     begins = [segment.first_sequence for segment in jlog.Journal(path).segments()]
     gone = begins.index(int(file.stem))

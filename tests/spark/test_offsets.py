@@ -1,4 +1,4 @@
-"""What Spark asks of a stream's reader, asked without Spark: how far, what lies between, and what is done with."""
+"""The calls of Spark to a stream's reader, without Spark: the ends, the partitions between them, and commits."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_an_available_now_run_goes_on_from_a_newer_offset(root: Path, monkeypatc
     assert reader.latestOffset(newer, ReadAllAvailable()) == newer
 
 
-def test_a_new_query_makes_its_subscriber_before_it_reads(root: Path) -> None:
+def test_a_new_query_creates_its_subscriber_before_it_reads(root: Path) -> None:
     stream(root / "large", subscriber="lake").initialOffset()
     read_away(root / "large", "billing")
     journal = jlog.Journal(root / "large")
@@ -166,7 +166,7 @@ def test_a_first_subscriber_is_logged_once(root: Path, caplog: pytest.LogCapture
     reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     stream(root, journalPattern=".*", subscriber="lake").initialOffset()
     (line,) = caplog.messages
-    assert line.startswith("large, little: lake is the first subscriber, made for this query. ")
+    assert line.startswith("large, little: lake is the first subscriber, created for this query. ")
     assert "retention removes segments that all subscribers and checkpoints have passed" in line
 
 
@@ -195,8 +195,8 @@ def test_the_subscriber_moves_with_commits_and_never_backward(root: Path) -> Non
     assert not journal.subscribers()["lake"].busy
 
 
-def test_the_subscriber_moves_behind_a_synced_checkpoint(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a power loss lets Spark run a batch again whose records are removed."""
+def test_the_subscriber_moves_after_a_synced_checkpoint(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power loss Spark could otherwise repeat a batch whose records are removed."""
     for name in ("offsets/0", "offsets/1", "commits/0", "commits/1"):
         (tmp_path / "checkpoint" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "checkpoint" / name).write_text("v1")
@@ -247,7 +247,7 @@ def test_a_removed_segment_fails_the_plan(root: Path) -> None:
         reader.partitions(begin, end)
 
 
-def test_a_gap_before_the_first_record_is_no_loss(root: Path, tmp_path: Path) -> None:
+def test_a_gap_before_the_first_record_is_not_a_loss(root: Path, tmp_path: Path) -> None:
     """A power loss leaves a gap in the sequences, and retention removes all that was before it."""
     with jlog.Writer(root / "little") as writer:
         writer.sync()
@@ -282,8 +282,8 @@ def test_sequences_without_reading_leave_out_gaps(root: Path, tmp_path: Path) ->
         assert found == [sequence for sequence in expected if sequence >= start]
 
 
-def test_a_missing_segment_is_no_gap(root: Path) -> None:
-    """Its records are read, so that reading says that they are missing."""
+def test_a_missing_segment_is_not_a_gap(root: Path) -> None:
+    """Its records are planned, so that reading reports them as missing."""
     with jlog.Writer(root / "large", **SMALL) as writer:
         fill(writer, 500)
     segments = sorted((root / "large").glob("*.seg"))
@@ -340,7 +340,7 @@ def test_a_stream_has_no_end(root: Path) -> None:
 
 
 def test_a_partition_of_nothing_has_no_rows(root: Path) -> None:
-    """Spark makes one where a reader plans none."""
+    """Spark creates one if a reader plans none."""
     assert list(stream(root / "large").read(InputPartition(None))) == []
 
 
@@ -469,7 +469,7 @@ def test_a_subscriber_that_cannot_be_moved_is_refused_at_once(root: Path) -> Non
 # --- Progress, and how long a batch waits -----------------------------------------------------------------------------
 
 
-def test_the_report_tells_what_is_behind_the_latest(root: Path) -> None:
+def test_the_report_has_the_distance_to_the_latest_record(root: Path) -> None:
     reader = stream(root, journals="large,little", maxRecordsPerTrigger=55)
     begin = reader.initialOffset()
     end = reader.latestOffset(begin, reader.getDefaultReadLimit())

@@ -1,4 +1,4 @@
-"""What the options of the source may be. Spark hands them over as strings, under names in small letters."""
+"""The options of the source and their values. Spark hands them over as strings, under names in small letters."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ def test_one_path_or_several_are_given() -> None:
             "first",
             "option startingSequence: 'first' is neither earliest, latest, a sequence, nor JSON",
         ),
-        ("endingsequence", '{"a": 1', "is no JSON such as"),
+        ("endingsequence", '{"a": 1', "is not valid JSON of the form"),
         ("startingsequence", "-1", "is neither earliest"),
-        ("startingtimestamp", "2026-11-20 12:00", "is no time with its offset"),
-        ("endingtimestamp", "yesterday", "is no time with its offset"),
+        ("startingtimestamp", "2026-11-20 12:00", "is not a time with a UTC offset"),
+        ("endingtimestamp", "yesterday", "is not a time with a UTC offset"),
         ("failondataloss", "no", "option failOnDataLoss: 'no' is neither true nor false"),
         ("mode", "dropmalformed", "'dropmalformed' is neither failfast nor permissive"),
-        ("minpartitions", "0", "'0' is no number above 0"),
-        ("maxrecordspertrigger", "1e6", "'1e6' is no number above 0"),
+        ("minpartitions", "0", "'0' is not a whole number above 0"),
+        ("maxrecordspertrigger", "1e6", "'1e6' is not a whole number above 0"),
         ("maxbytesperpartition", "many", "write 67108864, 65536k or 64m"),
-        ("maxtriggerdelay", "soon", "option maxTriggerDelay: 'soon' is no time; write 15m, 30s or 500ms"),
+        ("maxtriggerdelay", "soon", "option maxTriggerDelay: 'soon' is not a duration; write 15m, 30s or 500ms"),
         ("archive", "yes", "neither true, false, nor a URL"),
         ("journals", " , ", "name one or more journals"),
-        ("journalpattern", "(", "is no regular expression"),
+        ("journalpattern", "(", "is not a regular expression"),
         ("subscriber", "a/b", "cannot name a subscriber"),
         ("startingsequnce", "1", "no option startingsequnce; it has archive, checkpointLocation, damagePath"),
     ],

@@ -33,7 +33,7 @@ def line(number: int) -> bytes:
 
 
 def write_files(folder: Path) -> None:
-    """A batch of each is more than is appended at once."""
+    """Each batch is larger than one append."""
     folder.mkdir()
     for number in range(FILES):
         lines = [line(at) for at in range(number * LINES, (number + 1) * LINES)]
@@ -44,7 +44,7 @@ def write_files(folder: Path) -> None:
 def test_kills_of_the_driver_at_any_time_lose_and_repeat_nothing(
     drive: Callable[[Path], Driver], cluster: Driver, tmp_path: Path
 ) -> None:
-    """Somebody else appends meanwhile."""
+    """Another writer appends meanwhile."""
     path, lines, stopped = tmp_path / "journal", tmp_path / "lines", threading.Event()
     write_files(lines)
     jlog.Journal.create(path)
@@ -120,7 +120,7 @@ def master(_spark_environment: None) -> Iterator[str]:
 
 
 def test_a_driver_of_a_cluster_makes_no_journal(master: str, tmp_path: Path) -> None:
-    """It may be on another host than the journal."""
+    """The driver may be on another host than the journal."""
     driver = Driver(tmp_path / "driver", master)
     try:
         driver.call("stage", tmp_path / "journal", tmp_path / "staging")

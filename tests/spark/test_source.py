@@ -1,4 +1,4 @@
-"""spark.read.format("jlog"): what comes, and in which columns."""
+"""spark.read.format("jlog"): the rows and their columns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def load(spark: SparkSession) -> Load:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
-    """Of 1000 records in some 30 segments and the open block."""
+    """A journal of 1000 records in some 30 segments and the open block."""
     with jlog.Writer(tmp_path / "orders", **SMALL) as writer:
         fill(writer, 1000)
     return tmp_path / "orders"
@@ -72,7 +72,7 @@ def test_columns_may_be_left_out_and_stand_in_any_order(load: Load, journal: Pat
 
 
 def test_sequences_are_known_without_reading_a_record(load: Load, journal: Path) -> None:
-    """No block is looked at: what is in them may be anything."""
+    """No block is read, so they may hold anything."""
     expected = list(range(1000))
     frames = [load(journal, columns=columns) for columns in ("sequence bigint", "journal string, sequence bigint")]
     counted = load(journal, columns="journal string", maxRecordsPerPartition=90)
@@ -148,7 +148,7 @@ def test_reading_begins_and_ends_at_times(load: Load, tmp_path: Path) -> None:
     ("options", "told"),
     [
         ({"mode": "dropmalformed"}, "option mode: 'dropmalformed' is neither failfast nor permissive"),
-        ({"startingSequence": 5000}, "ends at sequence 1000; 5000 lies behind it"),
+        ({"startingSequence": 5000}, "ends at sequence 1000; 5000 is beyond it"),
         ({"endingSequence": '{"clicks": 1}'}, "a place is given for clicks, which is not read"),
     ],
 )
@@ -277,7 +277,7 @@ def test_filters_give_the_same_rows_pushed_down_or_not(load: Load, tmp_path: Pat
 
 @pytest.mark.usefixtures("_filters")
 def test_a_range_that_is_pushed_down_is_all_that_is_read(load: Load, journal: Path) -> None:
-    """Of what is left out not even a partition is made."""
+    """Records that are left out do not even have a partition."""
 
     def pushed(wanted: str) -> DataFrame:
         return load(journal, pushdown="true", maxRecordsPerPartition=10).where(wanted)
@@ -291,7 +291,7 @@ def test_a_range_that_is_pushed_down_is_all_that_is_read(load: Load, journal: Pa
 
 @pytest.mark.usefixtures("_filters")
 def test_spark_keeps_the_filters_of_another_query(load: Load, journal: Path) -> None:
-    """This is why filters are pushed down only where they are asked for. Once Spark has mended it, they need not be."""
+    """This is why filters are pushed down only on request. Once Spark is mended, the option is not needed."""
     frame = load(journal, pushdown="true")
     assert frame.where("sequence >= 990").count() == 10
     assert frame.count() == 10

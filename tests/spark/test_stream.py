@@ -35,7 +35,7 @@ class Lake:
         return writer.trigger(**trigger).start(str(self.folder / "rows"))
 
     def run(self, path: Path, **options: Any) -> list[int]:
-        """Up to the end as it is now; the number of rows of each batch."""
+        """Runs up to the present end; returns the number of rows of each batch."""
         query = self.start(path, **options)
         assert query.awaitTermination(HUNG_SECONDS)
         if (raised := query.exception()) is not None:
@@ -50,7 +50,7 @@ class Lake:
         return [sequence for _, sequence in self.rows()]
 
     def offset(self) -> dict[str, Any]:
-        """The last that the checkpoint knows of."""
+        """Returns the newest offset that the checkpoint has."""
         newest = max((self.folder / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
         return json.loads(newest.read_text().splitlines()[-1])
 
@@ -137,7 +137,7 @@ def test_a_new_query_begins_at_its_subscriber_or_its_option(spark: SparkSession,
 
 
 def test_a_first_batch_whose_beginning_is_not_known_is_refused(lake: Lake, path: Path) -> None:
-    """Spark notes where a first batch ends, and not where it begins: a run that was killed in it began at the end of then."""
+    """Spark notes where a first batch ends, and not where it begins: a run that was killed in it began at an earlier end."""
     options: dict[str, Any] = {"startingSequence": "latest", "trigger": {"processingTime": "0 seconds"}}
     with jlog.Writer(path) as writer:
         fill(writer, 10)
@@ -189,7 +189,7 @@ def test_archived_segments_are_read_where_a_query_was_late(lake: Lake, path: Pat
 
 
 def test_records_lost_to_retention_fail_a_query(lake: Lake, path: Path) -> None:
-    """With failOnDataLoss set to false it goes on behind them."""
+    """With failOnDataLoss set to false it goes on after them."""
     with jlog.Writer(path, **SMALL) as writer:
         fill(writer, 100)
         lake.run(path)

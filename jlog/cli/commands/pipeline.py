@@ -25,7 +25,7 @@ def parse_trigger(text: str) -> timedelta | None:
 def parse_setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise ValueError(f"{text!r} is no setting; write NAME=VALUE")
+        raise ValueError(f"{text!r} is not a setting; write NAME=VALUE")
     return name.strip(), value.strip()
 
 
@@ -98,7 +98,7 @@ SETTING = Parsed("NAME=VALUE", parse_setting)
     "--fail-on-data-loss/--no-fail-on-data-loss",
     default=True,
     show_default=True,
-    help="End with an error where records are gone that were not read; or go on behind them.",
+    help="End with an error where records are gone that were not read; or go on after them.",
 )
 @click.option(
     "--batch-records",
@@ -166,7 +166,7 @@ def run(options: dict[str, Any]) -> None:
 
 
 def plan_of(options: dict[str, Any]) -> Any:
-    """Makes the plan of the options. It opens the journals before Spark is started, which takes seconds."""
+    """Creates the plan from the options. It opens the journals before Spark is started, which takes seconds."""
     from jlog.spark.session import check_installed
 
     check_installed()

@@ -42,7 +42,7 @@ class Connector:
         version = spark.version.rpartition(".")[0]
         if jar is not None and (made_for is None or made_for[1] == version):
             return
-        problem = f"the connector of {self.name} is not there"
+        problem = f"the connector of {self.name} is missing"
         if made_for is not None:
             problem = f"{jar} is made for Spark {made_for[1]}"
         add = f"--conf spark.jars.packages={self.package}, or with spark-submit --packages {self.package}"

@@ -1,7 +1,7 @@
 """A table of Delta Lake to which each batch is added once, by Delta's own transactions.
 
 Delta keeps the number of the last batch of each writer with its data (`txnAppId` and `txnVersion`), and skips a batch that it
-has. The commit's own note (`userMetadata`) says what the batch was made of.
+has. The commit's own note (`userMetadata`) has the digest of the batch.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Commit:
-    """A version of the table that a pipeline has made. rows: as the tasks have reported them."""
+    """A version of the table that a pipeline has committed. rows: as the tasks have reported them."""
 
     version: int
     rows: int
@@ -169,7 +169,7 @@ class DeltaTable:
         taken back: the table is restored to the version before."""
         if self._last is None:
             if not self.exists():
-                self._make(frame)
+                self._create(frame)
             self._last = self._newest()
         last = self._last
         if last is None or not is_repeated(batch, _batch_of(last), self.name):
@@ -178,8 +178,8 @@ class DeltaTable:
             self._check(last, None, last.rows)  # the driver may have been killed before it has looked
         return Added(last.rows, False)
 
-    def _make(self, frame: DataFrame) -> None:
-        """Makes the table without rows, so that there is a version to which it can be restored."""
+    def _create(self, frame: DataFrame) -> None:
+        """Creates the table without rows, so that there is a version to which it can be restored."""
         empty = self._spark.createDataFrame([], frame.schema).write.format("delta").mode("append")
         if self._evolves or any(REFUSED.intersection(name) for name in frame.columns):
             empty = empty.option(MAPPING, "name")

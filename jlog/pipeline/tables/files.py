@@ -57,13 +57,13 @@ class Files:
 
     def write(self, path: str, text: str) -> None:
         """Writes a file as a whole or not at all, even if the process is killed. It does not replace a file."""
-        made = f"{os.path.dirname(path)}/_{os.path.basename(path)}"
-        system, at = self._at(made)
+        new = f"{os.path.dirname(path)}/_{os.path.basename(path)}"
+        system, at = self._at(new)
         stream = system.create(at, True)
         stream.write(bytearray(text.encode()))
         stream.close()
-        self.sync([made])
-        self.move(made, path)
+        self.sync([new])
+        self.move(new, path)
         self.sync(directories_of([path], os.path.dirname(path)))
 
     def replace(self, path: str, text: str) -> None:

@@ -86,7 +86,7 @@ class IcebergTable:
         found = BATCH_ID.fullmatch(snapshot.summary().get(STAGED_ID) or "")
         if found is None or found["pipeline"] != self._pipeline:
             raise JournalError(
-                f"the tag {self._tag} of {self.name} is at a snapshot that this pipeline has not made; remove it"
+                f"the tag {self._tag} of {self.name} is at a snapshot that this pipeline has not created; remove it"
             )
         return BatchId(int(found["number"]), found["digest"]), snapshot
 
@@ -105,7 +105,7 @@ class IcebergTable:
     def add(self, batch: BatchId, frame: DataFrame, check: Check = lambda _: None) -> Added:
         """Adds the rows; see Table.add. Rows that are not as they were written are never seen."""
         if not self.exists():
-            self._make(frame)
+            self._create(frame)
         table = self._load()
         last = self._newest(table)
         if last is not None and is_repeated(batch, last[0], self.name):
@@ -127,7 +127,7 @@ class IcebergTable:
         self._sync(snapshot, table)
         return written
 
-    def _make(self, frame: DataFrame) -> None:
+    def _create(self, frame: DataFrame) -> None:
         from pyspark.sql import functions as f
 
         writer = self._spark.createDataFrame([], frame.schema).writeTo(self._sql_name).using("iceberg")
@@ -142,7 +142,7 @@ class IcebergTable:
         """Writes the rows to files, and a snapshot that no reader sees."""
         session = frame.sparkSession  # that of the query, a copy of ours
         rows, written = counted(self._aligned(frame, table))
-        # Without a shuffle behind the count, which would count the rows of a task again that it repeats.
+        # Without a shuffle after the count: it may repeat a task, whose rows would be counted again.
         writer = rows.writeTo(self._sql_name).option("distribution-mode", "none").option("fanout-enabled", "true")
         session.sql(f"REFRESH TABLE {self._sql_name}")
         session.conf.set(STAGED_AS, self._id_of(batch))

@@ -98,7 +98,7 @@ class ParquetTable:
         found, moves = 0, []
         for number, (path, below) in enumerate(self._files.parquet_below(self._staging)):
             found += self._files.records(path)
-            name = f"part-{batch.number:05}-{number:04}-{self._made_id()}.parquet"
+            name = f"part-{batch.number:05}-{number:04}-{self._kept_id()}.parquet"
             moves.append((path, "/".join(filter(None, [self.name, below, name]))))
         check(written())
         check_rows(self.name, written(), found)
@@ -107,9 +107,9 @@ class ParquetTable:
 
     @property
     def _staging(self) -> str:
-        return f"{self.name}/{STAGING}-{self._made_id()}"
+        return f"{self.name}/{STAGING}-{self._kept_id()}"
 
-    def _made_id(self) -> str:
+    def _kept_id(self) -> str:
         """Returns the id that names of files contain, so that they differ after a checkpoint was begun anew."""
         if self._id is None:
             path = f"{self._lists}/id"

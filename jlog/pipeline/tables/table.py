@@ -48,7 +48,7 @@ class Table(Protocol):
     def add(self, batch: BatchId, frame: DataFrame, check: Check = lambda _: None) -> Added:
         """Adds the rows, if the table does not have this batch already: as a whole or not at all for every reader, and for
         good. Raises JournalError where the batch does not follow the last one (see `is_repeated`), where the driver does not
-        find the rows that the tasks have written (see `check_rows`), or where `check` does. Then the batch does not count."""
+        find the rows that the tasks have written (see `check_rows`), or where `check` does. Then the batch is discarded."""
 
     def last_batch(self) -> int | None:
         """Returns the number of the batch that it took last; None where it has none."""
@@ -96,5 +96,5 @@ def check_rows(table: str, written: int, found: int) -> None:
     if found != written:
         raise RowsMissing(
             f"{table}: the tasks have written {written} rows, and the driver finds {found} of them: not every host sees the "
-            f"same files there. Nothing of this batch counts. Use a place that the driver and all executors share"
+            f"same files there. The whole batch is discarded. Use a place that the driver and all executors share"
         )

@@ -12,7 +12,7 @@ from jlog.spark.reading.spark_archive import SparkArchive
 
 
 class Backlogs:
-    """Remembers up to where batches are planned. Counts what is behind that only when it has changed."""
+    """Remembers the ends of the planned batches. Counts the records after them only when these have changed."""
 
     def __init__(self) -> None:
         self._reached: dict[str, int] = {}

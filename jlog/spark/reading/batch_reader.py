@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def batch_reader(schema: StructType, given: Mapping[str, str]) -> DataSourceReader:
-    """Makes the reader. Spark refuses every query of a reader that knows filters while its setting for them is off, which is
+    """Creates the reader. Spark refuses every query of a reader that knows filters while its setting for them is off, which is
     the default."""
     options = parse(given)
     return (FilteringReader if options.pushdown else BatchReader)(schema, options)
@@ -67,7 +67,7 @@ class FilteringReader(BatchReader):
     """Leaves out records by filters on `sequence`, `timestamp` and `journal`. Spark filters the rest once more.
 
     Spark (as of 4.3) keeps the plan of the frame's last query that had filters, and uses it for other queries of the same frame
-    too. So this is for frames of which one query is made, and is used only if it is asked for.
+    too. So this is for frames that run only one query, and is used only if it is asked for.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802

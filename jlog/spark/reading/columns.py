@@ -58,7 +58,7 @@ class OutputColumns:
 
     @property
     def are_known_without_reading(self) -> bool:
-        """Whether the sequences are enough to make the columns."""
+        """Whether the sequences are enough for these columns."""
         return set(self._names) <= {"sequence", JOURNAL}
 
     def exactly(self, batch: pa.RecordBatch, journal: str) -> pa.RecordBatch:
@@ -70,7 +70,7 @@ class OutputColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _journal(self, name: str, rows: int) -> pa.Array:
-        """Makes the column `journal`, which is the same for every batch but the last, only once."""
+        """Builds the column `journal` only once, for it is the same in every batch but the last."""
         known = self._journals
         if len(known) < rows or known[0].as_py() != name:
             self._journals = known = pa.array([name], pa.string()).take(pa.array(bytes(rows), pa.int8()))

@@ -72,7 +72,7 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
     options = ReadOptions(**found)
     least, most = options.min_records_per_trigger, options.max_records_per_trigger
     if least is not None and most is not None and least > most:
-        raise ValueError(f"minRecordsPerTrigger, {least}, is above maxRecordsPerTrigger, {most}; make it the smaller one")
+        raise ValueError(f"minRecordsPerTrigger, {least}, is above maxRecordsPerTrigger, {most}: give a smaller one")
     return options
 
 
@@ -107,7 +107,7 @@ def _for_journals(text: str, parser: Callable[[str], Bound]) -> Bounds:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise ValueError(f'{text!r} is no JSON such as {{"orders": 1000}}: {error}') from None
+        raise ValueError(f'{text!r} is not valid JSON of the form {{"orders": 1000}}: {error}') from None
     return {journal: parser(str(bound)) for journal, bound in found.items()}
 
 
@@ -130,7 +130,7 @@ def _time(text: str) -> Bound:
         time = None
     if time is None or time.tzinfo is None:
         raise ValueError(
-            f"{text!r} is no time with its offset; write 2026-11-20T12:34:56Z, milliseconds since 1970, or JSON with one of "
+            f"{text!r} is not a time with a UTC offset; write 2026-11-20T12:34:56Z, milliseconds since 1970, or JSON with one of "
             "them for each journal"
         )
     return time
@@ -162,21 +162,21 @@ def _mode(text: str) -> str:
 def _count(text: str) -> int:
     wanted = text.strip()
     if not (wanted.isascii() and wanted.isdigit() and int(wanted) > 0):
-        raise ValueError(f"{text!r} is no number above 0")
+        raise ValueError(f"{text!r} is not a whole number above 0")
     return int(wanted)
 
 
 def _size(text: str) -> int:
     found = _SIZE.match(text.strip())
     if found is None or int(found[1]) == 0:
-        raise ValueError(f"{text!r} is no number of bytes above 0; write 67108864, 65536k or 64m")
+        raise ValueError(f"{text!r} is not a size above 0; write 67108864, 65536k or 64m")
     return int(found[1]) << (10 * " kmgt".index(found[2].lower() or " "))
 
 
 def _delay(text: str) -> float:
     found = _DELAY.match(text.strip().lower())
     if found is None or found[2] not in _UNITS:
-        raise ValueError(f"{text!r} is no time; write 15m, 30s or 500ms")
+        raise ValueError(f"{text!r} is not a duration; write 15m, 30s or 500ms")
     return int(found[1]) * _UNITS[found[2]]
 
 
@@ -191,7 +191,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
 
 
 def _subscriber(text: str) -> str:

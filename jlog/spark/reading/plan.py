@@ -50,7 +50,7 @@ class RangePiece:
 
 
 def pieces_of(wanted: Range, segments: Iterable[Segment | ArchivedSegment]) -> Iterator[RangePiece]:
-    """Cuts the range at the segments, and leaves nothing out. Sequences that no segment holds go with the piece behind them, so
+    """Cuts the range at the segments, and leaves nothing out. Sequences that no segment holds go with the piece after them, so
     that reading finds out whether they are missing or a gap."""
     at = wanted.start
     for segment in segments:
@@ -142,7 +142,7 @@ class _Packing:
         self._add(piece.range, size, piece.records)
 
     def cut(self, piece: RangePiece, size: float, parts: int) -> None:
-        """Makes partitions of the piece alone, of about equal size."""
+        """Cuts the piece alone into partitions of about equal size."""
         parts = max(parts, math.ceil(piece.records / self.most))
         start, end = piece.range.start + piece.before, piece.range.end
         borders = [piece.range.start, *(start + piece.records * part // parts for part in range(1, parts)), end]

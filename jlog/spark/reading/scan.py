@@ -1,4 +1,4 @@
-"""Reads the ranges of a task, wherever in the cluster it runs."""
+"""Reads the ranges of a task, on whichever host of the cluster it runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ logger = logging.getLogger("jlog.spark")
 
 
 def read_partition(partition: InputPartition, columns: OutputColumns, options: ReadOptions) -> Iterator[pyarrow.RecordBatch]:
-    for wanted in getattr(partition, "ranges", []):  # Spark makes a partition without ranges where there are none
+    for wanted in getattr(partition, "ranges", []):  # Spark creates a partition without ranges if there are none
         for batch in read_range(wanted, columns.of_records, options):
             yield columns.exactly(batch, wanted.source.name)
 

@@ -104,7 +104,7 @@ class SparkArchive:
         return first.first_sequence
 
     def find(self, bound: Bound, end: int) -> int:
-        """Returns the sequence that a bound means. Raises ValueError where it lies behind the end."""
+        """Returns the sequence that a bound means. Raises ValueError for one beyond the end."""
         if bound == EARLIEST:
             return self.first_sequence()
         if bound == LATEST:
@@ -114,7 +114,7 @@ class SparkArchive:
             return min(end, self._archive.find(bound))
         assert isinstance(bound, int)
         if bound > end:
-            raise ValueError(f"{self.path} ends at sequence {end}; {bound} lies behind it")
+            raise ValueError(f"{self.path} ends at sequence {end}; {bound} is beyond it")
         return bound
 
     def segments_between(self, sequence: int, end: int) -> list[ArchivedSegment]:
@@ -141,7 +141,7 @@ class SparkArchive:
         return segment.uuid, segment.epoch
 
     def kept(self, source_position: dict[str, Any], end: int) -> tuple[int, str]:
-        """Returns up to which sequence the archive, which ends at `end`, has the records that a query has had; and the reason
+        """Returns the end of the records that the query has had and the archive, which ends at `end`, still has; and the reason
         why it has no more of them."""
         uuid, epoch = self.history(int(source_position["sequence"]))
         if source_position["uuid"] != uuid:
@@ -170,7 +170,8 @@ class TaskArchive(Archive):
 
 
 class TaskReader:
-    """Reads the segments from this sequence on, with the methods of a Reader that a task needs."""
+    """Reads a task's segments from this sequence on, without listing the archive again. Has the methods of a Reader that a task
+    needs."""
 
     def __init__(self, segments: Iterable[ArchivedSegment], start: int) -> None:
         archive = TaskArchive(segments)

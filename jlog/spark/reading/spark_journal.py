@@ -33,7 +33,7 @@ class SparkJournal:
 
     @cached_property
     def _archived(self) -> Archive | None:
-        """The archive behind the journal. It remembers the descriptions of segments that it has read."""
+        """The journal's archive, if it has one. It remembers the descriptions of segments that it has read."""
         return archive_of(self.path, self.archive) if self.archive else None
 
     def reader(self, sequence: int) -> jlog.Reader:
@@ -85,7 +85,7 @@ class SparkJournal:
         host = socket.gethostname()
         kind = type_of(self.path)
         if kind and kind not in LOCAL and not os.environ.get(OVERRIDE):
-            return f"on {host} it lies on {kind}, and journals are written on their own host alone"
+            return f"on {host} it is on {kind}, and a journal is written on its own host only"
         names = ["", "bounds", "lock", "precommit", "subscribers"]
         paths = [path for name in names if os.path.exists(path := os.path.join(self.path, name))]
         if all(os.access(path, os.W_OK) for path in paths):
@@ -95,8 +95,8 @@ class SparkJournal:
         return f"on {host} the user {os.geteuid()}, as whom Spark's driver runs, may not write to it"
 
     def find(self, bound: Bound, end: int) -> int:
-        """Returns the sequence that a bound means. Raises PositionLost where retention has removed it, ValueError where it lies
-        behind the end."""
+        """Returns the sequence that a bound means. Raises PositionLost if retention has removed it, ValueError for one beyond
+        the end."""
         if bound == EARLIEST:
             return self.first_sequence()
         if bound == LATEST:
@@ -107,7 +107,7 @@ class SparkJournal:
                 return min(end, reader.position)
         assert isinstance(bound, int)
         if bound > end:
-            raise ValueError(f"{self.path} ends at sequence {end}; {bound} lies behind it")
+            raise ValueError(f"{self.path} ends at sequence {end}; {bound} is beyond it")
         return bound
 
     def segments_between(self, sequence: int, end: int) -> list[Segment | ArchivedSegment]:
@@ -135,7 +135,7 @@ class SparkJournal:
         return journal.uuid, max((first, number) for number, first in journal.epochs if first <= sequence)[1]
 
     def kept(self, source_position: dict[str, Any], end: int) -> tuple[int, str]:
-        """Returns up to which sequence the journal, which ends at `end`, has the records that a query has had; and the reason
+        """Returns the end of the records that the query has had and the journal, which ends at `end`, still has; and the reason
         why it has no more of them."""
         journal = jlog.Journal(self.path)
         known = [number for number, _ in journal.epochs]

@@ -1,4 +1,4 @@
-"""Follows journals for a streaming query: Spark asks for the ends, plans a batch up to there, and says when it has it."""
+"""Follows journals for a streaming query: Spark asks for the ends, plans a batch up to there, and says once it has processed it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bound = bound_of(self._options.start, source.name, EARLIEST) if stands is None else stands
         found = source.find(bound, self._ends.find(source).durable)
         begin = source.retained_from(found, fail_on_data_loss=self._options.fail_on_data_loss)
-        self._subscription.make(source, begin)
+        self._subscription.create(source, begin)
         return begin
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -180,7 +180,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _end(self, source: SparkSource) -> int:
         end = self._ends.find(source).durable
-        # An AvailableNow run reads no more of a journal that only the checkpoint has told it of.
+        # An AvailableNow run reads nothing more of a journal that it knows from the checkpoint alone.
         return end if self._target is None else min(end, self._target.get(source.name, 0))
 
     def _renamed(self, source_positions: SourcePosition) -> SourcePosition:
@@ -217,7 +217,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None if self._is_empty(source) else self._start_in_archive(source, source_position is None, end)
         if source_position is None:
             begin = source.first_sequence()
-            self._subscription.make(source, begin)
+            self._subscription.create(source, begin)
             return begin
         there = self._ends.at_least(source, int(source_position["sequence"])).next_sequence
         return resume(source, source_position, there, fail_on_data_loss=self._options.fail_on_data_loss)

@@ -34,13 +34,13 @@ class Subscription:
         found = jlog.Journal(source.path).subscribers().get(self._name)
         return None if found is None else found.sequence
 
-    def make(self, source: SparkSource, sequence: int) -> None:
-        """Makes the subscriber at this sequence, where there is none."""
+    def create(self, source: SparkSource, sequence: int) -> None:
+        """Creates the subscriber at this sequence, if there is none."""
         if self._name is None or self.position(source) is not None:
             return
         journal = jlog.Journal(source.path)
         is_first = not journal.subscribers() and retention_of(read_meta(source.path).options).delete_read
-        with suppress(SubscriberExists):  # another process has made it in the meantime
+        with suppress(SubscriberExists):  # another process has created it in the meantime
             journal.add_subscriber(self._name, sequence)
             if is_first:
                 self._first_in.append(source.name)
@@ -52,7 +52,7 @@ class Subscription:
             return
         shown = ", ".join(self._first_in[:3]) + (f" and {more} more" if (more := len(self._first_in) - 3) > 0 else "")
         logger.warning(
-            "%s: %s is the first subscriber, made for this query. Until now the journal has kept all records; from now on "
+            "%s: %s is the first subscriber, created for this query. Until now the journal has kept all records; from now on "
             "retention removes segments that all subscribers and checkpoints have passed. To keep them, set "
             "jlog.Retention(delete_read=False)",
             shown, self._name,
@@ -66,7 +66,7 @@ class Subscription:
             return
         self._sync_checkpoint()
         if source.name not in self._moved:
-            self.make(source, sequence)
+            self.create(source, sequence)
         try:
             with jlog.Reader(source.path, self._name, start=sequence) as reader:
                 if sequence > reader.committed:
@@ -77,8 +77,8 @@ class Subscription:
         self._moved[source.name] = sequence
 
     def _sync_checkpoint(self) -> None:
-        """Syncs what Spark has noted last, which it does not do itself. Otherwise it may run a batch again after a power loss
-        whose records retention has removed since."""
+        """Syncs the newest files of the checkpoint, which Spark itself does not do. Otherwise, after a power loss, it may repeat
+        a batch whose records retention has removed since."""
         for name in ("offsets", "commits"):
             folder = os.path.join(self._checkpoint or "", name)
             if self._checkpoint is None or not os.path.isdir(folder):

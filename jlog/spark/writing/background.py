@@ -1,4 +1,4 @@
-"""A call that is made again and again in a thread, so that the end of the work need not wait for the disk alone."""
+"""Repeats a call in a thread, so that the end of the work need not wait for the disk alone."""
 
 from __future__ import annotations
 

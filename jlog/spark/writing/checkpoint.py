@@ -1,5 +1,4 @@
-"""What Spark's checkpoint says of a batch: where its sources begin and end. It is read where it is in a directory that this
-process sees."""
+"""Reads from Spark's checkpoint where the sources of a batch begin and end, if it is in a directory that this process sees."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from jlog.spark.syncing import sync
 
 @dataclass(frozen=True)
 class Content:
-    """What a batch is made of. offsets: a digest of where its sources begin and end; offsets_file: a digest of the file that
+    """The content of a batch. offsets: a digest of where its sources begin and end; offsets_file: a digest of the file that
     says so, which Spark writes once for a batch, with the time. Both are None where the checkpoint cannot be read."""
 
     records: int

@@ -1,5 +1,5 @@
-"""Whether Spark's driver runs where its user has started it. Spark does not tell a Python data source which master it has, but
-the virtual machine of the driver, which has started this process, got the master as an argument."""
+"""Finds out whether Spark's driver runs where its user has started it. Spark does not tell a Python data source its master, but
+the virtual machine of the driver, which has started this process, got it as an argument."""
 
 from __future__ import annotations
 

@@ -43,10 +43,10 @@ def queries(path: str | os.PathLike[str]) -> dict[str, Entry]:
 
 
 def forget(path: str | os.PathLike[str], query: str) -> None:
-    """Drops a query that will not come back from the journal's state. If it did come back, its last batch might be appended a
-    second time. Raises LookupError where the journal does not know it."""
+    """Removes from the journal's state a query that will never run again. If it did, its last batch might be appended a second
+    time. Raises LookupError where the journal does not know it."""
     if query not in queries(path):
-        raise LookupError(f"{os.fspath(path)} knows of no query {query!r}; jlog.spark.queries(path) lists them")
+        raise LookupError(f"{os.fspath(path)} does not know the query {query!r}; jlog.spark.queries(path) lists them")
     with jlog.Writer(path, create=False) as writer:
         writer.extend([], state={_key(query): None})
 
@@ -87,39 +87,39 @@ class Ledger:
         assert self.entry is not None
         forget = f"jlog.spark.forget({self._path!r}, {self._query!r})"
         if self._kind == STREAM:
-            told = (
+            advice = (
                 "Its checkpoint has lost its last batches, or an older driver of this query is still at work. Bring the newest "
                 "checkpoint back. Or begin with a new checkpoint directory: such a query begins where the options of its "
-                f"source say, so let that be behind the records that were in the journal at {self.entry.time}. Or let this "
+                f"source say, so let that be after the records that were in the journal at {self.entry.time}. Or let this "
                 f"checkpoint go on: after {forget} it appends the batch, and with it once more the records that are there"
             )
         elif self.entry.batch or batch:
-            told = (
+            advice = (
                 f"Give the load a txnVersion above {self.entry.batch}. Or append it under this version, and with it once more "
                 f"the records that are there, after {forget}"
             )
         else:
-            told = (
+            advice = (
                 "A transaction's name stands for one load: give this one another name. Or append it under this name, and with "
                 f"it once more the records that are there, after {forget}"
             )
         number = f"{_WORDS[self._kind]} {batch} of {self._query!r}" if self._kind == STREAM or batch else repr(self._query)
-        return JournalError(f"{self._path}: {number} is refused, and nothing of it was appended, for {reason}. {told}")
+        return JournalError(f"{self._path}: {number} is refused, and nothing of it was appended, for {reason}. {advice}")
 
     def begin(self, batch: int, content: Content) -> None:
-        """Makes the entry that note() stores."""
+        """Creates the entry that note() stores."""
         self.entry = Entry(self._kind, batch, 0, "", None, content.offsets, content.offsets_file)
 
     def note(self, records: int, manifest: str | None) -> dict[bytes, bytes | None]:
         """Returns the change of the journal's state, for the append that brings the last of these records. Raises JournalError
         if the journal's state has no room for it."""
-        assert self.entry is not None, "begin() makes the entry"
+        assert self.entry is not None, "begin() creates the entry"
         if self._query.startswith(NAMELESS):
             return {}
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.entry = replace(self.entry, records=records, time=now, manifest=manifest)
-        told = {name: value for name, value in asdict(self.entry).items() if value is not None}
-        key, value = _key(self._query), json.dumps(told, separators=(",", ":")).encode()
+        content = {name: value for name, value in asdict(self.entry).items() if value is not None}
+        key, value = _key(self._query), json.dumps(content, separators=(",", ":")).encode()
         size = len(key) + len(value) - len(str(records)) + COUNT_DIGITS_MAX
         if self._others_bytes + size > STATE_BYTES_MAX:
             raise JournalError(

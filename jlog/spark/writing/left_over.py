@@ -1,4 +1,4 @@
-"""What writes that died have left of their staged rows: found and removed, by the next commit or by `jlogtool clean`.
+"""Removes the staged rows that dead writes have left. The next commit does so, or `jlogtool clean`.
 
 It needs no Spark, for it may run where only the journal is.
 """
@@ -41,7 +41,7 @@ def remove_left_over(journal: str, uuid: str, roots: set[str], own: str | None) 
     of a running commit."""
     homes = os.path.join(journal, DIRECTORY)
     entries = [entry for root in roots | {homes} for entry in _entries(root)]
-    strays = {entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)}  # no query has made them
+    strays = {entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)}  # no query has created them
     names = {entry.name for entry in entries} - strays - {own}
     if names:
         names -= {name for name, known in queries(journal).items() if known.manifest is not None}
@@ -83,7 +83,7 @@ def _remove_unless_held(journal: str, name: str, places: set[str]) -> bool:
         except portalocker.LockException:
             return False
         if not is_at(held.fd, home):
-            return False  # another commit of that query has made it anew
+            return False  # another commit of that query has created it again
         _remove(places - {home})
         _remove({home})  # the last one, since it says where the others are
     _remove(places)

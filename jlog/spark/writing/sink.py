@@ -176,7 +176,7 @@ def columns_of(schema: Schema) -> list[str]:
         found.append(field.name)
     if "value" not in found:
         raise ValueError(
-            f"the frame has no column value, which becomes the record; it has {', '.join(schema.fieldNames()) or 'none'}. "
+            f"the DataFrame has no column 'value', which holds the record; it has {', '.join(schema.fieldNames()) or 'none'}. "
             f'For whole rows as JSON: .selectExpr("to_json(struct(*)) AS value")'
         )
     return found
@@ -225,7 +225,7 @@ def _writer_options(given: Mapping[str, str]) -> dict[str, Any]:
             try:
                 found[option] = int(given[name])
             except ValueError:
-                raise ValueError(f"the option {name} is a number of bytes, not {given[name]!r}") from None
+                raise ValueError(f"the option {name} must be a number of bytes, not {given[name]!r}") from None
     return found
 
 
@@ -251,15 +251,15 @@ def _named(options: Mapping[str, str]) -> tuple[str, int]:
 
 
 def _open(path: str, options: dict[str, Any], create: str | None) -> jlog.Journal:
-    """Opens the journal, and makes it where there is none."""
+    """Opens the journal, and creates it if there is none."""
     if create is None:
-        # A driver somewhere in a cluster sees no journal of another host. It should not make a second one there.
-        made = os.path.isdir(os.path.dirname(path)) and has_local_master()
+        # A driver somewhere in a cluster sees no journal of another host. It should not create a second one there.
+        may_create = os.path.isdir(os.path.dirname(path)) and has_local_master()
     elif create.lower() in ("true", "false"):
-        made = create.lower() == "true"
+        may_create = create.lower() == "true"
     else:
-        raise ValueError(f"the option create is true or false, not {create!r}")
-    if made:
+        raise ValueError(f"the option create must be true or false, not {create!r}")
+    if may_create:
         with suppress(JournalExists):
             jlog.Journal.create(path, **options)
     try:
@@ -267,8 +267,8 @@ def _open(path: str, options: dict[str, Any], create: str | None) -> jlog.Journa
     except JournalNotFound:
         raise JournalNotFound(
             f"there is no journal at {path} on {socket.gethostname()}, where Spark's driver runs. If this is the host of the "
-            f"journal, make it with the option create=true or with jlog.Journal.create({path!r}). By default only a driver "
-            f"with a local master makes a journal, in a directory that exists"
+            f"journal, create it with the option create=true or with jlog.Journal.create({path!r}). By default only a driver "
+            f"with a local master creates a journal, in a directory that exists"
         ) from None
 
 
@@ -306,7 +306,7 @@ def _begin(writer: jlog.Writer, ledger: Ledger, staging: Staging, staged: Sequen
 def _append(
     writer: jlog.Writer, ledger: Ledger, staging: Staging, staged: list[Staged], done: int, manifest: str | None
 ) -> None:
-    """Appends the records behind the first `done`: a large file becomes a segment, and others are appended piece by piece. Each
+    """Appends the records after the first `done`: a large file becomes a segment, and others are appended piece by piece. Each
     append stores the progress; the last one says that all are in. They are synced meanwhile, so that the end need not wait for
     the whole."""
     records = sum(part.records for part in staged)

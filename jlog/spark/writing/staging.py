@@ -133,7 +133,7 @@ class Staging:
     def _make(self, batch: int) -> str:
         if self._files == self._home and not os.path.exists(os.path.join(self.journal, "journal.meta")):
             raise JournalNotFound(
-                f"{self.journal} is no journal on {socket.gethostname()}, where this task runs: rows are staged beside the "
+                f"{self.journal} is not a journal on {socket.gethostname()}, where this task runs: rows are staged beside the "
                 f"journal. Give the sink the option stagingDirectory, a directory that the driver and all executors see"
             )
         folder = self.batch(batch)
@@ -243,9 +243,11 @@ def _cut(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
     yield from _cut(batch.slice(half))
 
 
-def _staged(told: dict[str, Any]) -> Staged:
-    files = [StagedFile(file["name"], file["bytes"], [Piece(*piece) for piece in file["pieces"]]) for file in told.pop("files")]
-    return Staged(**told, files=files)
+def _staged(given: dict[str, Any]) -> Staged:
+    files = [
+        StagedFile(file["name"], file["bytes"], [Piece(*piece) for piece in file["pieces"]]) for file in given.pop("files")
+    ]
+    return Staged(**given, files=files)
 
 
 def _up(folder: str, levels: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""A plan from one journal to Parquet, and what it takes to run it."""
+"""A plan from one journal to Parquet, and fixtures to run it and to read its rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields without a column, where they are not to go to `other`. Tables that take new columns are in tests/spark/tables."""
+"""Fields without a column that do not go to `other`. Tables that take new columns are in tests/spark/tables."""
 
 from __future__ import annotations
 

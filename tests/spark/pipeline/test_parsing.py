@@ -21,8 +21,8 @@ from jlog.pipeline.plan import PipelinePlan
 Run = Callable[..., Summary]
 Rows = Callable[..., list[dict[str, Any]]]
 NO_OBJECT, WRONG_TYPE, HALF_PAIR = (
-    "the value is no JSON object",
-    "a field is not of the type that it should be",
+    "the value is not a JSON object",
+    "a field does not fit into its column",
     "the value has half a surrogate pair",
 )
 DEEP = '{"a":' * 900 + "1" + "}" * 900
@@ -105,7 +105,7 @@ def test_unknown_keys_in_known_objects_are_kept(run: Run, plan: PipelinePlan, ro
 
 @pytest.mark.parametrize("parse", ["json", "logfmt"])
 def test_fields_without_a_schema_lose_nothing(run: Run, plan: PipelinePlan, rows: Rows, parse: str) -> None:
-    """Also with more fields than columns, and with any name."""
+    """That holds for more fields than columns too, and for any name."""
     names = [f"k{number}" for number in range(10 * FIELDS_MAX)]
     odd = ["a.b", "`", "\u00e4", "A", "a", "\u0130d", "id", "timestamp", "value_timestamp", "Other", "date"]
     if parse == "json":
@@ -141,7 +141,7 @@ def test_no_value_ends_the_pipeline(run: Run, plan: PipelinePlan) -> None:
     assert found.records_bad > 100
 
 
-def test_what_is_too_long_for_the_parser_is_quarantined(run: Run, plan: PipelinePlan, rows: Rows) -> None:
+def test_a_value_that_is_too_long_for_the_parser_is_quarantined(run: Run, plan: PipelinePlan, rows: Rows) -> None:
     values = [b'{"n": 1}', b'{"s": "%s"}' % (b"x" * (21 << 20)), b'{"%s": 1}' % (b"k" * 60_000), b'{"n": %s}' % (b"1" * 2_000)]
     found = run(plan, values)
     assert found.records_in == found.records_out + found.records_bad == len(values)

@@ -1,4 +1,4 @@
-"""From journals to Parquet: what becomes of the values, and that each record comes once."""
+"""From journals to Parquet: each record once, with its fields as columns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def plan(plan: PipelinePlan) -> PipelinePlan:
 
 
 def rows(directory: str | Path) -> list[dict[str, Any]]:
-    """As a reader sees them that knows nothing of Spark."""
+    """Returns the rows as a reader sees them that knows nothing of Spark."""
     found = pyarrow.dataset.dataset(str(directory), format="parquet", partitioning="hive").to_table()
     listed: list[dict[str, Any]] = found.to_pylist()
     return sorted(listed, key=lambda row: (row.get("journal", ""), row.get("sequence", 0)))
@@ -82,11 +82,11 @@ def test_fields_of_json_are_columns_and_the_rest_is_quarantined(run: Callable[..
     assert [row["value"] for row in rows(plan.quarantine)] == bad
     reasons = [row["error"] for row in rows(plan.quarantine)]
     assert reasons[1:4] == [
-        "a field is not of the type that it should be",
+        "a field does not fit into its column",
         "the value is not UTF-8",
         "the value is null",
     ]
-    assert {reasons[0], *reasons[4:]} == {"the value is no JSON object"}
+    assert {reasons[0], *reasons[4:]} == {"the value is not a JSON object"}
 
 
 def test_groups_of_a_pattern_are_columns(run: Callable[..., Summary], plan: PipelinePlan) -> None:
@@ -96,7 +96,7 @@ def test_groups_of_a_pattern_are_columns(run: Callable[..., Summary], plan: Pipe
     assert (found.records_out, found.records_bad) == (2, 2)
     assert [(row["level"], row["took_ms"]) for row in rows(plan.dest)] == [("INFO", 12), ("WARN", 7)]
     assert [row["error"] for row in rows(plan.quarantine)] == [
-        "took_ms is no int",
+        "took_ms does not fit into int",
         "the pattern does not match",
     ]
 
@@ -241,7 +241,7 @@ def test_it_goes_on_where_it_was(run: Callable[..., Summary], plan: PipelinePlan
 
 
 def test_a_batch_that_spark_runs_again_adds_nothing(run: Callable[..., Summary], plan: PipelinePlan) -> None:
-    """As where it was killed behind the batch, and before Spark had noted it."""
+    """The driver was killed after the batch, before Spark noted that."""
     plan = replace(plan, parser=Parser("json"))
     run(plan, [b'{"n": 1}', b"bad"])
     for name in ("0", ".0.crc"):
@@ -301,7 +301,7 @@ def test_a_replaced_journal_is_read_whole_if_it_may(
 
 
 def cut_tail(checkpoint: str, query: str, first: int) -> None:
-    """Removes Spark's newest files, as of a disk that has lost them."""
+    """Removes Spark's newest files, as a power loss may do."""
     for folder in ("offsets", "commits"):
         for path in Path(checkpoint, query, folder).iterdir():
             if int("".join(filter(str.isdigit, path.name))) >= first:
@@ -311,7 +311,7 @@ def cut_tail(checkpoint: str, query: str, first: int) -> None:
 def test_new_directories_are_synced_with_their_files(
     run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a power loss takes them, while the subscriber has moved."""
+    """A power loss would take unsynced ones, although the subscriber has moved."""
     synced, sync = set(), os.fsync
 
     def note(fd: int) -> None:
@@ -356,7 +356,7 @@ def test_a_second_driver_is_refused_with_the_first_one(
 
 
 def test_an_older_driver_on_an_object_store_ends(spark: SparkSession, tmp_path: Path) -> None:
-    """Where a lock cannot be had, the newest one goes on."""
+    """On a file system without locks the newest driver goes on."""
     one, other = Checkpoint(spark, str(tmp_path / "checkpoint")), Checkpoint(spark, str(tmp_path / "checkpoint"))
     for checkpoint in (one, other):
         checkpoint._files.local_path = lambda _: None  # type: ignore[method-assign]
@@ -381,7 +381,7 @@ def test_an_older_driver_ends_where_locks_are_not_seen(spark: SparkSession, tmp_
 def test_a_killed_first_run_leaves_its_place_to_the_next(
     spark: SparkSession, run: Callable[..., Summary], plan: PipelinePlan
 ) -> None:
-    """Though `latest` means another place by then."""
+    """The place stays the same, although `latest` means another one by then."""
     run(plan, [b"old"] * 5)
     paths = {name: f"{getattr(plan, name)}-2" for name in ("dest", "quarantine", "checkpoint")}
     anew = replace(plan, **paths, start="latest")
@@ -403,7 +403,7 @@ def test_each_query_has_a_subscriber_of_its_own(run: Callable[..., Summary], pla
 def test_windows_added_later_begin_at_the_first_record_left(
     run: Callable[..., Summary], plan: PipelinePlan, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Though the records' subscriber has had the segments before it removed."""
+    """The first segments are gone, since the records' subscriber has passed them."""
     jlog.Journal.create(plan.sources[0], segment_bytes=4096)
     plan = replace(plan, subscriber="lake")
     for _ in range(4):
@@ -441,7 +441,7 @@ def test_a_report_says_how_old_an_archives_newest_record_is(spark: SparkSession,
 
 
 class Cut(Exception):
-    """What stands for a kill between two moves."""
+    """Stands for a kill between two moves."""
 
 
 def test_a_batch_cut_short_in_moving_is_completed(spark: SparkSession, tmp_path: Path) -> None:
@@ -470,7 +470,7 @@ def test_a_batch_cut_short_in_moving_is_completed(spark: SparkSession, tmp_path:
 def test_a_batch_that_was_cut_off_is_parsed_in_the_same_way(
     run: Callable[..., Summary], plan: PipelinePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the table and the quarantine."""
+    """The run was killed between the table and the quarantine."""
     add = ParquetTable.add
 
     def cut(table: ParquetTable, *more: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which records say what fields there are, and of which types."""
+"""The sampled records give the fields and their types."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class Verbs:
         setattr(TABLES[kind], method, lambda *_, **__: os.killpg(0, signal.SIGKILL))
 
     def compact_and_die(self, kind: str, place: str, pipeline: str) -> None:
-        """Is killed when the first file is there that compaction has made."""
+        """Is killed once the first file of compaction is there."""
         before = set(Path(place).rglob("*.parquet"))
 
         def look() -> None:

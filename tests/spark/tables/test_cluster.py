@@ -38,7 +38,7 @@ def fill(path: Path, records: int) -> None:
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_each_record_is_there_once_despite_kills(hosts: Cluster, tables: TableDriver, jars: str, name: str, kind: str) -> None:
-    """Of an executor, and then of the driver."""
+    """An executor is killed, and then the driver."""
     journal, dest = hosts.shared / name / "journal", hosts.shared / name / "table"
     fill(journal, RECORDS)
     arguments = ["--format", kind, "--parse", "json", "--subscriber", "lake", journal, dest]
@@ -61,7 +61,7 @@ def test_each_record_is_there_once_despite_kills(hosts: Cluster, tables: TableDr
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_rows_that_one_host_hides_are_not_counted(hosts: Cluster, tables: TableDriver, jars: str, name: str, kind: str) -> None:
-    """The catalog knows the place of the table, so that only the rows themselves show it."""
+    """The catalog knows the place of the table, so only the rows themselves show that a host does not share it."""
     journal, dest = hosts.shared / name / "journal", hosts.partly / name
     fill(journal, RECORDS)
     catalog = "spark_catalog" if kind == "delta" else "shop"

@@ -135,7 +135,7 @@ def test_others_are_told_whose_commits_are_taken_back_too(tables: TableDriver, t
 def test_a_batch_of_a_killed_driver_is_added_once(
     start: Callable[[], TableDriver], tmp_path: Path, kind: str, point: str, has_it: bool | None
 ) -> None:
-    """Delta makes a commit visible before it is checked, and Iceberg thereafter."""
+    """Delta shows a commit to readers before it is checked, and Iceberg after that."""
     table = kind, str(tmp_path / "table")
     driver = start()
     driver.add(*table, "p", (0, "aa"), ["id"], 4)

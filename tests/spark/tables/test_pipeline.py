@@ -31,8 +31,8 @@ def test_records_are_rows_once_and_bad_ones_are_quarantined(tables: TableDriver,
     query = "SELECT r.n, q.error FROM records r, quarantine q"
     found = tables.load([source], dest, checkpoint, query=query, **plan)
     assert (found["records_in"], found["records_out"], found["records_bad"]) == (2, 1, 1)
-    assert found["query"] == [{"n": 1, "error": "the value is no JSON object"}]
-    for name in ("0", ".0.crc"):  # as where it was killed behind the batch, and before Spark had noted it
+    assert found["query"] == [{"n": 1, "error": "the value is not a JSON object"}]
+    for name in ("0", ".0.crc"):  # as if it was killed after the batch, before Spark noted that
         Path(checkpoint, "records", "commits", name).unlink()
     append(tmp_path / "journal", b'{"n": 2}')
     for expected in (2, 1):  # Spark 4.1 ends a run when it has repeated a batch
@@ -44,7 +44,7 @@ def test_records_are_rows_once_and_bad_ones_are_quarantined(tables: TableDriver,
 
 
 def test_a_batch_with_other_offsets_is_refused(tables: TableDriver, tmp_path: Path) -> None:
-    """As where the checkpoint has lost its newest files, and the journal has gone on."""
+    """The checkpoint has lost its newest files, and the journal has newer records."""
     dest, checkpoint = str(tmp_path / "dest"), tmp_path / "checkpoint"
     source = append(tmp_path / "journal", b"a")
     tables.load([source], dest, checkpoint, format="iceberg")

@@ -68,7 +68,7 @@ ALL = [*LARGE[0], *LARGE[1]]
 
 
 def cut_short(sink: StagingSink, staged: list[Staged], appended: int, query: str = "q") -> None:
-    """Leaves what a driver leaves that is killed when so many records of batch 0 are in."""
+    """Leaves the files of a driver that is killed when so many records of batch 0 are in the journal."""
     staging = sink.staging(query)
     with jlog.Writer(sink.path) as writer:
         ledger = Ledger(sink.path, query, STREAM)
@@ -78,6 +78,6 @@ def cut_short(sink: StagingSink, staged: list[Staged], appended: int, query: str
 
 
 def ends(staged: list[Staged]) -> list[int]:
-    """How many records may be in when a commit is cut short."""
+    """Returns the numbers of records that may be in the journal when a commit is cut short."""
     pieces = [piece for part in staged for file in part.files for piece in file.pieces]
     return list(accumulate(piece.records for piece in pieces))

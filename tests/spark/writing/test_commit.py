@@ -26,7 +26,7 @@ SMALL_FILES = "jlog.spark.writing.staging.FIRST_FILE_BYTES, jlog.spark.writing.s
 
 @pytest.fixture
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 10 MB the first 2 MB are a file that is copied, the others one that becomes a segment."""
+    """The first 2 of 10 MB are a file that is copied, the others one that becomes a segment."""
     monkeypatch.setattr("jlog.spark.writing.staging.FIRST_FILE_BYTES", 1 << 20)
     monkeypatch.setattr("jlog.spark.writing.staging.SEGMENT_BYTES_MIN", 1 << 20)
 
@@ -108,7 +108,7 @@ def test_the_next_driver_ends_the_adoption_of_a_killed_one(tmp_path: Path, point
 def test_rows_of_a_query_are_synced_before_a_part_of_them_is_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
-    """Nobody completes a nameless write, so its rows need no sync."""
+    """No later run completes a nameless write, so its rows need no sync."""
     synced: list[str] = []
 
     def note(fd: int, sync: Callable[[int], None] = os.fsync) -> None:
@@ -130,7 +130,7 @@ def test_an_error_in_the_background_is_raised_at_the_end() -> None:
 
 
 def test_a_commit_without_its_staged_rows_says_what_is_in(sink: StagingSink) -> None:
-    """The error says what to do, too."""
+    """The error also says what to do."""
     staged = stage(sink, "q", 0, LARGE)
     cut_short(sink, staged, 5)
     sink.staging("q").remove()

@@ -49,7 +49,7 @@ def test_a_query_that_is_started_again_appends_what_is_new(stream: Callable[...,
 
 
 def test_a_batch_that_spark_runs_again_adds_nothing(stream: Callable[..., None], tmp_path: Path) -> None:
-    """As where the driver was killed behind the commit, and before Spark had noted it."""
+    """The driver was killed after the commit, before Spark noted that."""
     stream(10)
     stream(20)
     for name in ("1", ".1.crc"):
@@ -111,7 +111,7 @@ def test_a_refused_query_goes_on_once_it_is_forgotten(stream: Callable[..., None
 def test_a_checkpoint_out_of_sight_is_compared_by_counts(
     spark: SparkSession, stream: Callable[..., None], tmp_path: Path
 ) -> None:
-    """As one on HDFS: the sink is not told where it is."""
+    """As with a checkpoint on HDFS, the sink does not know where it is."""
     spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path))
     try:
         stream(10, checkpoint=None)

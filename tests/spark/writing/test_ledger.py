@@ -1,4 +1,4 @@
-"""What the journal remembers of queries and named writes."""
+"""The entries of queries and named writes in the journal's state."""
 
 from __future__ import annotations
 

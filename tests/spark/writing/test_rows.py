@@ -165,7 +165,7 @@ def test_a_url_is_no_journal(spark: SparkSession, url: str) -> None:
         ("'x' AS text", "no column 'text'.*to_json"),
         ("'x' AS value, 1 AS n", "no column 'n'"),
         ("1 AS value", "column value is int and must be binary or string"),
-        ("'x' AS key", "no column value"),
+        ("'x' AS key", "has no column 'value'"),
         ("'x' AS value, to_timestamp_ntz('2026-11-20') AS timestamp", "timestamp is timestamp_ntz"),
         ("'x' AS value, array('h') AS headers", "headers is array<string>"),
     ],
