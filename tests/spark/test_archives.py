@@ -20,7 +20,7 @@ import jlog
 from behaviour.journals import SMALL, fill, read_away
 from counting import Counting
 from jlog.errors import JournalError, PositionLost
-from jlog.spark.reading import archives, ends
+from jlog.spark.reading import ends, spark_archive
 from jlog.spark.reading.batch_reader import BatchReader
 from jlog.spark.reading.options import parse
 from jlog.spark.reading.stream_reader import StreamReader
@@ -36,8 +36,8 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists an archive at every look, without a pause."""
     monkeypatch.setattr(ends, "ARCHIVE_SECONDS", 0)
     monkeypatch.setattr(ends, "PAUSE", -1)
-    monkeypatch.setattr(archives, "LISTING_SECONDS", 0)
-    monkeypatch.setattr(archives, "LISTING_PAUSE", 0)
+    monkeypatch.setattr(spark_archive, "LISTING_SECONDS", 0)
+    monkeypatch.setattr(spark_archive, "LISTING_PAUSE", 0)
 
 
 class Archiving:
@@ -162,7 +162,7 @@ def test_a_plan_lists_the_archive_once(orders: Archiving, tmp_path: Path, counti
 def test_new_segments_are_found_without_a_listing(
     orders: Archiving, tmp_path: Path, counting: type[Counting], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archives, "LISTING_SECONDS", 1e6)
+    monkeypatch.setattr(spark_archive, "LISTING_SECONDS", 1e6)
     orders.archive(100)
     reader = stream(f"counting://{next((tmp_path / 'archive').iterdir())}")
     marks = reader.initialOffset()
@@ -178,7 +178,7 @@ def test_new_segments_are_found_without_a_listing(
 
 
 def test_a_segment_after_a_gap_is_found_by_a_listing(orders: Archiving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "LISTING_SECONDS", 0.1)
+    monkeypatch.setattr(spark_archive, "LISTING_SECONDS", 0.1)
     orders.archive(100)
     reader = stream(orders.url)
     marks = reader.initialOffset()
