@@ -123,7 +123,7 @@ def test_pairs_of_logfmt_are_columns(run: Callable[..., Summary], plan: Pipeline
         (("regex",), "needs --pattern"),
         (("json", "x"), "needs --pattern"),
         (("regex", "no group"), "no named group"),
-        (("regex", "(?<a>"), "no regular expression"),
+        (("regex", "(?<a>"), "not a regular expression"),
     ],
 )
 def test_a_pattern_that_makes_no_columns_is_refused(arguments: tuple[str, ...], told: str) -> None:

@@ -65,7 +65,7 @@ def test_a_write_that_the_journal_cannot_remember_is_refused(sink: StagingSink) 
         forget(sink.path, name)
     sink.commit(STREAM, "q", 0, stage(sink, "q", 0, LARGE))
     assert values(sink.path)[known:] == ALL
-    with pytest.raises(LookupError, match="no query"):
+    with pytest.raises(LookupError, match="does not know the query"):
         forget(sink.path, next(names(1)))
 
 
