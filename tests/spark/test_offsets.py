@@ -21,7 +21,7 @@ from jlog.errors import JournalError, PositionLost
 from jlog.pipeline.inputs import check_source
 from jlog.spark.reading import stream_reader
 from jlog.spark.reading.batch_reader import BatchReader
-from jlog.spark.reading.limits import shares
+from jlog.spark.reading.limits import sequence_after, shares
 from jlog.spark.reading.options import parse
 from jlog.spark.reading.sources import sources_of
 from jlog.spark.reading.stream_reader import StreamReader
@@ -262,6 +262,45 @@ def test_a_gap_before_the_first_record_is_not_a_loss(root: Path, tmp_path: Path)
     assert jlog.Journal(left).first_sequence == first > 10
     end = stream(left).latestOffset(marks, ReadAllAvailable())
     assert rows(stream(left), marks, end) == list(range(first, first + 10))
+
+
+@pytest.fixture
+def broken(root: Path, tmp_path: Path) -> Path:
+    """A journal of 10 records, the gap of millions of sequences that a power loss leaves, and 50 records."""
+    with jlog.Writer(root / "little") as writer:
+        writer.sync()
+        left = lose_unsynced(root / "little", tmp_path / "left")
+    with jlog.Writer(left) as writer:
+        fill(writer, 50)
+    assert jlog.Journal(left).next_sequence > 1_000_000
+    return left
+
+
+@pytest.mark.parametrize("limit", [{"maxRecordsPerTrigger": 20}, {"maxBytesPerTrigger": 1_000}])
+def test_a_gap_does_not_count_against_a_limit(broken: Path, limit: dict[str, Any]) -> None:
+    reader = stream(broken, **limit)
+    marks, found = reader.initialOffset(), []
+    while (end := reader.latestOffset(marks, reader.getDefaultReadLimit())) != marks:
+        found.append(len(rows(stream(broken), marks, end)))
+        marks = end
+    assert sum(found) == 60
+    assert min(found) > 0
+    if "maxRecordsPerTrigger" in limit:
+        assert found == [20, 20, 20]
+
+
+def test_a_gap_is_not_enough_for_a_batch(broken: Path) -> None:
+    reader = stream(broken, minRecordsPerTrigger=60, maxTriggerDelay="1h")
+    reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())  # the very first batch does not wait
+    start = stream(broken, startingSequence=10).initialOffset()
+    assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
+
+
+def test_the_end_of_so_many_records_is_never_in_a_gap() -> None:
+    gaps = [(10, 100), (110, 1_000)]
+    ends = [sequence_after(5, records, gaps) for records in (0, 1, 5, 6, 15, 16)]
+    assert ends == [5, 6, 10, 101, 110, 1_001]
+    assert sequence_after(50, 3, gaps) == 103
 
 
 def test_sequences_without_reading_leave_out_gaps(root: Path, tmp_path: Path) -> None:

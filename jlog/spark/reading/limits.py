@@ -1,16 +1,20 @@
-"""Limits the records of one trigger."""
+"""Limits the records of one trigger. Sequences of gaps have no record, and count nothing."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from jlog.spark.reading.options import ReadOptions
 from jlog.spark.reading.plan import Range, RangePiece, pieces_of
+from jlog.storage.gaps import count_assigned
+
+Gaps = Iterable[tuple[int, int]]  # first sequence and next sequence of each
 
 
 class TriggerLimits:
-    """Says how much of what is there a trigger takes."""
+    """Decides how much of a backlog a trigger takes."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -18,35 +22,64 @@ class TriggerLimits:
         self._batches = 0
         self._last_trigger = float("-inf")
 
-    def is_too_little(self, records: int) -> bool:
+    def is_too_little(self, backlogs: Mapping[str, Range]) -> bool:
         """Says whether to wait for more records: there are fewer than minRecordsPerTrigger, and maxTriggerDelay is not over. As
         in Spark's source for Kafka, the very first batch never waits."""
         now = time.monotonic()
+        least = self._options.min_records_per_trigger or 0
         waited = now - self._last_trigger >= self._options.max_trigger_delay
-        if not waited and records < (self._options.min_records_per_trigger or 0):
+        if not waited and (_sequences_in(backlogs) < least or sum(_records_in(backlogs, _gaps_in(backlogs)).values()) < least):
             return True
         self._last_trigger = now
         return False
 
-    def ends_within(self, backlogs: dict[str, Range]) -> dict[str, int]:
+    def ends_within(self, backlogs: Mapping[str, Range]) -> dict[str, int]:
         """Returns where a batch ends in each journal."""
-        taken = {name: backlog.end - backlog.start for name, backlog in backlogs.items()}
-        if self._options.max_records_per_trigger is not None:
-            taken = shares(self._options.max_records_per_trigger, taken, self._turns)
+        ends = {name: backlog.end for name, backlog in backlogs.items()}
+        most = self._options.max_records_per_trigger
+        if most is not None and _sequences_in(backlogs) > most:
+            gaps = _gaps_in(backlogs)
+            records = _records_in(backlogs, gaps)
+            taken = shares(most, records, self._turns)
             self._batches += 1
             self._turns.update({name: self._batches for name, count in taken.items() if count})
+            for name, backlog in backlogs.items():
+                if taken[name] < records[name]:
+                    ends[name] = sequence_after(backlog.start, taken[name], gaps[name])
         if self._options.max_bytes_per_trigger is not None:
-            pieces = {name: _first(backlogs[name], count) for name, count in taken.items() if count}
+            pieces = {name: _pieces(replace(backlogs[name], end=end)) for name, end in ends.items()}
             sizes = {name: round(sum(piece.size_bytes for piece in found)) for name, found in pieces.items()}
             allowed = shares(self._options.max_bytes_per_trigger, sizes)
-            for name, found in pieces.items():
-                taken[name] = min(taken[name], records_within(allowed[name], found))
-        return {name: backlog.start + taken[name] for name, backlog in backlogs.items()}
+            ends.update({name: end_within(allowed[name], found) for name, found in pieces.items() if found})
+        return ends
 
 
-def _first(backlog: Range, count: int) -> list[RangePiece]:
-    end = backlog.start + count
-    return list(pieces_of(Range(backlog.source, backlog.start, end), backlog.source.segments_between(backlog.start, end)))
+def _sequences_in(backlogs: Mapping[str, Range]) -> int:
+    return sum(backlog.end - backlog.start for backlog in backlogs.values())
+
+
+def _gaps_in(backlogs: Mapping[str, Range]) -> dict[str, list[tuple[int, int]]]:
+    return {name: sorted(one.source.gaps(one.start, one.end)) if one.start < one.end else [] for name, one in backlogs.items()}
+
+
+def _records_in(backlogs: Mapping[str, Range], gaps: Mapping[str, Gaps]) -> dict[str, int]:
+    return {name: count_assigned(gaps[name], backlog.start, backlog.end) for name, backlog in backlogs.items()}
+
+
+def _pieces(backlog: Range) -> list[RangePiece]:
+    if backlog.start == backlog.end:
+        return []
+    return list(pieces_of(backlog, backlog.source.segments_between(backlog.start, backlog.end)))
+
+
+def sequence_after(start: int, records: int, gaps: Gaps) -> int:
+    """Returns the end of so many records from this sequence on. gaps: in ascending order."""
+    for first, following in gaps:
+        if first - start >= records:
+            break
+        records -= max(0, first - start)
+        start = max(start, following)
+    return start + records
 
 
 def shares(most: int, backlogs: dict[str, int], turns: Mapping[str, int] | None = None) -> dict[str, int]:
@@ -73,12 +106,13 @@ def shares(most: int, backlogs: dict[str, int], turns: Mapping[str, int] | None 
     return found
 
 
-def records_within(size_bytes: float, pieces: Iterable[RangePiece]) -> int:
-    """Returns how many records, from the first on, have about so many bytes; at least one."""
-    records, left = 0, size_bytes
+def end_within(size_bytes: float, pieces: Iterable[RangePiece]) -> int:
+    """Returns the end of the records, from the first on, that have about so many bytes; of one at least."""
+    end = least = 0
     for piece in pieces:
-        count = piece.range.end - piece.range.start
-        if piece.size_bytes > left:
-            return max(1, records + int(count * left / piece.size_bytes))
-        records, left = records + count, left - piece.size_bytes
-    return records
+        first = piece.range.start + piece.before
+        least = least or first + 1
+        if piece.size_bytes > size_bytes:
+            return max(least, first + int(piece.records * size_bytes / piece.size_bytes))
+        end, size_bytes = piece.range.end, size_bytes - piece.size_bytes
+    return end

@@ -1,4 +1,4 @@
-"""Follows journals for a streaming query: Spark asks for the ends, plans a batch up to there, and says once it has processed it."""
+"""Follows journals for a streaming query: Spark asks for the ends, plans a batch up to there, and commits it."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._backlogs.note(begins)
         ends = {name: backlog.end for name, backlog in backlogs.items()}
         if limit is not None and type(limit) is not ReadAllAvailable:
-            if self._target is None and self._limits.is_too_little(sum(ends.values()) - sum(begins.values())):
+            if self._target is None and self._limits.is_too_little(backlogs):
                 return dict(sorted(start.items()))
             ends = self._limits.ends_within(backlogs)
         self._backlogs.note(ends)

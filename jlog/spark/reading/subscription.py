@@ -77,8 +77,8 @@ class Subscription:
         self._moved[source.name] = sequence
 
     def _sync_checkpoint(self) -> None:
-        """Syncs the newest files of the checkpoint, which Spark itself does not do. Otherwise, after a power loss, it may repeat
-        a batch whose records retention has removed since."""
+        """Syncs the newest files of the checkpoint, which Spark itself does not do. Otherwise, after a power loss, it may
+        repeat a batch whose records retention has removed since."""
         for name in ("offsets", "commits"):
             folder = os.path.join(self._checkpoint or "", name)
             if self._checkpoint is None or not os.path.isdir(folder):
