@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
+from jlog.pipeline.fitting import OUT_OF_RANGE, has_only_doubles, is_changed, may_change, with_texts
 from jlog.pipeline.inference import FIELDS_MAX, folded, infer_fields
 from jlog.pipeline.sampling import as_texts
 
@@ -21,10 +22,11 @@ NONE, JSON, REGEX, LOGFMT = "none", "json", "regex", "logfmt"
 KINDS = (NONE, JSON, REGEX, LOGFMT)
 RECORD = ("sequence", "timestamp", "key", "headers", "journal")
 ERROR, OTHER = "error", "other"
-TEXT, FOUND, KEYS, PLAIN, MAP = "_text", "_found", "_keys", "_plain", "_map"
+TEXT, FOUND, KEYS, PLAIN, MAP, TEXTS = "_text", "_found", "_keys", "_plain", "_map", "_texts"
 TAKEN = {*RECORD, "value", "date", "hour", ERROR, OTHER}
 WHOLE = "_whole"  # the column where Spark puts a text that does not fit the schema
 VALUE = "_"  # the one field of an object around a value
+WRONG_TYPE = "a field does not fit into its column"
 # Matches JSON without half a surrogate pair. No text in UTF-8 has one, and Spark puts a question mark in its place.
 NO_HALF_PAIR = r"\A(?:[^\\]++|\\[^u]|\\u(?![dD][89a-fA-F])|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+\z"
 
@@ -32,7 +34,8 @@ DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
 GROUP = re.compile(r"\(\?P?<([A-Za-z_]\w*)>")
 # A key, and the value after =. The pattern never backtracks, however long the line is.
 PAIR = r"""([^\s="]++)=("(?:[^"\\]|\\.)*+"|[^\s"]*+)"""
-PAIR_OR_WORD = rf"""{PAIR}|[^\s="]++"""  # takes a word as a whole, and does not look for pairs in its rest
+PAIR_OR_WORD = rf"""{PAIR}|([^\s="]++)"""  # takes a word as a whole, and does not look for pairs in its rest
+WORDS = ""  # the key of the words that are in no pair
 LINE = rf"""^\s*+(?:(?:{PAIR}|[^\s="]++)(?:\s++|$))*+$"""
 
 
@@ -83,7 +86,7 @@ class Parser:
         if self.kind == JSON:
             return infer_fields(texts)
         sample = spark.createDataFrame([(text,) for text in texts], f"{TEXT} string")
-        rows = sample.select(f.explode(f.map_keys(_pairs()))).groupBy("col").count().collect()
+        rows = sample.select(f.explode(f.map_keys(_pairs()))).where(f.col("col") != WORDS).groupBy("col").count().collect()
         names = sorted(rows, key=lambda row: (-row[1], row[0]))[:FIELDS_MAX]
         return StructType([StructField(row[0], StringType()) for row in sorted(names)])
 
@@ -92,6 +95,8 @@ class Parser:
     def first_unknown(self, frame: DataFrame, fields: StructType) -> tuple[int, str, str] | None:
         """Returns the first record that can be parsed and has a field without a column: its sequence, journal and field."""
         others = self._others(frame, fields).select("sequence", "journal", f.explode(f.map_keys(OTHER)).alias("name"))
+        if self.kind == LOGFMT:
+            others = others.where(f.col("name") != WORDS)
         (row,) = others.agg(f.min(f.struct("sequence", "journal", "name")).alias("first")).collect()
         return None if row[0] is None else (row[0]["sequence"], row[0]["journal"], row[0]["name"])
 
@@ -168,7 +173,11 @@ class Parser:
             found = f.col(FOUND).getField(VALUE)
             columns = [found.getField(one.name).alias(name) for one, name in _named(fields)]
             wrong = wrong.when(found.isNull(), "the value is not a JSON object")
-            wrong = wrong.when(f.col(FOUND).getField(WHOLE).isNotNull(), "a field does not fit into its column")
+            wrong = wrong.when(f.col(FOUND).getField(WHOLE).isNotNull(), WRONG_TYPE)
+            suspects = StructType([one for one in fields.fields if may_change(one.dataType)])
+            if suspects.fields:
+                frame = frame.withColumn(TEXTS, _texts(inside, suspects).getField(VALUE))
+                wrong = wrong.when(_is_any_changed(found, suspects), WRONG_TYPE)
         return wrong, [*columns, _other(fields)], frame
 
     def _regex(self, frame: DataFrame, fields: StructType) -> tuple[Column, list[Column], DataFrame]:
@@ -176,29 +185,46 @@ class Parser:
         plain = GROUP.sub("(", self.pattern)  # names in Java have no underscore; the numbers are the same
         numbers = dict(self._groups())
         found = {name: f.regexp_extract(TEXT, plain, number) for name, number in numbers.items()}
-        raw = {name: f.when(column != "", column) for name, column in found.items()}
+        took_part = {name: f.col(TEXT).rlike(self._with_part(plain, number)) for name, number in numbers.items()}
+        raw = {name: f.when((column != "") | took_part[name], column) for name, column in found.items()}
         wrong = f.when(~f.col(TEXT).rlike(plain), "the pattern does not match")
         return _cast(wrong, raw, fields, frame)
 
+    def _with_part(self, plain: str, number: int) -> str:
+        """Returns a pattern that finds the same, if this group took part in it and matched an empty text. Spark's functions
+        return an empty text for both. A reference to a group that took no part never matches; nothing is tried again for it,
+        since the pattern itself is one atomic group."""
+        end = "\n)" if re.compile(GROUP.sub("(", plain)).flags & re.VERBOSE else ")"  # the last line may be a comment
+        return rf"\A(?>(?s:.*?)(?:{plain}{end})\{number}"
+
     def _logfmt(self, frame: DataFrame, fields: StructType) -> tuple[Column, list[Column], DataFrame]:
         frame = frame.withColumn(MAP, _pairs())
-        is_line = f.coalesce(f.size(MAP), f.lit(0)) > 0
+        is_line = f.coalesce(f.exists(f.map_keys(MAP), lambda key: key != WORDS), f.lit(False))
+        wrong = f.when(~is_line, "the value is not logfmt")
+        wrong = wrong.when(f.exists(f.map_values(MAP), lambda value: value.isNull()), "a quoted value has an unknown escape")
         raw = {one.name: f.col(MAP).getItem(one.name) for one in fields.fields}
-        wrong, columns, frame = _cast(f.when(~is_line, "the value is not logfmt"), raw, fields, frame)
+        wrong, columns, frame = _cast(wrong, raw, fields, frame)
         return wrong, [*columns, _other(fields)], frame
 
 
 def _pairs() -> Column:
-    """Parses logfmt into a map of keys and values, without the quotes; null where a text is none."""
-    keys = f.regexp_extract_all(TEXT, f.lit(PAIR_OR_WORD), f.lit(1))
-    values = f.regexp_extract_all(TEXT, f.lit(PAIR_OR_WORD), f.lit(2))
-    pairs = f.map_from_arrays(keys, f.transform(values, _unquoted))
-    return f.when(f.col(TEXT).rlike(LINE), f.map_filter(pairs, lambda key, _: key != ""))
+    """Parses logfmt into a map of keys and values, without the quotes; null where a text is none. A value with an unknown
+    escape is null."""
+    keys, values, words = (f.regexp_extract_all(TEXT, f.lit(PAIR_OR_WORD), f.lit(group)) for group in (1, 2, 3))
+    pairs = f.map_filter(f.map_from_arrays(keys, f.transform(values, _unquoted)), lambda key, _: key != WORDS)
+    text = f.array_join(f.filter(words, lambda word: word != ""), " ")
+    has_words = f.exists(keys, lambda key: key == "")
+    pairs = f.when(has_words, f.map_concat(pairs, f.create_map(f.lit(WORDS), text))).otherwise(pairs)
+    return f.when(f.col(TEXT).rlike(LINE), pairs)
 
 
 def _unquoted(value: Column) -> Column:
+    """Undoes the escapes that JSON has, and \\xNN for ASCII, which Go's strconv.Quote writes."""
     inner = f.substring(value, f.lit(2), f.length(value) - 2)
-    plain = f.regexp_replace(f.replace(inner, f.lit("\\n"), f.lit("\n")), r"\\(.)", "$1")
+    escaped = f.regexp_replace(inner, r"\G((?:[^\\]|\\[^x])*+)\\x([0-7][0-9a-fA-F])", r"$1\\u00$2")
+    whole = f.concat(f.lit(f'{{"{VALUE}":"'), escaped, f.lit('"}'))
+    plain = f.from_json(whole, f"{VALUE} string", {"allowUnquotedControlChars": "true"}).getField(VALUE)
+    plain = f.when(~f.contains(inner, f.lit("\\")), inner).when(escaped.rlike(NO_HALF_PAIR), plain)
     return f.when(value.startswith('"'), plain).otherwise(value)
 
 
@@ -252,6 +278,25 @@ def _has_half_pair() -> Column:
     return is_suspect & ~f.col(TEXT).rlike(NO_HALF_PAIR)
 
 
+def _texts(inside: Column, fields: StructType) -> Column:
+    """Parses fields whose values Spark may change, as text."""
+    texts = f.from_json(inside, StructType([StructField(VALUE, with_texts(fields))]))
+    return f.when(f.col(TEXT).rlike(OUT_OF_RANGE), texts) if has_only_doubles(fields) else texts
+
+
+def _is_any_changed(found: Column, fields: StructType) -> Column:
+    """Says whether one of these fields is another value than its text. All fields of a type are compared as one array, which
+    keeps the plan small."""
+    names: dict[DataType, list[str]] = {}
+    for one in fields.fields:
+        names.setdefault(one.dataType, []).append(one.name)
+    is_any = f.lit(False)
+    for kind, those in names.items():
+        values, texts = (f.array(*(row.getField(name) for name in those)) for row in (found, f.col(TEXTS)))
+        is_any = is_any | is_changed(values, texts, ArrayType(kind))
+    return is_any
+
+
 def _cast(
     wrong: Column, raw: dict[str, Column], fields: StructType, frame: DataFrame
 ) -> tuple[Column, list[Column], DataFrame]:
@@ -262,9 +307,8 @@ def _cast(
             raise ValueError(f"the schema has the field {one.name}, and the pattern no group of that name")
         cast = raw[one.name].try_cast(one.dataType)
         if not isinstance(one.dataType, StringType):
-            wrong = wrong.when(
-                raw[one.name].isNotNull() & cast.isNull(), f"{one.name} does not fit into {one.dataType.simpleString()}"
-            )
+            fits = cast.isNotNull() & ~is_changed(cast, raw[one.name].try_cast(with_texts(one.dataType)), one.dataType)
+            wrong = wrong.when(raw[one.name].isNotNull() & ~fits, f"{one.name} does not fit into {one.dataType.simpleString()}")
         columns.append(cast.alias(name))
     return wrong, columns, frame
 
