@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from jlog.errors import JournalError
 from jlog.pipeline.expected import Expected
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from jlog.pipeline.plan import PipelinePlan, Windows
+
+logger = logging.getLogger("jlog.spark")
 
 Sample = Callable[["DataFrame"], "list[bytes]"]
 BAD = ("error", "sequence", "timestamp", "key", "value", "headers", "journal", "date")
@@ -45,6 +48,8 @@ class Loading:
         self._quarantine = quarantine
         self._kept = KeptFields(spark, plan.checkpoint)
         self._fields: StructType | None = None
+        self._records = self._bad = 0
+        self._warned = False
 
     def add(self, batch: BatchId, frame: DataFrame, expected: Expected) -> tuple[int, int]:
         """Adds a batch, and returns the numbers of good and bad records. Raises JournalError where the expected records, those
@@ -55,7 +60,8 @@ class Loading:
         if self._plan.parser.kind == NONE:
             return self._dest.add(batch, parsed.drop(ERROR), expected.check).rows, 0
         seen = Observation()
-        observed = parsed.observe(seen, f.count(f.lit(1)).alias("all"), f.count(ERROR).alias("bad"))
+        counts = (f.count(f.lit(1)).alias("all"), f.count(ERROR).alias("bad"), f.min(ERROR).alias("reason"))
+        observed = parsed.observe(seen, *counts)
         good = observed.where(f.col(ERROR).isNull()).drop(ERROR)
         if not self._plan.parser.keep_value:
             good = good.drop("value")
@@ -63,8 +69,11 @@ class Loading:
         def check(written: int) -> None:
             expected.check(seen.get["all"])
             _check_equal(written, seen.get["all"] - seen.get["bad"])
+            self._check_bad(**seen.get)
 
         added = self._dest.add(batch, good, check)
+        if added.is_new:
+            self._count(**seen.get)
         if added.is_new and not seen.get["bad"]:  # a batch without bad records, as most are, is not read again
             return added.rows, 0
         bad = parsed.where(f.col(ERROR).isNotNull()).select(*BAD)
@@ -72,10 +81,33 @@ class Loading:
             return added.rows, self._quarantine.add(batch, bad, lambda written: _check_equal(written, seen.get["bad"])).rows
         return added.rows, self._quarantine.add(batch, bad, lambda written: expected.check(added.rows + written)).rows
 
+    def _check_bad(self, all: int, bad: int, reason: str | None) -> None:  # noqa: A002
+        """Raises JournalError where so many bad records are too many."""
+        bad, records, limit = self._bad + bad, self._records + all, self._plan.max_bad
+        if limit is not None and not limit.allows(bad, records):
+            raise JournalError(
+                f"{bad} of the {records} records of this run cannot be parsed, and --max-bad {limit} was given; for example: "
+                f"{reason}. The whole batch is discarded. Change --parse, --pattern or --schema, or allow more"
+            )
+
+    def _count(self, all: int, bad: int, reason: str | None) -> None:  # noqa: A002
+        self._records, self._bad = self._records + all, self._bad + bad
+        if not self._warned and self._bad == self._records > 0:
+            self._warned = True
+            logger.warning(
+                "all %d records of this run have gone to the quarantine, %s, for example because %s. Do --parse and --schema "
+                "match the values?", self._bad, self._plan.quarantine, reason,
+            )  # fmt: skip
+
     def _check_partitions(self, frame: DataFrame) -> None:
         for name in self._plan.partition_by:
             if name not in frame.columns:
                 raise ValueError(f"there is no column {name} to partition by; there are {', '.join(frame.columns)}, hour")
+            kind = frame.schema[name].dataType
+            if isinstance(kind, ArrayType | MapType | StructType):
+                raise ValueError(
+                    f"the column {name} is {kind.simpleString()}, which cannot name a directory; partition by another"
+                )
 
     def parsed(self, frame: DataFrame, fields: StructType) -> DataFrame:
         plan = self._plan

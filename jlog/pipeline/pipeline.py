@@ -26,6 +26,7 @@ PIPELINE = "pipeline"  # the settings of all but the windows
 PARSING = "parsing"  # those that may change between two batches
 POLL_SECONDS = 0.25
 GRACE_SECONDS = 10.0  # seconds that a running batch has to end when the pipeline is asked to stop
+OURS = (ValueError, OSError, JournalError)  # errors whose own text says what to do
 ROWS_SHOWN_MAX = 1_000  # rows of the query's result
 
 
@@ -229,6 +230,9 @@ class Pipeline:
         tables: Tables,
         process: Callable[[DataFrame, int], None],
     ) -> StreamingQuery:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
         def call(batch: DataFrame, number: int) -> None:
             if self.is_stopped:
                 raise PipelineStopped
@@ -236,7 +240,8 @@ class Pipeline:
             try:
                 checkpoint.check_owner()
                 process(batch, number)
-            except (ValueError, OSError, JournalError) as error:
+            except (*OURS, PySparkException, Py4JError) as error:
+                # Of an error of its own Spark would report only that a call of Python failed.
                 self._error = self._explained(batch.sparkSession, tables, error)
                 raise self._error from error
             finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,27 @@ class Windows:
 
 
 @dataclass(frozen=True)
+class MaxBad:
+    """The most records of a run that may go to the quarantine: a number, or a percentage of its records."""
+
+    most: float
+    is_percentage: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> MaxBad:
+        found = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)\s*%", text.strip(), re.ASCII)
+        if found is None:
+            raise ValueError(f"{text!r} is neither a number of records nor a percentage; write 100 or 1%")
+        return cls(float(found[1] or found[2]), found[1] is None)
+
+    def allows(self, bad: int, records: int) -> bool:
+        return bad <= (records * self.most / 100 if self.is_percentage else self.most)
+
+    def __str__(self) -> str:
+        return f"{self.most:g}{'%' if self.is_percentage else ''}"
+
+
+@dataclass(frozen=True)
 class PipelinePlan:
     """sources: paths of journals, URLs of archives, and kafka:// URLs.
     dest, checkpoint, quarantine: directories of any file system that Spark knows.
@@ -47,7 +69,8 @@ class PipelinePlan:
     start: where a new pipeline begins: earliest, latest, or a time with a UTC offset; None: at its subscriber, or earliest.
     journal_pattern: a regular expression for the journals below the one source.
     fail_on_data_loss: False goes on after records that are gone.
-    evolve: what becomes of fields without a column: they go to `other`, are added as columns, or end the pipeline."""
+    evolve: what becomes of fields without a column: they go to `other`, are added as columns, or end the pipeline.
+    max_bad: the pipeline ends before more records than this go to the quarantine; None: all may."""
 
     sources: tuple[str, ...]
     dest: str
@@ -68,6 +91,7 @@ class PipelinePlan:
     is_table: bool = False
     compact_every: int | None = None
     evolve: str = OTHER
+    max_bad: MaxBad | None = None
 
     def __post_init__(self) -> None:
         if self.evolve != OTHER and not self.parser.needs_sample:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SCHEMA = (
-    "sequence bigint, timestamp timestamp, key binary, value binary, "
+    "sequence bigint, timestamp timestamp_ltz, key binary, value binary, "
     "headers array<struct<key: string, value: binary>>, journal string"
 )
 

@@ -81,6 +81,11 @@ def session(
     """Starts the session. master: all cores of this machine, unless spark-submit names another. log: the file for the output of
     a virtual machine that it starts; None: stderr. Raises JournalError, with the command, where Java is missing."""
     check_installed()
+    if os.environ.get("SPARK_REMOTE"):
+        raise JournalError(
+            f"SPARK_REMOTE is set to {os.environ['SPARK_REMOTE']}, and a Spark Connect server cannot run this: unset it; "
+            "name a cluster by its master"
+        )
     _let_workers_find_us()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings of Spark itself, about pandas for example

@@ -216,6 +216,24 @@ def test_without_java_it_says_the_one_command(tmp_path: Path, monkeypatch: pytes
     assert (result.code, result.err.count("\n"), "apt-get install" in result.err) == (1, 1, True)
 
 
+def test_a_spark_connect_server_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jlog.Journal.create(tmp_path / "journal")
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:9")
+    result = run_command("pipeline", tmp_path / "journal", tmp_path / "lake")
+    assert (result.code, result.out, result.err.count("\n")) == (1, b"", 1)
+    assert "SPARK_REMOTE is set to sc://127.0.0.1:9" in result.err
+
+
+def test_a_quarantine_of_everything_is_reported(tmp_path: Path) -> None:
+    """The pipeline itself ends well, so a warning on stderr is all that shows it."""
+    fill(tmp_path / "journal", 3)
+    process = start("--parse", "logfmt", tmp_path / "journal", tmp_path / "lake")
+    out, err = process.communicate(timeout=HUNG_SECONDS)
+    assert (process.returncode, json.loads(out)["records_bad"]) == (0, 3)
+    assert err.count(b"\n") == 1
+    assert b"all 3 records of this run have gone to the quarantine" in err
+
+
 def test_without_pyspark_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module before the installed one on the path behaves as if there were none."""
     jlog.Journal.create(tmp_path / "journal")

@@ -48,6 +48,27 @@ def test_spark_finds_the_source_without_being_told() -> None:
     assert "pyspark_jlog" in {module.name for module in pkgutil.iter_modules()}
 
 
+def test_a_session_whose_timestamps_have_no_zone_reads_the_same(spark: SparkSession, load: Load, journal: Path) -> None:
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        frame = load(journal)
+        assert (frame.count(), dict(frame.dtypes)["timestamp"]) == (1000, "timestamp")
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+
+
+def test_a_table_of_the_catalog_is_refused_with_the_way_that_works(spark: SparkSession, journal: Path) -> None:
+    spark.sql(f"CREATE TABLE orders USING jlog OPTIONS (path '{journal}')")
+    try:
+        with pytest.raises(PySparkException, match="use CREATE TEMPORARY VIEW NAME USING jlog"):
+            spark.table("orders").count()
+        spark.sql(f"CREATE TEMPORARY VIEW viewed USING jlog OPTIONS (path '{journal}')")
+        assert spark.table("viewed").count() == 1000
+    finally:
+        spark.sql("DROP TABLE orders")
+        spark.catalog.dropTempView("viewed")
+
+
 def test_all_that_a_record_has_comes(load: Load, tmp_path: Path) -> None:
     path = tmp_path / "orders"
     with jlog.Writer(path) as writer:

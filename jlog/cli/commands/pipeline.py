@@ -29,8 +29,15 @@ def parse_setting(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
+def parse_max_bad(text: str) -> Any:
+    from jlog.pipeline.plan import MaxBad
+
+    return MaxBad.parse(text)
+
+
 TRIGGER = Parsed("available-now|DURATION", parse_trigger)
 DURATION = Parsed("DURATION", parse_duration)
+MAX_BAD = Parsed("N|N%", parse_max_bad)
 SETTING = Parsed("NAME=VALUE", parse_setting)
 
 
@@ -76,6 +83,7 @@ SETTING = Parsed("NAME=VALUE", parse_setting)
 )
 @click.option("--checkpoint", metavar="DIR", help="Where Spark stores its progress.  [default: DEST.checkpoint]")
 @click.option("--quarantine", metavar="DIR", help="Where values go that cannot be parsed.  [default: DEST.quarantine]")
+@click.option("--max-bad", type=MAX_BAD, help="End before more than N records, or N% of the run's, go to the quarantine.")
 @click.option(
     "--compact-every",
     metavar="N",
@@ -142,7 +150,7 @@ def run(options: dict[str, Any]) -> None:
         from jlog.pipeline.pipeline import Pipeline
         from jlog.spark.session import session
 
-    logging.getLogger().addHandler(logging.NullHandler())  # py4j also logs the errors that it raises
+    logging.getLogger("py4j").addHandler(logging.NullHandler())  # it also logs the errors that it raises
     log = os.path.join(tempfile.gettempdir(), f"jlogtool-pipeline-{os.getpid()}.log")
     with progress_bar("Records", None, in_bytes=False) as advance:
         running = Pipeline(plan, on_records=advance, on_batch=print_json if options["progress"] else None)
@@ -207,6 +215,7 @@ def plan_of(options: dict[str, Any]) -> Any:
         is_table=options["table"] is not None,
         compact_every=options["compact_every"],
         evolve=options["evolve"],
+        max_bad=options["max_bad"],
     )
 
 

@@ -7,6 +7,7 @@ leaves either nothing, or a list that the next run goes through again.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 STAGING = "_staging"  # every reader of Parquet skips names that begin so
+GLOB = re.compile(r"[\[\]{}*?\\]")  # where Spark reads, these letters stand for others
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class ParquetTable:
         return None if last is None else last.number
 
     def frame(self) -> DataFrame | None:
-        return None if self.is_empty() else self._spark.read.parquet(self.name)
+        return None if self.is_empty() else self._spark.read.parquet(GLOB.sub(r"\\\g<0>", self.name))
 
     def place(self) -> str | None:
         return self.name

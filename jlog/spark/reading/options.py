@@ -87,7 +87,11 @@ def _paths(texts: Mapping[str, str]) -> tuple[str, ...]:
     paths = json.loads(texts["paths"]) if "paths" in texts else []
     paths += [texts["path"]] if texts.get("path") else []
     if not paths:
-        raise ValueError("no path is given; load(PATH) takes a journal's directory, or one with journals below it")
+        raise ValueError(
+            "no path is given; load(PATH) takes a journal's directory, or one with journals below it. Spark does not pass the "
+            "path of CREATE TABLE ... USING jlog to a Python source: use CREATE TEMPORARY VIEW NAME USING jlog "
+            "OPTIONS (path PATH)"
+        )
     return tuple(paths)
 
 
@@ -130,8 +134,8 @@ def _time(text: str) -> Bound:
         time = None
     if time is None or time.tzinfo is None:
         raise ValueError(
-            f"{text!r} is not a time with a UTC offset; write 2026-11-20T12:34:56Z, milliseconds since 1970, or JSON with one of "
-            "them for each journal"
+            f"{text!r} is not a time with a UTC offset; write 2026-11-20T12:34:56Z, milliseconds since 1970, or JSON with "
+            "one of them for each journal"
         )
     return time
 

@@ -205,7 +205,10 @@ def _fits(name: str, type_: DataType) -> bool:
 
 def _path(path: str) -> str:
     if not path:
-        raise ValueError("the sink needs a journal's path: .save(path), .start(path) or .option('path', path)")
+        raise ValueError(
+            "the sink needs a journal's path: .save(path), .start(path) or .option('path', path). Spark does not pass the path "
+            "of a table, as of CREATE TABLE ... USING jlog or saveAsTable, to a Python source"
+        )
     if path.lower().startswith("kafka:"):
         raise ValueError(f"{path} is a topic; this sink writes journals, and Spark's format('kafka') topics")
     if path.lower().startswith("file:"):
